@@ -1,0 +1,74 @@
+# Compiler settings of the whole tree, and the functions that its CMakeLists files use.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)  # The CUDA module lies beside `train`.
+
+# One -fPIC for libraries and programs alike: a precompiled header is only valid for one of
+# -fPIC and -fPIE, and LibTorch's costs 14 s each.
+add_compile_options(-fPIC -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+if(DDPRUN_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(DDPRUN_SANITIZE)
+  add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${DDPRUN_SANITIZE})
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # The sloppiness lets ccache reuse objects that were built with a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  add_compile_options(-fpch-preprocess)
+endif()
+
+# ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...]): a static library; includes are written
+# from the root of the tree ("rendezvous/store.h").
+function(ddprun_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+endfunction()
+
+# ddprun_torch_library(NAME ...): the same for code that includes LibTorch; it shares one
+# precompiled <torch/torch.h>.
+function(ddprun_torch_library name)
+  ddprun_library(${name} ${ARGN})
+  target_link_libraries(${name} PUBLIC LibTorch::torch)
+  if(NOT TARGET ddprun_torch_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
+    add_library(ddprun_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+    target_link_libraries(ddprun_torch_pch PUBLIC LibTorch::torch)
+    target_precompile_headers(ddprun_torch_pch PRIVATE <torch/torch.h>)
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ddprun_torch_pch)
+endfunction()
+
+# ddprun_test(NAME SOURCES a_test.cpp ... [LINKS lib ...] [TIMEOUT seconds] [SERIAL] [TORCH]): a
+# Catch2 program whose every TEST_CASE is a ctest test. A test that prints "SKIPPED: why" is
+# reported as skipped. SERIAL: needs the machine for itself. TORCH: includes LibTorch.
+function(ddprun_test name)
+  cmake_parse_arguments(ARG "SERIAL;TORCH" "TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  if(ARG_TORCH)  # As a library, so that it can share the precompiled header.
+    ddprun_torch_library(${name}_cases SOURCES ${ARG_SOURCES} LINKS ddprun_test_main ${ARG_LINKS})
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp "// All cases are in ${name}_cases.\n")
+    add_executable(${name} ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+    target_link_libraries(${name} PRIVATE -Wl,--whole-archive ${name}_cases -Wl,--no-whole-archive)
+  else()
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE ddprun_test_main ${ARG_LINKS})
+  endif()
+  set(properties SKIP_REGULAR_EXPRESSION "SKIPPED: " TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES ${properties})
+endfunction()

@@ -1,0 +1,41 @@
+# Everything that is not ours, with the version it was built against and why it is here.
+# Packages are Debian's and Ubuntu's; scripts/setup installs them.
+
+find_package(Threads REQUIRED)
+find_package(CLI11 2.1 REQUIRED)           # Command lines: grouped help, checks. libcli11-dev 2.1.2
+find_package(spdlog 1.10 REQUIRED)         # The programs' own messages, on stderr. libspdlog-dev 1.10
+find_package(nlohmann_json 3.11 REQUIRED)  # Control messages, reports, metrics. nlohmann-json3-dev 3.11.2
+find_package(ZLIB REQUIRED)                # MNIST's .gz files. zlib1g-dev 1.2.13
+find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # Checksums of checkpoints. libxxhash-dev 0.8.1
+
+# Sockets, timers, signals, pidfds in one event loop with coroutines. libasio-dev 1.22.1
+find_path(ASIO_INCLUDE asio.hpp REQUIRED)
+add_library(asio INTERFACE)
+target_include_directories(asio SYSTEM INTERFACE ${ASIO_INCLUDE})
+# Asio 1.22 looks for aligned_alloc before it includes the header that says so: whether it is used
+# would depend on the order of includes, and a block allocated in one file be freed in another.
+target_compile_definitions(asio INTERFACE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
+target_link_libraries(asio INTERFACE Threads::Threads)
+
+if(DDPRUN_BUILD_TESTS)
+  find_package(Catch2 REQUIRED)  # Tests; 2.13 (Debian 12) and 3 (Ubuntu 24.04). catch2
+  list(APPEND CMAKE_MODULE_PATH ${Catch2_DIR})
+  include(Catch)
+endif()
+
+# Tensors, autograd, CPU kernels. LibTorch 2.11.0, as unpacked from the PyPI wheel `torch`.
+if(DDPRUN_WITH_TORCH)
+  find_package(LibTorch REQUIRED)
+endif()
+
+# The GPU parts: optional, and only compiled and linked here. CUDA >= 12, NCCL >= 2.27
+if(DDPRUN_WITH_CUDA)
+  find_package(CUDAToolkit QUIET)
+  find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_TARGET_DIR}/lib)
+  if(CUDAToolkit_FOUND AND NCCL_INCLUDE AND NCCL_LIBRARY)
+    set(DDPRUN_HAVE_CUDA ON)
+  else()
+    message(STATUS "No CUDA module: it needs a CUDA toolkit and NCCL (CPU training works without)")
+  endif()
+endif()

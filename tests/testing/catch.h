@@ -1,0 +1,20 @@
+// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include.
+#pragma once
+
+#include <iostream>
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+#endif
+
+// Ends a test that cannot run on this machine; ctest reports it as skipped. `reason` is a string
+// that says what is missing.
+#define DDPRUN_SKIP(reason)                            \
+  do {                                                 \
+    std::cout << "SKIPPED: " << (reason) << std::endl; \
+    SUCCEED();                                         \
+    return;                                            \
+  } while (false)
