@@ -1,0 +1,190 @@
+// The shell around Job (coordinator.h).
+#include "rendezvous/coordinator.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <utility>
+
+#include "rendezvous/control_connection.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds answer_limit{10};      // For a hello, and for leaving when refused.
+constexpr std::size_t connections_max = nodes_limit;  // More are closed at once.
+
+}  // namespace
+
+struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
+  struct Peer {
+    std::shared_ptr<ControlConnection> connection;
+    std::unique_ptr<asio::steady_timer> limit;  // For its hello, or for its goodbye.
+    bool dismissed = false;                     // Was told to go; nobody waits for it any more.
+  };
+
+  Impl(asio::io_context& io_, JobLimits limits, CoordinatorCallbacks callbacks_)
+      : io(io_),
+        job(std::move(limits), Clock::now()),
+        callbacks(std::move(callbacks_)),
+        tick(io_),
+        idle_timer(io_) {}
+
+  void adopt(asio::ip::tcp::socket socket, std::string received);
+  void limit(Peer& peer, PeerId id, const char* complaint);
+  void dismiss(PeerId id);
+  void on_line(PeerId id, std::string_view line);
+  void on_closed(PeerId id, const std::string& why);
+  void drop(PeerId id, const std::string& why);
+  void carry_out(JobActions actions);
+  void schedule_tick();
+  void check_idle();
+  void close();
+
+  asio::io_context& io;
+  Job job;
+  CoordinatorCallbacks callbacks;
+  std::map<PeerId, Peer> peers;
+  PeerId next_id = 1;
+  asio::steady_timer tick;
+  TimePoint tick_at = TimePoint::max();
+  asio::steady_timer idle_timer;
+  std::function<void()> on_idle;
+};
+
+void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received) {
+  if (peers.size() >= connections_max) {
+    spdlog::warn("closed a control connection: {} are open", peers.size());
+    return;
+  }
+  const PeerId id = next_id++;
+  Peer& peer = peers[id];
+  peer.connection = std::make_shared<ControlConnection>(std::move(socket), std::move(received));
+  limit(peer, id, "no hello came from it");
+  const std::weak_ptr<Impl> weak = weak_from_this();
+  peer.connection->start(
+      [weak, id](std::string_view line) {
+        if (const auto self = weak.lock()) self->on_line(id, line);
+      },
+      [weak, id](const std::string& why) {
+        if (const auto self = weak.lock()) self->on_closed(id, why);
+      });
+}
+
+void Coordinator::Impl::limit(Peer& peer, PeerId id, const char* complaint) {
+  peer.limit = std::make_unique<asio::steady_timer>(io, answer_limit);
+  peer.limit->async_wait([weak = weak_from_this(), id, complaint](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (self && !error) self->drop(id, complaint);
+  });
+}
+
+void Coordinator::Impl::dismiss(PeerId id) {
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  found->second.dismissed = true;
+  found->second.connection->close_after_sending();
+  limit(found->second, id, "it did not go when it was told to");
+}
+
+void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  ParsedLine parsed = parse_control_message(line);
+  if (!parsed.message) return drop(id, "it sent a bad line: " + parsed.error);
+  if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
+    found->second.limit.reset();
+    if (hello->address.empty()) hello->address = found->second.connection->remote_address();
+  }
+  carry_out(job.on_message(id, *parsed.message, Clock::now()));
+}
+
+void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
+  peers.erase(id);
+  carry_out(job.on_lost(id, why, Clock::now()));
+  check_idle();
+}
+
+void Coordinator::Impl::drop(PeerId id, const std::string& why) {
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  spdlog::warn("closed the control connection of {}: {}", found->second.connection->remote_name(),
+               why);
+  found->second.connection->close();
+  on_closed(id, why);
+}
+
+void Coordinator::Impl::carry_out(JobActions actions) {
+  for (JobAction& action : actions) {
+    if (const auto* send = std::get_if<SendTo>(&action)) {
+      const auto peer = peers.find(send->peer);
+      if (peer != peers.end()) peer->second.connection->send(send->message);
+    } else if (const auto* end = std::get_if<CloseAfterSending>(&action)) {
+      dismiss(end->peer);
+    } else if (const auto* start = std::get_if<StartAttempt>(&action)) {
+      callbacks.on_start_attempt(start->attempt);
+    } else if (const auto* log = std::get_if<Log>(&action)) {
+      spdlog::log(log->level == Log::Level::Warning ? spdlog::level::warn : spdlog::level::info,
+                  "{}", log->text);
+    }
+  }
+  schedule_tick();
+}
+
+void Coordinator::Impl::schedule_tick() {
+  const TimePoint due = job.next_tick().value_or(TimePoint::max());
+  if (due == tick_at) return;
+  tick_at = due;
+  tick.cancel();
+  if (due == TimePoint::max()) return;
+  tick.expires_at(due);
+  tick.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!self || error) return;
+    self->tick_at = TimePoint::max();
+    self->carry_out(self->job.on_tick(Clock::now()));
+  });
+}
+
+void Coordinator::Impl::check_idle() {
+  const bool busy = std::any_of(peers.begin(), peers.end(),
+                                [](const auto& entry) { return !entry.second.dismissed; });
+  if (busy || !on_idle) return;
+  idle_timer.cancel();
+  asio::post(io, std::exchange(on_idle, nullptr));
+}
+
+void Coordinator::Impl::close() {
+  tick.cancel();
+  idle_timer.cancel();
+  for (auto& [id, peer] : peers) peer.connection->close();
+  peers.clear();
+}
+
+Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks)
+    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks))) {
+  impl_->schedule_tick();
+}
+
+Coordinator::~Coordinator() { impl_->close(); }
+
+void Coordinator::adopt(asio::ip::tcp::socket socket, std::string received) {
+  impl_->adopt(std::move(socket), std::move(received));
+}
+
+void Coordinator::wait_until_idle(std::chrono::milliseconds limit, std::function<void()> on_idle) {
+  impl_->on_idle = std::move(on_idle);
+  impl_->idle_timer.expires_after(limit);
+  impl_->idle_timer.async_wait([weak = std::weak_ptr(impl_)](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (self && !error && self->on_idle) std::exchange(self->on_idle, nullptr)();
+  });
+  impl_->check_idle();
+}
+
+}  // namespace ddprun::rendezvous

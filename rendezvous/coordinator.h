@@ -1,0 +1,43 @@
+// Runs one job's verdicts over control connections: feeds lines and timers into Job (job.h) and
+// carries out what it decides.
+//
+// Lives on the io_context of the agent that hosts the endpoint, in its one thread;
+// rendezvous/server.h hands it the sockets. Callbacks come from the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/job.h"
+
+namespace ddprun::rendezvous {
+
+struct CoordinatorCallbacks {
+  // Before the workers of an attempt may start: empty the store.
+  std::function<void(int attempt)> on_start_attempt;
+};
+
+class Coordinator {
+ public:
+  // `io` must outlive the coordinator.
+  Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks);
+  ~Coordinator();  // Closes every control connection.
+
+  // A connection whose first byte was '{', and what was read of it. Its hello must come within 10
+  // s.
+  void adopt(asio::ip::tcp::socket socket, std::string received);
+
+  // Calls `on_idle` once, as soon as every agent has closed its connection, at the latest after
+  // `limit`: until then the last verdict may still be on its way to somebody.
+  void wait_until_idle(std::chrono::milliseconds limit, std::function<void()> on_idle);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,214 @@
+// Puts the store's descriptors under Asio.
+//
+// The store keeps an epoll set of its own and gives Asio that one descriptor: a request then costs
+// one recv and one send. Asio's own socket reads would add a recv that finds nothing, and its waits
+// an epoll_ctl, to every request.
+#include "rendezvous/server.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/store_peer_log.h"
+#include "rendezvous/store_sessions.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = StoreSessions::Clock;
+
+constexpr std::uint64_t listener_token = ~std::uint64_t{0};
+constexpr int accepts_per_event_max = 256;
+constexpr int rounds_per_turn_max = 16;  // Then whatever else runs on the io_context has its turn.
+constexpr std::chrono::milliseconds accept_pause{100};  // When descriptors have run out.
+
+UniqueFd make_epoll() {
+  UniqueFd fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!fd.valid()) throw std::system_error(errno, std::generic_category(), "epoll_create1");
+  return fd;
+}
+
+}  // namespace
+
+struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
+  Impl(asio::io_context& io_context, ServerOptions server_options, OnControl control)
+      : io(io_context),
+        options(std::move(server_options)),
+        on_control(std::move(control)),
+        listener(listen_socket(options.bind_address, options.port)),
+        port(local_port(listener.get())),
+        poller(io, make_epoll().release()),
+        accept_timer(io),
+        ambiguous_timer(io),
+        sessions(options, poller.native_handle(),
+                 {[this](UniqueFd fd, std::string received) {
+                    hand_over(std::move(fd), std::move(received));
+                  },
+                  [this](int fd, const std::string& reason) { log_refused(fd, reason); }}) {
+    watch_listener();
+  }
+
+  void watch_listener() {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = listener_token}};
+    if (epoll_ctl(poller.native_handle(), EPOLL_CTL_ADD, listener.get(), &event) != 0) {
+      throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+  }
+
+  void wait_for_events() {
+    poller.async_wait(asio::posix::stream_descriptor::wait_read,
+                      [self = shared_from_this()](const asio::error_code& error) {
+                        if (!error) self->take_turn();
+                      });
+  }
+
+  // Handles what is ready, for a bounded while.
+  void take_turn() {
+    std::array<epoll_event, 256> events;
+    int round = 0;
+    for (; round < rounds_per_turn_max && poller.is_open(); ++round) {
+      if (sessions.has_pending_wakes()) sessions.deliver_wakes();
+      const int ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
+      if (ready <= 0) break;
+      const auto now = Clock::now();
+      for (int i = 0; i < ready && poller.is_open(); ++i) {
+        if (events[i].data.u64 == listener_token) {
+          accept_some(accepts_per_event_max);
+        } else {
+          sessions.on_event(events[i].data.u64, events[i].events, now);
+        }
+      }
+    }
+    if (!poller.is_open()) return;
+    arm_ambiguous_timer();
+    if (round == rounds_per_turn_max || sessions.has_pending_wakes()) {
+      asio::post(io, [self = shared_from_this()] {
+        if (self->poller.is_open()) self->take_turn();
+      });
+    } else {
+      wait_for_events();
+    }
+  }
+
+  void accept_some(std::size_t count_max) {
+    for (std::size_t count = 0; count < count_max && listener.valid(); ++count) {
+      UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (fd.valid()) {
+        if (sessions.size() < options.connections_max) {
+          sessions.add(std::move(fd));
+        } else {
+          log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
+                                    " connections are open");
+        }
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return;
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        return pause_accepting(errno);
+      }  // Otherwise the connection was gone before it was accepted: on to the next.
+    }
+  }
+
+  // Nobody is turned away: who comes now waits in the kernel's queue.
+  void pause_accepting(int error) {
+    if (peer_log.note("accept", Clock::now()).wanted) {
+      spdlog::warn(
+          "port {}: cannot accept connections: {}; trying again every {} ms (raise the "
+          "limit of open files, ulimit -n)",
+          port, std::strerror(error), accept_pause.count());
+    }
+    epoll_ctl(poller.native_handle(), EPOLL_CTL_DEL, listener.get(), nullptr);
+    accept_timer.expires_after(accept_pause);
+    accept_timer.async_wait([self = shared_from_this()](const asio::error_code& failed) {
+      if (!failed && self->listener.valid()) self->watch_listener();
+    });
+  }
+
+  void arm_ambiguous_timer() {
+    const auto deadline = sessions.ambiguous_deadline();
+    if (deadline == Clock::time_point::max() || ambiguous_armed) return;
+    ambiguous_armed = true;
+    ambiguous_timer.expires_at(deadline);
+    ambiguous_timer.async_wait([self = shared_from_this()](const asio::error_code& error) {
+      if (error) return;
+      self->ambiguous_armed = false;
+      self->sessions.resolve_ambiguous(Clock::now());
+      self->arm_ambiguous_timer();
+    });
+  }
+
+  void hand_over(UniqueFd fd, std::string received) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    const auto protocol = address.ss_family == AF_INET ? asio::ip::tcp::v4() : asio::ip::tcp::v6();
+    asio::ip::tcp::socket socket(io);
+    asio::error_code error;
+    socket.assign(protocol, fd.get(), error);
+    if (error) return log_refused(fd.get(), error.message());
+    fd.release();
+    on_control(std::move(socket), std::move(received));
+  }
+
+  void log_refused(int fd, const std::string& reason) {
+    const std::string peer = peer_name(fd);
+    const PeerLog::Line line = peer_log.note(peer, Clock::now());
+    if (!line.wanted) return;
+    spdlog::warn("store on port {}: closed the connection of {}: {}{}", port, peer, reason,
+                 line.suppressed == 0 ? std::string()
+                                      : " (and " + std::to_string(line.suppressed) +
+                                            " more of that host since its last line)");
+  }
+
+  void start_attempt() {
+    sessions.start_attempt();
+    // Those in the kernel's queue connected before this moment, too.
+    accept_some(options.connections_max);
+    sessions.start_attempt();
+  }
+
+  void close() {
+    listener.reset();
+    sessions.close_all();
+    accept_timer.cancel();
+    ambiguous_timer.cancel();
+    asio::error_code ignored;
+    poller.close(ignored);
+  }
+
+  asio::io_context& io;
+  const ServerOptions options;
+  const OnControl on_control;
+  UniqueFd listener;
+  const std::uint16_t port;
+  asio::posix::stream_descriptor poller;  // The epoll set of listener and connections.
+  asio::steady_timer accept_timer;
+  asio::steady_timer ambiguous_timer;
+  bool ambiguous_armed = false;
+  PeerLog peer_log;
+  StoreSessions sessions;
+};
+
+Server::Server(asio::io_context& io, ServerOptions options, OnControl on_control)
+    : impl_(std::make_shared<Impl>(io, std::move(options), std::move(on_control))) {
+  impl_->wait_for_events();
+}
+
+Server::~Server() { close(); }
+
+std::uint16_t Server::port() const { return impl_->port; }
+
+void Server::start_attempt() { impl_->start_attempt(); }
+
+void Server::close() { impl_->close(); }
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,299 @@
+// The operations on keys; waits, barriers and queues are in store_waits.cpp.
+#include "rendezvous/store.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "rendezvous/store_number.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// A map node, its links, its cached hash and the allocator's share.
+constexpr std::size_t entry_overhead_bytes = 192;
+
+constexpr const char* out_of_memory = "memory_bytes_max is used up";
+
+std::string quoted(std::string_view key) {
+  std::string text = "'";
+  for (const char c : key.substr(0, 64)) text += c >= ' ' && c <= '~' ? c : '?';
+  return text + (key.size() > 64 ? "...'" : "'");
+}
+
+std::string not_a_number(std::string_view op, std::string_view key, std::string_view value) {
+  return std::string(op) + ": the value of " + quoted(key) + " is " + quoted(value) +
+         ", not a number";
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_counter(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\n\v\f\r");
+  if (start == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(start);
+  if (text.front() == '+') {
+    text.remove_prefix(1);
+    if (text.empty() || text.front() == '-') return std::nullopt;
+  }
+  std::int64_t number = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (result.ec != std::errc()) return std::nullopt;
+  return number;
+}
+
+std::size_t Store::Hash::operator()(std::string_view key) const {
+  return XXH3_64bits_withSeed(key.data(), key.size(), seed);
+}
+
+Store::Store(StoreLimits limits, MemoryBudget& budget, std::uint64_t seed)
+    : limits_(limits), budget_(budget), entries_(64, Hash{seed}) {}
+
+Store::~Store() { clear(); }
+
+void Store::clear() {
+  entries_.clear();
+  parked_.clear();
+  num_keys_ = 0;
+  budget_.give(charged_);
+  charged_ = 0;
+}
+
+std::string Store::handle(ConnectionId caller, const StoreRequest& request, ReplyBuffer& reply,
+                          std::vector<ConnectionId>& woken) {
+  // A client that sends something new no longer waits: those of torch 1.13 have no CANCEL_WAIT,
+  // and would take a late answer for that of another request.
+  if (waiting(caller)) unpark(caller);
+  const Call call{caller, request, reply, woken};
+  switch (request.op) {
+    case StoreOp::Set:
+      return set(call);
+    case StoreOp::CompareSet:
+      return compare_set(call);
+    case StoreOp::Get:
+      return get(call);
+    case StoreOp::Add:
+      return add(call);
+    case StoreOp::Check:
+      return check(call);
+    case StoreOp::Wait:
+      return wait(call);
+    case StoreOp::NumKeys:
+      reply.put<std::int64_t>(static_cast<std::int64_t>(num_keys_));
+      return {};
+    case StoreOp::DeleteKey:
+      return delete_key(call);
+    case StoreOp::Append:
+      return append(call);
+    case StoreOp::MultiGet:
+      return multi_get(call);
+    case StoreOp::MultiSet:
+      return multi_set(call);
+    case StoreOp::CancelWait:
+      reply.put(wait_canceled);
+      return {};  // Also when nothing waited.
+    case StoreOp::Ping:
+      reply.put(static_cast<std::uint32_t>(request.number));
+      return {};
+    case StoreOp::QueuePush:
+      return queue_push(call);
+    case StoreOp::QueuePop:
+      return queue_pop(call);
+    case StoreOp::QueueLen:
+      return queue_len(call);
+    case StoreOp::ListKeys:
+      return list_keys(call);
+    case StoreOp::Barrier:
+      return barrier(call);
+    case StoreOp::Validate:
+      return {};
+  }
+  return "unknown operation";
+}
+
+std::string Store::set(const Call& call) {
+  const StoreRequest& request = call.request;
+  return set_value(request.key, request.value, request.large_value, call.woken) ? ""
+                                                                                : out_of_memory;
+}
+
+// On a missing key an empty `expected` creates it; any other is answered with itself.
+std::string Store::compare_set(const Call& call) {
+  const auto& [op, key, expected, desired, number, items, large] = call.request;
+  const Keyed* keyed = find(key);
+  const bool present = keyed != nullptr && keyed->second.present;
+  if (present && keyed->second.value.view() != expected) {
+    call.reply.put_value(keyed->second.value);
+    return {};
+  }
+  if (!present && !expected.empty()) {
+    call.reply.put_bytes(expected);
+    return {};
+  }
+  if (!set_value(key, desired, nullptr, call.woken)) return out_of_memory;
+  call.reply.put_bytes(desired);
+  return {};
+}
+
+std::string Store::get(const Call& call) {
+  const Keyed* keyed = find(call.request.key);
+  if (keyed != nullptr) {
+    call.reply.put_value(keyed->second.value);
+  } else {
+    call.reply.put_bytes({});
+  }
+  return {};
+}
+
+std::string Store::add(const Call& call) {
+  const std::string_view key = call.request.key;
+  std::int64_t before = 0;
+  if (const Keyed* keyed = find(key); keyed != nullptr && keyed->second.present) {
+    const auto number = parse_counter(keyed->second.value.view());
+    if (!number) return not_a_number("ADD", key, keyed->second.value.view());
+    before = *number;
+  }
+  const std::int64_t after = wrapping_add(before, call.request.number);
+  if (!set_number(key, after, call.woken)) return out_of_memory;
+  call.reply.put(after);
+  return {};
+}
+
+std::string Store::append(const Call& call) {
+  Keyed* keyed = find(call.request.key);
+  if (keyed == nullptr || !keyed->second.present) return set(call);
+  StoreValue& value = keyed->second.value;
+  const std::size_t size = value.size() + call.request.value.size();
+  if (size > limits_.value_bytes_max) {
+    return "APPEND: the value of " + quoted(call.request.key) + " would have " +
+           std::to_string(size) +
+           " bytes, over value_bytes_max = " + std::to_string(limits_.value_bytes_max);
+  }
+  if (!charge(value.size(), size)) return out_of_memory;
+  value.append(call.request.value);
+  value_changed(*keyed, call.woken);
+  return {};
+}
+
+// A missing key has an empty value here too: it may have been deleted since the client's WAIT.
+std::string Store::multi_get(const Call& call) {
+  found_.clear();
+  std::size_t bytes = 0;
+  for (const std::string_view key : call.request.items) {
+    found_.push_back(find(key));
+    bytes += sizeof(std::uint64_t) + (found_.back() ? found_.back()->second.value.size() : 0);
+  }
+  if (bytes > limits_.reply_bytes_max) {
+    return "MULTI_GET: a reply of " + std::to_string(bytes) + " bytes, over " +
+           std::to_string(limits_.reply_bytes_max);
+  }
+  for (const Keyed* keyed : found_) {
+    if (keyed != nullptr) {
+      call.reply.put_value(keyed->second.value);
+    } else {
+      call.reply.put_bytes({});
+    }
+  }
+  return {};
+}
+
+std::string Store::multi_set(const Call& call) {
+  const auto items = call.request.items;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (!set_value(items[i], items[i + 1], nullptr, call.woken)) return out_of_memory;
+  }
+  return {};
+}
+
+// The key alone: a queue of that name stays, and nobody is woken.
+std::string Store::delete_key(const Call& call) {
+  Keyed* keyed = find(call.request.key);
+  const bool present = keyed != nullptr && keyed->second.present;
+  call.reply.put<std::int64_t>(present ? 1 : 0);
+  if (!present) return {};
+  Entry& entry = keyed->second;
+  charge(entry.value.size(), 0);
+  entry.value = StoreValue();
+  entry.present = false;
+  --num_keys_;
+  erase_if_unused(keyed);
+  return {};
+}
+
+std::string Store::list_keys(const Call& call) {
+  std::size_t bytes = sizeof(std::int64_t);
+  for (const auto& [key, entry] : entries_) bytes += sizeof(std::uint64_t) + key.size();
+  if (bytes > limits_.reply_bytes_max) {
+    return "LIST_KEYS: a reply of " + std::to_string(bytes) + " bytes, over " +
+           std::to_string(limits_.reply_bytes_max);
+  }
+  call.reply.put<std::int64_t>(static_cast<std::int64_t>(num_keys_));
+  for (const auto& [key, entry] : entries_) {
+    if (entry.present) call.reply.put_bytes(key);
+  }
+  return {};
+}
+
+Store::Keyed* Store::find(std::string_view key) {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+Store::Keyed* Store::find_or_create(std::string_view key) {
+  const auto found = entries_.find(key);
+  if (found != entries_.end()) return &*found;
+  if (!charge(0, entry_overhead_bytes + key.size())) return nullptr;
+  return &*entries_.try_emplace(std::string(key)).first;
+}
+
+// `owned` may be null; otherwise it holds `value`, and a large one is kept as it is.
+bool Store::set_value(std::string_view key, std::string_view value, std::string* owned,
+                      std::vector<ConnectionId>& woken) {
+  Keyed* keyed = find_or_create(key);
+  if (keyed == nullptr) return false;
+  if (!charge(keyed->second.value.size(), value.size())) {
+    erase_if_unused(keyed);
+    return false;
+  }
+  if (owned != nullptr) {
+    keyed->second.value.assign(std::move(*owned));
+  } else {
+    keyed->second.value.assign(value);
+  }
+  value_changed(*keyed, woken);
+  return true;
+}
+
+bool Store::set_number(std::string_view key, std::int64_t number,
+                       std::vector<ConnectionId>& woken) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof text, number).ptr;
+  return set_value(key, {text, static_cast<std::size_t>(end - text)}, nullptr, woken);
+}
+
+// The key exists from here on, with a new value: releases those who waited for that.
+void Store::value_changed(Keyed& keyed, std::vector<ConnectionId>& woken) {
+  Entry& entry = keyed.second;
+  num_keys_ += entry.present ? 0 : 1;
+  entry.present = true;
+  while (entry.waiters.first != nullptr) satisfy(*entry.waiters.first, woken);
+  if (entry.extra) release_barriers(keyed, woken);
+}
+
+void Store::erase_if_unused(Keyed* keyed) {
+  const Entry& entry = keyed->second;
+  if (entry.ready() || entry.waiters.first != nullptr) return;
+  if (entry.extra && entry.extra->barriers.first != nullptr) return;
+  charge(entry_overhead_bytes + keyed->first.size(), 0);
+  entries_.erase(entries_.find(keyed->first));
+}
+
+bool Store::charge(std::size_t before, std::size_t after) {
+  if (!budget_.change(before, after)) return false;
+  charged_ += after - before;
+  return true;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,271 @@
+#include "rendezvous/store_sessions.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t input_bytes = 256u << 10;      // Read per event: what one peer may keep busy.
+constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
+constexpr std::size_t wakes_per_event_max = 1'024;
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+WireLimits wire_limits(const ServerOptions& options) {
+  return {options.key_bytes_max, options.value_bytes_max, options.keys_per_request_max,
+          options.request_bytes_max};
+}
+
+}  // namespace
+
+StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbacks callbacks)
+    : options_(options),
+      limits_(wire_limits(options)),
+      epoll_fd_(epoll_fd),
+      callbacks_(std::move(callbacks)),
+      budget_(options.memory_bytes_max),
+      store_({options.value_bytes_max, options.output_bytes_max}, budget_, random_seed()),
+      input_(new char[input_bytes]) {}
+
+StoreSessions::~StoreSessions() { close_all(); }
+
+void StoreSessions::add(UniqueFd fd) {
+  ConnectionId id = static_cast<ConnectionId>(connections_.size());
+  if (free_.empty()) {
+    connections_.emplace_back();
+  } else {
+    id = free_.back();
+    free_.pop_back();
+  }
+  Slot& slot = connections_[id];
+  ++slot.generation;
+  slot.connection = std::make_unique<Connection>(limits_);
+  slot.connection->fd = std::move(fd);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = token_of(id)}};
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) close(id);
+}
+
+void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
+  if (find(token) == nullptr) return;
+  const auto id = static_cast<ConnectionId>(token);
+  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return;
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
+}
+
+void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
+  const ssize_t size =
+      ::recv(connections_[id].connection->fd.get(), input_.get(), input_bytes, MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return close(id);  // Every complete command was carried out when it came.
+  const std::string_view input(input_.get(), static_cast<std::size_t>(size));
+  if (connections_[id].connection->classified || classify(id, input)) process(id, input, now);
+}
+
+// By the first byte. False: the connection is not ours any more.
+bool StoreSessions::classify(ConnectionId id, std::string_view input) {
+  Connection& connection = *connections_[id].connection;
+  connection.classified = true;
+  if (input.front() == '{') {
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection.fd.get(), nullptr);
+    UniqueFd fd = std::move(connection.fd);
+    close(id);
+    callbacks_.on_control(std::move(fd), std::string(input));
+    return false;
+  }
+  if (connection.stale) {
+    refuse(id, "it connected in an earlier attempt");
+    return false;
+  }
+  return true;
+}
+
+void StoreSessions::process(ConnectionId id, std::string_view input, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  reply_.clear();
+  if (std::exchange(connection.wake_pending, false)) reply_.put(wait_stopped);
+  serve_all(id, input, now);
+}
+
+// Carries out every complete command of `input`, and sends reply_.
+void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  ParseStatus status = connection.parser.next(input);
+  while (status == ParseStatus::Request) {
+    if (!serve(id)) return;
+    status = connection.parser.next(input);
+  }
+  if (!flush(id)) return queue_wakes();
+  if (status == ParseStatus::Bad) {
+    refuse(id, connection.parser.bad_reason());
+  } else if (account(id) && status == ParseStatus::Ambiguous) {
+    ambiguous_.push_back({token_of(id), now + ambiguous_pause});
+  }
+  queue_wakes();
+}
+
+// Carries out the request that the parser holds. False: the connection is closed.
+bool StoreSessions::serve(ConnectionId id) {
+  const std::string refused =
+      store_.handle(id, connections_[id].connection->parser.request(), reply_, woken_);
+  if (!refused.empty()) {
+    if (flush(id)) refuse(id, refused);
+    queue_wakes();
+    return false;
+  }
+  if (reply_.size() < flush_bytes_min || flush(id)) return true;
+  queue_wakes();
+  return false;
+}
+
+// Sends reply_, and keeps what the socket does not take. False: the connection is closed.
+bool StoreSessions::flush(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  if (reply_.empty()) return true;
+  if (!connection.tail) {
+    const SendStatus status = send_some(connection.fd.get(), reply_);
+    if (status == SendStatus::Done) return true;
+    if (status == SendStatus::Failed) {
+      close(id);
+      return false;
+    }
+    connection.tail = std::make_unique<ReplyBuffer>();
+    want_write(id, true);
+  }
+  connection.tail->take(reply_);
+  if (connection.tail->size() > options_.output_bytes_max) {
+    refuse(id,
+           "it does not read its replies: " + std::to_string(connection.tail->size()) +
+               " bytes wait, over output_bytes_max = " + std::to_string(options_.output_bytes_max));
+    return false;
+  }
+  return account(id);
+}
+
+// The socket takes bytes again. False: the connection is closed.
+bool StoreSessions::flush_tail(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  if (!connection.tail) return true;
+  const SendStatus status = send_some(connection.fd.get(), *connection.tail);
+  if (status == SendStatus::Failed) {
+    close(id);
+    return false;
+  }
+  if (status == SendStatus::Done) {
+    connection.tail.reset();
+    want_write(id, false);
+  }
+  return account(id);
+}
+
+// Charges what the connection holds. False: over the budget, the connection is closed.
+bool StoreSessions::account(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  const std::size_t held =
+      connection.parser.memory_bytes() + (connection.tail ? connection.tail->own_bytes() : 0);
+  if (held == connection.charged) return true;
+  if (!budget_.change(connection.charged, held)) {
+    refuse(id, "memory_bytes_max is used up");
+    return false;
+  }
+  connection.charged = held;
+  return true;
+}
+
+void StoreSessions::queue_wakes() {
+  for (const ConnectionId id : woken_) {
+    connections_[id].connection->wake_pending = true;
+    wakes_.push_back(token_of(id));
+  }
+  woken_.clear();
+  if (!wakes_.empty()) deliver_wakes();
+}
+
+void StoreSessions::deliver_wakes() {
+  for (std::size_t sent = 0; sent < wakes_per_event_max && !wakes_.empty(); ++sent) {
+    const std::uint64_t token = wakes_.front();
+    wakes_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr || !std::exchange(connection->wake_pending, false)) continue;
+    reply_.clear();
+    reply_.put(wait_stopped);
+    flush(static_cast<ConnectionId>(token));
+  }
+}
+
+StoreSessions::Clock::time_point StoreSessions::ambiguous_deadline() const {
+  return ambiguous_.empty() ? Clock::time_point::max() : ambiguous_.front().deadline;
+}
+
+void StoreSessions::resolve_ambiguous(Clock::time_point now) {
+  while (!ambiguous_.empty() && ambiguous_.front().deadline <= now) {
+    const std::uint64_t token = ambiguous_.front().token;
+    ambiguous_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr || !connection->parser.ambiguous()) continue;
+    connection->parser.resolve_as_delete();
+    reply_.clear();
+    const auto id = static_cast<ConnectionId>(token);
+    if (serve(id)) serve_all(id, {}, now);
+  }
+}
+
+void StoreSessions::start_attempt() {
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    Connection* connection = connections_[id].connection.get();
+    if (connection == nullptr) continue;
+    connection->stale = true;
+    if (connection->classified) close(id);
+  }
+  store_.clear();
+  wakes_.clear();
+  ambiguous_.clear();
+}
+
+void StoreSessions::close_all() {
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    if (connections_[id].connection) close(id);
+  }
+}
+
+StoreSessions::Connection* StoreSessions::find(std::uint64_t token) {
+  const auto id = static_cast<ConnectionId>(token);
+  if (id >= connections_.size() || token_of(id) != token) return nullptr;
+  return connections_[id].connection.get();
+}
+
+std::uint64_t StoreSessions::token_of(ConnectionId id) const {
+  return std::uint64_t{connections_[id].generation} << 32 | id;
+}
+
+void StoreSessions::want_write(ConnectionId id, bool wanted) {
+  Connection& connection = *connections_[id].connection;
+  if (connection.wants_write == wanted) return;
+  connection.wants_write = wanted;
+  epoll_event event{.events = EPOLLIN | (wanted ? EPOLLOUT : 0u), .data = {.u64 = token_of(id)}};
+  epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, connection.fd.get(), &event);
+}
+
+void StoreSessions::refuse(ConnectionId id, const std::string& reason) {
+  callbacks_.on_refused(connections_[id].connection->fd.get(), reason);
+  close(id);
+}
+
+void StoreSessions::close(ConnectionId id) {
+  std::unique_ptr<Connection> connection = std::move(connections_[id].connection);
+  // Not left to close(): a process just forked may still hold a copy of the descriptor.
+  if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
+  store_.disconnect(id);
+  budget_.give(connection->charged);
+  free_.push_back(id);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,243 @@
+// The coordinator and its clients over loopback sockets, in one event loop.
+#include "rendezvous/coordinator.h"
+
+#include <asio/buffer.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
+#include <memory>
+
+#include "rendezvous/control_client.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using asio::ip::tcp;
+
+namespace {
+
+const tcp::endpoint any_port(asio::ip::address_v4::loopback(), 0);
+
+// A coordinator behind a plain listening socket.
+struct Endpoint {
+  Endpoint(asio::io_context& io, int nodes, int max_restarts) : acceptor(io, any_port) {
+    JobLimits limits;
+    limits.run_id = "job";
+    limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 60s};
+    limits.max_restarts = max_restarts;
+    limits.master_addr = "127.0.0.1";
+    limits.master_port = port();
+    coordinator = std::make_unique<Coordinator>(
+        io, limits, CoordinatorCallbacks{[this](int attempt) { attempts.push_back(attempt); }});
+    accept();
+  }
+  void accept() {
+    acceptor.async_accept([this](const asio::error_code& error, tcp::socket socket) {
+      if (error) return;
+      coordinator->adopt(std::move(socket), "");
+      accept();
+    });
+  }
+  int port() const { return acceptor.local_endpoint().port(); }
+
+  tcp::acceptor acceptor;
+  std::unique_ptr<Coordinator> coordinator;
+  std::vector<int> attempts;
+};
+
+struct Node {
+  Node(asio::io_context& io, int port, int rank, int nodes, std::string run_id = "job",
+       std::string host = "127.0.0.1", std::chrono::milliseconds join_timeout = 60s) {
+    ControlClientOptions options;
+    options.host = std::move(host);
+    options.port = static_cast<std::uint16_t>(port);
+    options.waiting_for = "node 0";
+    options.join_timeout = join_timeout;
+    options.hello = {.run_id = std::move(run_id), .node_id = "n" + std::to_string(rank)};
+    options.hello.node_rank = rank;
+    options.hello.nnodes_min = options.hello.nnodes_max = nodes;
+    client = std::make_unique<ControlClient>(
+        io, options,
+        ControlClientCallbacks{[this](const ControlMessage& m) { inbox.push_back(m); },
+                               [this](const std::string& why) { unreachable = why; },
+                               [this](const std::string& why) { lost = why; }});
+  }
+  template <class T>
+  const T* find() const {
+    for (const ControlMessage& message : inbox) {
+      if (const T* found = std::get_if<T>(&message)) return found;
+    }
+    return nullptr;
+  }
+
+  std::vector<ControlMessage> inbox;
+  std::string unreachable;
+  std::string lost;
+  std::unique_ptr<ControlClient> client;
+};
+
+template <class Condition>
+bool run_until(asio::io_context& io, Condition condition, std::chrono::seconds limit = 20s) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  io.restart();
+  while (!condition() && std::chrono::steady_clock::now() < end) io.run_one_for(100ms);
+  return condition();
+}
+
+// A raw connection that says `text` and waits for the end of what comes back.
+std::string reply_to(asio::io_context& io, int port, const std::string& text) {
+  tcp::socket socket(io);
+  socket.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+  asio::error_code ignored;
+  asio::write(socket, asio::buffer(text), ignored);
+  socket.non_blocking(true);
+  std::string reply;
+  const bool ended = run_until(io, [&] {
+    char chunk[4096];
+    asio::error_code error;
+    const std::size_t size = socket.read_some(asio::buffer(chunk), error);
+    reply.append(chunk, size);
+    return error && error != asio::error::would_block;
+  });
+  CHECK(ended);
+  return reply;
+}
+
+}  // namespace
+
+TEST_CASE("agents join, fail together, start again together and finish",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 2, 1);
+  Node a(io, endpoint.port(), 0, 2);
+  Node b(io, endpoint.port(), 1, 2);
+  REQUIRE(run_until(io, [&] { return a.find<RoundStart>() && b.find<RoundStart>(); }));
+  CHECK(b.find<RoundStart>()->addresses == std::vector<std::string>{"127.0.0.1", "127.0.0.1"});
+
+  a.inbox.clear();
+  b.client->send(WorkerFailed{0, {.rank = 1, .pid = 5, .exit_code = 3}});
+  b.client->send(Reaped{0});
+  REQUIRE(run_until(io, [&] { return a.find<Stop>() != nullptr; }));
+  a.client->send(Reaped{0});
+  REQUIRE(run_until(io, [&] { return a.find<RoundStart>() != nullptr; }));
+  CHECK(a.find<RoundStart>()->attempt == 1);
+  CHECK(endpoint.attempts == std::vector<int>{0, 1});
+
+  a.client->send(WorkersSucceeded{1});
+  b.client->send(WorkersSucceeded{1});
+  REQUIRE(run_until(io, [&] { return a.find<Finish>() && b.find<Finish>(); }));
+  CHECK(a.find<Finish>()->exit_status == 0);
+  bool idle = false;
+  endpoint.coordinator->wait_until_idle(10s, [&] { idle = true; });
+  a.client.reset();
+  b.client.reset();
+  CHECK(run_until(io, [&] { return idle; }));
+}
+
+TEST_CASE("an agent that goes away is noticed at once", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 2, 0);
+  Node a(io, endpoint.port(), 0, 2);
+  auto b = std::make_unique<Node>(io, endpoint.port(), 1, 2);
+  REQUIRE(run_until(io, [&] { return a.find<RoundStart>() && b->find<RoundStart>(); }));
+
+  const auto before = std::chrono::steady_clock::now();
+  b.reset();
+  REQUIRE(run_until(io, [&] { return a.find<Stop>() != nullptr; }));
+
+  CHECK(std::chrono::steady_clock::now() - before < 500ms);
+  CHECK(a.find<Stop>()->final_verdict);
+}
+
+TEST_CASE("the loss of the coordinator is told to the agent with its address",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 2, 0);
+  Node a(io, endpoint.port(), 0, 2);
+  REQUIRE(run_until(io, [&] { return a.find<Welcome>() != nullptr; }));
+
+  endpoint.coordinator.reset();
+  REQUIRE(run_until(io, [&] { return !a.lost.empty(); }));
+
+  CHECK(a.lost ==
+        "node 0 at 127.0.0.1:" + std::to_string(endpoint.port()) + ": it closed the connection");
+}
+
+TEST_CASE("an agent of another job is refused at once", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 2, 0);
+
+  Node stranger(io, endpoint.port(), 1, 2, "other");
+  REQUIRE(run_until(io, [&] { return stranger.find<Refused>() != nullptr; }));
+
+  CHECK(stranger.find<Refused>()->exit_status == exit_status::refused);
+}
+
+TEST_CASE("an agent that nobody answers says so after the join timeout",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  const int free_port = tcp::acceptor(io, any_port).local_endpoint().port();
+
+  Node alone(io, free_port, 1, 2, "job", "127.0.0.1", 300ms);
+  REQUIRE(run_until(io, [&] { return !alone.unreachable.empty(); }));
+
+  CHECK(alone.unreachable.find("127.0.0.1:" + std::to_string(free_port)) != std::string::npos);
+  CHECK(alone.unreachable.find("connection refused") != std::string::npos);
+}
+
+TEST_CASE("a host name that cannot be resolved is named", "[rendezvous][coordinator]") {
+  asio::io_context io;
+
+  Node lost(io, 1, 1, 2, "job", "no-such-host.invalid", 200ms);
+  REQUIRE(run_until(
+      io, [&] { return !lost.unreachable.empty(); }, 60s));
+
+  CHECK(lost.unreachable.find("cannot resolve the host name \"no-such-host.invalid\"") !=
+        std::string::npos);
+}
+
+TEST_CASE("an agent keeps trying until the coordinator is there", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  const int port = tcp::acceptor(io, any_port).local_endpoint().port();
+  Node early(io, port, 0, 1);
+  run_until(
+      io, [] { return false; }, 1s);
+  CHECK(early.inbox.empty());
+
+  tcp::acceptor late(io);
+  late.open(tcp::v4());
+  late.set_option(tcp::acceptor::reuse_address(true));
+  late.bind({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+  late.listen();
+  bool came = false;
+  late.async_accept([&](const asio::error_code& error, tcp::socket) { came = !error; });
+
+  CHECK(run_until(io, [&] { return came; }));
+}
+
+TEST_CASE("garbage closes the connection and nothing else", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 1, 0);
+
+  CHECK(reply_to(io, endpoint.port(), "{not json\n").empty());
+  CHECK(reply_to(io, endpoint.port(), "{" + std::string(70'000, 'x')).empty());
+  CHECK(reply_to(io, endpoint.port(), "{\"type\":\"reaped\",\"attempt\":0}\n").find("refused") !=
+        std::string::npos);
+
+  Node good(io, endpoint.port(), 0, 1);
+  CHECK(run_until(io, [&] { return good.find<RoundStart>() != nullptr; }));
+}
+
+TEST_CASE("something that is no coordinator is named as such", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  tcp::acceptor acceptor(io, any_port);
+  acceptor.async_accept([](const asio::error_code&, tcp::socket socket) {
+    asio::error_code ignored;
+    asio::write(socket, asio::buffer(std::string("HTTP/1.1 400 Bad Request\r\n\r\n")), ignored);
+  });
+
+  Node node(io, acceptor.local_endpoint().port(), 0, 1);
+  REQUIRE(run_until(io, [&] { return !node.lost.empty(); }));
+
+  CHECK(node.lost.find("is a ddprun of this job listening there?") != std::string::npos);
+}

@@ -1,0 +1,451 @@
+// The server over real loopback sockets: what one client does to others, and attempts.
+#include "rendezvous/server.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio.hpp>
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/wire.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using std::string;
+
+namespace {
+
+string u64(std::uint64_t number) {
+  string out;
+  put_number(out, number);
+  return out;
+}
+string text(std::string_view bytes) {
+  string out;
+  put_string(out, bytes);
+  return out;
+}
+string op(StoreOp code) { return string(1, static_cast<char>(code)); }
+const string validate{"\x00\xCE\xF7\x85\x3C", 5};
+const string stop("\0", 1), canceled("\1", 1);
+
+string set(std::string_view key, std::string_view value) {
+  return op(StoreOp::Set) + text(key) + text(value);
+}
+string get(std::string_view key) { return op(StoreOp::Get) + text(key); }
+string wait(std::string_view key) { return op(StoreOp::Wait) + u64(1) + text(key); }
+
+// A server in a thread of its own.
+struct Fixture {
+  explicit Fixture(ServerOptions options = {}) {
+    spdlog::set_level(spdlog::level::off);
+    server = std::make_unique<Server>(io, options,
+                                      [this](asio::ip::tcp::socket socket, string received) {
+                                        controls.emplace_back(std::move(socket));
+                                        control.set_value(std::move(received));
+                                      });
+    thread = std::thread([this] { io.run(); });
+  }
+  ~Fixture() {
+    run([this] { server.reset(); });
+    thread.join();
+    spdlog::set_level(spdlog::level::info);
+  }
+  // In the server's thread.
+  template <class Function>
+  void run(Function function) {
+    std::promise<void> done;
+    asio::post(io, [&] {
+      function();
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+
+  asio::io_context io;
+  std::vector<asio::ip::tcp::socket> controls;
+  std::promise<string> control;  // What the first control connection brought.
+  std::unique_ptr<Server> server;
+  std::thread thread;
+};
+
+// A client that writes and reads bytes; every read has a limit of ten seconds.
+struct Client {
+  explicit Client(Fixture& fixture, const string& first = validate) {
+    fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(fixture.server->port());
+    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    if (!first.empty()) send(first);
+  }
+  Client(Client&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  Client(const Client&) = delete;
+  ~Client() { close(); }
+  void close() {
+    if (fd >= 0) ::close(fd);
+    fd = -1;
+  }
+  void send(const string& bytes) const {
+    std::size_t at = 0;
+    while (at < bytes.size()) {
+      const ssize_t sent = ::send(fd, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (sent <= 0) return;  // The server closed it, which read() will show.
+      at += static_cast<std::size_t>(sent);
+    }
+  }
+  // `size` bytes, or fewer if the server closes the connection or says nothing more.
+  string read(std::size_t size, int limit_ms = 10'000) const {
+    string bytes;
+    while (bytes.size() < size) {
+      pollfd entry{fd, POLLIN, 0};
+      if (::poll(&entry, 1, limit_ms) <= 0) break;
+      char buffer[65536];
+      const ssize_t got = ::recv(fd, buffer, std::min(sizeof buffer, size - bytes.size()), 0);
+      if (got <= 0) break;
+      bytes.append(buffer, static_cast<std::size_t>(got));
+    }
+    return bytes;
+  }
+  bool closed() const {
+    pollfd entry{fd, POLLIN, 0};
+    char byte;
+    return ::poll(&entry, 1, 10'000) == 1 && ::recv(fd, &byte, 1, 0) <= 0;
+  }
+  string ask(const string& request, std::size_t size) const {
+    send(request);
+    return read(size);
+  }
+  // Returns when the server has carried out everything sent before.
+  void sync() const { REQUIRE(ask(op(StoreOp::Ping) + "sync", 4) == "sync"); }
+
+  int fd = -1;
+};
+
+}  // namespace
+
+TEST_CASE("clients see each other's keys", "[server]") {
+  Fixture f;
+  Client a(f), b(f);
+  a.send(set("k", "value"));
+  a.sync();
+  CHECK(b.ask(get("k"), 13) == text("value"));
+}
+
+TEST_CASE("a handshake split into single bytes is taken", "[server]") {
+  Fixture f;
+  Client client(f, "");
+  for (const char c : validate + op(StoreOp::Ping) + "ping") {
+    client.send(string(1, c));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // So that they are not joined.
+  }
+  CHECK(client.read(4) == "ping");
+}
+
+TEST_CASE("a client that stops inside a command stops nobody else", "[server]") {
+  Fixture f;
+  Client half(f), other(f);
+  const string command = set("k", "value");
+  half.send(command.substr(0, 12));
+  other.sync();
+  half.send(command.substr(12));
+  half.sync();
+  CHECK(other.ask(get("k"), 13) == text("value"));
+}
+
+TEST_CASE("what a client sets just before it exits is kept", "[server]") {
+  Fixture f;
+  for (int i = 0; i < 50; ++i) {
+    Client client(f, "");
+    client.send(validate + set(string("k").append(std::to_string(i)), "v"));
+  }
+  Client reader(f);
+  for (int i = 0; i < 50; ++i) {
+    const string key = string("k").append(std::to_string(i));
+    REQUIRE(reader.ask(wait(key), 1) == stop);
+    CHECK(reader.ask(get(key), 9) == text("v"));
+  }
+}
+
+TEST_CASE("a set wakes the clients that wait for its key", "[server]") {
+  Fixture f;
+  std::vector<Client> waiting;
+  for (int i = 0; i < 200; ++i) {
+    waiting.emplace_back(f).send(wait("k"));
+  }
+  for (const Client& client : waiting) client.send("");
+  Client setter(f);
+  setter.send(set("k", "v"));
+  for (const Client& client : waiting) REQUIRE(client.read(1) == stop);
+}
+
+TEST_CASE("a client that disconnects while waiting leaves the others alone", "[server]") {
+  Fixture f;
+  Client gone(f), stays(f), setter(f);
+  gone.send(wait("k"));
+  stays.send(wait("k"));
+  gone.close();
+  setter.send(set("k", "v"));
+  CHECK(stays.read(1) == stop);
+}
+
+TEST_CASE("a wait that was cancelled in time is answered once", "[server]") {
+  Fixture f;
+  Client client(f), setter(f);
+  client.send(wait("k"));
+  CHECK(client.ask(op(StoreOp::CancelWait), 1) == canceled);
+  setter.send(set("k", "v"));
+  setter.sync();
+  CHECK(client.ask(op(StoreOp::Ping) + "next", 4) == "next");
+}
+
+TEST_CASE("a command that comes behind a wait gets its own answer first", "[server]") {
+  Fixture f;
+  Client client(f), setter(f);
+  for (int i = 0; i < 200; ++i) {  // The release and the cancellation cross.
+    const string key = string("k").append(std::to_string(i));
+    client.send(wait(key));
+    setter.send(set(key, "v"));
+    client.send(op(StoreOp::CancelWait));
+    string answer = client.read(1);
+    if (answer == stop) answer += client.read(1);
+    REQUIRE((answer == canceled || answer == stop + canceled));
+  }
+}
+
+TEST_CASE("an old client's two connections are served, the silent one included", "[server]") {
+  Fixture f;
+  Client silent(f, ""), old(f, "");
+  old.send(string("\x03") + text("init/") + u64(1));
+  CHECK(old.read(8) == u64(1));
+  CHECK(old.ask(string("\x08") + text("init/"), 8) == u64(1));  // After the pause: a DELETE_KEY.
+  CHECK(old.ask(string("\x08") + text("init/"), 8) == u64(0));  // From now on at once.
+  silent.send("\x06");
+  CHECK(silent.read(8) == u64(0));
+}
+
+TEST_CASE("junk closes the connection that sent it, and no other", "[server]") {
+  Fixture f;
+  Client good(f);
+  for (const string& junk : {string("\x16\x03\x01\x02\x00\x01"), string("GET / HTTP/1.1\r\n\r\n"),
+                             string("SSH-2.0-x\r\n"), string("\0\1\2\3\4\5\6\7\x8", 9),
+                             validate + "\x13", validate + validate}) {
+    Client client(f, junk);
+    CHECK(client.closed());
+  }
+  good.sync();
+}
+
+TEST_CASE("answers due before a bad command are sent before the close", "[server]") {
+  Fixture f;
+  Client client(f);
+  CHECK(client.ask(op(StoreOp::Ping) + "ping" + "\x7f", 5) == "ping");
+}
+
+TEST_CASE("add on text closes the connection", "[server]") {
+  Fixture f;
+  Client client(f);
+  client.send(set("k", "text") + op(StoreOp::Add) + text("k") + u64(1));
+  CHECK(client.closed());
+}
+
+TEST_CASE("a new attempt drops keys, waits and connections, and the port stays open", "[server]") {
+  Fixture f;
+  Client old(f), waiting(f), silent(f, "");
+  old.send(set("k", "v"));
+  old.sync();
+  waiting.send(wait("never"));
+  waiting.send("");
+
+  f.run([&] { f.server->start_attempt(); });
+
+  CHECK(old.closed());
+  CHECK(waiting.closed());
+  Client fresh(f);
+  CHECK(fresh.ask(op(StoreOp::NumKeys), 8) == u64(0));
+  silent.send(validate + set("k", "late"));  // Connected in the attempt before.
+  CHECK(silent.closed());
+  CHECK(fresh.ask(op(StoreOp::NumKeys), 8) == u64(0));
+}
+
+TEST_CASE("bytes in flight when an attempt begins change nothing", "[server]") {
+  Fixture f;
+  std::vector<Client> late;
+  f.run([&] {  // While the server's thread is here it reads and accepts nothing.
+    for (int i = 0; i < 20; ++i) late.emplace_back(f).send(set("k", "late"));
+    f.server->start_attempt();
+  });
+  for (const Client& client : late) CHECK(client.closed());
+  Client fresh(f);
+  CHECK(fresh.ask(op(StoreOp::NumKeys), 8) == u64(0));
+}
+
+TEST_CASE("a reader that never reads is closed at the limit", "[server]") {
+  ServerOptions options;
+  options.output_bytes_max = 8u << 20;
+  Fixture f(options);
+  Client greedy(f), other(f);
+  other.send(set("k", string(1u << 20, 'x')));
+  other.sync();
+  string requests;
+  for (int i = 0; i < 64; ++i) requests += get("k");
+  greedy.send(requests);
+
+  other.sync();
+  CHECK(greedy.read(64u << 20).size() < 64u << 20);  // Less than it asked for, then the end.
+  other.sync();
+}
+
+TEST_CASE("a slow reader gets everything below the limit", "[server]") {
+  Fixture f;
+  Client slow(f), other(f);
+  string value(3u << 20, 'x');
+  for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 7 + i / 4096);
+  other.send(set("k", value));
+  other.sync();
+  string requests;
+  for (int i = 0; i < 20; ++i) requests += get("k") + op(StoreOp::Ping) + "ping";
+  slow.send(requests);
+  other.sync();
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(slow.read(8 + value.size()) == text(value));
+    REQUIRE(slow.read(4) == "ping");
+  }
+}
+
+TEST_CASE("a large value that many slow clients fetch is charged once", "[server]") {
+  ServerOptions options;
+  options.memory_bytes_max = 16u << 20;
+  Fixture f(options);
+  Client other(f);
+  const string value(3u << 20, 'x');
+  other.send(set("k", value));
+  other.sync();
+  std::vector<Client> slow;
+  for (int i = 0; i < 10; ++i) slow.emplace_back(f).send(get("k") + get("k") + get("k"));
+  other.sync();
+  for (const Client& client : slow) {
+    for (int i = 0; i < 3; ++i) REQUIRE(client.read(8 + value.size()) == text(value));
+  }
+}
+
+TEST_CASE("memory that clients hold is bounded", "[server]") {
+  ServerOptions options;
+  options.memory_bytes_max = 16u << 20;
+  Fixture f(options);
+  Client good(f);
+  std::vector<Client> clients;
+  const string half = op(StoreOp::Set) + text("k") + u64(20u << 20) + string(6u << 20, 'x');
+  for (int i = 0; i < 4; ++i) clients.emplace_back(f).send(half);
+  good.sync();
+  int closed = 0;
+  for (const Client& client : clients) {
+    pollfd entry{client.fd, POLLIN, 0};
+    closed += ::poll(&entry, 1, 1'000);
+  }
+  CHECK(closed >= 1);
+  CHECK(closed < 4);
+  good.send(set("k", "v"));
+  CHECK(good.ask(get("k"), 9) == text("v"));
+}
+
+TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]") {
+  Fixture f;
+  Client agent(f, "{\"type\":\"join\"}\n");
+  auto received = f.control.get_future();
+  REQUIRE(received.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  CHECK(received.get() == "{\"type\":\"join\"}\n");
+  f.run([&] {
+    f.server->start_attempt();  // Not the store's any more.
+    asio::write(f.controls.at(0), asio::buffer("welcome", 7));
+  });
+  CHECK(agent.read(7) == "welcome");
+}
+
+TEST_CASE("an agent that speaks only after an attempt began is let in", "[server]") {
+  Fixture f;
+  Client agent(f, "");
+  f.run([&] { f.server->start_attempt(); });
+  agent.send("{}\n");
+  auto received = f.control.get_future();
+  REQUIRE(received.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  CHECK(received.get() == "{}\n");
+}
+
+TEST_CASE("connections over the limit are closed, and room is used again", "[server]") {
+  ServerOptions options;
+  options.connections_max = 2;
+  Fixture f(options);
+  auto a = std::make_unique<Client>(f);
+  Client b(f);
+  a->sync();
+  b.sync();
+  CHECK(Client(f).closed());
+  a->close();
+  for (bool served = false; !served;) {  // Until the server has seen the close.
+    Client again(f);
+    served = again.ask(op(StoreOp::Ping) + "ping", 4) == "ping";
+  }
+}
+
+TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {
+  Fixture f;
+  Client first(f);
+  first.sync();
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  rlimit lowered = limit;
+  const int next = ::dup(0);
+  ::close(next);
+  lowered.rlim_cur = static_cast<rlim_t>(next) + 1;  // One descriptor left: the client's own.
+  setrlimit(RLIMIT_NOFILE, &lowered);
+  Client starved(f);
+  starved.send(op(StoreOp::Ping) + "ping");
+  const string early = starved.read(4, 250);
+  setrlimit(RLIMIT_NOFILE, &limit);
+
+  CHECK(early.empty());
+  CHECK(starved.read(4) == "ping");
+  first.sync();
+}
+
+TEST_CASE("a port in use is a message that names it", "[server]") {
+  Fixture f;
+  ServerOptions options;
+  options.port = f.server->port();
+  asio::io_context io;
+  const string expected =
+      string("cannot listen on 127.0.0.1, port ") + std::to_string(options.port);
+  try {
+    Server second(io, options, nullptr);
+    FAIL("two servers on one port");
+  } catch (const std::system_error& error) {
+    CHECK(string(error.what()).find(expected) != string::npos);
+    CHECK(error.code() == std::errc::address_in_use);
+  }
+  options.bind_address = "no.address";
+  CHECK_THROWS_AS(Server(io, options, nullptr), std::system_error);
+}
+
+TEST_CASE("a server on every interface serves IPv4", "[server]") {
+  ServerOptions options;
+  options.bind_address = "";
+  Fixture f(options);
+  Client(f).sync();
+}
+
+TEST_CASE("a closed server ends its event loop", "[server]") {
+  asio::io_context io;
+  Server server(io, {}, nullptr);
+  asio::post(io, [&] { server.close(); });
+  CHECK(io.run() > 0);
+}

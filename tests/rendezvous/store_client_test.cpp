@@ -1,0 +1,210 @@
+// The blocking client against the server in another thread.
+#include "rendezvous/store_client.h"
+
+#include <asio.hpp>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/server.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using std::string;
+using std::chrono::milliseconds;
+
+namespace {
+
+struct Fixture {
+  Fixture() : server(io, {}, [](asio::ip::tcp::socket, const string&) {}) {
+    thread = std::thread([this] { io.run(); });
+  }
+  ~Fixture() {
+    asio::post(io, [this] { server.close(); });
+    thread.join();
+  }
+  StoreClient client(milliseconds timeout = milliseconds(10'000)) {
+    return {"127.0.0.1", server.port(), timeout};
+  }
+  void start_attempt() {
+    std::promise<void> done;
+    asio::post(io, [&] {
+      server.start_attempt();
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+
+  asio::io_context io;
+  Server server;
+  std::thread thread;
+};
+
+template <class Error, class Function>
+string message_of(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
+
+}  // namespace
+
+TEST_CASE("every operation does what it says", "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  client.set("a", "1");
+  client.set("empty", "");
+  CHECK(client.get("a") == "1");
+  CHECK(client.get("empty").empty());
+  CHECK(client.add("n", 5) == 5);
+  CHECK(client.add("n", -7) == -2);
+  CHECK(client.get("n") == "-2");
+  CHECK(client.compare_set("a", "x", "2") == "1");
+  CHECK(client.compare_set("a", "1", "2") == "2");
+  CHECK(client.compare_set("none", "x", "2") == "x");
+  const std::vector<string> there{"a", "n"}, not_there{"a", "z"};
+  CHECK(client.check(there));
+  CHECK(!client.check(not_there));
+  client.wait(there);
+  client.append("a", "3");
+  CHECK(client.get("a") == "23");
+  CHECK(client.num_keys() == 3);
+  CHECK(client.delete_key("a"));
+  CHECK(!client.delete_key("a"));
+  const std::vector<string> keys{"x", "y", "z"}, values{"1", "", string(100'000, 'z')};
+  client.multi_set(keys, values);
+  CHECK(client.multi_get(keys) == values);
+  CHECK(client.multi_get({}).empty());
+  CHECK(client.local_address() == "127.0.0.1");
+}
+
+TEST_CASE("a get waits for another client's set", "[store_client]") {
+  Fixture f;
+  StoreClient reader = f.client(), writer = f.client();
+  auto value = std::async(std::launch::async, [&] { return reader.get("later"); });
+  writer.set("later", "now");
+  CHECK(value.get() == "now");
+}
+
+TEST_CASE("a large value goes there and back", "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  string value(20u << 20, 'x');
+  for (std::size_t i = 0; i < value.size(); i += 97) value[i] = static_cast<char>(i);
+  client.set("large", value);
+  CHECK(client.get("large") == value);
+}
+
+TEST_CASE("a wait that times out names the missing keys and leaves the client usable",
+          "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  client.set("there", "1");
+  const std::vector<string> keys{"there", "missing"};
+  const string message = message_of<StoreTimeout>([&] { client.wait(keys, milliseconds(30)); });
+  CHECK(contains(message, string("wait('there', 'missing') on store 127.0.0.1:") +
+                              std::to_string(f.server.port())));
+  CHECK(contains(message, "timed out after 30 ms; missing: 'missing'"));
+  CHECK(client.add("n", 1) == 1);
+}
+
+TEST_CASE("waits that cross with the set of their key end well either way", "[store_client]") {
+  Fixture f;
+  StoreClient waiter = f.client(), setter = f.client();
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<string> keys{string("k").append(std::to_string(i))};
+    auto done = std::async(std::launch::async, [&] { setter.set(keys[0], "1"); });
+    try {
+      waiter.wait(keys, milliseconds(0));
+    } catch (const StoreTimeout&) {
+    }
+    done.get();
+    REQUIRE(waiter.add("n", 1) == i + 1);
+  }
+}
+
+TEST_CASE("a client that starts before its store connects when the store is there",
+          "[store_client]") {
+  std::uint16_t port = 0;
+  { port = Fixture().server.port(); }
+  auto connected = std::async(std::launch::async, [&] {
+    StoreClient client("127.0.0.1", port, milliseconds(10'000));
+    return client.add("n", 1);
+  });
+  asio::io_context io;
+  ServerOptions options;
+  options.port = port;
+  Server server(io, options, nullptr);
+  std::thread thread([&] { io.run(); });
+  CHECK(connected.get() == 1);
+  asio::post(io, [&] { server.close(); });
+  thread.join();
+}
+
+TEST_CASE("a store that is not there is named with the reason", "[store_client]") {
+  std::uint16_t port = 0;
+  { port = Fixture().server.port(); }
+  const string message =
+      message_of<StoreError>([&] { StoreClient client("127.0.0.1", port, milliseconds(50)); });
+  CHECK(contains(message, string("cannot connect to store 127.0.0.1:") + std::to_string(port) +
+                              " within 50 ms: Connection refused"));
+}
+
+TEST_CASE("a listener that is no store is noticed", "[store_client]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const std::uint16_t port = acceptor.local_endpoint().port();
+  SECTION("it is silent") {
+    CHECK(contains(
+        message_of<StoreError>([&] { StoreClient client("127.0.0.1", port, milliseconds(50)); }),
+        "the store did not answer in time"));
+  }
+  SECTION("it says something else") {
+    auto answer = std::async(std::launch::async, [&] {
+      asio::ip::tcp::socket socket = acceptor.accept();
+      char hello[10];
+      asio::read(socket, asio::buffer(hello));
+      asio::write(socket, asio::buffer("HTTP/1.1 400", 12));
+      return std::make_unique<asio::ip::tcp::socket>(std::move(socket));
+    });
+    CHECK(contains(
+        message_of<StoreError>([&] { StoreClient client("127.0.0.1", port, milliseconds(50)); }),
+        "cannot connect to store"));
+  }
+}
+
+TEST_CASE("a client of the attempt before gets errors, for good", "[store_client]") {
+  Fixture f;
+  StoreClient old = f.client();
+  old.set("k", "v");
+  CHECK(old.num_keys() == 1);
+  f.start_attempt();
+  CHECK(
+      contains(message_of<StoreError>([&] { old.num_keys(); }), "num_keys() on store 127.0.0.1:"));
+  CHECK(contains(message_of<StoreError>([&] { old.num_keys(); }), "was given up before"));
+  CHECK(f.client().num_keys() == 0);
+}
+
+TEST_CASE("a store that dies while a client waits ends the wait", "[store_client]") {
+  auto f = std::make_unique<Fixture>();
+  StoreClient client = f->client();
+  auto failed = std::async(std::launch::async,
+                           [&] { return message_of<StoreError>([&] { client.get("never"); }); });
+  f.reset();
+  CHECK(contains(failed.get(), "get('never') on store 127.0.0.1:"));
+}
+
+TEST_CASE("keys and values that do not pair up are refused before anything is sent",
+          "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  const std::vector<string> keys{"a", "b"}, values{"1"};
+  CHECK_THROWS_AS(client.multi_set(keys, values), StoreError);
+  CHECK(client.num_keys() == 0);
+}
