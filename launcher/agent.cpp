@@ -1,0 +1,388 @@
+// The agent's event loop (agent.h).
+#include "launcher/agent.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <csignal>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "launcher/agent_state.h"
+#include "launcher/endpoint.h"
+#include "launcher/endpoint_host.h"
+#include "launcher/failure_report.h"
+#include "launcher/forwarder_sink.h"
+#include "launcher/local_attempt.h"
+#include "launcher/output_forwarder.h"
+#include "launcher/this_machine.h"
+#include "rendezvous/control_client.h"
+#include "rendezvous/resolve.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::counted;
+using rendezvous::FirstCause;
+using std::chrono::milliseconds;
+namespace exit_status = rendezvous::exit_status;
+
+constexpr milliseconds goodbye_limit{500};     // For a verdict after we said that we leave.
+constexpr milliseconds others_limit{5'000};    // For other agents to hear the last verdict.
+constexpr milliseconds others_margin{10'000};  // On top of their grace period.
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+class Agent {
+ public:
+  explicit Agent(const LaunchOptions& options)
+      : options_(options),
+        node_id_(random_id()),
+        host_name_(own_host_name()),
+        output_(io_),
+        signals_(io_),
+        goodbye_timer_(io_),
+        attempt_(io_, output_, options_, host_name_,
+                 {[this](const FirstCause& cause) {
+                    local_cause_ = cause;
+                    apply(machine_.worker_failed());
+                  },
+                  [this] { on_all_reaped(); }}) {}
+
+  int run();
+
+ private:
+  void wait_for_signal();
+  void on_signal(int signal);
+
+  asio::awaitable<void> join();
+  void connect(const EndpointPlan& plan);
+
+  void on_message(const rendezvous::ControlMessage& message);
+  void on_round(const rendezvous::RoundStart& round);
+  void on_stop(const rendezvous::Stop& stop);
+
+  void on_all_reaped();
+
+  void apply(const AgentStep& step);
+  void carry_out(AgentAction action, const AgentStep& step);
+  void start_workers();
+  void end(int status);
+  void report(int status);
+  void leave_loop();
+
+  LaunchOptions options_;
+  std::string node_id_;
+  std::string host_name_;
+  asio::io_context io_{1};
+  OutputForwarder output_;
+  asio::signal_set signals_;
+  asio::steady_timer goodbye_timer_;
+  std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
+  std::unique_ptr<rendezvous::ControlClient> client_;
+  LocalAttempt attempt_;
+  AgentStateMachine machine_;
+
+  rendezvous::RoundStart round_;  // The current one.
+  int rounds_ = 0;
+  FirstCause local_cause_;               // The first local failure of this attempt.
+  std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
+  std::string why_;                      // The end in words, when there is no cause.
+  int own_signal_ = 0;                   // The first signal we got.
+  bool goodbye_armed_ = false;
+  bool finish_heard_ = false;  // The connection's end after it is no loss.
+  std::optional<int> exit_status_;
+};
+
+// ---- the loop ----
+
+int Agent::run() {
+  auto logger =
+      std::make_shared<spdlog::logger>("ddprun", std::make_shared<ForwarderSink>(output_));
+  logger->set_pattern("[ddprun] %v");
+  logger->set_level(options_.quiet ? spdlog::level::warn : spdlog::level::info);
+  const auto outer_logger = spdlog::default_logger();
+  spdlog::set_default_logger(logger);
+
+  for (const int signal : options_.signals_to_handle) {
+    if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.
+    asio::error_code error;
+    signals_.add(signal, error);
+    if (error) {
+      spdlog::warn("cannot handle {}: {}", rendezvous::signal_name(signal), error.message());
+    }
+  }
+  wait_for_signal();
+  asio::co_spawn(
+      io_, [this] { return join(); },
+      [this](const std::exception_ptr& thrown) {
+        if (!thrown || exit_status_) return;
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {
+          why_ = error.what();
+        }
+        end(exit_status::internal);
+      });
+  io_.run();
+  client_.reset();
+  endpoint_.reset();
+  spdlog::set_default_logger(outer_logger);
+  return exit_status_.value_or(exit_status::internal);
+}
+
+void Agent::wait_for_signal() {
+  signals_.async_wait([this](const asio::error_code& error, int signal) {
+    if (error) return;
+    on_signal(signal);
+    wait_for_signal();
+  });
+}
+
+void Agent::on_signal(int signal) {
+  const bool first = own_signal_ == 0;
+  if (first) {
+    own_signal_ = signal;
+    const int running = attempt_.running();
+    if (running > 0) {
+      spdlog::warn("got {}: stopping {}, grace {}{}", rendezvous::signal_name(signal),
+                   counted(running, "worker"),
+                   rendezvous::describe_duration(options_.shutdown_timeout.count()),
+                   signal == SIGINT ? " (Ctrl-C again kills them)" : "");
+    } else {
+      spdlog::warn("got {}", rendezvous::signal_name(signal));
+    }
+  }
+  apply(machine_.signal_received(signal, client_ && client_->connected()));
+}
+
+// ---- joining ----
+
+asio::awaitable<void> Agent::join() {
+  EndpointFacts facts{.own_host_name = host_name_, .is_local = is_local_address};
+  std::string resolve_error;
+  if (needs_addresses(options_)) {
+    rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
+    if (exit_status_) co_return;
+    facts.addresses = std::move(resolved.addresses);
+    resolve_error = std::move(resolved.error);
+  }
+  const EndpointPlan plan = plan_endpoint(options_, facts);
+  if (plan.role == EndpointPlan::Role::Host && !resolve_error.empty()) {
+    why_ = fmt::format(
+        "cannot resolve \"{}\", where this node hosts the endpoint: {}; give an "
+        "address or a name that all nodes can resolve",
+        options_.endpoint_host, resolve_error);
+    end(exit_status::internal);
+    co_return;
+  }
+  if (!plan.warning.empty()) spdlog::warn("{}", plan.warning);
+  if (plan.role != EndpointPlan::Role::Join) {
+    endpoint_ = EndpointHost::open(io_, options_, plan, node_id_);
+  }
+  connect(plan);
+}
+
+void Agent::connect(const EndpointPlan& plan) {
+  rendezvous::ControlClientOptions to;
+  to.host = options_.endpoint_host;
+  to.port = options_.endpoint_port;
+  to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
+  to.join_timeout = options_.join_timeout;
+  to.hello.run_id = options_.run_id;
+  to.hello.node_id = node_id_;
+  to.hello.host = host_name_;
+  to.hello.address = options_.local_addr;
+  if (options_.backend == RendezvousBackend::Static || options_.node_rank_given) {
+    to.hello.node_rank = options_.node_rank;
+  }
+  to.hello.nproc = options_.nproc_per_node;
+  to.hello.role = options_.role;
+  to.hello.elastic = options_.backend == RendezvousBackend::C10d;
+  to.hello.nnodes_min = options_.nnodes_min;
+  to.hello.nnodes_max = options_.nnodes_max;
+  to.hello.max_restarts = options_.max_restarts;
+  to.hello.pid = getpid();
+  if (endpoint_) {  // On the shortest way, but announced as the others know it.
+    to.host = plan.bind_address.empty() ? "127.0.0.1" : plan.bind_address;
+    to.port = endpoint_->port();
+    if (to.hello.address.empty()) to.hello.address = plan.master_addr;
+  }
+  client_ = std::make_unique<rendezvous::ControlClient>(
+      io_, std::move(to),
+      rendezvous::ControlClientCallbacks{
+          .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
+          .on_unreachable =
+              [this](const std::string& why) {
+                why_ = why;
+                apply(machine_.unreachable());
+              },
+          .on_lost =
+              [this](const std::string& why) {
+                if (exit_status_ || finish_heard_) return;
+                why_ = "lost the coordinator, " + why;
+                if (attempt_.running() > 0) spdlog::error("{}; stopping the workers", why_);
+                apply(machine_.coordinator_lost());
+              }});
+}
+
+// ---- messages ----
+
+void Agent::on_message(const rendezvous::ControlMessage& message) {
+  if (exit_status_) return;
+  if (const auto* round = std::get_if<rendezvous::RoundStart>(&message)) return on_round(*round);
+  if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) return on_stop(*stop);
+  if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+    spdlog::info("{}", waiting->text);
+  } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
+    why_ = "the endpoint refused this node: " + refused->reason;
+    apply(machine_.refused(refused->exit_status));
+  } else if (const auto* finish = std::get_if<rendezvous::Finish>(&message)) {
+    finish_heard_ = true;
+    job_cause_ = finish->cause;
+    why_ = finish->why;
+    if (attempt_.running() > 0) {
+      spdlog::error("{}; stopping {}", why_, counted(attempt_.running(), "worker"));
+    }
+    apply(machine_.finish_received(finish->exit_status));
+  }
+}
+
+void Agent::on_round(const rendezvous::RoundStart& round) {
+  round_ = round;
+  ++rounds_;
+  const std::string workers = counted(round.world_size, "worker");
+  const int last = round.rank_base + options_.nproc_per_node - 1;
+  if (round.group_world_size > 1) {
+    spdlog::info("attempt {}: {} nodes, {}; this is node {} with {}", round.attempt,
+                 round.group_world_size, workers, round.group_rank,
+                 last == round.rank_base ? fmt::format("rank {}", last)
+                                         : fmt::format("ranks {} to {}", round.rank_base, last));
+  } else if (round.attempt > 0 || options_.nnodes_max > 1) {
+    spdlog::info("attempt {}: {}", round.attempt, workers);
+  }
+  apply(machine_.round_started());
+}
+
+void Agent::on_stop(const rendezvous::Stop& stop) {
+  if (stop.final_verdict) job_cause_ = stop.cause;
+  why_ = stop.why;
+  const bool interrupted = own_signal_ != 0;
+  if (!interrupted && (!stop.final_verdict || attempt_.running() > 0)) spdlog::warn("{}", stop.why);
+  apply(machine_.stop_received(
+      stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
+}
+
+// ---- workers and actions ----
+
+void Agent::on_all_reaped() {
+  const bool succeeded = machine_.state() == AgentState::Running;
+  apply(succeeded ? machine_.workers_succeeded() : machine_.workers_reaped());
+}
+
+void Agent::start_workers() {
+  const auto failure = attempt_.start(round_);
+  if (!failure) return;
+  local_cause_ = *failure;
+  apply(machine_.start_failed());
+}
+
+void Agent::apply(const AgentStep& step) {
+  for (const AgentAction action : step.actions) carry_out(action, step);
+  // Whoever said that it leaves waits for the job's verdict, but not for ever. The host of the
+  // endpoint waits for the other nodes' grace periods: without it they would not hear the verdict.
+  if (machine_.state() != AgentState::Stopped || own_signal_ == 0 || goodbye_armed_) return;
+  goodbye_armed_ = true;
+  goodbye_timer_.expires_after(endpoint_ ? options_.shutdown_timeout + others_margin
+                                         : goodbye_limit);
+  goodbye_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) apply(machine_.leaving_overdue());
+  });
+}
+
+void Agent::carry_out(AgentAction action, const AgentStep& step) {
+  switch (action) {
+    case AgentAction::StartWorkers:
+      return start_workers();
+    case AgentAction::StopWorkers:
+      return attempt_.stop(step.signal, options_.shutdown_timeout);
+    case AgentAction::KillWorkers:
+      spdlog::warn("killing {}", counted(attempt_.running(), "worker"));
+      return attempt_.stop(SIGKILL, milliseconds{0});
+    case AgentAction::ReportFailure:
+      return client_->send(rendezvous::WorkerFailed{round_.attempt, local_cause_});
+    case AgentAction::ReportSucceeded:
+      return client_->send(rendezvous::WorkersSucceeded{round_.attempt});
+    case AgentAction::ReportReaped:
+      return client_->send(rendezvous::Reaped{round_.attempt});
+    case AgentAction::SayLeaving:
+      return client_->send(rendezvous::Leaving{own_signal_});
+    case AgentAction::Exit:
+      return end(step.exit_status);
+  }
+}
+
+void Agent::end(int status) {
+  if (exit_status_) return;
+  exit_status_ = status;
+  if (status != 0) report(status);
+  goodbye_timer_.cancel();
+  // Not from inside one of the client's callbacks.
+  asio::post(io_, [this] { leave_loop(); });
+}
+
+void Agent::leave_loop() {
+  client_.reset();
+  if (!endpoint_) return io_.stop();
+  endpoint_->wait_until_idle(own_signal_ != 0 ? goodbye_limit : others_limit,
+                             [this] { io_.stop(); });
+}
+
+void Agent::report(int status) {
+  FailureReport failure{.program = options_.program_name,
+                        .this_host = host_name_,
+                        .exit_status = status,
+                        .attempts = rounds_,
+                        .max_restarts = options_.max_restarts,
+                        .why = why_,
+                        .cause = job_cause_,
+                        .local_workers = attempt_.ends()};
+  const bool to_blame = job_cause_ && job_cause_->kind != FirstCause::Kind::Interrupted;
+  if (to_blame) {
+    failure.log_dir = attempt_.keep_files();
+    const std::string text = to_text(failure);
+    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+      end = text.find('\n', begin);
+      output_.write_line(text.substr(begin, end - begin));
+    }
+  } else if (job_cause_) {
+    spdlog::warn("stopped: {}; exit status {}", rendezvous::describe(*job_cause_), status);
+  } else if (own_signal_ != 0) {
+    spdlog::warn("stopped by {}; exit status {}", rendezvous::signal_name(own_signal_), status);
+  } else {
+    spdlog::error("{}; exit status {}", why_, status);
+  }
+  // For a scheduler that reads torch's error files.
+  if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
+    std::ofstream(*path, std::ios::trunc) << to_error_file(failure) << '\n';
+  }
+}
+
+}  // namespace
+
+int run_agent(const LaunchOptions& options) { return Agent(options).run(); }
+
+}  // namespace ddprun::launcher

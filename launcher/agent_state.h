@@ -1,0 +1,87 @@
+// What this node's agent does next, decided without touching a process, a socket or a clock.
+//
+//            round                    all workers exited 0
+//   Joining --------> Running -----------------------------> Succeeded
+//                      ^   |                                    |   |
+//                      |   | a worker failed, stop,        stop |   | finish
+//                      |   | signal, coordinator lost           |   |
+//                      |   v                                    v   |
+//                      | Stopping ------------------------> Stopped |
+//                      |            workers reaped          |   |   |
+//                      +------------------------------------+   v   v
+//                                    round                       Done
+//                                                      (also from Joining)
+//
+// launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
+// decides for the job (rendezvous/job.h); this machine only keeps its own node honest: workers run
+// only inside a round, and nobody leaves before they are reaped.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+enum class AgentState {
+  Joining,    // Not in a round yet; this node has no workers.
+  Running,    // All local workers started; none is known to have failed.
+  Succeeded,  // All local workers exited with 0; other nodes may still be at work.
+  Stopping,   // A signal is out; waiting until the last local worker is reaped.
+  Stopped,    // No workers; waits for the next round or for the end.
+  Done,       // Terminal.
+};
+
+enum class AgentAction {
+  StartWorkers,
+  StopWorkers,      // With AgentStep::signal, then the grace period, then SIGKILL.
+  KillWorkers,      // SIGKILL, now.
+  ReportFailure,    // Tell the coordinator `worker_failed` ...
+  ReportSucceeded,  // ... `workers_succeeded` ...
+  ReportReaped,     // ... `reaped` ...
+  SayLeaving,       // ... `leaving`; the verdict comes back, or leaving_overdue() must be called.
+  Exit,             // With AgentStep::exit_status.
+};
+
+struct AgentStep {
+  AgentState state = AgentState::Joining;
+  std::vector<AgentAction> actions;
+  int signal = 0;
+  int exit_status = 0;
+};
+
+class AgentStateMachine {
+ public:
+  AgentState state() const { return state_; }
+
+  // From the coordinator.
+  AgentStep round_started();
+  AgentStep stop_received(int signal, std::optional<int> final_exit_status);
+  AgentStep finish_received(int exit_status);
+  AgentStep refused(int exit_status);
+  AgentStep coordinator_lost();
+  AgentStep unreachable();  // The join timeout passed before there was a coordinator.
+
+  // From the workers. A failure after the first one, or while stopping, changes nothing.
+  AgentStep worker_failed();
+  AgentStep start_failed();
+  AgentStep workers_succeeded();
+  AgentStep workers_reaped();
+
+  // From outside. `connected`: whether a coordinator could answer. The first signal stops the job
+  // in good order; a second SIGINT or SIGQUIT is somebody at a keyboard who wants it over.
+  AgentStep signal_received(int signal, bool connected);
+  AgentStep leaving_overdue();  // No verdict came in time after SayLeaving.
+
+ private:
+  AgentStep become(AgentState state, std::vector<AgentAction> actions = {}, int signal = 0);
+  AgentStep done(int exit_status);
+  AgentStep stay() { return become(state_); }
+
+  AgentState state_ = AgentState::Joining;
+  std::optional<int> left_with_;  // The exit status that our own signal, or a final stop, implies.
+  std::optional<int> end_;        // Stopping: how to exit once the workers are reaped.
+  int signals_ = 0;
+};
+
+}  // namespace ddprun::launcher

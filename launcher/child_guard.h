@@ -1,0 +1,35 @@
+// A small process that outlives the launcher for a moment: when the launcher dies without a chance
+// to clean up (SIGKILL, out of memory), it kills what the workers have started.
+//
+// The kernel's parent-death signal reaches only the workers themselves, not a Python that a shell
+// wrapper started, nor its data loaders. The guard knows the workers' sessions, and it knows their
+// processes by a variable in their environment that detaching does not remove.
+#pragma once
+
+#include <string>
+
+namespace ddprun::launcher {
+
+class ChildGuard {
+ public:
+  // Forks the guard. Throws std::system_error when that fails.
+  ChildGuard();
+  ~ChildGuard();  // Ends the guard; it kills nothing.
+  ChildGuard(const ChildGuard&) = delete;
+  ChildGuard& operator=(const ChildGuard&) = delete;
+
+  // To be set in every worker, as NAME=value.
+  const std::string& variable() const { return variable_; }
+
+  void add_session(int session_id);     // A worker was started.
+  void remove_session(int session_id);  // No process of it is left.
+
+ private:
+  void tell(int record);
+
+  std::string variable_;
+  int socket_ = -1;
+  int pid_ = -1;
+};
+
+}  // namespace ddprun::launcher

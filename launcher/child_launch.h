@@ -1,0 +1,24 @@
+// Starts one worker as its WorkerSpec says: environment, pipes or files, and a message that helps
+// when it cannot be started.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "launcher/child_process.h"
+#include "launcher/output_forwarder.h"
+#include "launcher/worker_group.h"
+
+namespace ddprun::launcher {
+
+struct LaunchedChild {
+  ChildProcess process;
+  std::shared_ptr<OutputForwarder::Stream> stream;
+};
+
+// `guard_variable` is added to the environment. `may_inherit_stdout`: no other worker writes to the
+// console, so this one may have it as its stdout, and still see a terminal. Throws StartError.
+LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
+                           const std::string& guard_variable, bool may_inherit_stdout);
+
+}  // namespace ddprun::launcher

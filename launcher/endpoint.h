@@ -1,0 +1,50 @@
+// Who listens at the job's endpoint, and on which address.
+//
+//   one node    this one, on loopback only
+//   static      the node with rank 0
+//   c10d        --rdzv-conf is_host; else any node to which the endpoint's host is local and whose
+//               attempt to listen succeeds first
+//
+// A core: what is local and what names mean comes in as arguments.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/options.h"
+
+namespace ddprun::launcher {
+
+struct EndpointPlan {
+  enum class Role {
+    Host,        // Listen; a port in use is an error.
+    HostIfFree,  // Listen; if the port is in use, another agent of this machine has it: join.
+    Join,        // Another node listens.
+  };
+  Role role = Role::Host;
+  std::string bind_address;  // Numeric; "" = all interfaces. Meaningless for Join.
+  std::string master_addr;   // What workers are told.
+  std::string warning;       // For the user; "" = none.
+};
+
+// What the plan needs to know about this machine.
+struct EndpointFacts {
+  std::vector<std::string> addresses;  // Of options.endpoint_host, numeric.
+  std::string own_host_name;
+  std::function<bool(const std::string& address)> is_local;  // An address of this machine?
+};
+
+EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& facts);
+
+// Whether the plan depends on what options.endpoint_host resolves to.
+bool needs_addresses(const LaunchOptions& options);
+
+// Asks the system by binding a socket to it: true for every address of this machine.
+bool is_local_address(const std::string& address);
+
+// "pid 4127 (python3)" of the process that listens on `port`, or "" when that cannot be known (it
+// belongs to another user).
+std::string port_holder(int port);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,71 @@
+// Opens the endpoint (endpoint_host.h).
+#include "launcher/endpoint_host.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPlan& plan,
+                                 const std::string& node_id, int port) {
+  rendezvous::JobLimits limits;
+  limits.run_id = options.run_id;
+  limits.round.elastic = options.backend == RendezvousBackend::C10d;
+  limits.round.nodes_min = options.nnodes_min;
+  limits.round.nodes_max = options.nnodes_max;
+  limits.round.join_timeout = options.join_timeout;
+  limits.round.last_call = options.last_call_timeout;
+  limits.max_restarts = options.max_restarts;
+  // An agent alone talks to itself: if one end is dead, so is the other.
+  const bool alone = options.nnodes_max == 1;
+  limits.heartbeat_interval = alone ? rendezvous::Milliseconds{0} : options.heartbeat_interval;
+  limits.heartbeat_timeout = options.heartbeat_timeout;
+  limits.host_node_id = node_id;
+  limits.master_addr = plan.master_addr;
+  limits.master_port = port;
+  return limits;
+}
+
+std::string port_in_use(const std::string& where, int port) {
+  const std::string holder = port_holder(port);
+  return fmt::format(
+      "cannot listen on {}: the port is in use{}; another job may have it: give another "
+      "--master-port (or --rdzv-endpoint), on one node 0 for any free port",
+      where, holder.empty() ? "" : " by " + holder);
+}
+
+}  // namespace
+
+std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const LaunchOptions& options,
+                                                 const EndpointPlan& plan,
+                                                 const std::string& node_id) {
+  auto host = std::make_unique<EndpointHost>();
+  const int port = options.endpoint_port;
+  try {
+    // The server hands over sockets only while the event loop runs: the coordinator is there then.
+    host->server_ = std::make_unique<rendezvous::Server>(
+        io,
+        rendezvous::ServerOptions{.bind_address = plan.bind_address, .port = options.endpoint_port},
+        [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
+          host->coordinator_->adopt(std::move(socket), std::move(received));
+        });
+  } catch (const std::system_error& error) {
+    const bool in_use = error.code() == std::errc::address_in_use;
+    if (in_use && plan.role == EndpointPlan::Role::HostIfFree) return nullptr;
+    const std::string where = fmt::format(
+        "{} port {}", plan.bind_address.empty() ? "all interfaces," : plan.bind_address, port);
+    if (in_use) throw EndpointError(port_in_use(where, port));
+    throw EndpointError(fmt::format("cannot listen on {}: {}", where, error.code().message()));
+  }
+  host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
+      io, job_limits(options, plan, node_id, host->server_->port()),
+      rendezvous::CoordinatorCallbacks{
+          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); }});
+  return host;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,46 @@
+// What the node at the endpoint runs beside its agent: the listening port with the store, and the
+// coordinator. Both live on the agent's io_context.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "launcher/endpoint.h"
+#include "launcher/options.h"
+#include "rendezvous/coordinator.h"
+#include "rendezvous/server.h"
+
+namespace ddprun::launcher {
+
+// The endpoint cannot be opened; the message names address, port and, where known, who holds it.
+class EndpointError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class EndpointHost {
+ public:
+  // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
+  // Throws EndpointError. `node_id`: of the agent on this node.
+  static std::unique_ptr<EndpointHost> open(asio::io_context& io, const LaunchOptions& options,
+                                            const EndpointPlan& plan, const std::string& node_id);
+
+  std::uint16_t port() const { return server_->port(); }
+
+  // Calls `on_idle` when all other agents have heard the verdict and gone, at the latest after
+  // `limit`.
+  void wait_until_idle(std::chrono::milliseconds limit, std::function<void()> on_idle) {
+    coordinator_->wait_until_idle(limit, std::move(on_idle));
+  }
+
+ private:
+  std::unique_ptr<rendezvous::Server> server_;
+  std::unique_ptr<rendezvous::Coordinator> coordinator_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,192 @@
+// Failure reports as text and JSON, and the reading of error files (failure_report.h).
+#include "launcher/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+using rendezvous::describe_duration;
+using rendezvous::FirstCause;
+using rendezvous::signal_name;
+
+constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
+constexpr std::size_t workers_listed_max = 16;
+constexpr const char* rule = "------------------------------------------------------------";
+
+std::string ending(int exit_code, int signal, bool core_dumped) {
+  if (signal == 0) return fmt::format("exit code {}", exit_code);
+  return fmt::format("killed by {} (signal {}){}", signal_name(signal), signal,
+                     core_dumped ? ", core dumped" : "");
+}
+
+void add_indented(std::string& text, std::string_view lines) {
+  while (!lines.empty()) {
+    const std::size_t end = lines.find('\n');
+    text += fmt::format("    {}\n", lines.substr(0, end));
+    if (end == std::string_view::npos) break;
+    lines.remove_prefix(end + 1);
+  }
+}
+
+std::string headline(const FailureReport& report) {
+  if (!report.cause) return report.why;
+  return rendezvous::describe(*report.cause);
+}
+
+void add_cause(std::string& text, const FirstCause& cause, const FailureReport& report) {
+  const auto row = [&](const char* label, const std::string& value) {
+    text += fmt::format("  {:<11} {}\n", label, value);
+  };
+  row("host", cause.host + (cause.host == report.this_host ? "" : " (another node)"));
+  if (cause.node_rank >= 0) row("node", std::to_string(cause.node_rank));
+  if (cause.rank >= 0) row("rank", fmt::format("{} (local rank {})", cause.rank, cause.local_rank));
+  if (cause.pid > 0) row("pid", std::to_string(cause.pid));
+  if (cause.kind == FirstCause::Kind::WorkerFailed) {
+    row("ended", ending(cause.exit_code, cause.signal, cause.core_dumped));
+    row("after", describe_duration(cause.ran_ms));
+  }
+  row("attempt", fmt::format("{} (started {}, --max-restarts {})", cause.attempt, report.attempts,
+                             report.max_restarts));
+  if (!cause.message.empty()) {
+    text += "  message\n";
+    add_indented(text, cause.message);
+  }
+  if (!cause.last_stderr.empty()) {
+    text += "  last lines of its stderr\n";
+    add_indented(text, cause.last_stderr);
+  }
+}
+
+bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
+  return report.cause && worker.pid == report.cause->pid && worker.rank == report.cause->rank;
+}
+
+std::string fate(const WorkerEnd& worker) {
+  if (worker.exit_code == 0 && worker.signal == 0) return "succeeded";
+  const std::string how = ending(worker.exit_code, worker.signal, worker.core_dumped);
+  return worker.stopped_by_us ? fmt::format("stopped ({})", how)
+                              : fmt::format("failed too, later ({})", how);
+}
+
+void add_others(std::string& text, const FailureReport& report) {
+  std::size_t listed = 0;
+  std::size_t others = 0;
+  for (const WorkerEnd& worker : report.local_workers) {
+    if (is_the_cause(worker, report)) continue;
+    if (others++ == 0) text += "  other workers of this node\n";
+    if (listed == workers_listed_max) continue;
+    ++listed;
+    text +=
+        fmt::format("    rank {} (local rank {}, pid {}): {}{}\n", worker.rank, worker.local_rank,
+                    worker.pid, fate(worker), worker.note.empty() ? "" : "; " + worker.note);
+  }
+  if (others > listed) text += fmt::format("    and {} more\n", others - listed);
+}
+
+json cause_json(const FirstCause& cause) {
+  static constexpr const char* kinds[] = {"worker_failed", "start_failed", "node_lost",
+                                          "interrupted"};
+  return {{"kind", kinds[static_cast<int>(cause.kind)]},
+          {"host", cause.host},
+          {"node_rank", cause.node_rank},
+          {"rank", cause.rank},
+          {"local_rank", cause.local_rank},
+          {"pid", cause.pid},
+          {"exit_code", cause.exit_code},
+          {"signal", cause.signal},
+          {"signal_name", cause.signal == 0 ? "" : signal_name(cause.signal)},
+          {"core_dumped", cause.core_dumped},
+          {"attempt", cause.attempt},
+          {"ran_ms", cause.ran_ms},
+          {"message", cause.message},
+          {"last_stderr", cause.last_stderr}};
+}
+
+// Workers write what they like into error files and stderr: never throw for bytes that are not
+// UTF-8.
+std::string dumped(const json& object) {
+  return object.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view blank = " \t\r\n\v\f";
+  const std::size_t begin = text.find_first_not_of(blank);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(blank) - begin + 1));
+}
+
+// The text and, where there is one, the traceback of a "message" of torch's.
+std::string torch_message(const json& message) {
+  if (message.is_string()) return trimmed(message.get_ref<const std::string&>());
+  if (!message.is_object()) return "";
+  std::string text;
+  const auto inner = message.find("message");
+  if (inner != message.end() && inner->is_string()) text = inner->get<std::string>();
+  const auto extra = message.find("extraInfo");
+  if (extra != message.end() && extra->is_object()) {
+    const auto stack = extra->find("py_callstack");
+    if (stack != extra->end() && stack->is_string()) text += "\n" + stack->get<std::string>();
+  }
+  return trimmed(text);
+}
+
+}  // namespace
+
+std::string to_text(const FailureReport& report) {
+  std::string text = fmt::format("{}\n{} FAILED: {}\n", rule, report.program, headline(report));
+  if (report.cause) {
+    text += "first cause\n";
+    add_cause(text, *report.cause, report);
+  }
+  add_others(text, report);
+  if (!report.log_dir.empty()) text += fmt::format("  logs        {}\n", report.log_dir);
+  text += fmt::format("  exit status {}\n{}", report.exit_status, rule);
+  return text;
+}
+
+std::string to_json(const FailureReport& report) {
+  json workers = json::array();
+  for (const WorkerEnd& worker : report.local_workers) {
+    workers.push_back({{"rank", worker.rank},
+                       {"local_rank", worker.local_rank},
+                       {"pid", worker.pid},
+                       {"exit_code", worker.exit_code},
+                       {"signal", worker.signal},
+                       {"core_dumped", worker.core_dumped},
+                       {"stopped", worker.stopped_by_us},
+                       {"ran_ms", worker.ran_ms},
+                       {"note", worker.note}});
+  }
+  json object = {{"program", report.program},           {"host", report.this_host},
+                 {"exit_status", report.exit_status},   {"attempts", report.attempts},
+                 {"max_restarts", report.max_restarts}, {"why", headline(report)},
+                 {"workers", std::move(workers)},       {"log_dir", report.log_dir}};
+  if (report.cause) object["first_cause"] = cause_json(*report.cause);
+  return dumped(object);
+}
+
+std::string to_error_file(const FailureReport& report) {
+  json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
+  const std::string details = report.cause ? report.cause->message : "";
+  message["extraInfo"] = {{"py_callstack", details}};
+  return dumped({{"message", std::move(message)}});
+}
+
+std::string error_file_message(std::string_view content) {
+  const json object = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (object.is_object()) {
+    const auto message = object.find("message");
+    const std::string text = message == object.end() ? "" : torch_message(*message);
+    if (!text.empty()) return text;
+  }
+  std::string text = trimmed(content);
+  if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,127 @@
+// Workers of one attempt on this node (local_attempt.h).
+#include "launcher/local_attempt.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <fstream>
+#include <ios>
+#include <utility>
+
+#include "launcher/this_machine.h"
+#include "launcher/worker_specs.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::FirstCause;
+constexpr std::streamsize error_file_bytes_max = 1 << 20;
+
+std::int64_t to_ms(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+
+std::string read_error_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (path.empty() || !file) return "";
+  std::string content(error_file_bytes_max, '\0');
+  file.read(content.data(), error_file_bytes_max);
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  return error_file_message(content);
+}
+
+bool asks_for_files(const StdMap& map, int workers) {
+  for (int i = 0; i < workers; ++i) {
+    if (map.of(i) != Std::None) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output,
+                           const LaunchOptions& options, std::string host_name,
+                           LocalAttemptCallbacks callbacks)
+    : options_(options),
+      host_name_(std::move(host_name)),
+      callbacks_(std::move(callbacks)),
+      directory_(options.log_dir, options.run_id,
+                 asks_for_files(options.redirects, options.nproc_per_node) ||
+                     asks_for_files(options.tee, options.nproc_per_node)),
+      group_(io, output,
+             {[this](const WorkerExit& exit) { on_exit(exit); },
+              [this] { callbacks_.on_all_reaped(); }}) {}
+
+std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& round) {
+  round_ = round;
+  ends_.clear();
+  failed_ = false;
+  try {
+    attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
+    group_.start(make_worker_specs({.options = options_,
+                                    .round = round_,
+                                    .attempt_dir = attempt_dir_,
+                                    .environment = environment_variable,
+                                    .console_is_terminal = isatty(STDOUT_FILENO) != 0,
+                                    .cpus = usable_cpus()}));
+  } catch (const StartError& error) {
+    // The codes of a shell: 127 not found, 126 found but not startable.
+    const int number = error.error_number();
+    const bool hopeless = number == ENOENT || number == EACCES || number == ENOEXEC ||
+                          number == ENOTDIR || number == E2BIG || number == ELOOP;
+    const int code = number == ENOENT ? 127 : hopeless ? 126 : rendezvous::exit_status::internal;
+    return blame_start(error.what(), code, !hopeless);
+  } catch (const std::exception& error) {
+    return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
+  }
+  return std::nullopt;
+}
+
+FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, bool retriable) {
+  return {.kind = FirstCause::Kind::StartFailed,
+          .host = host_name_,
+          .node_rank = round_.group_rank,
+          .exit_code = exit_code,
+          .retriable = retriable,
+          .attempt = round_.attempt,
+          .message = message};
+}
+
+void LocalAttempt::on_exit(const WorkerExit& exit) {
+  ends_.push_back({.rank = exit.rank,
+                   .local_rank = exit.local_rank,
+                   .pid = exit.pid,
+                   .exit_code = exit.exit_code,
+                   .signal = exit.signal,
+                   .core_dumped = exit.core_dumped,
+                   .stopped_by_us = exit.stopped_by_us,
+                   .ran_ms = to_ms(exit.ran_for),
+                   .note = exit.note});
+  if (exit.success() || exit.stopped_by_us || failed_) return;
+  failed_ = true;
+  FirstCause cause{.kind = FirstCause::Kind::WorkerFailed,
+                   .host = host_name_,
+                   .node_rank = round_.group_rank,
+                   .rank = exit.rank,
+                   .local_rank = exit.local_rank,
+                   .pid = exit.pid,
+                   .exit_code = exit.exit_code,
+                   .signal = exit.signal,
+                   .core_dumped = exit.core_dumped,
+                   .attempt = round_.attempt,
+                   .ran_ms = to_ms(exit.ran_for),
+                   .last_stderr = exit.last_stderr};
+  if (!attempt_dir_.empty()) {
+    cause.message = read_error_file(fmt::format("{}/{}/error.json", attempt_dir_, exit.local_rank));
+  }
+  callbacks_.on_failure(cause);
+}
+
+std::string LocalAttempt::keep_files() {
+  directory_.keep_error_files();
+  return directory_.kept_path();
+}
+
+}  // namespace ddprun::launcher

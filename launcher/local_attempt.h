@@ -1,0 +1,65 @@
+// This node's part of an attempt: its workers, their directories, and what became of them.
+//
+// Passive: the agent starts and stops it and is told about the first failure and the end. Lives on
+// the agent's io_context, in its thread.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/failure_report.h"
+#include "launcher/options.h"
+#include "launcher/output_forwarder.h"
+#include "launcher/run_directory.h"
+#include "launcher/worker_group.h"
+#include "rendezvous/control_message.h"
+
+namespace ddprun::launcher {
+
+struct LocalAttemptCallbacks {
+  // The first worker that failed by itself in this attempt; comes at once.
+  std::function<void(const rendezvous::FirstCause&)> on_failure;
+  // No worker is left.
+  std::function<void()> on_all_reaped;
+};
+
+class LocalAttempt {
+ public:
+  // All references must outlive it.
+  LocalAttempt(asio::io_context& io, OutputForwarder& output, const LaunchOptions& options,
+               std::string host_name, LocalAttemptCallbacks callbacks);
+
+  // Starts the workers of a round. Returns why it could not; then none is running and no callback
+  // comes.
+  std::optional<rendezvous::FirstCause> start(const rendezvous::RoundStart& round);
+
+  void stop(int signal, std::chrono::milliseconds grace) { group_.stop(signal, grace); }
+  int running() const { return group_.running(); }
+
+  // Of the attempt started last.
+  const rendezvous::RoundStart& round() const { return round_; }
+  const std::vector<WorkerEnd>& ends() const { return ends_; }
+
+  // After a failure: error files stay. Returns where to look for files, or "".
+  std::string keep_files();
+
+ private:
+  void on_exit(const WorkerExit& exit);
+  rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
+
+  const LaunchOptions& options_;
+  std::string host_name_;
+  LocalAttemptCallbacks callbacks_;
+  RunDirectory directory_;
+  WorkerGroup group_;
+  rendezvous::RoundStart round_;
+  std::string attempt_dir_;
+  std::vector<WorkerEnd> ends_;
+  bool failed_ = false;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,40 @@
+// ddprun: options -> agent -> exit status.
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "launcher/agent.h"
+#include "launcher/options.h"
+#include "launcher/this_machine.h"
+#include "rendezvous/first_cause.h"
+
+namespace {
+
+std::string own_path(const char* argv0) {
+  std::string path(PATH_MAX, '\0');
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  if (size <= 0) return argv0 == nullptr ? "" : argv0;
+  path.resize(static_cast<std::size_t>(size));
+  return path;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace ddprun;
+  try {
+    const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+    return launcher::run_agent(
+        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0])));
+  } catch (const launcher::UsageExit& usage) {
+    std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
+    return usage.status();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[ddprun] cannot go on: %s\n", error.what());
+    return rendezvous::exit_status::internal;
+  }
+}

@@ -1,0 +1,156 @@
+// The options. See options_table.h.
+#include "launcher/options_table.h"
+
+#include <stdexcept>
+
+namespace ddprun::launcher {
+
+std::string OptionRow::variable() const {
+  if (group == OptionGroup::Help || group == OptionGroup::Refused) return "";
+  std::string result = "PET_";
+  for (char letter_of_name : name) {
+    result += letter_of_name == '-' ? '_' : static_cast<char>(letter_of_name & ~0x20);
+  }
+  return result;
+}
+
+const std::vector<OptionRow>& option_table() {
+  using enum OptionGroup;
+  static const std::vector<OptionRow> table = {
+      // The job's shape.
+      {"nnodes", 0, "N|MIN:MAX", "1", Job, true,
+       "Nodes of the job. MIN:MAX is elastic and needs --rdzv-backend c10d; static takes MAX."},
+      {"nproc-per-node", 0, "N|auto|cpu|gpu", "1", Job, true,
+       "Workers on this node. gpu: one per visible GPU; cpu: one per allowed CPU; auto: gpu if "
+       "there is one, else cpu."},
+      {"node-rank", 0, "N", "0", Job, true,
+       "Rank of this node, from 0. With c10d optional: nodes are ranked as they join."},
+      {"role", 0, "NAME", "default", Job, true,
+       "Role of this node's workers: ROLE_NAME, and the start of each console prefix."},
+      {"virtual-local-rank", 0, "", "off", Job, true,
+       "Every worker gets LOCAL_RANK=0 and sees only its own device in CUDA_VISIBLE_DEVICES."},
+      {"omp-threads", 0, "auto|N", "1 when there are several workers", Job, false,
+       "OMP_NUM_THREADS of each worker. auto: allowed CPUs divided by the workers of this node."},
+
+      // Where the nodes meet.
+      {"standalone", 0, "", "off", Endpoint, true,
+       "One node, a free port on 127.0.0.1 and a random id: never collides with another job."},
+      {"master-addr", 0, "HOST", "127.0.0.1", Endpoint, true,
+       "Host of node 0, where the job's one port is. IPv6 with or without brackets."},
+      {"master-port", 0, "PORT", "29500; one node: a free port", Endpoint, true,
+       "Port there. 0 picks a free one (one node only)."},
+      {"rdzv-backend", 0, "static|c10d", "static", Endpoint, true,
+       "static: exactly --nnodes nodes with given ranks. c10d: nodes may come and go between MIN "
+       "and MAX."},
+      {"rdzv-endpoint", 0, "HOST[:PORT]", "the master address; port 29400 with c10d", Endpoint,
+       true,
+       "Where the nodes meet; wins over --master-addr and --master-port. IPv6 as [ADDRESS]:PORT."},
+      {"rdzv-id", 0, "ID", "none", Endpoint, true,
+       "Name of the job: nodes with another one are turned away. Empty: a random one."},
+      {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
+       "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
+       "(1), "
+       "keep_alive_max_attempt, is_host. Seconds. timeout means join_timeout."},
+      {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
+       "Address under which the other nodes reach this one."},
+
+      // What to run.
+      {"module", 'm', "", "off", Program, true, "Run the program as python -m PROGRAM."},
+      {"no-python", 0, "", "off", Program, true,
+       "Run the program directly, whatever its name. Needed only for a .py file."},
+      {"run-path", 0, "", "off", Program, true,
+       "Run the program by Python whatever its name, in a process of its own."},
+      {"use-env", 0, "", "on", Program, false,
+       "As in torch.distributed.launch: the local rank is only in LOCAL_RANK. Always so here, "
+       "unless --pass-local-rank is given."},
+      {"pass-local-rank", 0, "", "off", Program, false,
+       "As torch.distributed.launch without --use-env: --local-rank=N is the worker's first "
+       "argument."},
+
+      // When something breaks.
+      {"max-restarts", 0, "N", "0", Failures, true,
+       "How many failures the job survives, counted over all nodes."},
+      {"shutdown-timeout", 0, "SECONDS", "30", Failures, false,
+       "From asking workers to stop to SIGKILL, on every path. Also "
+       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
+      {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
+       "Signals that shut the job down: the first asks the workers, the second kills."},
+
+      // Output and logs.
+      {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,
+       "Where log files go. /dev/null: no files, whatever --redirects and --tee say."},
+      {"redirects", 'r', "STD", "0", Output, true,
+       "Streams that go to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; or by "
+       "local rank, as in 0:3,4-7:1 (others: 0)."},
+      {"tee", 't', "STD", "0", Output, true, "Streams that go to files and the console; as above."},
+      {"local-ranks-filter", 0, "RANKS", "all", Output, true,
+       "Only these local ranks are shown on the console, as in 0,4-7. Files are not affected."},
+      {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
+       "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
+       "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
+      {"quiet", 'q', "", "off", Output, false,
+       "No messages of ddprun's own but errors. The workers' output is not affected."},
+
+      // Accepted so that scripts run unchanged.
+      {"monitor-interval", 0, "SECONDS", "0.1", Compatibility, true,
+       "Accepted and not used: ddprun is told of every event by the kernel and polls nothing."},
+      {"start-method", 0, "spawn|fork|forkserver", "spawn", Compatibility, true,
+       "Accepted and not used: every worker is a program of its own."},
+      {"event-log-handler", 0, "null", "null", Compatibility, true,
+       "Accepted and not used: null means no event log."},
+      {"logs-specs", 0, "default", "default", Compatibility, true,
+       "Accepted: default is the layout of --log-dir. Others are Python plug-ins."},
+
+      {"help", 0, "", "", Help, true, "All options (-h: the most used ones)."},
+      {"version", 0, "", "", Help, false, "The version."},
+
+      // Options of torchrun that ddprun does not have. Better a refusal than a silent difference.
+      {"duplicate-stdout-filters", 0, "TEXT,...", "", Refused, true,
+       "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
+      {"duplicate-stderr-filters", 0, "TEXT,...", "", Refused, true,
+       "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
+      {"numa-binding", 0, "MODE", "", Refused, true,
+       "ddprun does not bind workers to CPUs; start it under numactl or taskset"},
+      {"exit-barrier-timeout", 0, "SECONDS", "", Refused, false,
+       "ddprun has no exit barrier: the store lives until every node has ended"},
+  };
+  return table;
+}
+
+const OptionRow& option_row(const std::string& name) {
+  for (const OptionRow& row : option_table()) {
+    if (row.name == name) return row;
+  }
+  throw std::logic_error("no option is called " + name);
+}
+
+const std::vector<OptionGroup>& option_groups() {
+  using enum OptionGroup;
+  static const std::vector<OptionGroup> groups = {Job,    Endpoint,      Program, Failures,
+                                                  Output, Compatibility, Help};
+  return groups;
+}
+
+std::string group_title(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::Job:
+      return "The job";
+    case OptionGroup::Endpoint:
+      return "Where the nodes meet";
+    case OptionGroup::Program:
+      return "The program";
+    case OptionGroup::Failures:
+      return "When something breaks";
+    case OptionGroup::Output:
+      return "Output and logs";
+    case OptionGroup::Compatibility:
+      return "Accepted for compatibility";
+    case OptionGroup::Help:
+      return "Help";
+    case OptionGroup::Refused:
+      break;
+  }
+  return "Refused";
+}
+
+}  // namespace ddprun::launcher

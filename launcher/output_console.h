@@ -1,0 +1,66 @@
+// One console, shared by all workers: whole lines, prefixes, and never a blocking write.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun::launcher {
+
+// Text that the console does not take yet is kept here; writers ask congested() and hold back.
+// Console errors (nobody reads any more) drop the text and are not told: there is no one to tell.
+class OutputConsole {
+ public:
+  // Never sets O_NONBLOCK on `fd` itself: that flag would be shared with the shell that gave it.
+  OutputConsole(asio::io_context& io, int fd);
+  ~OutputConsole();
+  OutputConsole(const OutputConsole&) = delete;
+  OutputConsole& operator=(const OutputConsole&) = delete;
+
+  // Whether both descriptors lead to the same terminal, pipe or file.
+  static bool same_target(int fd, int other_fd);
+
+  // Adds `writer`'s text, with `prefix` at the start of each line, and again after each '\r' that
+  // redraws it. Text without a final '\n' leaves the line open: the writer's next text continues
+  // it; anyone else's starts a new line.
+  void add(const void* writer, std::string_view prefix, std::string_view text);
+  // `writer` writes no more; its open line is left as it is.
+  void forget(const void* writer);
+
+  // Writes as much as the console takes now, and goes on in the background.
+  void write_some();
+  // The same, blocking while the console takes some at least every `stuck_limit`.
+  bool flush(std::chrono::milliseconds stuck_limit);
+
+  bool congested() const;
+  // Called from the io_context when a congested console has caught up.
+  void on_relieved(std::function<void()> handler) { relieved_ = std::move(handler); }
+
+ private:
+  enum class Kind { Plain, Nonblocking, Socket, Polled };
+  void choose_kind();
+  ssize_t write_once();
+  void wait_until_writable();
+  std::size_t pending_bytes() const { return text_.size() - written_; }
+
+  asio::io_context& io_;
+  int fd_;
+  int own_fd_ = -1;  // The same target opened anew, non-blocking; -1 when that is not possible.
+  Kind kind_ = Kind::Plain;
+  std::unique_ptr<asio::posix::stream_descriptor> writable_;  // Readable when fd_ is writable.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+
+  std::string text_;  // Not yet written: text_[written_...].
+  std::size_t written_ = 0;
+  const void* open_line_writer_ = nullptr;  // Whose line is unfinished; null: at a line start.
+  bool waiting_ = false;
+  bool broken_ = false;
+  bool was_congested_ = false;
+  std::function<void()> relieved_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,71 @@
+// Worker output to console and files. On the console whole lines, with a prefix when more than one
+// rank writes; in files exactly the worker's bytes.
+//
+//   pipe --read--> file (at once)
+//            \---> whole lines, prefix --> console buffer --> stdout or stderr
+//
+// A line longer than 64 KiB is passed on in pieces. A line being redrawn with '\r' (a progress bar)
+// is passed on as it comes; when another line has to be written meanwhile, it starts on a new line.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace ddprun::launcher {
+
+// Where one stream of one worker goes.
+struct StreamOutput {
+  bool console = true;  // To ddprun's own stdout or stderr, line by line.
+  std::string file;     // Path of the log file; "" = none. console + file = tee.
+};
+
+struct WorkerOutput {
+  StreamOutput out;    // The worker's stdout.
+  StreamOutput err;    // The worker's stderr.
+  std::string prefix;  // Put before each console line, e.g. "[default0]:"; "" = none.
+};
+
+// Reads workers' pipes as data comes; a slow console never blocks the agent and loses no byte: the
+// pipe of the worker that writes too fast is left unread until the console has caught up. Ignores
+// SIGPIPE in this process: when nobody reads the console any more, its text is dropped and the
+// files go on. Everything runs in the thread of `io`.
+class OutputForwarder {
+ public:
+  // `console_out`/`console_err`: where console text goes; stay open and blocking, the caller's.
+  explicit OutputForwarder(asio::io_context& io, int console_out = 1, int console_err = 2);
+  ~OutputForwarder();  // Writes what is left, as flush(1 s).
+
+  // One worker's two streams. `out_fd`/`err_fd`: read ends, owned from here on (also when this
+  // throws); -1 when that stream is not piped (inherited, or redirected to a file by the child
+  // itself). Log files are appended to. Throws std::system_error when one cannot be opened.
+  class Stream;
+  std::shared_ptr<Stream> add(const WorkerOutput& output, int out_fd, int err_fd);
+
+  // Opens a log file for appending, with its folders; close-on-exec. Throws as add() does.
+  static int open_log(const std::string& path);
+
+  // The last lines (at most `lines`, at most 8 KiB) that came through stderr of this worker.
+  static std::string last_stderr(const Stream& stream, int lines = 20);
+
+  // Reads what is in the pipes now, without waiting for more.
+  void pump(Stream& stream);
+
+  // Reads what is still in the pipes without waiting for their end (a grandchild may hold them
+  // open), writes it out and stops reading.
+  void drain(Stream& stream);
+
+  // Writes console text out, blocking for as long as the console takes some at least every
+  // `stuck_limit`. False when some is left.
+  bool flush(std::chrono::milliseconds stuck_limit);
+
+  // Writes one line of the launcher's own to stderr, in order with forwarded lines.
+  void write_line(const std::string& line);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,41 @@
+// Where one run keeps its log and error files:
+//
+//   <log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
+//
+// torchrun's layout. Without a log dir it is made below $TMPDIR and goes away with the run, unless
+// it holds something that somebody may want to read.
+#pragma once
+
+#include <string>
+
+namespace ddprun::launcher {
+
+class RunDirectory {
+ public:
+  // `log_dir`: "" = temporary; the null device = no files at all. `keep`: the user asked for files
+  // (--redirects, --tee), so they stay. Touches nothing yet.
+  RunDirectory(std::string log_dir, std::string run_id, bool keep);
+  ~RunDirectory();  // Removes a temporary directory without files to keep.
+
+  // Makes the directories of one attempt and returns its path, or "" when there are no files at
+  // all. Throws std::system_error, naming the path.
+  std::string make_attempt(int attempt, int workers);
+
+  // The path to tell the user; "" when nothing stays behind.
+  std::string kept_path() const;
+
+  // After a failure, error files in a temporary directory stay readable.
+  void keep_error_files() { keep_errors_ = true; }
+
+ private:
+  bool holds_files() const;
+
+  std::string log_dir_;
+  std::string run_id_;
+  bool keep_;
+  bool keep_errors_ = false;
+  bool temporary_;
+  std::string root_;  // "" until the first attempt.
+};
+
+}  // namespace ddprun::launcher

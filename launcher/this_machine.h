@@ -1,0 +1,14 @@
+// What the agent asks the system about the machine and process it runs in.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace ddprun::launcher {
+
+std::string own_host_name();
+int usable_cpus();        // That this process may run on.
+std::string random_id();  // 64 random bits in hexadecimal. Throws std::system_error.
+std::optional<std::string> environment_variable(const std::string& name);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,367 @@
+// See worker_group.h.
+//
+//   start --> pidfd readable --> reap, on_exit        (each worker)
+//                  |
+//                  v  the last one
+//             anything left? --no--> drain output, on_all_reaped
+//                  | yes                    ^
+//                  v                        |
+//             SIGTERM, grace, SIGKILL, kill_wait
+#include "launcher/worker_group.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "launcher/child_guard.h"
+#include "launcher/child_launch.h"
+#include "launcher/child_process.h"
+#include "launcher/child_sessions.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Worker {
+  explicit Worker(ChildProcess started) : child(std::move(started)) {}
+
+  WorkerSpec spec;
+  ChildProcess child;
+  std::optional<asio::posix::stream_descriptor> ended;  // A duplicate of the pidfd.
+  std::shared_ptr<OutputForwarder::Stream> stream;
+  Clock::time_point started_at;
+  bool stop_sent = false;  // stop() has signalled it while it was alive.
+  bool gone = false;       // on_exit was called.
+};
+
+}  // namespace
+
+struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
+  Impl(asio::io_context& io_context, OutputForwarder& forwarder, WorkerGroupCallbacks handlers,
+       WorkerGroupLimits group_limits)
+      : io(io_context),
+        output(forwarder),
+        callbacks(std::move(handlers)),
+        limits(group_limits),
+        child_signal(io),
+        deadline_timer(io) {}
+
+  void start(const std::vector<WorkerSpec>& specs);
+  void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
+  void watch(const std::shared_ptr<Worker>& worker);
+  void watch_orphans();
+  void on_leader_ended(const std::shared_ptr<Worker>& worker);
+  void report(Worker& worker, const ExitStatus& status, Clock::time_point when, std::string note);
+  void stop(int signal, std::chrono::milliseconds grace);
+  void set_deadline(Clock::time_point when);
+  void on_deadline();
+  void give_up();
+  void settle();
+  void finish();
+  void kill_now();
+  std::vector<int> adopted_children();
+  std::vector<ProcessRow> members();
+  void ask_members(int signal, int session = 0);
+  void kill_members();
+  int running() const;
+
+  asio::io_context& io;
+  OutputForwarder& output;
+  WorkerGroupCallbacks callbacks;
+  WorkerGroupLimits limits;
+  asio::signal_set child_signal;
+  asio::steady_timer deadline_timer;
+  std::unique_ptr<ChildGuard> guard;
+  std::vector<std::shared_ptr<Worker>> workers;
+  bool active = false;                        // Between start() and on_all_reaped.
+  int stop_signal = SIGTERM;                  // How processes are asked to end.
+  std::set<int> asked;                        // Who was.
+  bool killing = false;                       // SIGKILL is out.
+  int generation = 0;                         // Counts start(): a late handler knows it is late.
+  std::optional<Clock::time_point> deadline;  // Of the grace, or of kill_wait when killing.
+};
+
+void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
+  if (active) throw StartError("the workers of the attempt before have not ended", EBUSY);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (!guard) guard = std::make_unique<ChildGuard>();
+  ++generation;
+  stop_signal = SIGTERM;
+  asked.clear();
+  killing = false;
+  deadline.reset();
+  const auto writers = std::count_if(
+      specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
+  child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
+  try {
+    for (const WorkerSpec& spec : specs) start_one(spec, writers == 1);
+  } catch (...) {
+    kill_now();
+    throw;
+  }
+  active = true;
+  for (const auto& worker : workers) watch(worker);
+  watch_orphans();
+  if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
+}
+
+void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
+  LaunchedChild launched = launch_child(spec, output, guard->variable(), may_inherit_stdout);
+  auto worker = std::make_shared<Worker>(std::move(launched.process));
+  worker->spec = spec;
+  worker->stream = std::move(launched.stream);
+  worker->started_at = Clock::now();
+  guard->add_session(worker->child.pid());
+  workers.push_back(std::move(worker));
+}
+
+void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
+  // asio closes what it is given; the child keeps its own.
+  worker->ended.emplace(io, ::fcntl(worker->child.pidfd(), F_DUPFD_CLOEXEC, 0));
+  worker->ended->async_wait(asio::posix::stream_descriptor::wait_read,
+                            [weak = weak_from_this(), worker](const asio::error_code& error) {
+                              const auto self = weak.lock();
+                              if (!error && self) self->on_leader_ended(worker);
+                            });
+}
+
+// Orphans that we adopt die too, and someone has to reap them.
+void WorkerGroup::Impl::watch_orphans() {
+  if (!active) return;
+  child_signal.async_wait(
+      [weak = weak_from_this(), born = generation](const asio::error_code& error, int) {
+        const auto self = weak.lock();
+        if (error || !self || !self->active) return;
+        self->settle();
+        if (self->generation == born) self->watch_orphans();
+      });
+}
+
+void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
+  const auto when = Clock::now();
+  if (worker->gone) return;
+  const auto status = worker->child.reap();
+  if (!status) return;  // Held by a debugger; settle() tries again on the next SIGCHLD.
+  const int pid = worker->child.pid();
+  report(*worker, *status, when, "");
+  // Anything left of its group? The question is cheap, the look at /proc is not.
+  if (active && !killing && ::kill(-pid, 0) == 0) ask_members(stop_signal, pid);
+  settle();
+}
+
+void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::time_point when,
+                               std::string note) {
+  worker.gone = true;
+  worker.ended.reset();
+  output.pump(*worker.stream);
+  WorkerExit exit;
+  exit.local_rank = worker.spec.local_rank;
+  exit.rank = worker.spec.rank;
+  exit.pid = worker.child.pid();
+  exit.exit_code = status.exit_code;
+  exit.signal = status.signal;
+  exit.core_dumped = status.core_dumped;
+  exit.stopped_by_us = worker.stop_sent;
+  exit.when = when;
+  exit.ran_for = when - worker.started_at;
+  exit.last_stderr = OutputForwarder::last_stderr(*worker.stream);
+  exit.note = std::move(note);
+  const auto on_exit = callbacks.on_exit;  // A copy: the owner may destroy the group in it.
+  if (on_exit) on_exit(exit);
+}
+
+void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
+  if (!active || killing) return;
+  for (const auto& worker : workers) {
+    if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
+  }
+  if (grace.count() > 0) {
+    if (signal != stop_signal) asked.clear();
+    stop_signal = signal;
+    ask_members(signal);
+  }
+  set_deadline(std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + grace));
+}
+
+void WorkerGroup::Impl::set_deadline(Clock::time_point when) {
+  deadline = when;
+  deadline_timer.expires_at(when);
+  deadline_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self && self->active) self->on_deadline();
+  });
+}
+
+void WorkerGroup::Impl::on_deadline() {
+  if (!deadline) return;
+  if (!killing) {
+    killing = true;
+    kill_members();
+    set_deadline(Clock::now() + limits.kill_wait);
+  } else {
+    give_up();
+  }
+}
+
+// SIGKILL was sent long ago. The rest hangs in the kernel: nothing more can be done about it.
+void WorkerGroup::Impl::give_up() {
+  for (const ProcessRow& row : members()) {
+    if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
+    const std::string where = read_wait_channel(row.pid);
+    const std::string note = "pid " + std::to_string(row.pid) + " (" + row.name + ") did not end " +
+                             std::to_string(limits.kill_wait.count()) +
+                             " ms after SIGKILL, state " + row.state +
+                             (where.empty() ? "" : ", in kernel function " + where) +
+                             "; this machine may need a restart";
+    const auto worker = std::find_if(workers.begin(), workers.end(), [&](const auto& candidate) {
+      return candidate->child.pid() == row.pid;
+    });
+    if (worker == workers.end() || (*worker)->gone) {
+      output.write_line("ddprun: " + note);
+    } else {
+      report(**worker, ExitStatus{0, SIGKILL, false}, Clock::now(), note);
+    }
+  }
+  finish();
+}
+
+// Looks at what is left: reaps adopted orphans, and ends the group when nothing is.
+void WorkerGroup::Impl::settle() {
+  if (!active) return;
+  for (const auto& worker : std::vector(workers)) {
+    if (worker->gone) continue;
+    if (const auto status = worker->child.reap()) report(*worker, *status, Clock::now(), "");
+  }
+  const std::vector<int> adopted = adopted_children();
+  bool left = false;
+  for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
+  if (!active || running() > 0) return;
+  if (!left) return finish();
+  // An orphan may have been born since the last look.
+  if (killing) return kill_members();
+  ask_members(stop_signal);
+  if (!deadline) set_deadline(Clock::now() + limits.leftover_grace);
+}
+
+void WorkerGroup::Impl::finish() {
+  active = false;
+  deadline_timer.cancel();
+  asio::error_code ignored;
+  child_signal.clear(ignored);
+  child_signal.cancel(ignored);
+  for (const auto& worker : workers) {
+    output.drain(*worker->stream);
+    worker->stream.reset();
+    worker->ended.reset();
+    if (worker->child.reaped()) guard->remove_session(worker->child.pid());
+  }
+  workers.clear();
+  const auto on_all_reaped = callbacks.on_all_reaped;  // A copy, as in report().
+  if (on_all_reaped) on_all_reaped();
+}
+
+// Children that are neither ours nor of our session: what workers have left behind. A test or a
+// program that embeds this class may have children of its own, in its own session.
+std::vector<int> WorkerGroup::Impl::adopted_children() {
+  std::vector<int> adopted;
+  const int own_session = ::getsid(0);
+  for (int pid : read_own_children()) {
+    if (!is_spawned_child(pid) && read_process(pid).session != own_session) adopted.push_back(pid);
+  }
+  return adopted;
+}
+
+std::vector<ProcessRow> WorkerGroup::Impl::members() {
+  std::vector<int> roots = adopted_children();
+  for (const auto& worker : workers) {
+    if (!worker->child.reaped()) roots.push_back(worker->child.pid());
+  }
+  return read_with_descendants(roots);
+}
+
+// Sends `signal` to every member that was not asked yet: a second SIGTERM makes some programs give
+// up their clean-up. `session`: only to members of that one; 0 = all.
+void WorkerGroup::Impl::ask_members(int signal, int session) {
+  for (const ProcessRow& row : members()) {
+    if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
+    if (!asked.insert(row.pid).second) continue;
+    ::kill(row.pid, signal);
+    if (row.state == 'T') ::kill(row.pid, SIGCONT);  // A stopped process could not answer.
+  }
+}
+
+void WorkerGroup::Impl::kill_members() {
+  for (const auto& worker : workers) worker->child.send_to_group(SIGKILL);
+  for (const ProcessRow& row : members()) {
+    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
+  }
+}
+
+// Without the event loop: kills and reaps everything, waiting at most kill_wait.
+void WorkerGroup::Impl::kill_now() {
+  if (workers.empty()) return;
+  const auto limit = Clock::now() + limits.kill_wait;
+  for (;;) {
+    kill_members();
+    for (const auto& worker : workers) worker->child.reap();
+    bool left = std::any_of(workers.begin(), workers.end(),
+                            [](const auto& worker) { return !worker->child.reaped(); });
+    for (int pid : adopted_children()) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
+    if (!left || Clock::now() > limit) break;
+    ::usleep(500);
+  }
+  for (const auto& worker : workers) {
+    if (worker->stream) output.drain(*worker->stream);
+    if (guard) guard->remove_session(worker->child.pid());
+  }
+  workers.clear();
+}
+
+int WorkerGroup::Impl::running() const {
+  return static_cast<int>(std::count_if(workers.begin(), workers.end(),
+                                        [](const auto& worker) { return !worker->gone; }));
+}
+
+WorkerGroup::WorkerGroup(asio::io_context& io, OutputForwarder& output,
+                         WorkerGroupCallbacks callbacks, WorkerGroupLimits limits)
+    : impl_(std::make_shared<Impl>(io, output, std::move(callbacks), limits)) {}
+
+WorkerGroup::~WorkerGroup() {
+  impl_->callbacks = {};
+  impl_->active = false;
+  impl_->kill_now();
+}
+
+void WorkerGroup::start(const std::vector<WorkerSpec>& workers) { impl_->start(workers); }
+
+void WorkerGroup::stop(int signal, std::chrono::milliseconds grace) { impl_->stop(signal, grace); }
+
+void WorkerGroup::forward_signal(int signal) {
+  for (const auto& worker : impl_->workers) worker->child.send(signal);
+}
+
+int WorkerGroup::running() const { return impl_->running(); }
+
+std::vector<int> WorkerGroup::pids() const {
+  std::vector<int> pids;
+  for (const auto& worker : impl_->workers) {
+    if (!worker->gone) pids.push_back(worker->child.pid());
+  }
+  return pids;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,136 @@
+// Arguments, environment and output of workers (worker_specs.h).
+#include "launcher/worker_specs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "rendezvous/first_cause.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Replaces ${name} by its value; used for console prefixes.
+std::string substitute(std::string text, const std::map<std::string, std::string>& values) {
+  for (const auto& [name, value] : values) {
+    const std::string macro = "${" + name + "}";
+    for (std::size_t at = 0; (at = text.find(macro, at)) != std::string::npos; at += value.size()) {
+      text.replace(at, macro.size(), value);
+    }
+  }
+  return text;
+}
+
+std::string omp_threads(const WorkerSpecInputs& inputs) {
+  const LaunchOptions& options = inputs.options;
+  if (options.omp_threads && *options.omp_threads != "auto") return *options.omp_threads;
+  if (options.omp_threads) return std::to_string(std::max(1, inputs.cpus / options.nproc_per_node));
+  return options.nproc_per_node > 1 && !inputs.environment("OMP_NUM_THREADS") ? "1" : "";
+}
+
+std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInputs& inputs,
+                                                           int local_rank) {
+  const LaunchOptions& options = inputs.options;
+  const rendezvous::RoundStart& round = inputs.round;
+  worker::WorkerEnv env;
+  env.rank = round.rank_base + local_rank;
+  env.world_size = round.world_size;
+  env.local_rank = options.virtual_local_rank ? 0 : local_rank;
+  env.local_world_size = options.nproc_per_node;
+  env.group_rank = round.group_rank;
+  env.group_world_size = round.group_world_size;
+  env.role_name = options.role;
+  env.role_rank = round.role_rank_base + local_rank;
+  env.role_world_size = round.role_world_size;
+  env.master_addr = round.master_addr;
+  env.master_port = static_cast<std::uint16_t>(round.master_port);
+  env.use_agent_store = true;
+  env.restart_count = round.attempt;
+  env.max_restarts = round.max_restarts;
+  env.run_id = options.run_id;
+  if (!inputs.attempt_dir.empty()) {
+    env.error_file = fmt::format("{}/{}/error.json", inputs.attempt_dir, local_rank);
+  }
+  auto result = env.to_variables();
+  if (const std::string threads = omp_threads(inputs); !threads.empty()) {
+    result.emplace_back("OMP_NUM_THREADS", threads);
+  }
+  result.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                      inputs.environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  result.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_list(options.signals_to_handle));
+  if (options.virtual_local_rank) {
+    result.emplace_back("CUDA_VISIBLE_DEVICES",
+                        visible_device(local_rank, inputs.environment("CUDA_VISIBLE_DEVICES")));
+  }
+  return result;
+}
+
+bool has(Std value, Std stream) {
+  return (static_cast<unsigned>(value) & static_cast<unsigned>(stream)) != 0;
+}
+
+StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std stream,
+                           const char* file) {
+  const LaunchOptions& options = inputs.options;
+  const bool shown =
+      options.local_ranks_filter.empty() || options.local_ranks_filter.count(local_rank) != 0;
+  const bool tee = has(options.tee.of(local_rank), stream);
+  const bool redirect = has(options.redirects.of(local_rank), stream);
+  StreamOutput output;
+  output.console = shown && (tee || !redirect);
+  if ((tee || redirect) && !inputs.attempt_dir.empty()) {
+    output.file = fmt::format("{}/{}/{}", inputs.attempt_dir, local_rank, file);
+  }
+  return output;
+}
+
+// Scripts that parse what several workers print see it as torchrun passes it on: without a prefix
+// unless it is tee'd or a template asks for one. People at a terminal see who wrote what.
+std::string prefix(const WorkerSpecInputs& inputs, int local_rank) {
+  const LaunchOptions& options = inputs.options;
+  const auto shown = options.local_ranks_filter.empty()
+                         ? static_cast<std::size_t>(options.nproc_per_node)
+                         : options.local_ranks_filter.size();
+  const bool several_on_terminal = inputs.console_is_terminal && shown > 1;
+  if (options.tee.of(local_rank) == Std::None && options.log_line_prefix_template.empty() &&
+      !several_on_terminal) {
+    return "";
+  }
+  const std::string pattern = options.log_line_prefix_template.empty()
+                                  ? "[${role_name}${local_rank}]:"
+                                  : options.log_line_prefix_template;
+  return substitute(pattern, {{"role_name", options.role},
+                              {"local_rank", std::to_string(local_rank)},
+                              {"rank", std::to_string(inputs.round.rank_base + local_rank)}});
+}
+
+}  // namespace
+
+std::string signal_list(const std::vector<int>& signals) {
+  std::string text;
+  for (const int signal : signals) {
+    if (!text.empty()) text += ',';
+    text += rendezvous::signal_name(signal);
+  }
+  return text;
+}
+
+std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
+  std::vector<WorkerSpec> specs;
+  for (int local_rank = 0; local_rank < inputs.options.nproc_per_node; ++local_rank) {
+    WorkerSpec spec;
+    spec.local_rank = local_rank;
+    spec.rank = inputs.round.rank_base + local_rank;
+    spec.argv = worker_argv(inputs.options, local_rank);
+    spec.variables = variables(inputs, local_rank);
+    spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout.log");
+    spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr.log");
+    spec.output.prefix = prefix(inputs, local_rank);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,186 @@
+// What an agent does next, event by event.
+#include "launcher/agent_state.h"
+
+#include <csignal>
+
+#include "rendezvous/first_cause.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+namespace exit_status = ddprun::rendezvous::exit_status;
+using enum AgentAction;
+using Actions = std::vector<AgentAction>;
+
+namespace {
+
+AgentStateMachine running_agent() {
+  AgentStateMachine agent;
+  REQUIRE(agent.round_started().actions == Actions{StartWorkers});
+  return agent;
+}
+
+AgentStateMachine stopping_agent() {
+  AgentStateMachine agent = running_agent();
+  agent.stop_received(SIGTERM, {});
+  return agent;
+}
+
+}  // namespace
+
+TEST_CASE("an agent whose workers succeed waits for the verdict", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  CHECK(agent.workers_succeeded().actions == Actions{ReportSucceeded});
+  CHECK(agent.state() == AgentState::Succeeded);
+  const AgentStep last = agent.finish_received(0);
+
+  CHECK(last.actions == Actions{Exit});
+  CHECK(last.exit_status == 0);
+}
+
+TEST_CASE("a failed worker is reported before the others are stopped, and only once",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  const AgentStep step = agent.worker_failed();
+  CHECK(step.actions == Actions{ReportFailure, StopWorkers});
+  CHECK(step.signal == SIGTERM);
+  CHECK(agent.worker_failed().actions.empty());
+  CHECK(agent.stop_received(SIGTERM, {}).actions.empty());
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+
+  CHECK(agent.round_started().actions == Actions{StartWorkers});
+}
+
+TEST_CASE("a stop from the coordinator stops the workers with its signal",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  const AgentStep step = agent.stop_received(SIGINT, {});
+
+  CHECK(step.actions == Actions{StopWorkers});
+  CHECK(step.signal == SIGINT);
+}
+
+TEST_CASE("an agent that had succeeded takes part in a restart", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.workers_succeeded();
+
+  CHECK(agent.stop_received(SIGTERM, {}).actions == Actions{ReportReaped});
+  CHECK(agent.round_started().actions == Actions{StartWorkers});
+}
+
+TEST_CASE("workers that cannot be started are a failure with nothing to stop",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  CHECK(agent.start_failed().actions == Actions{ReportFailure, ReportReaped});
+  CHECK(agent.finish_received(127).exit_status == 127);
+}
+
+TEST_CASE("an agent that loses its coordinator stops its workers before it exits",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  CHECK(agent.coordinator_lost().actions == Actions{StopWorkers});
+  const AgentStep last = agent.workers_reaped();
+
+  CHECK(last.actions == Actions{Exit});
+  CHECK(last.exit_status == exit_status::coordinator_lost);
+}
+
+TEST_CASE("a coordinator lost after its final word does not change the exit status",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.stop_received(SIGTERM, 139);
+
+  agent.coordinator_lost();
+
+  CHECK(agent.workers_reaped().exit_status == 139);
+}
+
+TEST_CASE("a finish while workers run stops them first", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  CHECK(agent.finish_received(74).actions == Actions{StopWorkers});
+  agent.coordinator_lost();  // The connection ends with it.
+
+  CHECK(agent.workers_reaped().exit_status == 74);
+}
+
+TEST_CASE("a finish while stopping ends the agent once the workers are reaped",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = stopping_agent();
+
+  CHECK(agent.finish_received(9).actions.empty());
+  CHECK(agent.workers_reaped().exit_status == 9);
+}
+
+TEST_CASE("refusal and an endpoint that nobody answers have their own exit status",
+          "[launcher][agent_state]") {
+  CHECK(AgentStateMachine().refused(73).exit_status == 73);
+  CHECK(AgentStateMachine().unreachable().exit_status == exit_status::rendezvous_timeout);
+  CHECK(AgentStateMachine().coordinator_lost().exit_status == exit_status::coordinator_lost);
+}
+
+TEST_CASE("Ctrl-C with nobody connected ends at once", "[launcher][agent_state]") {
+  AgentStateMachine agent;
+
+  const AgentStep step = agent.signal_received(SIGINT, /*connected=*/false);
+
+  CHECK(step.actions == Actions{Exit});
+  CHECK(step.exit_status == 130);
+}
+
+TEST_CASE("Ctrl-C while waiting for nodes asks the coordinator, but not for long",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent;
+
+  CHECK(agent.signal_received(SIGINT, true).actions == Actions{SayLeaving});
+  CHECK(agent.leaving_overdue().exit_status == 130);
+}
+
+TEST_CASE("SIGTERM gives the workers their grace and ends with 75", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  const AgentStep step = agent.signal_received(SIGTERM, true);
+  CHECK(step.actions == Actions{SayLeaving, StopWorkers});
+  CHECK(step.signal == SIGTERM);
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+
+  CHECK(agent.leaving_overdue().exit_status == exit_status::preempted);
+}
+
+TEST_CASE("a second Ctrl-C kills, a second SIGTERM does not", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.signal_received(SIGTERM, true);
+
+  CHECK(agent.signal_received(SIGTERM, true).actions.empty());
+  CHECK(agent.signal_received(SIGINT, true).actions == Actions{KillWorkers});
+}
+
+TEST_CASE("a signal while workers are being stopped is passed on", "[launcher][agent_state]") {
+  AgentStateMachine agent = stopping_agent();
+
+  CHECK(agent.signal_received(SIGTERM, true).actions == Actions{SayLeaving});
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+}
+
+TEST_CASE("a second Ctrl-C while waiting for the others leaves without them",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent;
+  agent.signal_received(SIGINT, true);
+
+  CHECK(agent.signal_received(SIGINT, true).actions == Actions{Exit});
+}
+
+TEST_CASE("nothing happens after the end", "[launcher][agent_state]") {
+  AgentStateMachine agent;
+  agent.finish_received(0);
+
+  CHECK(agent.round_started().actions.empty());
+  CHECK(agent.stop_received(SIGTERM, 1).actions.empty());
+  CHECK(agent.coordinator_lost().actions.empty());
+  CHECK(agent.signal_received(SIGINT, true).actions.empty());
+  CHECK(agent.workers_reaped().actions.empty());
+}

@@ -1,0 +1,119 @@
+// Who listens at the endpoint, and where.
+#include "launcher/endpoint.h"
+
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using Role = EndpointPlan::Role;
+
+namespace {
+
+// A machine with the addresses 10.0.0.5 and loopback, called "this".
+EndpointFacts machine(std::vector<std::string> addresses) {
+  return {.addresses = std::move(addresses),
+          .own_host_name = "this",
+          .is_local = [](const std::string& address) {
+            return address == "10.0.0.5" || address.rfind("127.", 0) == 0;
+          }};
+}
+
+LaunchOptions nodes(int count, std::string host, int node_rank = 0) {
+  LaunchOptions options;
+  options.nnodes_min = options.nnodes_max = count;
+  options.endpoint_host = std::move(host);
+  options.node_rank = node_rank;
+  return options;
+}
+
+LaunchOptions elastic(std::string host) {
+  LaunchOptions options = nodes(2, std::move(host));
+  options.backend = RendezvousBackend::C10d;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("one node listens on loopback only", "[launcher][endpoint]") {
+  const EndpointPlan plain = plan_endpoint(nodes(1, "127.0.0.1"), machine({"127.0.0.1"}));
+  CHECK(plain.role == Role::Host);
+  CHECK(plain.bind_address == "127.0.0.1");
+  CHECK(plain.master_addr == "127.0.0.1");
+
+  CHECK(plan_endpoint(nodes(1, "localhost"), machine({})).bind_address == "127.0.0.1");
+}
+
+TEST_CASE("one node with an address of its own listens there", "[launcher][endpoint]") {
+  const EndpointPlan plan = plan_endpoint(nodes(1, "this"), machine({"127.0.1.1"}));
+
+  CHECK(plan.bind_address == "127.0.1.1");
+  CHECK(plan.master_addr == "this");
+}
+
+TEST_CASE("static: node 0 listens on the endpoint's address and the others join",
+          "[launcher][endpoint]") {
+  const EndpointPlan host = plan_endpoint(nodes(2, "10.0.0.5"), machine({"10.0.0.5"}));
+  CHECK(host.role == Role::Host);
+  CHECK(host.bind_address == "10.0.0.5");
+  CHECK(host.warning.empty());
+
+  CHECK(plan_endpoint(nodes(2, "10.0.0.5", 1), machine({})).role == Role::Join);
+}
+
+TEST_CASE("a name that means loopback here must not shut the other nodes out",
+          "[launcher][endpoint]") {
+  CHECK(plan_endpoint(nodes(2, "this"), machine({"127.0.1.1"})).bind_address.empty());
+  CHECK(plan_endpoint(nodes(2, "this"), machine({"127.0.1.1", "10.0.0.5"})).bind_address ==
+        "10.0.0.5");
+}
+
+TEST_CASE("an endpoint that is not local is listened for everywhere, with a warning",
+          "[launcher][endpoint]") {
+  const EndpointPlan plan = plan_endpoint(nodes(2, "10.0.0.9"), machine({"10.0.0.9"}));
+
+  CHECK(plan.role == Role::Host);
+  CHECK(plan.bind_address.empty());
+  CHECK(plan.warning.find("10.0.0.9") != std::string::npos);
+}
+
+TEST_CASE("c10d: whoever is local to the endpoint may host it", "[launcher][endpoint]") {
+  CHECK(plan_endpoint(elastic("10.0.0.5"), machine({"10.0.0.5"})).role == Role::HostIfFree);
+  CHECK(plan_endpoint(elastic("this"), machine({})).role == Role::HostIfFree);
+  CHECK(plan_endpoint(elastic("localhost"), machine({})).role == Role::HostIfFree);
+  CHECK(plan_endpoint(elastic("10.0.0.9"), machine({"10.0.0.9"})).role == Role::Join);
+}
+
+TEST_CASE("c10d: is_host settles it", "[launcher][endpoint]") {
+  LaunchOptions options = elastic("10.0.0.9");
+  options.is_host = true;
+  CHECK(plan_endpoint(options, machine({"10.0.0.9"})).role == Role::Host);
+  options = elastic("10.0.0.5");
+  options.is_host = false;
+  CHECK(plan_endpoint(options, machine({"10.0.0.5"})).role == Role::Join);
+}
+
+TEST_CASE("names are only looked up by nodes that may host the endpoint", "[launcher][endpoint]") {
+  CHECK_FALSE(needs_addresses(nodes(2, "somewhere", 1)));
+  CHECK(needs_addresses(nodes(2, "somewhere", 0)));
+  CHECK_FALSE(needs_addresses(nodes(1, "localhost")));
+  CHECK(needs_addresses(elastic("somewhere")));
+}
+
+TEST_CASE("the system knows its own addresses", "[launcher][endpoint]") {
+  CHECK(is_local_address("127.0.0.1"));
+  CHECK_FALSE(is_local_address("192.0.2.1"));  // Reserved for documentation.
+  CHECK_FALSE(is_local_address("not an address"));
+}
+
+TEST_CASE("the holder of a port is found", "[launcher][endpoint]") {
+  asio::io_context io;
+  const asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+
+  const std::string holder = port_holder(acceptor.local_endpoint().port());
+
+  CHECK(holder.find("pid " + std::to_string(getpid())) == 0);
+}

@@ -1,0 +1,168 @@
+// What workers are started with: environment, arguments, output.
+#include "launcher/worker_specs.h"
+
+#include <csignal>
+#include <map>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using ddprun::rendezvous::RoundStart;
+
+namespace {
+
+struct Case {
+  Case() {
+    options.nproc_per_node = 2;
+    options.program = {"train"};
+    options.program_name = "train";
+    options.run_id = "job";
+    options.role = "default";
+    options.signals_to_handle = {SIGTERM, SIGINT};
+    round = {.attempt = 1,
+             .max_restarts = 3,
+             .group_rank = 1,
+             .group_world_size = 2,
+             .rank_base = 4,
+             .world_size = 6,
+             .role_rank_base = 4,
+             .role_world_size = 6,
+             .master_addr = "10.0.0.1",
+             .master_port = 29'500};
+  }
+  std::vector<WorkerSpec> specs() const {
+    return make_worker_specs({.options = options,
+                              .round = round,
+                              .attempt_dir = attempt_dir,
+                              .environment =
+                                  [this](const std::string& name) {
+                                    const auto found = environment.find(name);
+                                    return found == environment.end()
+                                               ? std::nullopt
+                                               : std::optional<std::string>(found->second);
+                                  },
+                              .console_is_terminal = terminal,
+                              .cpus = 8});
+  }
+  std::map<std::string, std::string> variables(std::size_t worker) const {
+    const auto all = specs().at(worker).variables;
+    return {all.begin(), all.end()};
+  }
+
+  LaunchOptions options;
+  RoundStart round;
+  std::string attempt_dir = "/logs/attempt_1";
+  std::map<std::string, std::string> environment;
+  bool terminal = false;
+};
+
+}  // namespace
+
+TEST_CASE("a worker gets torchrun's whole environment", "[launcher][worker_specs]") {
+  const auto variables = Case().variables(1);
+
+  const std::map<std::string, std::string> expected{
+      {"LOCAL_RANK", "1"},
+      {"RANK", "5"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"WORLD_SIZE", "6"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", "5"},
+      {"ROLE_WORLD_SIZE", "6"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "29500"},
+      {"TORCHELASTIC_RESTART_COUNT", "1"},
+      {"TORCHELASTIC_MAX_RESTARTS", "3"},
+      {"TORCHELASTIC_RUN_ID", "job"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_ERROR_FILE", "/logs/attempt_1/1/error.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+  };
+  CHECK(variables == expected);
+}
+
+TEST_CASE("OMP_NUM_THREADS is 1 only for several workers that did not inherit it",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.environment.emplace("OMP_NUM_THREADS", "4");
+  CHECK(c.variables(0).count("OMP_NUM_THREADS") == 0);
+  c.environment.clear();
+  c.options.nproc_per_node = 1;
+  CHECK(c.variables(0).count("OMP_NUM_THREADS") == 0);
+  c.options.nproc_per_node = 2;
+  c.options.omp_threads = std::string("auto");
+  CHECK(c.variables(0)["OMP_NUM_THREADS"] == "4");
+  c.options.omp_threads = std::string("3");
+  CHECK(c.variables(0)["OMP_NUM_THREADS"] == "3");
+}
+
+TEST_CASE("an inherited NCCL setting is kept", "[launcher][worker_specs]") {
+  Case c;
+  c.environment.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
+
+  CHECK(c.variables(0)["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0");
+}
+
+TEST_CASE("with virtual local ranks everybody is local rank 0 of one device",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.options.virtual_local_rank = true;
+  c.environment.emplace("CUDA_VISIBLE_DEVICES", "2,5");
+
+  CHECK(c.variables(1)["LOCAL_RANK"] == "0");
+  CHECK(c.variables(1)["CUDA_VISIBLE_DEVICES"] == "5");
+  CHECK(c.variables(1)["RANK"] == "5");
+}
+
+TEST_CASE("redirects go to files, tees to both, under torchrun's names",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.options.redirects = {.everywhere = Std::Err};
+  c.options.tee = {.by_local_rank = {{1, Std::Out}}, .is_map = true};
+
+  const auto specs = c.specs();
+
+  CHECK(specs[0].output.out.console);
+  CHECK(specs[0].output.out.file.empty());
+  CHECK_FALSE(specs[0].output.err.console);
+  CHECK(specs[0].output.err.file == "/logs/attempt_1/0/stderr.log");
+  CHECK(specs[1].output.out.console);
+  CHECK(specs[1].output.out.file == "/logs/attempt_1/1/stdout.log");
+}
+
+TEST_CASE("the null device as log directory disables files", "[launcher][worker_specs]") {
+  Case c;
+  c.attempt_dir.clear();
+  c.options.tee = {.everywhere = Std::All};
+
+  CHECK(c.specs()[0].output.out.file.empty());
+  CHECK(c.variables(0)["TORCHELASTIC_ERROR_FILE"].empty());
+}
+
+TEST_CASE("the filter leaves only the ranks listed on the console", "[launcher][worker_specs]") {
+  Case c;
+  c.options.local_ranks_filter = {1};
+
+  CHECK_FALSE(c.specs()[0].output.out.console);
+  CHECK(c.specs()[1].output.err.console);
+}
+
+TEST_CASE("lines get a prefix where it helps and nowhere else", "[launcher][worker_specs]") {
+  Case c;
+  CHECK(c.specs()[1].output.prefix.empty());
+
+  c.terminal = true;
+  CHECK(c.specs()[1].output.prefix == "[default1]:");
+  c.options.local_ranks_filter = {1};
+  CHECK(c.specs()[1].output.prefix.empty());
+
+  c.terminal = false;
+  c.options.tee = {.everywhere = Std::Out};
+  CHECK(c.specs()[1].output.prefix == "[default1]:");
+  c.options.log_line_prefix_template = "${role_name}-${rank}/${local_rank} ";
+  CHECK(c.specs()[1].output.prefix == "default-5/1 ");
+}

@@ -1,0 +1,222 @@
+// Reading and writing the environment contract of worker_env.h.
+#include "worker/worker_env.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+
+namespace ddprun::worker {
+namespace {
+
+constexpr int kIntMax = std::numeric_limits<int>::max();
+
+// The names under which one launcher tells a process its place.
+struct Source {
+  const char* rank;
+  std::vector<const char*> world_size;  // The first one that is set counts.
+  std::vector<const char*> local_rank;
+  std::vector<const char*> local_world_size;
+};
+
+const Source kTorchrun = {"RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"}};
+const Source kOpenMpi = {"OMPI_COMM_WORLD_RANK",
+                         {"OMPI_COMM_WORLD_SIZE"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE"}};
+const Source kPmi = {"PMI_RANK",
+                     {"PMI_SIZE"},
+                     {"PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
+                     {"PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
+// Step values before job values: a step may be smaller than its job.
+const Source kSlurm = {
+    "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {"SLURM_LOCALID"}, {}};
+
+class Reader {
+ public:
+  explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  bool has(const char* name) const { return lookup_(name).has_value(); }
+  std::string text(const char* name, const std::string& fallback) const {
+    return lookup_(name).value_or(fallback);
+  }
+
+  // The whole number in a variable, or nothing when it is unset.
+  std::optional<int> number(const char* name, int least, int most = kIntMax) const {
+    const auto value = lookup_(name);
+    if (!value) return std::nullopt;
+    int parsed = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, parsed);
+    if (error != std::errc() || stop != end || parsed < least || parsed > most) {
+      std::string range = "a whole number of at least " + std::to_string(least);
+      if (most != kIntMax) range += " and at most " + std::to_string(most);
+      throw WorkerEnvError(std::string(name) + "=\"" + *value + "\": expected " + range);
+    }
+    return parsed;
+  }
+
+  // The first of `names` that is set.
+  const char* first_set(const std::vector<const char*>& names) const {
+    for (const char* name : names) {
+      if (has(name)) return name;
+    }
+    return nullptr;
+  }
+
+ private:
+  const EnvironmentLookup& lookup_;
+};
+
+void expect_below(const std::string& name, int value, const std::string& limit_name, int limit) {
+  if (value < limit) return;
+  throw WorkerEnvError(name + "=" + std::to_string(value) + " but " + limit_name + "=" +
+                       std::to_string(limit) + ": " + name + " must be in 0.." +
+                       std::to_string(limit - 1));
+}
+
+// The shell of a Slurm batch script has SLURM_PROCID=0 and the job's SLURM_NTASKS, but is no task
+// of any step: a program started there without srun is alone.
+bool is_slurm_batch_shell(const Reader& reader) {
+  constexpr std::uint64_t kFirstSpecialStep = 0xFFFFFFF0;  // Batch, interactive, extern, ...
+  if (!reader.has("SLURM_JOB_ID")) return false;
+  const std::string step = reader.text("SLURM_STEP_ID", "");
+  std::uint64_t id = 0;
+  const auto [stop, error] = std::from_chars(step.data(), step.data() + step.size(), id);
+  const bool is_number = !step.empty() && error == std::errc() && stop == step.data() + step.size();
+  return !is_number || id >= kFirstSpecialStep;
+}
+
+const Source* choose_source(const Reader& reader) {
+  for (const Source* source : {&kTorchrun, &kOpenMpi, &kPmi}) {
+    if (reader.has(source->rank)) return source;
+  }
+  if (reader.has(kSlurm.rank) && !is_slurm_batch_shell(reader)) return &kSlurm;
+  return nullptr;
+}
+
+void read_ranks(const Reader& reader, const Source& source, WorkerEnv& env) {
+  env.rank = *reader.number(source.rank, 0);
+  const char* size_name = reader.first_set(source.world_size);
+  if (size_name == nullptr) {
+    throw WorkerEnvError(std::string(source.rank) + "=" + std::to_string(env.rank) +
+                         " is set but " + source.world_size.back() +
+                         " is not: expected both, or neither for a single process");
+  }
+  env.world_size = *reader.number(size_name, 1);
+  expect_below(source.rank, env.rank, size_name, env.world_size);
+  const auto asked = reader.number("WORLD_SIZE", 1);
+  if (asked && *asked != env.world_size) {
+    throw WorkerEnvError("WORLD_SIZE=" + std::to_string(*asked) + " but " + size_name + "=" +
+                         std::to_string(env.world_size) + ": expected the same number");
+  }
+
+  const char* local_rank_name = reader.first_set(source.local_rank);
+  if (local_rank_name != nullptr) env.local_rank = *reader.number(local_rank_name, 0);
+  const char* local_size_name = reader.first_set(source.local_world_size);
+  if (local_size_name != nullptr) {
+    env.local_world_size = *reader.number(local_size_name, 1);
+    if (local_rank_name != nullptr) {
+      expect_below(local_rank_name, env.local_rank, local_size_name, env.local_world_size);
+    }
+    if (env.local_world_size > env.world_size) {
+      throw WorkerEnvError(std::string(local_size_name) + "=" +
+                           std::to_string(env.local_world_size) + " but " + size_name + "=" +
+                           std::to_string(env.world_size) +
+                           ": a node cannot have more workers than the job");
+    }
+  } else {
+    env.local_world_size = env.local_rank + 1;  // Unknown; at least this many.
+  }
+}
+
+// What only torchrun and ddprun say; each has a sensible value when it is missing.
+void read_group(const Reader& reader, WorkerEnv& env) {
+  env.group_rank = reader.number("GROUP_RANK", 0).value_or(0);
+  env.group_world_size = reader.number("GROUP_WORLD_SIZE", 1).value_or(env.group_rank + 1);
+  expect_below("GROUP_RANK", env.group_rank, "GROUP_WORLD_SIZE", env.group_world_size);
+  env.role_name = reader.text("ROLE_NAME", env.role_name);
+  env.role_rank = reader.number("ROLE_RANK", 0).value_or(env.rank);
+  env.role_world_size = reader.number("ROLE_WORLD_SIZE", 1).value_or(env.world_size);
+  expect_below("ROLE_RANK", env.role_rank, "ROLE_WORLD_SIZE", env.role_world_size);
+  env.restart_count = reader.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
+  env.max_restarts = reader.number("TORCHELASTIC_MAX_RESTARTS", 0).value_or(0);
+  env.launched = reader.has("TORCHELASTIC_RUN_ID");
+  env.run_id = reader.text("TORCHELASTIC_RUN_ID", env.run_id);
+  env.error_file = reader.text("TORCHELASTIC_ERROR_FILE", "");
+}
+
+void read_endpoint(const Reader& reader, WorkerEnv& env) {
+  const std::string addr = reader.text("MASTER_ADDR", "");
+  const int port = reader.number("MASTER_PORT", 0, 65'535).value_or(0);
+  const std::string world = "a world of " + std::to_string(env.world_size);
+  if (env.world_size > 1 && port == 0) {
+    throw WorkerEnvError(
+        std::string(reader.has("MASTER_PORT") ? "MASTER_PORT=0" : "MASTER_PORT is not set") +
+        " but " + world +
+        " needs it: set it to the port of rank 0's store (1..65535), the same on "
+        "every rank");
+  }
+  if (env.world_size > env.local_world_size && addr.empty()) {
+    throw WorkerEnvError("MASTER_ADDR is not set but " + world +
+                         " needs it: set it to the address of the host of rank 0, the same on "
+                         "every rank");
+  }
+  if (!addr.empty()) env.master_addr = addr;
+  env.master_port = static_cast<std::uint16_t>(port);
+
+  const std::string store = reader.text("TORCHELASTIC_USE_AGENT_STORE", "False");
+  if (store != "True" && store != "False") {
+    throw WorkerEnvError("TORCHELASTIC_USE_AGENT_STORE=\"" + store + "\": expected True or False");
+  }
+  env.use_agent_store = store == "True";
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const {
+  const auto text = [](int number) { return std::to_string(number); };
+  return {
+      {"LOCAL_RANK", text(local_rank)},
+      {"RANK", text(rank)},
+      {"LOCAL_WORLD_SIZE", text(local_world_size)},
+      {"WORLD_SIZE", text(world_size)},
+      {"GROUP_RANK", text(group_rank)},
+      {"GROUP_WORLD_SIZE", text(group_world_size)},
+      {"ROLE_NAME", role_name},
+      {"ROLE_RANK", text(role_rank)},
+      {"ROLE_WORLD_SIZE", text(role_world_size)},
+      {"MASTER_ADDR", master_addr},
+      {"MASTER_PORT", text(master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
+      {"TORCHELASTIC_RUN_ID", run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", use_agent_store ? "True" : "False"},
+      {"TORCHELASTIC_ERROR_FILE", error_file},
+  };
+}
+
+WorkerEnv read_worker_env(const EnvironmentLookup& lookup) {
+  const Reader reader(lookup);
+  WorkerEnv env;
+  if (const Source* source = choose_source(reader)) {
+    read_ranks(reader, *source, env);
+  } else if (const int size = reader.number("WORLD_SIZE", 1).value_or(1); size > 1) {
+    throw WorkerEnvError("WORLD_SIZE=" + std::to_string(size) +
+                         " but RANK is not set: expected 0.." + std::to_string(size - 1) +
+                         "; start the program with ddprun, or set RANK for each process");
+  }
+  read_group(reader, env);
+  read_endpoint(reader, env);
+  return env;
+}
+
+WorkerEnv read_worker_env() {
+  return read_worker_env([](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,63 @@
+// What a worker process knows about its place in the job: torchrun's environment contract.
+//
+// `ddprun` writes it (launcher/), a training process reads it (worker/, trainer/); both use this
+// file, so the two sides cannot drift apart. Standard library only: the launcher links it too.
+// Source of names and meanings: torchrun's documentation, "Environment Variables".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddprun::worker {
+
+struct WorkerEnv {
+  int rank = 0;                           // RANK: 0 .. world_size-1 over the whole job.
+  int world_size = 1;                     // WORLD_SIZE: workers of the whole job.
+  int local_rank = 0;                     // LOCAL_RANK: 0 .. local_world_size-1 on this node.
+  int local_world_size = 1;               // LOCAL_WORLD_SIZE: workers on this node.
+  int group_rank = 0;                     // GROUP_RANK: this node's rank among nodes.
+  int group_world_size = 1;               // GROUP_WORLD_SIZE: nodes of the job.
+  std::string role_name = "default";      // ROLE_NAME
+  int role_rank = 0;                      // ROLE_RANK: rank among workers of the same role.
+  int role_world_size = 1;                // ROLE_WORLD_SIZE
+  std::string master_addr = "127.0.0.1";  // MASTER_ADDR: where the c10d store listens.
+  std::uint16_t master_port = 0;          // MASTER_PORT: 0 = no store (a world of one needs none).
+  bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: the launcher hosts the store, so
+                                 // rank 0 too connects as a client. False: rank 0 hosts it.
+  int restart_count = 0;         // TORCHELASTIC_RESTART_COUNT: the attempt, equal on all nodes.
+  int max_restarts = 0;          // TORCHELASTIC_MAX_RESTARTS
+  std::string run_id = "none";   // TORCHELASTIC_RUN_ID
+  std::string
+      error_file;  // TORCHELASTIC_ERROR_FILE: where to write the cause of death; "" = nowhere.
+
+  // True when a launcher (torchrun or ddprun) started this process.
+  bool launched = false;
+
+  // The variables that the launcher sets for this worker, as NAME, value.
+  std::vector<std::pair<std::string, std::string>> to_variables() const;
+};
+
+// Variables that are missing, not numbers, or that contradict each other (RANK >= WORLD_SIZE). The
+// message names the variable, its value and what was expected.
+class WorkerEnvError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Returns a variable's value, or nothing when it is unset.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Reads torchrun's variables; then, when RANK is unset, those of Open MPI (OMPI_COMM_WORLD_*), PMI
+// (PMI_RANK, PMI_SIZE) and Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID). With none of them it
+// is a world of one. Throws WorkerEnvError.
+WorkerEnv read_worker_env(const EnvironmentLookup& lookup);
+
+// The same from this process's environment.
+WorkerEnv read_worker_env();
+
+}  // namespace ddprun::worker
