@@ -1,0 +1,69 @@
+// A cluster in one line: ranks are threads of this process, connected as real ones are.
+//
+//   spawn({.world = 4, .wiring = Wiring::SharedMemory}, [](Communicator& comm) { ... });
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/communicator_cpu.h"
+
+namespace ddprun::worker {
+
+enum class Wiring {
+  SharedMemory,  // All on one host.
+  Tcp,           // One host, but no shared memory.
+  TwoHosts,      // Even and odd ranks pretend to be on two hosts.
+};
+
+inline const char* name_of(Wiring wiring) {
+  return wiring == Wiring::SharedMemory ? "shared memory"
+         : wiring == Wiring::Tcp        ? "TCP"
+                                        : "two hosts";
+}
+
+struct Cluster {
+  int world = 2;
+  Wiring wiring = Wiring::SharedMemory;
+  std::size_t chunk_bytes = 4096;  // Small, so that small tests have several chunks.
+  std::chrono::milliseconds collective_timeout{20'000};
+  std::uint32_t epoch = 0;
+};
+
+inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
+                                                  std::shared_ptr<MappedExchange::Board> board) {
+  CpuCommunicatorOptions options;
+  options.common.connect_timeout = std::chrono::seconds{20};
+  options.common.collective_timeout = cluster.collective_timeout;
+  options.common.shared_memory = cluster.wiring != Wiring::Tcp;
+  options.chunk_bytes = cluster.chunk_bytes;
+  if (cluster.wiring == Wiring::TwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
+  MappedExchange exchange(std::move(board), rank);
+  return connect_cpu_communicator(rank, cluster.world, cluster.epoch, exchange, options);
+}
+
+// Runs `body` on every rank. Returns what each rank's body threw, "" if nothing.
+inline std::vector<std::string> spawn(const Cluster& cluster,
+                                      const std::function<void(Communicator&)>& body) {
+  const auto board = MappedExchange::create(cluster.world);
+  std::vector<std::string> errors(static_cast<std::size_t>(cluster.world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < cluster.world; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto communicator = connect_rank(cluster, rank, board);
+        body(*communicator);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+}  // namespace ddprun::worker

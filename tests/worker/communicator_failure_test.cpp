@@ -1,0 +1,338 @@
+// What happens when a rank dies, hangs, leaves or calls something else: every other rank gets an
+// error that names it, in time.
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <csignal>
+#include <future>
+#include <latch>
+
+#include "tests/testing/catch.h"
+#include "tests/worker/communicator_cluster.h"
+
+using namespace ddprun::worker;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+const std::vector<Wiring> wirings{Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void sum(Communicator& comm, std::size_t count) {
+  std::vector<float> data(count, 1.0f);
+  comm.all_reduce(data.data(), count, DataType::Float32, ReduceOp::Sum);
+}
+
+// What forked ranks tell their parent.
+struct Notes {
+  std::atomic<int> rounds;
+  std::atomic<std::int64_t> failed_ns[8];
+  char error[8][2048];
+};
+
+Notes* shared_notes() {
+  void* memory =
+      ::mmap(nullptr, sizeof(Notes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  return static_cast<Notes*>(memory);
+}
+
+std::int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
+
+// Forks ranks that reduce until an error ends them; returns their process ids.
+std::vector<pid_t> fork_ranks(const Cluster& cluster, Notes* notes, std::size_t count) {
+  const auto board = MappedExchange::create(cluster.world);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < cluster.world; ++rank) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    try {
+      const auto comm = connect_rank(cluster, rank, board);
+      const auto memory = comm->allocate(count * sizeof(float));
+      for (;;) {
+        comm->all_reduce(memory.get(), count, DataType::Float32, ReduceOp::Sum);
+        if (rank == 0) ++notes->rounds;
+      }
+    } catch (const CommunicatorError& error) {
+      notes->failed_ns[rank] = now_ns();
+      std::snprintf(notes->error[rank], sizeof(notes->error[rank]), "%s", error.what());
+    }
+    ::_exit(0);
+  }
+  return children;
+}
+
+void wait_for_rounds(const Notes* notes, int rounds) {
+  const auto deadline = Clock::now() + std::chrono::seconds{30};
+  while (notes->rounds < rounds && Clock::now() < deadline) std::this_thread::yield();
+  REQUIRE(notes->rounds >= rounds);
+}
+
+void reap(const std::vector<pid_t>& children) {
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rank killed in the middle of all_reduce is named by all others within a second",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    for (const std::size_t count : {100, 500'000}) {
+      Notes* notes = shared_notes();
+      const auto children =
+          fork_ranks({.world = 3, .wiring = wiring, .chunk_bytes = 1 << 20}, notes, count);
+      wait_for_rounds(notes, 20);
+
+      const std::int64_t killed_ns = now_ns();
+      ::kill(children[1], SIGKILL);
+      reap(children);
+
+      for (const int rank : {0, 2}) {
+        INFO(name_of(wiring) << ", " << count << " elements, rank " << rank << ": "
+                             << notes->error[rank]);
+        CHECK(contains(notes->error[rank], "rank 1"));
+        CHECK(contains(notes->error[rank], "is gone"));
+        CHECK((notes->failed_ns[rank] - killed_ns) / 1'000'000 < 1000);
+      }
+      ::munmap(notes, sizeof(Notes));
+    }
+  }
+}
+
+TEST_CASE("a stopped rank ends the call of all others by the timeout, with its name",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    Notes* notes = shared_notes();
+    const auto children = fork_ranks(
+        {.world = 3, .wiring = wiring, .collective_timeout = std::chrono::milliseconds{400}}, notes,
+        1000);
+    wait_for_rounds(notes, 20);
+
+    ::kill(children[1], SIGSTOP);
+    ::waitpid(children[0], nullptr, 0);
+    ::waitpid(children[2], nullptr, 0);
+    ::kill(children[1], SIGKILL);
+    ::waitpid(children[1], nullptr, 0);
+
+    for (const int rank : {0, 2}) {
+      INFO(name_of(wiring) << ": " << notes->error[rank]);
+      CHECK(contains(notes->error[rank], "timed out after 400 ms"));
+      CHECK(contains(notes->error[rank], ": rank 1 did not answer"));
+    }
+    ::munmap(notes, sizeof(Notes));
+  }
+}
+
+TEST_CASE("a rank that is busy elsewhere is named when the others time out",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    const Cluster cluster{
+        .world = 3, .wiring = wiring, .collective_timeout = std::chrono::milliseconds{200}};
+    std::latch all_failed(2);
+    const auto errors = spawn(cluster, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) return all_failed.wait();
+      try {
+        sum(comm, 5000);
+      } catch (...) {
+        all_failed.count_down();
+        throw;
+      }
+    });
+    for (const int rank : {0, 2}) {
+      INFO(name_of(wiring) << ": " << errors[static_cast<std::size_t>(rank)]);
+      CHECK(contains(errors[static_cast<std::size_t>(rank)], ": rank 1 did not call it"));
+    }
+  }
+}
+
+TEST_CASE("a timeout is blamed on the end of the chain of waiting ranks",
+          "[worker][communicator]") {
+  const RankSet r0 = 1, r1 = 2, r2 = 4, r3 = 8;
+  const std::optional<RankSet> none;
+
+  const Blame stopped = find_blame(0, r2, {none, none, r1, r2});
+  CHECK(stopped.silent == r1);
+  CHECK((stopped.absent | stopped.circular) == 0);
+
+  const Blame busy = find_blame(0, r2 | r3, {none, RankSet{0}, r1, r1 | r2});
+  CHECK(busy.absent == r1);
+  CHECK((busy.silent | busy.circular) == 0);
+
+  const Blame ring = find_blame(0, r1, {none, r2, r0 | r1, r0});
+  CHECK(ring.circular == r1);
+  CHECK((ring.silent | ring.absent) == 0);
+
+  CHECK(to_string(Blame{r1 | r3, r2, 0}) ==
+        "rank 1, rank 3 did not answer (stopped, or cut off from the others); "
+        "rank 2 did not call it (busy elsewhere, or made fewer calls)");
+}
+
+TEST_CASE("abort from another thread ends a blocked call on every rank", "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    std::latch all_failed(2);
+    const auto errors = spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
+      if (comm.rank() == 2) {  // Does not take part, so that the others block.
+        std::thread([&] { comm.abort("the user pressed stop"); }).join();
+        all_failed.wait();
+        comm.barrier();
+      }
+      try {
+        sum(comm, 5000);
+      } catch (...) {
+        all_failed.count_down();
+        throw;
+      }
+    });
+    for (const std::string& error : errors) {
+      INFO(name_of(wiring) << ": " << error);
+      CHECK(contains(error, "the user pressed stop"));
+    }
+  }
+}
+
+TEST_CASE("different calls are an error that says who called what", "[worker][communicator]") {
+  const std::vector<std::pair<std::string, std::function<void(Communicator&)>>> others{
+      {"barrier()", [](Communicator& comm) { comm.barrier(); }},
+      {"all_reduce(count=99, float32, sum)", [](Communicator& comm) { sum(comm, 99); }},
+      {"all_reduce(count=100, int32, sum)",
+       [](Communicator& comm) {
+         std::vector<std::int32_t> data(100);
+         comm.all_reduce(data.data(), 100, DataType::Int32, ReduceOp::Sum);
+       }},
+      {"all_reduce(count=100, float32, max)",
+       [](Communicator& comm) {
+         std::vector<float> data(100);
+         comm.all_reduce(data.data(), 100, DataType::Float32, ReduceOp::Max);
+       }},
+  };
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
+    for (const auto& [name, other] : others) {
+      const auto errors = spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
+        sum(comm, 10);
+        comm.rank() == 0 ? sum(comm, 100) : other(comm);
+      });
+      for (const std::string& error : errors) {
+        INFO(name_of(wiring) << ": " << error);
+        CHECK(contains(error, "rank 0 called all_reduce(count=100, float32, sum), call 2") |
+              contains(error, "but rank 0 called all_reduce(count=100, float32, sum), call 2"));
+        CHECK(contains(error, "rank 1 called " + name + ", call 2"));
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves early is named", "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    const auto errors = spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() != 1) sum(comm, 1000);
+    });
+    for (const int rank : {0, 2}) {
+      INFO(name_of(wiring) << ": " << errors[static_cast<std::size_t>(rank)]);
+      CHECK(contains(errors[static_cast<std::size_t>(rank)], "rank 1 closed the communicator"));
+    }
+  }
+}
+
+TEST_CASE("bad arguments fail on all ranks instead of hanging", "[worker][communicator]") {
+  const auto errors = spawn({.world = 2}, [&](Communicator& comm) {
+    std::vector<std::int32_t> data(10);
+    const ReduceOp op = comm.rank() == 0 ? ReduceOp::Average : ReduceOp::Sum;
+    comm.all_reduce(data.data(), 10, DataType::Int32, op);
+  });
+  for (const std::string& error : errors) CHECK(contains(error, "rank 0: the average of integers"));
+
+  const auto null = spawn({.world = 2}, [&](Communicator& comm) {
+    comm.all_reduce(nullptr, 10, DataType::Float32, ReduceOp::Sum);
+  });
+  for (const std::string& error : null) CHECK(contains(error, "null pointer"));
+}
+
+TEST_CASE("a rank that never comes is named when the others connect", "[worker][communicator]") {
+  const auto board = MappedExchange::create(2);
+  MappedExchange exchange(board, 0);
+  CpuCommunicatorOptions options;
+  options.common.connect_timeout = std::chrono::milliseconds{100};
+  try {
+    connect_cpu_communicator(0, 2, 0, exchange, options);
+    FAIL("connected to a rank that does not exist");
+  } catch (const CommunicatorError& error) {
+    CHECK(contains(error.what(), "rank 1"));
+  }
+  CHECK_THROWS_AS(connect_cpu_communicator(2, 2, 0, exchange, options), CommunicatorError);
+  CHECK_THROWS_AS(connect_cpu_communicator(0, 1000, 0, exchange, options), CommunicatorError);
+}
+
+TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worker][communicator]") {
+  const auto pair = [] {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+    return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
+  };
+  const auto streams = [](std::uint32_t epoch, int rank, UniqueFd peer) {
+    std::vector<UniqueFd> connections(2);
+    connections[static_cast<std::size_t>(1 - rank)] = std::move(peer);
+    return PeerStreams(rank, epoch, std::move(connections));
+  };
+  Call call;
+  call.kind = CallKind::AllReduce;
+  call.sequence = 5;
+  auto [mine, theirs] = pair();
+  const UniqueFd same(::dup(theirs.get()));
+  PeerStreams receiver = streams(2, 0, std::move(mine));
+  PeerStreams old_sender = streams(1, 1, std::move(theirs));
+  PeerStreams sender = streams(2, 1, UniqueFd(::dup(same.get())));
+  PeerStreams new_sender = streams(3, 1, UniqueFd(::dup(same.get())));
+
+  std::vector<char> stale(40'000, 's');
+  std::vector<char> right(1000, 'r');
+  std::vector<char> received(1000);
+  old_sender.post_send(0, call, 0, stale.data(), stale.size());
+  while (!old_sender.idle()) REQUIRE(old_sender.progress() != PeerStreams::Progress::Failed);
+  sender.post_send(0, call, 0, right.data(), right.size());
+  while (!sender.idle()) REQUIRE(sender.progress() != PeerStreams::Progress::Failed);
+  receiver.post_receive(1, call, 0, received.data(), received.size());
+  while (!receiver.idle()) REQUIRE(receiver.progress() != PeerStreams::Progress::Failed);
+  CHECK(received == right);
+  CHECK(receiver.stale_frames() == 1);
+
+  new_sender.post_send(0, call, 0, right.data(), right.size());
+  while (!new_sender.idle()) REQUIRE(new_sender.progress() != PeerStreams::Progress::Failed);
+  receiver.post_receive(1, call, 0, received.data(), received.size());
+  while (receiver.progress() == PeerStreams::Progress::Moved) {
+  }
+  CHECK(contains(receiver.fault().reason, "rank 0 is left over from attempt 2"));
+}
+
+TEST_CASE("a stranger that calls a rank's port is turned away", "[worker][communicator]") {
+  Mesh first(0, 0, "127.0.0.1");
+  Mesh second(1, 0, "127.0.0.1");
+  std::vector<PeerAddress> addresses(2);
+  addresses[0] = {"-", "127.0.0.1", first.port(), first.secret(), {}};
+  addresses[1] = {"-", "127.0.0.1", second.port(), second.secret(), {}};
+  std::vector<PeerAddress> guessed = addresses;
+  guessed[0].secret = std::string(32, '0');
+  const auto deadline = Clock::now() + std::chrono::seconds{20};
+
+  Mesh stranger(1, 0, "127.0.0.1");
+  const auto refused = stranger.connect(guessed, deadline);
+  auto real = std::async(std::launch::async, [&] { return second.connect(addresses, deadline); });
+  const auto sockets = first.connect(addresses, deadline);
+  real.get();
+
+  REQUIRE(sockets[1].data);
+  char byte = 0;
+  while (::recv(refused[0].data.get(), &byte, 1, 0) < 0 && errno == EAGAIN) {
+    REQUIRE(Clock::now() < deadline);
+  }
+  CHECK(::recv(refused[0].data.get(), &byte, 1, 0) <= 0);
+}

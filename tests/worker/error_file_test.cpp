@@ -1,0 +1,133 @@
+// The error file: each case lets a child process die and reads what it left.
+#include "worker/error_file.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::worker;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/ddprun_error_file_XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Runs `die` in a child with handlers installed; returns its wait status.
+int run_child(const fs::path& error_file, const std::function<void()>& die) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(99);
+    WorkerEnv env;
+    env.error_file = error_file.string();
+    install_error_handlers(env);
+    die();
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+nlohmann::json read_json(const fs::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  INFO(text.str());
+  return nlohmann::json::parse(text.str());
+}
+
+[[gnu::noinline]] void throw_out_of_range() { throw std::out_of_range("batch 12 of 10"); }
+
+}  // namespace
+
+TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder.path() / "error.json";
+  const int status = run_child(file, [] {
+    record_error("rank 3: \"disk\\full\"\n\x01 \xc3\xa9 ok");
+    record_error("a consequence");
+    ::_exit(7);
+  });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+  const auto json = read_json(file);
+  CHECK(json["message"]["message"] == "rank 3: \"disk\\full\"\n\x01 \xc3\xa9 ok");
+  CHECK(std::stoll(json["message"]["extraInfo"]["timestamp"].get<std::string>()) > 1'600'000'000);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("text that is not UTF-8 still gives valid JSON", "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder.path() / "error.json";
+  run_child(file, [] { record_error("caf\xe9"); });
+  CHECK(read_json(file)["message"]["message"] == "caf\xc3\xa9");
+}
+
+TEST_CASE("an uncaught exception is recorded with its type and text", "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder.path() / "error.json";
+  // No catch may surround the throw, so it leaves a function that lets nothing out.
+  const int status = run_child(file, [] { []() noexcept { throw_out_of_range(); }(); });
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+  const auto json = read_json(file);
+  CHECK(json["message"]["message"] == "std::out_of_range: batch 12 of 10");
+  CHECK(json["message"]["extraInfo"]["py_callstack"].get<std::string>().find("[0x") !=
+        std::string::npos);
+}
+
+TEST_CASE("a fatal signal is recorded with the stack and still kills", "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder.path() / "error.json";
+  const int status = run_child(file, [] { ::raise(SIGSEGV); });
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+  const auto json = read_json(file);
+  CHECK(json["message"]["message"] == "SIGSEGV: invalid memory access");
+  CHECK(json["message"]["extraInfo"]["py_callstack"].get<std::string>().find("[0x") !=
+        std::string::npos);
+}
+
+// The sanitizers check the write before the processor does.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a write to address zero is recorded", "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder.path() / "error.json";
+  const int status = run_child(file, [] {
+    volatile int* volatile nowhere = nullptr;
+    *nowhere = 1;
+  });
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+  CHECK(read_json(file)["message"]["message"] == "SIGSEGV: invalid memory access");
+}
+#endif
+
+TEST_CASE("an error file that cannot be written changes nothing else", "[worker][error_file]") {
+  const int status =
+      run_child("/nonexistent/error.json", [] { ::_exit(record_error("lost") ? 1 : 9); });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 9));
+}
+
+TEST_CASE("without an error file nothing is written", "[worker][error_file]") {
+  const int status = run_child("", [] { ::_exit(record_error("nowhere") ? 5 : 1); });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 5));
+}

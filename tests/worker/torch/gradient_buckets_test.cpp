@@ -1,0 +1,107 @@
+// The bucket plan and one backward's progress, without tensors.
+#include "worker/torch/gradient_buckets.h"
+
+#include "tests/testing/catch.h"
+
+namespace ddprun::worker {
+namespace {
+
+using Gradients = std::vector<std::size_t>;
+
+constexpr BucketLimits small_limits{100, 1000, 0};
+
+std::vector<Gradients> groups(const BucketPlan& plan) {
+  std::vector<Gradients> result;
+  for (const Bucket& bucket : plan.buckets) result.push_back(bucket.gradients);
+  return result;
+}
+
+TEST_CASE("the first bucket is full early and the others at their own limit", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes(6, GradientSize{512, 0});
+
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(6), small_limits);
+
+  CHECK(groups(plan) == std::vector<Gradients>{{5}, {4, 3}, {2, 1}, {0}});
+}
+
+TEST_CASE("gradients of different dtypes never share a bucket", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes{{64, 0}, {64, 1}, {64, 0}, {64, 1}};
+
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 0});
+
+  CHECK(groups(plan) == std::vector<Gradients>{{3, 1}, {2, 0}});
+}
+
+TEST_CASE("buckets are reduced in the order in which they fill up", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes{{64, 0}, {128, 1}, {64, 0}};
+
+  const BucketPlan plan = plan_buckets(sizes, {0, 1, 2}, {128, 128, 0});
+
+  CHECK(groups(plan) == std::vector<Gradients>{{1}, {0, 2}});
+}
+
+TEST_CASE("the last gradients to arrive travel in a small bucket of their own", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes{{64, 0}, {64, 0}, {5000, 0}, {5000, 0}};
+
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 256});
+
+  CHECK(groups(plan) == std::vector<Gradients>{{3, 2}, {1, 0}});
+  CHECK(groups(plan_buckets(sizes, reverse_order(4), {1 << 20, 1 << 20, 1 << 20})).size() == 1);
+}
+
+TEST_CASE("gradients lie aligned, without overlap, within the region for any order",
+          "[worker][ddp]") {
+  const std::vector<GradientSize> sizes{{4, 0}, {100, 0}, {0, 0}, {65, 1}, {64, 0}, {2, 1}};
+  const std::vector<std::size_t> bytes = region_bytes(sizes);
+
+  for (const Gradients& order : {reverse_order(6), Gradients{3, 1, 0, 5, 2, 4}}) {
+    const BucketPlan plan = plan_buckets(sizes, order, {64, 64, 64});
+
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const GradientPlace& place = plan.places[i];
+      CHECK(place.offset % gradient_alignment_bytes == 0);
+      CHECK(place.offset + sizes[i].bytes <= bytes[sizes[i].region]);
+      const Bucket& bucket = plan.buckets[place.bucket.value()];
+      CHECK(bucket.offset <= place.offset);
+      CHECK(place.offset + sizes[i].bytes <= bucket.offset + bucket.bytes);
+      for (std::size_t j = 0; j < i; ++j) {
+        if (sizes[j].region != sizes[i].region) continue;
+        CHECK((place.offset + sizes[i].bytes <= plan.places[j].offset ||
+               plan.places[j].offset + sizes[j].bytes <= place.offset));
+      }
+    }
+  }
+}
+
+TEST_CASE("an order may leave gradients out but not name one twice", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes(3, GradientSize{64, 0});
+
+  CHECK_FALSE(plan_buckets(sizes, {2, 0}, small_limits).places[1].bucket.has_value());
+  CHECK_THROWS_AS(plan_buckets(sizes, {2, 2}, small_limits), std::invalid_argument);
+  CHECK_THROWS_AS(plan_buckets(sizes, {3}, small_limits), std::invalid_argument);
+  CHECK(plan_buckets({}, {}, small_limits).buckets.empty());
+}
+
+TEST_CASE("a full bucket waits for those before it", "[worker][ddp]") {
+  const std::vector<GradientSize> sizes(4, GradientSize{512, 0});
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(4), small_limits);  // {3} {2, 1} {0}
+  BucketProgress progress(plan);
+
+  CHECK(progress.mark(0));
+  CHECK_FALSE(progress.take_full_bucket().has_value());
+  CHECK(progress.mark(3));
+  CHECK(progress.take_full_bucket() == 0u);
+  CHECK_FALSE(progress.take_full_bucket().has_value());
+  CHECK(progress.missing() == Gradients{1, 2});
+  CHECK(progress.mark(1));
+  CHECK(progress.mark(2));
+  CHECK(progress.take_full_bucket() == 1u);
+  CHECK(progress.take_full_bucket() == 2u);
+
+  CHECK(progress.all_taken());
+  CHECK(progress.arrival_order() == Gradients{0, 3, 1, 2});
+  CHECK_FALSE(progress.mark(2));
+}
+
+}  // namespace
+}  // namespace ddprun::worker

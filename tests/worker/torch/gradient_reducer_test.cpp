@@ -1,0 +1,152 @@
+// How gradients travel: their memory, their buckets, and that it happens while backward goes on.
+#include "worker/torch/gradient_reducer.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "tests/testing/catch.h"
+#include "tests/worker/torch/small_net.h"
+#include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::worker {
+namespace {
+
+TEST_CASE("gradients are views of flat memory with the parameter's strides", "[worker][ddp]") {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(7, [] { return SmallNet(); });
+    net->conv2->weight.set_data(net->conv2->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    DistributedDataParallel ddp(net, communicator);
+    const Batch part = random_batch(3, 8).part(communicator.rank(), 2);
+    loss_of(ddp.forward(part.images.contiguous(at::MemoryFormat::ChannelsLast)), part).backward();
+    const std::vector<at::Tensor> first = gradients_of(*net);
+
+    RANK_CHECK(net->conv2->weight.grad().strides() == net->conv2->weight.strides());
+    RANK_CHECK(net->conv1->weight.grad().storage().data() == net->fc->bias.grad().storage().data());
+    const void* const place = net->conv1->weight.grad().data_ptr();
+    for (const bool set_to_none : {true, false}) {
+      ddp.zero_grad(set_to_none);
+      loss_of(ddp.forward(part.images), part).backward();
+      RANK_CHECK(net->conv1->weight.grad().data_ptr() == place);
+      RANK_CHECK(all_close(gradients_of(*net), first));
+    }
+
+    SmallNet alone = seeded(7, [] { return SmallNet(); });
+    const Batch batch = random_batch(3, 8);
+    loss_of(alone->forward(batch.images), batch).backward();
+    RANK_CHECK(all_close(first, gradients_of(*alone)));
+  });
+}
+
+using torch::nn::Linear;
+
+struct MixedNetImpl : torch::nn::Module {
+  MixedNetImpl() {
+    first = register_module("first", Linear(6, 6));
+    second = register_module("second", Linear(6, 6));
+    third = register_module("third", Linear(6, 2));
+    second->to(torch::kBFloat16);
+    third->to(torch::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = second(first(x).to(torch::kBFloat16));
+    return third(hidden.to(torch::kDouble));
+  }
+  Linear first{nullptr}, second{nullptr}, third{nullptr};
+};
+TORCH_MODULE(MixedNet);
+
+TEST_CASE("parameters of several dtypes are reduced in buckets of their own", "[worker][ddp]") {
+  const at::Tensor x = seeded(11, [] { return torch::randn({8, 6}); });
+  MixedNet alone = seeded(12, [] { return MixedNet(); });
+  alone->forward(x).pow(2).mean().backward();
+
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    MixedNet net = seeded(12, [] { return MixedNet(); });
+    DistributedDataParallel ddp(net, communicator);
+    ddp.forward(x.narrow(0, communicator.rank() * 4, 4)).pow(2).mean().backward();
+
+    RANK_CHECK(ddp.bucket_count() >= 3);
+    RANK_CHECK(net->second->weight.grad().scalar_type() == torch::kBFloat16);
+    const auto mine = gradients_of(*net);
+    const auto expected = gradients_of(*alone);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      RANK_CHECK(
+          at::allclose(mine[i].to(torch::kDouble), expected[i].to(torch::kDouble), 0.05, 0.01));
+    }
+  });
+}
+
+TEST_CASE("the first bucket is reduced before backward has come to the last gradient",
+          "[worker][ddp]") {
+  // The hook of the first layer's input waits until a reduction has happened: without overlap it
+  // would wait in vain.
+  std::atomic<bool> waited_in_vain{false};
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(13, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    const Batch part = random_batch(14, 8).part(communicator.rank(), 2);
+    std::mutex mutex;
+    std::condition_variable reduced;
+    int reductions = 0;
+    communicator.before_all_reduce = [&] {
+      const std::lock_guard lock(mutex);
+      ++reductions;
+      reduced.notify_all();
+    };
+    net->conv1->weight.register_hook([&](const at::Tensor&) {
+      std::unique_lock lock(mutex);
+      if (!reduced.wait_for(lock, std::chrono::seconds(10), [&] { return reductions > 0; })) {
+        waited_in_vain = true;
+      }
+    });
+
+    loss_of(ddp.forward(part.images), part).backward();
+
+    RANK_CHECK(!waited_in_vain);
+    communicator.before_all_reduce = nullptr;
+  });
+}
+
+TEST_CASE("a world of one leaves the module as it is", "[worker][ddp]") {
+  ThreadWorld world(1);
+  ThreadCommunicator communicator(world, 0);
+  SmallNet net = seeded(15, [] { return SmallNet(); });
+  DistributedDataParallel ddp(net, communicator);
+  const Batch batch = random_batch(16, 4);
+
+  loss_of(ddp.forward(batch.images), batch).backward();
+  const auto gradients = gradients_of(*net);
+  ddp.zero_grad();
+
+  CHECK(world.reductions == 0);
+  CHECK(ddp.bucket_count() == 0);
+  CHECK_FALSE(net->fc->bias.grad().defined());
+
+  DataParallelOptions options = options_with_tiny_buckets();
+  options.reduce_world_of_one = true;
+  DistributedDataParallel reducing(net, communicator, options);
+  loss_of(reducing.forward(batch.images), batch).backward();
+  CHECK(world.reductions > 1);
+  CHECK(all_close(gradients_of(*net), gradients));
+}
+
+TEST_CASE("gradients outlive the wrapper", "[worker][ddp]") {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(17, [] { return SmallNet(); });
+    const Batch part = random_batch(18, 8).part(communicator.rank(), 2);
+    std::vector<at::Tensor> before;
+    {
+      DistributedDataParallel ddp(net, communicator);
+      loss_of(ddp.forward(part.images), part).backward();
+      before = gradients_of(*net);
+    }
+    RANK_CHECK(all_equal(gradients_of(*net), before));
+    net->zero_grad();
+    loss_of(net->forward(part.images), part).backward();  // No hook is left.
+  });
+}
+
+}  // namespace
+}  // namespace ddprun::worker

@@ -1,0 +1,82 @@
+// DistributedDataParallel over the CPU communicator itself: shared memory, TCP, and both.
+#include <mutex>
+
+#include "tests/testing/catch.h"
+#include "tests/worker/communicator_cluster.h"
+#include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::nn::Linear;
+using torch::nn::ReLU;
+using torch::nn::Sequential;
+
+Sequential make_net() {
+  return seeded(5,
+                [] { return Sequential(Linear(16, 300), ReLU(), Linear(300, 40), Linear(40, 3)); });
+}
+
+at::Tensor batch(int rank) {
+  return seeded(static_cast<std::uint64_t>(rank), [] { return torch::randn({4, 16}); });
+}
+
+// All weights after five steps, as one tensor.
+at::Tensor train(Communicator& communicator) {
+  at::set_num_threads(1);
+  Sequential net = make_net();
+  DataParallelOptions options;
+  options.buckets = {1024, 4096, 1024};
+  DistributedDataParallel ddp(net, communicator, options);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < 5; ++step) {
+    ddp.zero_grad();
+    ddp.forward(batch(10 * step + communicator.rank())).pow(2).mean().backward();
+    optimizer.step();
+  }
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& parameter : net->parameters())
+    flat.push_back(parameter.detach().flatten());
+  return at::cat(flat);
+}
+
+TEST_CASE("weights are the same on every rank and over every wiring, bit for bit",
+          "[worker][ddp][communicator]") {
+  constexpr int world = 3;
+  std::vector<at::Tensor> weights;
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts}) {
+    std::mutex mutex;
+    const auto errors = spawn({world, wiring}, [&](Communicator& communicator) {
+      const at::Tensor mine = train(communicator);
+      const std::lock_guard lock(mutex);
+      weights.push_back(mine);
+    });
+    for (const std::string& error : errors) CHECK(error == "");
+  }
+
+  REQUIRE(weights.size() == 3u * world);
+  for (const at::Tensor& other : weights) CHECK(at::equal(other, weights[0]));
+}
+
+TEST_CASE("a rank that leaves in the middle of training ends its peer's backward",
+          "[worker][ddp][communicator]") {
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
+    const auto errors = spawn({2, wiring}, [](Communicator& communicator) {
+      at::set_num_threads(1);
+      Sequential net = make_net();
+      DistributedDataParallel ddp(net, communicator);
+      for (int step = 0; step < 100; ++step) {
+        if (communicator.rank() == 1 && step == 3) return;
+        ddp.zero_grad();
+        ddp.forward(batch(communicator.rank())).sum().backward();
+      }
+    });
+
+    CHECK(errors[0] != "");
+    CHECK(errors[1] == "");
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::worker

@@ -1,0 +1,168 @@
+// SyncBatchNorm over ranks against BatchNorm over the whole batch.
+#include "worker/torch/sync_batch_norm.h"
+
+#include "tests/testing/catch.h"
+#include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::nn::BatchNorm2d;
+using torch::nn::BatchNorm2dOptions;
+
+bool close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-5) {
+  return at::allclose(a, b, tolerance, tolerance);
+}
+
+// [6, 4, 5, 3] with a mean that is large against the spread.
+at::Tensor images() {
+  return seeded(1, [] { return torch::randn({6, 4, 5, 3}) * 0.5 + 30; });
+}
+
+BatchNorm2d make_norm() {
+  BatchNorm2d norm(BatchNorm2dOptions(4));
+  const at::NoGradGuard no_grad;
+  norm->weight.copy_(torch::tensor({1.0, 0.5, -2.0, 3.0}));
+  norm->bias.copy_(torch::tensor({0.0, 1.0, 2.0, -1.0}));
+  return norm;
+}
+
+at::Tensor weights_of_loss() {
+  return seeded(2, [] { return torch::randn({6, 4, 5, 3}); });
+}
+
+TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[worker][sync_bn]") {
+  for (const std::vector<std::int64_t>& sizes :
+       std::vector<std::vector<std::int64_t>>{{3, 3}, {5, 1}, {6, 0}, {1, 2, 3}}) {
+    const at::Tensor all = images().requires_grad_();
+    BatchNorm2d alone = make_norm();
+    const at::Tensor expected = alone->forward(all);
+    (expected * weights_of_loss()).sum().backward();
+
+    run_ranks_well(static_cast<int>(sizes.size()), [&](ThreadCommunicator& communicator) {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      std::int64_t start = 0;
+      for (std::size_t r = 0; r < rank; ++r) start += sizes[r];
+      const auto part = [&](const at::Tensor& t) { return t.narrow(0, start, sizes[rank]); };
+      const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
+                                 communicator.world_size()};
+      BatchNorm2d norm = make_norm();
+      const at::Tensor x = part(images()).contiguous(at::MemoryFormat::ChannelsLast);
+      x.requires_grad_();
+
+      const at::Tensor y = sync_batch_norm(*norm, x, group);
+      (y * part(weights_of_loss())).sum().backward();
+
+      RANK_CHECK(close(y, part(expected), 1e-4));
+      RANK_CHECK(close(x.grad(), part(all.grad()), 2e-4));
+      RANK_CHECK(close(norm->running_mean, alone->running_mean));
+      RANK_CHECK(close(norm->running_var, alone->running_var));
+      at::Tensor weight_gradient = norm->weight.grad().clone();
+      all_reduce(communicator, weight_gradient, ReduceOp::Sum);
+      RANK_CHECK(close(weight_gradient, alone->weight.grad(), 1e-3));
+      at::Tensor bias_gradient = norm->bias.grad().clone();
+      all_reduce(communicator, bias_gradient, ReduceOp::Sum);
+      RANK_CHECK(close(bias_gradient, alone->bias.grad(), 1e-4));
+    });
+  }
+}
+
+struct NormedNetImpl : torch::nn::Module {
+  explicit NormedNetImpl(BatchNormGroup norm_group) : group(std::move(norm_group)) {
+    conv1 = register_module("conv1", torch::nn::Conv2d(3, 4, 3));
+    norm = register_module("norm", BatchNorm2d(4));
+    conv2 = register_module("conv2", torch::nn::Conv2d(4, 4, 3));
+    synced = register_module("synced", SyncBatchNorm2d(BatchNorm2dOptions(4), group));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return synced(conv2(sync_batch_norm(*norm, conv1(x), group).relu())).relu().mean({2, 3});
+  }
+  BatchNormGroup group;
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  BatchNorm2d norm{nullptr};
+  SyncBatchNorm2d synced{nullptr};
+};
+TORCH_MODULE(NormedNet);
+
+TEST_CASE("with SyncBatchNorm two ranks train as one rank with the double batch",
+          "[worker][sync_bn][ddp]") {
+  const auto train = [](NormedNet& net, auto&& forward, const at::Tensor& x) {
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      forward(x).pow(2).mean().backward();
+      optimizer.step();
+    }
+  };
+  const at::Tensor x = seeded(4, [] { return torch::randn({8, 3, 8, 8}); });
+  NormedNet alone = seeded(3, [] { return NormedNet(BatchNormGroup{}); });
+  train(
+      alone, [&](const at::Tensor& batch) { return alone->forward(batch); }, x);
+
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    DataParallelOptions options;
+    options.buckets = {64, 256, 64};  // Many buckets between the reductions of the statistics.
+    options.queue = make_reduction_queue(communicator, at::kCPU);
+    const BatchNormGroup group{options.queue, communicator.rank(), 2};
+    NormedNet net = seeded(3, [&] { return NormedNet(group); });
+    DistributedDataParallel ddp(net, communicator, options);
+
+    train(
+        net, [&](const at::Tensor& batch) { return ddp.forward(batch); },
+        x.narrow(0, 4 * communicator.rank(), 4));
+
+    const auto mine = net->named_parameters();
+    for (const auto& item : alone->named_parameters()) {
+      RANK_CHECK(close(mine[item.key()], item.value(), 1e-4));
+    }
+    RANK_CHECK(close(net->synced->running_var, alone->synced->running_var, 1e-4));
+  });
+}
+
+TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
+          "[worker][sync_bn]") {
+  SyncBatchNorm2d synced(BatchNorm2dOptions(4), BatchNormGroup{nullptr, 0, 2});
+  BatchNorm2d plain(4);
+
+  CHECK(synced->named_parameters().keys() == plain->named_parameters().keys());
+  CHECK(synced->named_buffers().keys() == plain->named_buffers().keys());
+  synced->eval();
+  plain->eval();
+  CHECK(at::equal(synced(images()), plain(images())));
+}
+
+TEST_CASE("bfloat16 images are normalised with statistics in float", "[worker][sync_bn]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
+                               2};
+    BatchNorm2d norm = make_norm();
+    at::Tensor x = images().to(at::kBFloat16).requires_grad_();
+
+    const at::Tensor y = sync_batch_norm(*norm, x, group);
+    y.sum().backward();
+
+    RANK_CHECK(y.scalar_type() == at::kBFloat16);
+    RANK_CHECK(x.grad().scalar_type() == at::kBFloat16);
+    RANK_CHECK(norm->weight.grad().scalar_type() == at::kFloat);
+    const at::Tensor rounded = images().to(at::kBFloat16).to(at::kFloat);
+    RANK_CHECK(close(y.to(at::kFloat), make_norm()->forward(rounded), 0.05));
+  });
+}
+
+TEST_CASE("one value per channel over all ranks is an error", "[worker][sync_bn]") {
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
+                               2};
+    BatchNorm2d norm = make_norm();
+    sync_batch_norm(*norm, torch::ones({1 - communicator.rank(), 4, 1, 1}), group);
+  });
+
+  CHECK(message_of<c10::Error>(errors[0]).find("more than one value per channel") !=
+        std::string::npos);
+  CHECK(message_of<c10::Error>(errors[1]).find("more than one value per channel") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun::worker

@@ -1,0 +1,23 @@
+// Names and sizes that every communicator shares.
+#include "worker/communicator.h"
+
+namespace ddprun::worker {
+
+std::size_t bytes_of(DataType type) {
+  switch (type) {
+    case DataType::Float32:
+    case DataType::Int32:
+      return 4;
+    case DataType::Float64:
+    case DataType::Int64:
+      return 8;
+    case DataType::Float16:
+    case DataType::BFloat16:
+      return 2;
+    case DataType::UInt8:
+      return 1;
+  }
+  throw CommunicatorError("bytes_of: unknown data type " + std::to_string(static_cast<int>(type)));
+}
+
+}  // namespace ddprun::worker

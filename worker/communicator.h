@@ -1,0 +1,107 @@
+// The collectives of data-parallel training over raw memory: all ranks call the same functions in
+// the same order, as with NCCL and MPI. Knows no LibTorch.
+//
+//   rank 0   rank 1  ...             CPU:  shared memory within a host, TCP between hosts
+//     |        |                     CUDA: NCCL, in the module that loads at run time
+//     +--------+---- all_reduce ...
+//
+// Threads: one thread at a time may be inside a collective; abort() may be called from any thread
+// at any time. Errors: a dead or aborted peer ends every blocked and every later call with
+// CommunicatorError on all ranks, never with a hang.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "worker/worker_env.h"
+
+namespace ddprun::worker {
+
+enum class DataType { Float32, Float64, Float16, BFloat16, Int32, Int64, UInt8 };
+enum class ReduceOp { Sum, Average, Max, Min };  // Average: sum / world size; floating types only.
+
+std::size_t bytes_of(DataType type);
+
+// What failed, on which rank, because of which peer.
+class CommunicatorError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A cudaStream_t for NCCL; ignored on the CPU. On CUDA a call returns once the work is queued on
+// the stream; on the CPU it returns when the result is there.
+using Stream = void*;
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  virtual std::string description()
+      const = 0;                     // For logs: "cpu: 4 ranks on 2 hosts, shared memory + TCP".
+  virtual bool is_cuda() const = 0;  // True: pointers are device memory.
+
+  // Combines `count` elements of all ranks in place. CPU: contributions are added in a fixed binary
+  // tree over ranks, so the result has the same bits on every rank and for every placement of
+  // ranks on hosts.
+  virtual void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
+                          Stream stream = nullptr) = 0;
+
+  // recv holds world_size * count elements, rank r's at r * count.
+  virtual void all_gather(const void* send, void* recv, std::size_t count, DataType type,
+                          Stream stream = nullptr) = 0;
+
+  // send holds world_size * count elements; recv gets this rank's `count` of the combined ones.
+  virtual void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type,
+                              ReduceOp op, Stream stream = nullptr) = 0;
+
+  virtual void broadcast(void* data, std::size_t count, DataType type, int root,
+                         Stream stream = nullptr) = 0;
+
+  // Point to point, matched in order per pair of ranks; blocks on the CPU until delivered to the
+  // peer's memory or its socket buffer.
+  virtual void send(const void* data, std::size_t count, DataType type, int peer,
+                    Stream stream = nullptr) = 0;
+  virtual void recv(void* data, std::size_t count, DataType type, int peer,
+                    Stream stream = nullptr) = 0;
+
+  // Returns when every rank has called it (CUDA: after synchronizing the stream).
+  virtual void barrier(Stream stream = nullptr) = 0;
+
+  // Memory from which the collectives are fastest: a mapping shared with the ranks of this host on
+  // the CPU (no copies), registered memory on CUDA. Collective: all ranks ask for the same sizes in
+  // the same order. Zeroed, 64-byte aligned at least. Must be released before the communicator.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+
+  // Ends all blocked and later calls on every rank with an error that carries `reason`.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+struct CommunicatorOptions {
+  std::chrono::milliseconds connect_timeout{60'000};  // To meet all peers through the store.
+  std::chrono::milliseconds collective_timeout{
+      600'000};               // One collective; then abort, naming who was late.
+  bool shared_memory = true;  // False: TCP also within a host (for tests and comparison).
+  std::string
+      interface_address;  // Address that peers connect to; "" = the one that reaches the store.
+  int cuda_device = 0;    // NCCL only.
+};
+
+// Meets the other ranks through the store at env.master_addr:env.master_port and connects to them.
+// A world of one needs no store. Throws CommunicatorError.
+std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
+                                                    const CommunicatorOptions& options = {});
+
+// Opens libddprun_cuda.so from beside this program, then as above over NCCL. Throws
+// CommunicatorError with what is missing when the module, a driver or a device is not there.
+std::unique_ptr<Communicator> make_nccl_communicator(const WorkerEnv& env,
+                                                     const CommunicatorOptions& options = {});
+
+}  // namespace ddprun::worker

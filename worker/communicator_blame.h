@@ -1,0 +1,31 @@
+// Whom a timeout is to be blamed on. A rank that waits sees only whom it waits for, and that one
+// may be waiting itself:
+//
+//   rank 0 --waits for--> rank 2 --waits for--> rank 1, stopped        the cause is rank 1
+//
+// So the rank that timed out asks all others what they wait for, and follows the answers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::worker {
+
+using RankSet = std::uint64_t;  // Bit r: rank r. See ranks_max.
+
+struct Blame {
+  RankSet silent = 0;    // Gave no answer: stopped, or cut off.
+  RankSet absent = 0;    // Answered that they are in no collective.
+  RankSet circular = 0;  // Only if the others are empty: these wait for each other.
+};
+
+// `waits_for` are the ranks that `rank` waits for. Element r of `answers`: whom rank r waits for,
+// empty set: it is in no collective, nothing: it did not answer.
+Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers);
+
+// "rank 1 does not answer (stopped, or cut off from the others)"
+std::string to_string(const Blame& blame);
+
+}  // namespace ddprun::worker

@@ -1,0 +1,57 @@
+// How ranks learn each other's addresses before they are connected: every rank gives a text, every
+// rank gets the texts of all.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/worker_env.h"
+
+namespace ddprun::worker {
+
+class AddressExchange {
+ public:
+  virtual ~AddressExchange() = default;
+
+  // Collective: rank r's text is element r of the result on every rank. Throws CommunicatorError,
+  // naming the ranks that did not come before `deadline`.
+  virtual std::vector<std::string> all_gather(const std::string& mine,
+                                              std::chrono::steady_clock::time_point deadline) = 0;
+
+  // The address under which this process reaches the others; peers may connect to it.
+  virtual std::string local_address() const = 0;
+};
+
+// Through the job's store. Keys carry the attempt and count this rank's communicators, so that
+// neither an earlier attempt nor an earlier communicator of this one is read by mistake. Throws
+// CommunicatorError when the store cannot be reached.
+std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
+                                                     std::chrono::milliseconds timeout);
+
+// Through memory that ranks have in common: threads of one process, or processes forked after
+// `create`. For tests and benchmarks, which need no store this way.
+class MappedExchange : public AddressExchange {
+ public:
+  static constexpr std::size_t text_bytes_max = 4096;
+  static constexpr int rounds_max = 4;
+
+  // The common memory; released with the last MappedExchange of this process.
+  struct Board;
+  static std::shared_ptr<Board> create(int world_size);
+
+  MappedExchange(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {}
+
+  std::vector<std::string> all_gather(const std::string& mine,
+                                      std::chrono::steady_clock::time_point deadline) override;
+  std::string local_address() const override { return "127.0.0.1"; }
+
+ private:
+  std::shared_ptr<Board> board_;
+  int rank_;
+  int round_ = 0;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,244 @@
+// The error file, the terminate handler and the signal handler. What runs in the signal handler
+// uses only memory that was set aside before and calls that are safe there.
+#include "worker/error_file.h"
+
+#include <cxxabi.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <string_view>
+#include <typeinfo>
+
+namespace ddprun::worker {
+namespace {
+
+constexpr std::size_t path_bytes_max = 4096;
+constexpr std::size_t stack_text_bytes_max = 32'768;
+constexpr int frames_max = 64;
+constexpr int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+// Written once by install_error_handlers(), only read afterwards.
+char final_path[path_bytes_max];
+char temporary_path[path_bytes_max];
+int scratch_fd = -1;  // A memory file through which the symbolised stack passes.
+char stack_text[stack_text_bytes_max];
+char handler_stack[65'536];
+
+std::atomic<bool> recorded{false};
+std::atomic<bool> handling_signal{false};
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const std::size_t length = byte < 0x80         ? 1
+                               : byte >> 5 == 0x06 ? 2
+                               : byte >> 4 == 0x0e ? 3
+                               : byte >> 3 == 0x1e ? 4
+                                                   : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (std::size_t k = 1; k < length; ++k) {
+      if (static_cast<unsigned char>(text[i + k]) >> 6 != 2) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+// A JSON document written piece by piece without allocating.
+class JsonFile {
+ public:
+  explicit JsonFile(const char* path)
+      : fd_(::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)), failed_(fd_ < 0) {}
+  ~JsonFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  JsonFile(const JsonFile&) = delete;
+  JsonFile& operator=(const JsonFile&) = delete;
+
+  void raw(std::string_view text) {
+    for (char c : text) put(c);
+  }
+  void string(std::string_view text) {
+    const bool utf8 = is_utf8(text);
+    constexpr char digits[] = "0123456789abcdef";
+    for (char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (c == '"' || c == '\\') {
+        put('\\');
+        put(c);
+      } else if (c == '\n') {
+        raw("\\n");
+      } else if (byte < 0x20 || byte == 0x7f) {
+        raw("\\u00");
+        put(digits[byte >> 4]);
+        put(digits[byte & 15]);
+      } else if (byte < 0x80 || utf8) {
+        put(c);
+      } else {  // Whatever encoding it is in, one character of Latin-1 per byte is valid JSON.
+        put(static_cast<char>(0xc0 | byte >> 6));
+        put(static_cast<char>(0x80 | (byte & 0x3f)));
+      }
+    }
+  }
+  void number(long long value) {
+    char digits[24];
+    std::size_t at = sizeof(digits);
+    do digits[--at] = static_cast<char>('0' + value % 10);
+    while ((value /= 10) != 0);
+    raw({digits + at, sizeof(digits) - at});
+  }
+  bool finish() {
+    flush();
+    return !failed_ && ::fsync(fd_) == 0;
+  }
+
+ private:
+  void put(char c) {
+    if (used_ == sizeof(buffer_)) flush();
+    buffer_[used_++] = c;
+  }
+  void flush() {
+    for (std::size_t done = 0; done < used_ && !failed_;) {
+      const ssize_t written = ::write(fd_, buffer_ + done, used_ - done);
+      if (written <= 0) failed_ = true;
+      if (written > 0) done += static_cast<std::size_t>(written);
+    }
+    used_ = 0;
+  }
+
+  int fd_;
+  bool failed_;
+  char buffer_[1024];
+  std::size_t used_ = 0;
+};
+
+bool write_error(std::string_view message, std::string_view stack) {
+  if (final_path[0] == '\0') return true;
+  {
+    JsonFile file(temporary_path);
+    file.raw(R"({"message": {"message": ")");
+    file.string(message);
+    file.raw(R"(", "extraInfo": {"py_callstack": ")");
+    file.string(stack);
+    file.raw(R"(", "timestamp": ")");
+    file.number(::time(nullptr));
+    file.raw("\"}}}\n");
+    if (!file.finish()) {
+      ::unlink(temporary_path);
+      return false;
+    }
+  }
+  return ::rename(temporary_path, final_path) == 0;
+}
+
+// The stack, to stderr and as text. The first call of backtrace() loads a library and allocates,
+// which is why install_error_handlers() makes one.
+std::string_view capture_stack() {
+  void* frames[frames_max];
+  const int count = ::backtrace(frames, frames_max);
+  ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
+  if (scratch_fd < 0) return {};
+  ::backtrace_symbols_fd(frames, count, scratch_fd);
+  const ssize_t length = ::pread(scratch_fd, stack_text, sizeof(stack_text), 0);
+  return {stack_text, static_cast<std::size_t>(length > 0 ? length : 0)};
+}
+
+std::string_view name_of_signal(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+      return "SIGSEGV: invalid memory access";
+    case SIGBUS:
+      return "SIGBUS: memory that cannot be reached";
+    case SIGFPE:
+      return "SIGFPE: arithmetic error";
+    case SIGILL:
+      return "SIGILL: an instruction this processor does not know";
+    case SIGABRT:
+      return "SIGABRT: abort() was called";
+    default:
+      return "fatal signal";
+  }
+}
+
+void on_fatal_signal(int signal) {
+  // A second fault, here or in another thread, ends the process without another word.
+  if (!handling_signal.exchange(true)) {
+    const std::string_view name = name_of_signal(signal);
+    [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, name.data(), name.size());
+    ignored = ::write(STDERR_FILENO, "\n", 1);
+    const bool first = !recorded.exchange(true);
+    if (first) write_error(name, "");  // In case that walking the stack faults again.
+    const std::string_view stack = capture_stack();
+    if (first) write_error(name, stack);
+  }
+  ::signal(signal, SIG_DFL);
+  ::syscall(SYS_tgkill, ::getpid(), ::syscall(SYS_gettid), signal);
+}
+
+std::string describe_current_exception() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "std::terminate was called without an exception";
+  int status = 0;
+  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+  std::string text = status == 0 ? readable : type->name();
+  std::free(readable);
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    text += ": ";
+    text += error.what();
+  } catch (...) {
+    text += " (not a std::exception)";
+  }
+  return text;
+}
+
+[[noreturn]] void on_terminate() {
+  const std::string message = describe_current_exception();
+  std::fprintf(stderr, "uncaught exception: %s\n", message.c_str());
+  if (!recorded.exchange(true)) write_error(message, capture_stack());
+  std::abort();
+}
+
+}  // namespace
+
+bool record_error(const std::string& message) noexcept {
+  if (recorded.exchange(true)) return true;
+  try {
+    return write_error(message, "");
+  } catch (...) {
+    return false;
+  }
+}
+
+void install_error_handlers(const WorkerEnv& env) {
+  const std::string temporary = env.error_file + "." + std::to_string(::getpid()) + ".tmp";
+  if (!env.error_file.empty() && temporary.size() < path_bytes_max) {
+    std::memcpy(final_path, env.error_file.c_str(), env.error_file.size() + 1);
+    std::memcpy(temporary_path, temporary.c_str(), temporary.size() + 1);
+  }
+  scratch_fd = ::memfd_create("ddprun-stack", MFD_CLOEXEC);
+  void* frame = nullptr;
+  ::backtrace(&frame, 1);
+
+  std::set_terminate(on_terminate);
+  const stack_t stack{handler_stack, 0, sizeof(handler_stack)};
+  ::sigaltstack(&stack, nullptr);  // An overflown stack of the main thread can still be told.
+  struct sigaction action {};
+  action.sa_handler = on_fatal_signal;
+  action.sa_flags = SA_ONSTACK;
+  ::sigemptyset(&action.sa_mask);
+  for (const int signal : fatal_signals) ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace ddprun::worker

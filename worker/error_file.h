@@ -1,0 +1,27 @@
+// Leaves the cause of this process's death where the launcher finds it: TORCHELASTIC_ERROR_FILE,
+// in the format that torch's error handler writes:
+//
+//   {"message": {"message": "<type>: <what>", "extraInfo": {"py_callstack": "...",
+//                                                           "timestamp": "<unix seconds>"}}}
+//
+// The file appears whole or not at all (temporary name, rename). The first cause wins: what follows
+// it in the same process is a consequence. Source: torch.distributed.elastic, ErrorHandler.
+#pragma once
+
+#include <string>
+
+#include "worker/worker_env.h"
+
+namespace ddprun::worker {
+
+// Writes the cause; does nothing when no error file is wanted or one was written before. Never
+// throws; false if the file could not be written. Safe from any thread.
+bool record_error(const std::string& message) noexcept;
+
+// From now on an uncaught exception (std::terminate) and a fatal signal (SIGSEGV, SIGBUS, SIGFPE,
+// SIGILL, SIGABRT) are recorded too, with the stack, which also goes to stderr; the process then
+// dies of them as before. Call once, in main, before threads are started. The stack's lines are
+// "program(+offset) [address]", which addr2line reads.
+void install_error_handlers(const WorkerEnv& env);
+
+}  // namespace ddprun::worker

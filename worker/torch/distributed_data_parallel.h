@@ -1,0 +1,152 @@
+// Data-parallel training of any torch::nn::Module, as torch.nn.parallel.DistributedDataParallel.
+//
+//   auto communicator = make_cpu_communicator(read_worker_env());
+//   DistributedDataParallel ddp(net, *communicator);   // net: a module holder or std::shared_ptr
+//   ...
+//   ddp.zero_grad();
+//   loss(ddp.forward(images), labels).backward();      // gradients are averaged when it returns
+//   optimizer.step();
+//
+// Every rank makes the same calls with a model of the same shape; the weights start as rank 0's and
+// stay equal bit for bit. Move, convert and freeze the module before it is wrapped; parameters
+// that do not require gradients are left out. A gradient is a view into memory that comes from the
+// communicator: tensors taken from p.grad(), and this object, must go before the communicator does.
+//
+// Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward. The running
+// statistics of BatchNorm do not influence a forward in training mode, so when the module has no
+// other buffers they travel only when somebody reads them: before the first forward in evaluation
+// mode after training, or by synchronize_buffers() (before a rank other than 0 saves them). What
+// rank 0 holds, and what every forward computes, is the same. With any other buffer it is every
+// forward. Skipped within no_sync(), as in PyTorch.
+//
+// Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
+// Between a forward and the end of its backward the communicator must not be used otherwise.
+// Errors: CommunicatorError from any call when a peer has died; UnreducedGradients from the forward
+// after a backward that left parameters without a gradient.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "worker/communicator.h"
+#include "worker/torch/gradient_reducer.h"
+#include "worker/torch/model_agreement.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+
+struct DataParallelOptions : ReducerOptions {
+  bool broadcast_buffers = true;
+
+  // In a world of one there is nothing to reduce: no hooks, no flat memory, no cost. True runs all
+  // of it nevertheless, for tests and measurements.
+  bool reduce_world_of_one = false;
+
+  // The queue that SyncBatchNorm shares; by default one of its own.
+  std::shared_ptr<ReductionQueue> queue;
+};
+
+// All but the typed forward().
+class DataParallelCore {
+ public:
+  // Collective: compares the models (ModelMismatch on all ranks if they differ), broadcasts rank
+  // 0's parameters and buffers. The communicator must outlive this object.
+  DataParallelCore(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
+                   DataParallelOptions options);
+
+  // While it lives, backward accumulates on this rank only. The first backward after it reduces the
+  // sum. Put the forward into its scope too.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(DataParallelCore& core) : core_(core), before_(core.synchronizes()) {
+      core_.set_synchronizes(false);
+    }
+    ~NoSync() { core_.set_synchronizes(before_); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DataParallelCore& core_;
+    bool before_;
+  };
+  NoSync no_sync() { return NoSync(*this); }
+
+  // By default gradients become undefined, as in PyTorch; false: zeros (one memset per dtype). An
+  // optimizer's own zero_grad() does as well, only slower.
+  void zero_grad(bool set_to_none = true);
+
+  // See GradientReducer: a rank without a batch takes part in its peers' step.
+  void reduce_without_backward();
+
+  // Overwrites all ranks' buffers with rank 0's. Collective.
+  void synchronize_buffers();
+
+  // Time that the end of backward has waited for communication since the start (CPU only).
+  std::chrono::nanoseconds exposed_communication() const;
+
+  std::size_t bucket_count() const { return reducer_ ? reducer_->plan().buckets.size() : 0; }
+
+ protected:
+  void before_forward();
+
+ private:
+  bool synchronizes() const { return synchronizes_; }
+  void set_synchronizes(bool synchronizes);
+  void collect_buffers();
+  std::vector<std::string> describe() const;
+
+  std::shared_ptr<torch::nn::Module> module_;
+  Communicator& communicator_;
+  DataParallelOptions options_;
+  bool active_ = true;                   // False in a world of one.
+  std::vector<NamedTensor> parameters_;  // Distinct, those without gradients included.
+  std::vector<at::Tensor> buffers_;
+  bool only_running_statistics_ = true;
+  bool buffers_differ_ = false;  // Since the last broadcast a forward may have changed them.
+  bool synchronizes_ = true;
+  TensorBroadcast buffer_broadcast_;
+  std::shared_ptr<ReductionQueue> queue_;
+  std::unique_ptr<GradientReducer> reducer_;
+};
+
+template <class ModuleType>
+class DistributedDataParallel : public DataParallelCore {
+ public:
+  DistributedDataParallel(std::shared_ptr<ModuleType> module, Communicator& communicator,
+                          DataParallelOptions options = {})
+      : DataParallelCore(module, communicator, std::move(options)), module_(std::move(module)) {}
+
+  DistributedDataParallel(const torch::nn::ModuleHolder<ModuleType>& module,
+                          Communicator& communicator, DataParallelOptions options = {})
+      : DistributedDataParallel(module.ptr(), communicator, std::move(options)) {}
+
+  // The module's own forward, with its arguments and its result.
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    before_forward();
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // As with LibTorch's module holders: ddp->forward(x) and ddp.forward(x) are the same.
+  DistributedDataParallel* operator->() { return this; }
+
+  // For what involves this rank alone: saving, evaluating on one rank.
+  const std::shared_ptr<ModuleType>& module() const { return module_; }
+
+  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+
+ private:
+  std::shared_ptr<ModuleType> module_;
+};
+
+template <class Holder>
+requires requires { typename Holder::ContainedType; }
+DistributedDataParallel(const Holder&, Communicator&, DataParallelOptions = {})
+    ->DistributedDataParallel<typename Holder::ContainedType>;
+
+}  // namespace ddprun::worker

@@ -1,0 +1,165 @@
+// Regions, views and the one copy.
+#include "worker/torch/flat_gradients.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+namespace {
+
+void check_reducible(const Communicator& communicator, const NamedTensor& parameter,
+                     const NamedTensor& first) {
+  const std::string what = "parameter '" + parameter.name + "'";
+  data_type_of(parameter.tensor.scalar_type(), what);
+  if (parameter.tensor.layout() != at::kStrided) {
+    throw std::invalid_argument(what + " is sparse, which data-parallel training cannot reduce");
+  }
+  if (parameter.tensor.device().type() != device_type_of(communicator)) {
+    throw std::invalid_argument(what + " is on " + parameter.tensor.device().str() +
+                                ", but the communicator is for " + communicator.description() +
+                                ": move the module before it is wrapped");
+  }
+  if (parameter.tensor.device() != first.tensor.device()) {
+    throw std::invalid_argument(what + " is on " + parameter.tensor.device().str() + ", but '" +
+                                first.name + "' is on " + first.tensor.device().str() +
+                                ": a communicator serves one device");
+  }
+}
+
+// The strides that autograd gives a gradient: the parameter's own where they fill memory densely.
+at::Tensor view_like(const at::Tensor& region, const at::Tensor& parameter, std::size_t offset) {
+  const auto start =
+      static_cast<std::int64_t>(offset / static_cast<std::size_t>(region.element_size()));
+  if (parameter.is_non_overlapping_and_dense()) {
+    return at::as_strided(region, parameter.sizes(), parameter.strides(), start);
+  }
+  return region.narrow(0, start, parameter.numel()).view(parameter.sizes());
+}
+
+void copy_into(const at::Tensor& view, const at::Tensor& gradient) {
+  if (view.numel() == 0) return;
+  if (view.is_cpu() && view.strides() == gradient.strides() &&
+      view.is_non_overlapping_and_dense()) {
+    std::memcpy(view.data_ptr(), gradient.data_ptr(), view.nbytes());  // Saves the dispatch.
+  } else {
+    view.copy_(gradient.detach());
+  }
+}
+
+}  // namespace
+
+FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor> parameters,
+                             const BucketLimits& limits)
+    : parameters_(std::move(parameters)), limits_(limits) {
+  std::vector<at::ScalarType> types;  // Of the regions.
+  if (!parameters_.empty()) device_ = parameters_.front().tensor.device();
+  for (const NamedTensor& parameter : parameters_) {
+    check_reducible(communicator, parameter, parameters_.front());
+    const at::ScalarType type = parameter.tensor.scalar_type();
+    const auto known = std::find(types.begin(), types.end(), type);
+    sizes_.push_back({parameter.tensor.nbytes(), static_cast<std::size_t>(known - types.begin())});
+    if (known == types.end()) types.push_back(type);
+  }
+  const std::vector<std::size_t> bytes = region_bytes(sizes_);
+  for (std::size_t region = 0; region < bytes.size(); ++region) {
+    regions_.push_back(allocate_tensor(communicator, bytes[region], types[region], device_));
+  }
+  plan_ = plan_buckets(sizes_, reverse_order(sizes_.size()), limits_);
+  make_views();
+}
+
+void FlatGradients::make_views() {
+  // Below autograd the results share memory without being views in autograd's sense: gradients must
+  // not be such views, or Optimizer::zero_grad() fails to detach them.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  views_.assign(parameters_.size(), {});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!plan_.places[i].bucket) continue;
+    views_[i] =
+        view_like(regions_[sizes_[i].region], parameters_[i].tensor, plan_.places[i].offset);
+  }
+}
+
+bool FlatGradients::is_view(std::size_t i) const {
+  const at::Tensor& gradient = parameters_[i].tensor.grad();
+  return gradient.defined() && gradient.unsafeGetTensorImpl() == views_[i].unsafeGetTensorImpl();
+}
+
+void FlatGradients::adopt(std::size_t i) {
+  if (is_view(i)) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  if (!gradient.defined()) {
+    views_[i].zero_();
+    return;
+  }
+  if (gradient.layout() != at::kStrided || gradient.scalar_type() != views_[i].scalar_type() ||
+      gradient.device() != views_[i].device()) {
+    throw std::invalid_argument(
+        "the gradient of parameter '" + name(i) + "' is " + gradient.toString() + " on " +
+        gradient.device().str() + ", expected a dense " + views_[i].toString() + " on " +
+        views_[i].device().str() + " (move or convert the module before it is wrapped)");
+  }
+  // The same memory under another tensor: what autograd does when it accumulates out of place.
+  if (gradient.data_ptr() != views_[i].data_ptr()) copy_into(views_[i], gradient);
+  gradient = views_[i];
+}
+
+void FlatGradients::define(std::size_t i) {
+  at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  if (!gradient.defined()) gradient = views_[i];
+}
+
+void FlatGradients::reorder(const std::vector<std::size_t>& order) {
+  BucketPlan plan = plan_buckets(sizes_, order, limits_);
+  if (plan == plan_) return;
+  const at::NoGradGuard no_grad;
+  release();
+  plan_ = std::move(plan);
+  make_views();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (plan_.places[i].bucket) adopt(i);
+  }
+}
+
+void FlatGradients::clear(bool set_to_none) {
+  const at::NoGradGuard no_grad;
+  if (!set_to_none) {
+    for (at::Tensor& region : regions_) region.zero_();
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (set_to_none || !views_[i].defined()) {
+      gradient.reset();
+    } else {
+      gradient = views_[i];
+    }
+  }
+}
+
+void FlatGradients::release() noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!views_[i].defined() || !is_view(i)) continue;
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    try {
+      const at::NoGradGuard no_grad;
+      gradient = gradient.clone();
+    } catch (const std::exception&) {
+      gradient.reset();  // Out of memory: no gradient is better than one in memory that is gone.
+    }
+  }
+}
+
+FlatGradients::Span FlatGradients::bucket(std::size_t index) const {
+  const Bucket& bucket = plan_.buckets[index];
+  const at::Tensor& region = regions_[bucket.region];
+  return {static_cast<char*>(region.data_ptr()) + bucket.offset,
+          bucket.bytes / static_cast<std::size_t>(region.element_size()),
+          data_type_of(region.scalar_type(), "a bucket")};
+}
+
+}  // namespace ddprun::worker

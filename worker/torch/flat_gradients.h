@@ -1,0 +1,75 @@
+// The memory of all gradients: a few flat regions from the communicator, with a view per parameter
+// that serves as its gradient. What is reduced is the memory the optimizer reads: nothing is copied
+// back.
+//
+// A gradient that is undefined before backward (the default of zero_grad) is produced by
+// autograd in memory of its own; adopt() moves it into its view, which costs one pass over memory
+// that the last kernel has just written. That is half of what clearing the view first and adding
+// into it costs. A gradient that is a view already (accumulation) stays where it is.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "worker/communicator.h"
+#include "worker/torch/gradient_buckets.h"
+
+namespace ddprun::worker {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+class FlatGradients {
+ public:
+  // Parameters must be distinct and require gradients. Collective (it allocates). Throws
+  // std::invalid_argument, naming the parameter, for a dtype or device that cannot be reduced.
+  FlatGradients(Communicator& communicator, std::vector<NamedTensor> parameters,
+                const BucketLimits& limits);
+
+  std::size_t size() const { return parameters_.size(); }
+  const std::string& name(std::size_t i) const { return parameters_[i].name; }
+  const BucketPlan& plan() const { return plan_; }
+  at::Device device() const { return device_; }
+
+  // Makes the parameter's gradient its view, with the same values. Undefined stays undefined, and
+  // the view's memory is cleared. Throws std::invalid_argument for a sparse gradient.
+  void adopt(std::size_t i);
+
+  // Makes an undefined gradient defined, as its view.
+  void define(std::size_t i);
+
+  // Another order of reduction; gradients keep their values. Parameters that `order` leaves out
+  // keep no memory: their gradients become tensors of their own.
+  void reorder(const std::vector<std::size_t>& order);
+
+  void clear(bool set_to_none);
+
+  // Gives every gradient memory of its own, so that this object's can go.
+  void release() noexcept;
+
+  struct Span {
+    void* data;
+    std::size_t count;
+    DataType type;
+  };
+  Span bucket(std::size_t index) const;
+
+ private:
+  void make_views();
+  bool is_view(std::size_t i) const;
+
+  std::vector<NamedTensor> parameters_;
+  std::vector<GradientSize> sizes_;  // By parameter.
+  BucketLimits limits_;
+  at::Device device_{at::kCPU};
+  BucketPlan plan_;
+  std::vector<at::Tensor> regions_;  // Flat, one per dtype.
+  std::vector<at::Tensor> views_;    // By parameter; undefined where the plan leaves it out.
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,224 @@
+// Hooks on autograd's gradient accumulators, and the end of backward.
+#include "worker/torch/gradient_reducer.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr std::size_t names_shown_max = 10;
+
+std::vector<std::size_t> arrivals_then_rest(const std::vector<std::size_t>& arrivals,
+                                            std::size_t parameters) {
+  std::vector<bool> there(parameters, false);
+  for (const std::size_t i : arrivals) there[i] = true;
+  std::vector<std::size_t> order = arrivals;
+  for (const std::size_t i : reverse_order(parameters)) {
+    if (!there[i]) order.push_back(i);
+  }
+  return order;
+}
+
+}  // namespace
+
+// Runs after autograd has accumulated one parameter's gradient. A post hook of the accumulator node
+// and not the tensor's post-accumulate hook: a tensor has only one of the latter, which stays the
+// user's, and LibTorch reserves it for Python.
+class GradientReducer::Hook : public torch::autograd::FunctionPostHook {
+ public:
+  Hook(GradientReducer& reducer, std::size_t parameter)
+      : reducer_(reducer), parameter_(parameter) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    reducer_.on_gradient(parameter_);
+    return outputs;
+  }
+
+ private:
+  GradientReducer& reducer_;
+  std::size_t parameter_;
+};
+
+GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<ReductionQueue> queue,
+                                 std::vector<NamedTensor> parameters, const ReducerOptions& options)
+    : communicator_(communicator),
+      queue_(std::move(queue)),
+      options_(options),
+      gradients_(communicator, parameters, options.buckets),
+      progress_(gradients_.plan()) {
+  if (looks_for_unused() && !parameters.empty()) {
+    used_counts_ = allocate_tensor(communicator, parameters.size() * sizeof(std::int32_t), at::kInt,
+                                   parameters.front().tensor.device());
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    // The tensor holds its accumulator only weakly; without this pointer hook and node would go.
+    accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters[i].tensor));
+    hook_keys_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(*this, i)));
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (std::size_t i = 0; i < accumulators_.size(); ++i) {
+    accumulators_[i]->del_post_hook(hook_keys_[i]);
+  }
+  if (running_ || !queue_->idle()) {  // The peers wait for what this rank will not send any more.
+    communicator_.abort(unfinished_message());
+    try {
+      queue_->wait();  // The queue must let go of the gradients' memory.
+    } catch (const std::exception&) {
+      // What ended it is known to whoever called backward(), or is the abort.
+    }
+  }
+  gradients_.release();
+}
+
+void GradientReducer::check_finished() {
+  if (!running_) return;
+  const std::string message = unfinished_message();
+  communicator_.abort(message);
+  throw UnreducedGradients(message);
+}
+
+std::string GradientReducer::unfinished_message() const {
+  const std::string rank = "rank " + std::to_string(communicator_.rank());
+  const std::vector<std::size_t> missing = progress_.missing();
+  if (missing.empty()) return rank + ": the last backward ended with an error";
+  std::string names;
+  for (std::size_t i = 0; i < std::min(missing.size(), names_shown_max); ++i) {
+    names += (i == 0 ? "'" : ", '") + gradients_.name(missing[i]) + "'";
+  }
+  if (missing.size() > names_shown_max) names += ", ...";
+  return rank +
+         ": the last backward did not reduce all gradients: " + std::to_string(missing.size()) +
+         " of " + std::to_string(gradients_.size()) + " parameters got none: " + names +
+         ". If the loss does not depend on them, set find_unused_parameters (or static_graph, when "
+         "they are the same in every step); if backward ended with an exception, training cannot "
+         "go "
+         "on, because the peers wait for these gradients";
+}
+
+void GradientReducer::begin() {
+  running_ = true;
+  finish_queued_ = false;
+  unused_here_ = never_here_;
+  for (const std::size_t i : never_here_) {
+    gradients_.adopt(i);
+    progress_.mark(i);
+  }
+}
+
+void GradientReducer::on_gradient(std::size_t parameter) {
+  const std::lock_guard lock(mutex_);
+  if (!enabled_) return;
+  if (!running_) begin();
+  if (!gradients_.plan().places[parameter].bucket || progress_.is_marked(parameter)) {
+    throw UnreducedGradients(
+        "parameter '" + gradients_.name(parameter) + "' got a gradient " +
+        (progress_.is_marked(parameter)
+             ? "twice in one reduction: backward ran again before all parameters had theirs. Use "
+               "no_sync() for all but the last backward"
+             : "that it did not get in the first step, which static_graph rules out"));
+  }
+  gradients_.adopt(parameter);
+  progress_.mark(parameter);
+  launch_full_buckets();
+  if (progress_.all_taken() || looks_for_unused()) queue_finish();
+}
+
+void GradientReducer::launch_full_buckets() {
+  while (const auto bucket = progress_.take_full_bucket()) {
+    const FlatGradients::Span span = gradients_.bucket(*bucket);
+    if (span.count > 0) queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
+  }
+}
+
+void GradientReducer::queue_finish() {
+  if (finish_queued_) return;
+  finish_queued_ = true;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+}
+
+void GradientReducer::reduce_without_backward() {
+  if (!running_) begin();
+  for (const std::size_t i : progress_.missing()) {
+    unused_here_.push_back(i);
+    gradients_.adopt(i);
+    progress_.mark(i);
+  }
+  launch_full_buckets();
+  finish();
+}
+
+void GradientReducer::finish() {
+  const at::NoGradGuard no_grad;
+  if (looks_for_unused()) complete_missing();
+  queue_->wait();
+  if (!unused_here_.empty()) define_unused();
+  if (!order_settled_) settle_order();
+  progress_.restart(gradients_.plan());
+  running_ = false;
+}
+
+// The parameters whose hooks did not run: zeros for the peers, and a count of who used what.
+void GradientReducer::complete_missing() {
+  at::Tensor used = at::ones({static_cast<std::int64_t>(gradients_.size())}, at::kInt);
+  auto* const flags = used.data_ptr<std::int32_t>();
+  for (const std::size_t i : progress_.missing()) {
+    unused_here_.push_back(i);
+    gradients_.adopt(i);
+    progress_.mark(i);
+  }
+  for (const std::size_t i : unused_here_) flags[i] = 0;
+  used_counts_.copy_(used);
+  launch_full_buckets();
+  queue_->all_reduce(used_counts_.data_ptr(), gradients_.size(), DataType::Int32, ReduceOp::Sum);
+}
+
+// A parameter that some rank used has an average here too; one that no rank used has none.
+void GradientReducer::define_unused() {
+  if (!looks_for_unused()) {
+    for (const std::size_t i : unused_here_) gradients_.define(i);
+    return;
+  }
+  const at::Tensor counts = used_counts_.cpu();
+  const auto* const used = counts.data_ptr<std::int32_t>();
+  for (const std::size_t i : unused_here_) {
+    if (used[i] > 0) gradients_.define(i);
+  }
+}
+
+// After the first reduction: buckets in the order in which gradients arrived on rank 0. Here and
+// not at the next forward, because this is a point that all ranks reach at the same time.
+void GradientReducer::settle_order() {
+  const bool may_differ = options_.find_unused_parameters && !options_.static_graph;
+  if (!may_differ && gradients_.size() > 0) {
+    std::vector<std::size_t> order =
+        arrivals_then_rest(progress_.arrival_order(), gradients_.size());
+    at::Tensor agreed = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+    std::copy(order.begin(), order.end(), agreed.data_ptr<std::int64_t>());
+    agreed = agreed.to(gradients_.device());
+    broadcast(communicator_, agreed, 0);
+    agreed = agreed.cpu();
+    const auto* const first = agreed.data_ptr<std::int64_t>();
+    order.assign(first, first + agreed.numel());
+    if (options_.static_graph) {
+      const at::Tensor counts = used_counts_.cpu();
+      const auto* const used = counts.data_ptr<std::int32_t>();
+      std::erase_if(order, [&](std::size_t i) { return used[i] == 0; });
+      std::copy_if(unused_here_.begin(), unused_here_.end(), std::back_inserter(never_here_),
+                   [&](std::size_t i) { return used[i] > 0; });
+    }
+    gradients_.reorder(order);
+  }
+  order_settled_ = true;
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,112 @@
+// Averages gradients over the ranks while backward still computes the rest of them.
+//
+//   loss.backward()
+//     AccumulateGrad(p) -> hook: gradient into its bucket; bucket full -> ReductionQueue
+//     ...
+//     all buckets queued -> callback at the end of backward: wait for the queue
+//   returns: every p.grad() is the average over ranks
+//
+// Threads: hooks may come from any of autograd's threads (one per device); everything else from the
+// thread that trains. Errors: a hook's or a reduction's error leaves backward() as the exception
+// that it is (CommunicatorError for a dead peer).
+#pragma once
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/communicator.h"
+#include "worker/torch/flat_gradients.h"
+#include "worker/torch/gradient_buckets.h"
+#include "worker/torch/reduction_queue.h"
+
+namespace ddprun::worker {
+
+// A backward left parameters without gradients, or two backwards overlapped. Names them.
+class UnreducedGradients : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct ReducerOptions {
+  BucketLimits buckets;
+
+  // Parameters that got no gradient in a backward count as zero on this rank and keep an undefined
+  // (or their old) gradient when no rank used them. Known at the end of backward, from the hooks
+  // that did not run; costs one small all-reduce per step, and buckets with unused parameters do
+  // not overlap with backward.
+  bool find_unused_parameters = false;
+
+  // The same parameters are used in every step: unused ones are found in the first backward, left
+  // out from then on, and cost nothing.
+  bool static_graph = false;
+};
+
+class GradientReducer {
+ public:
+  // Collective. The communicator and the queue must outlive it; the module's hooks are removed with
+  // it.
+  GradientReducer(Communicator& communicator, std::shared_ptr<ReductionQueue> queue,
+                  std::vector<NamedTensor> parameters, const ReducerOptions& options);
+
+  // Never hangs: aborts the communicator when a backward began to reduce and did not end.
+  ~GradientReducer();
+
+  // Throws UnreducedGradients when the last backward began to reduce and did not end, and
+  // aborts the communicator with the same words, because the peers wait for the missing buckets.
+  void check_finished();
+
+  // False: hooks do nothing, gradients accumulate on this rank.
+  void set_enabled(bool enabled) { enabled_ = enabled; }
+  bool enabled() const { return enabled_; }
+
+  void clear_gradients(bool set_to_none) { gradients_.clear(set_to_none); }
+
+  // Takes part in the peers' reduction with zeros for all gradients that are not there: for a rank
+  // that has no batch left, or whose loss depends on no parameter.
+  void reduce_without_backward();
+
+  const BucketPlan& plan() const { return gradients_.plan(); }
+
+ private:
+  class Hook;
+
+  void on_gradient(std::size_t parameter);
+  void begin();
+  void launch_full_buckets();
+  void queue_finish();
+  void finish();
+  void complete_missing();
+  void define_unused();
+  void settle_order();
+  std::string unfinished_message() const;
+
+  // Until the first reduction with static_graph has ended, any parameter may turn out unused.
+  bool looks_for_unused() const {
+    return options_.find_unused_parameters || (options_.static_graph && !order_settled_);
+  }
+
+  Communicator& communicator_;
+  std::shared_ptr<ReductionQueue> queue_;
+  ReducerOptions options_;
+  FlatGradients gradients_;
+  BucketProgress progress_;
+  at::Tensor used_counts_;  // Int32 by parameter: ranks that used it. From the communicator.
+  std::vector<std::size_t> unused_here_;  // In this backward.
+  std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<std::uintptr_t> hook_keys_;
+  std::mutex mutex_;  // Hooks on several devices run at the same time.
+  bool enabled_ = true;
+  bool running_ = false;  // From the first hook of a backward until its reduction has ended.
+  bool finish_queued_ = false;
+  bool order_settled_ = false;  // Rank 0's order of arrival is agreed upon.
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,81 @@
+// One 8-byte hash per rank when all agree; rank 0's text to everybody when not.
+#include "worker/torch/model_agreement.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// FNV-1a, 64 bits.
+std::int64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char byte : text) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ull;
+  }
+  return static_cast<std::int64_t>(hash);
+}
+
+std::string broadcast_text(Communicator& communicator, const std::string& text,
+                           c10::Device device) {
+  at::Tensor size = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong).to(device);
+  broadcast(communicator, size, 0);
+  const std::int64_t bytes = size.cpu().item<std::int64_t>();
+  at::Tensor data = at::zeros({bytes}, at::kByte);
+  if (communicator.rank() == 0) std::copy(text.begin(), text.end(), data.data_ptr<std::uint8_t>());
+  data = data.to(device);
+  if (bytes > 0) broadcast(communicator, data, 0);
+  data = data.cpu();
+  const auto* const first = data.data_ptr<std::uint8_t>();
+  return std::string(first, first + bytes);
+}
+
+}  // namespace
+
+std::optional<std::string> first_difference(const std::vector<std::string>& own,
+                                            const std::vector<std::string>& rank0) {
+  const std::size_t both = std::min(own.size(), rank0.size());
+  for (std::size_t i = 0; i < both; ++i) {
+    if (own[i] != rank0[i]) return "it has " + own[i] + " where rank 0 has " + rank0[i];
+  }
+  if (own.size() > both) return "it has " + own[both] + ", which rank 0 has not";
+  if (rank0.size() > both) return "it lacks " + rank0[both] + ", which rank 0 has";
+  return std::nullopt;
+}
+
+void check_model_agreement(Communicator& communicator, const std::vector<std::string>& lines,
+                           c10::Device device) {
+  const std::string text = joined(lines);
+  const at::Tensor hashes =
+      all_gather(communicator, at::tensor({hash_of(text)}, at::kLong).to(device)).cpu();
+  const auto* const hash = hashes.data_ptr<std::int64_t>();
+  const auto* const end = hash + hashes.numel();
+  const auto* const other = std::find_if(hash, end, [&](std::int64_t h) { return h != hash[0]; });
+  if (other == end) return;
+
+  const std::vector<std::string> rank0 = split(broadcast_text(communicator, text, device));
+  const std::string start = "the ranks hold different models: ";
+  if (const auto difference = first_difference(lines, rank0)) {
+    throw ModelMismatch(start + "on rank " + std::to_string(communicator.rank()) + ", " +
+                        *difference);
+  }
+  throw ModelMismatch(start + "rank " + std::to_string(other - hash) +
+                      "'s differs from rank 0's; its own message names the difference");
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,170 @@
+// The two queues: a thread for the CPU, a stream for CUDA.
+#include "worker/torch/reduction_queue.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace ddprun::worker {
+namespace {
+
+class ThreadQueue : public ReductionQueue {
+ public:
+  explicit ThreadQueue(Communicator& communicator)
+      : communicator_(communicator), thread_([this] { serve(); }) {}
+
+  ~ThreadQueue() override {
+    bool busy = false;
+    {
+      const std::lock_guard lock(mutex_);
+      busy = unfinished_ > 0;
+      stopping_ = true;
+    }
+    if (busy) communicator_.abort("a rank stopped training while gradients were being reduced");
+    submitted_.notify_one();
+    thread_.join();
+  }
+
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_) std::rethrow_exception(error_);
+      jobs_.push_back({data, count, type, op});
+      ++unfinished_;
+    }
+    submitted_.notify_one();
+  }
+
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    if (unfinished_ > 0) {
+      const auto start = std::chrono::steady_clock::now();
+      finished_.wait(lock, [this] { return unfinished_ == 0; });
+      exposed_ += std::chrono::steady_clock::now() - start;
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  bool idle() const override {
+    const std::lock_guard lock(mutex_);
+    return unfinished_ == 0;
+  }
+
+  std::chrono::nanoseconds exposed() const override {
+    const std::lock_guard lock(mutex_);
+    return exposed_;
+  }
+
+ private:
+  struct Job {
+    void* data;
+    std::size_t count;
+    DataType type;
+    ReduceOp op;
+  };
+
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      submitted_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const Job job = jobs_.front();
+      jobs_.pop_front();
+      lock.unlock();
+      std::exception_ptr error = carry_out(job);
+      lock.lock();
+      --unfinished_;
+      if (error) {  // The order of collectives is lost: nothing after this one can be right.
+        if (!error_) error_ = std::move(error);
+        unfinished_ -= jobs_.size();
+        jobs_.clear();
+      }
+      if (unfinished_ == 0) finished_.notify_all();
+    }
+  }
+
+  std::exception_ptr carry_out(const Job& job) noexcept {
+    try {
+      communicator_.all_reduce(job.data, job.count, job.type, job.op);
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  Communicator& communicator_;
+  mutable std::mutex mutex_;  // Protects all below but thread_.
+  std::condition_variable submitted_;
+  std::condition_variable finished_;
+  std::deque<Job> jobs_;
+  std::size_t unfinished_ = 0;  // Queued and running.
+  std::exception_ptr error_;
+  std::chrono::nanoseconds exposed_{0};
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+class StreamQueue : public ReductionQueue {
+ public:
+  StreamQueue(Communicator& communicator, c10::Device device)
+      : communicator_(communicator),
+        device_(device),
+        guard_(device.type()),
+        stream_(guard_.getStreamFromGlobalPool(device, /*isHighPriority=*/true)),
+        computed_(device.type()),
+        reduced_(device.type()) {}
+
+  ~StreamQueue() override {
+    if (!idle()) communicator_.abort("a rank stopped training while gradients were being reduced");
+  }
+
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
+    if (error_) std::rethrow_exception(error_);
+    // An event may be recorded again: whoever waits, waits for the recording before its call.
+    computed_.record(guard_.getStream(device_));
+    computed_.block(stream_);
+    queued_ = true;
+    try {
+      communicator_.all_reduce(data, count, type, op, guard_.getStreamNativeHandle(stream_));
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  void wait() override {
+    if (error_) std::rethrow_exception(error_);
+    if (!queued_) return;
+    reduced_.record(stream_);
+    reduced_.block(guard_.getStream(device_));
+    queued_ = false;
+  }
+
+  bool idle() const override { return !queued_; }
+  std::chrono::nanoseconds exposed() const override { return std::chrono::nanoseconds{0}; }
+
+ private:
+  Communicator& communicator_;
+  c10::Device device_;
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream stream_;
+  c10::Event computed_;
+  c10::Event reduced_;
+  std::exception_ptr error_;
+  bool queued_ = false;  // Work was queued that no wait() has covered.
+};
+
+}  // namespace
+
+std::shared_ptr<ReductionQueue> make_reduction_queue(Communicator& communicator,
+                                                     c10::Device device) {
+  if (device.is_cpu()) return std::make_shared<ThreadQueue>(communicator);
+  return std::make_shared<StreamQueue>(communicator, device);
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,160 @@
+// Statistics by reduction; normalisation by the kernels of BatchNorm in evaluation mode, which take
+// mean and variance as given.
+#include "worker/torch/sync_batch_norm.h"
+
+#include <tuple>
+#include <utility>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const std::vector<std::int64_t> all_but_channels{0, 2, 3};
+
+at::Tensor per_channel(const at::Tensor& values) { return values.view({1, -1, 1, 1}); }
+
+void sum_over_ranks(const BatchNormGroup& group, at::Tensor& values) {
+  group.queue->all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()),
+                          data_type_of(values.scalar_type(), "batch statistics"), ReduceOp::Sum);
+  group.queue->wait();
+}
+
+struct Statistics {
+  at::Tensor mean;         // [C], float or double.
+  at::Tensor variance;     // [C], biased.
+  std::int64_t count = 0;  // Values per channel, over all ranks.
+};
+
+// Every rank fills its own row of a table of zeros; the sum of the tables is everybody's
+// statistics.
+Statistics gather_statistics(const BatchNormGroup& group, const at::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const std::int64_t count = input.numel() / channels;
+  at::Tensor table =
+      at::zeros({group.world_size, 2 * channels + 1}, input.options().dtype(at::kDouble));
+  if (count > 0) {
+    const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
+    const auto [variance, mean] = at::var_mean(wide, all_but_channels, /*correction=*/0);
+    at::Tensor row = table[group.rank];
+    row.narrow(0, 0, channels).copy_(mean);
+    row.narrow(0, channels, channels).copy_(variance);
+    row[2 * channels].fill_(static_cast<double>(count));
+  }
+  sum_over_ranks(group, table);
+
+  const at::Tensor means = table.narrow(1, 0, channels);
+  const at::Tensor counts = table.narrow(1, 2 * channels, 1);
+  const auto total = counts.sum().item<double>();
+  TORCH_CHECK(total > 1,
+              "sync_batch_norm needs more than one value per channel over all ranks in "
+              "training mode, got input ",
+              input.sizes(), " on rank ", group.rank);
+  const at::Tensor mean = (means * counts).sum(0) / total;
+  const at::Tensor deviation = table.narrow(1, channels, channels) + (means - mean).square();
+  const at::ScalarType type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {mean.to(type), ((deviation * counts).sum(0) / total).to(type),
+          static_cast<std::int64_t>(total)};
+}
+
+class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& weight, const at::Tensor& bias,
+                            const Statistics& statistics, double eps, const BatchNormGroup& group) {
+    context->save_for_backward({input, weight, statistics.mean, statistics.variance});
+    context->saved_data["count"] = statistics.count;
+    context->saved_data["eps"] = eps;
+    context->saved_data["rank"] = group.rank;
+    context->saved_data["world_size"] = group.world_size;
+    context->saved_data["queue"] =
+        c10::IValue::make_capsule(c10::make_intrusive<HeldQueue>(group.queue));
+    if (input.numel() == 0) return at::empty_like(input);  // The kernels divide by the size.
+    return std::get<0>(at::native_batch_norm(input, weight, bias, statistics.mean,
+                                             statistics.variance, /*training=*/false,
+                                             /*momentum=*/0, eps));
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
+    const double eps = context->saved_data["eps"].toDouble();
+    const at::Tensor invstd = (variance + eps).rsqrt();
+    const at::Tensor dy = gradients[0].contiguous(input.suggest_memory_format());
+    // sum(dy * (x - mean)) * invstd and sum(dy), of this rank.
+    at::Tensor weight_gradient = at::zeros_like(mean);
+    at::Tensor bias_gradient = at::zeros_like(mean);
+    if (input.numel() > 0) {
+      std::tie(std::ignore, weight_gradient, bias_gradient) =
+          at::native_batch_norm_backward(dy, input, weight, mean, variance, mean, invstd,
+                                         /*train=*/false, eps, {false, true, true});
+    }
+
+    at::Tensor sums = at::stack({bias_gradient, weight_gradient}).to(mean.scalar_type());
+    BatchNormGroup group;
+    group.rank = static_cast<int>(context->saved_data["rank"].toInt());
+    group.world_size = static_cast<int>(context->saved_data["world_size"].toInt());
+    const auto held = context->saved_data["queue"].toCapsule();
+    group.queue = static_cast<const HeldQueue&>(*held).queue;
+    sum_over_ranks(group, sums);
+    sums.div_(static_cast<double>(context->saved_data["count"].toInt()));
+
+    // dx = scale * (dy - mean(dy) - (x - mean) * invstd * mean(dy * (x - mean) * invstd)), with the
+    // terms of x and of the channel alone taken together.
+    const at::Tensor scale = weight.defined() ? invstd * weight : invstd;
+    const at::Tensor of_x = scale * invstd * sums[1];
+    const at::Tensor of_channel = of_x * mean - scale * sums[0];
+    const at::Tensor dx = (dy * per_channel(scale) - input * per_channel(of_x))
+                              .add_(per_channel(of_channel))
+                              .to(input.scalar_type());
+    return {dx,
+            weight.defined() ? weight_gradient : at::Tensor(),
+            weight.defined() ? bias_gradient : at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
+  }
+
+ private:
+  struct HeldQueue : torch::CustomClassHolder {
+    explicit HeldQueue(std::shared_ptr<ReductionQueue> held) : queue(std::move(held)) {}
+    std::shared_ptr<ReductionQueue> queue;
+  };
+};
+
+// The new running statistics, as BatchNorm2d computes them: with the unbiased variance.
+void update_running(torch::nn::BatchNorm2dImpl& module, const Statistics& statistics) {
+  if (!module.options.track_running_stats()) return;
+  const at::NoGradGuard no_grad;
+  module.num_batches_tracked += 1;
+  const double momentum = module.options.momentum().has_value()
+                              ? *module.options.momentum()
+                              : 1.0 / module.num_batches_tracked.item<double>();
+  const auto count = static_cast<double>(statistics.count);
+  module.running_mean.lerp_(statistics.mean.to(module.running_mean.scalar_type()), momentum);
+  module.running_var.lerp_(
+      (statistics.variance * (count / (count - 1))).to(module.running_var.scalar_type()), momentum);
+}
+
+}  // namespace
+
+at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
+                           const BatchNormGroup& group) {
+  if (!module.is_training() || group.world_size == 1) return module.forward(input);
+  TORCH_CHECK(input.dim() == 4 && input.size(1) == module.options.num_features(),
+              "sync_batch_norm expects [N, ", module.options.num_features(), ", H, W], got ",
+              input.sizes());
+  Statistics statistics;
+  {
+    const at::NoGradGuard no_grad;
+    statistics = gather_statistics(group, input);
+    update_running(module, statistics);
+  }
+  return SyncBatchNormFunction::apply(input, module.weight, module.bias, statistics,
+                                      module.options.eps(), group);
+}
+
+}  // namespace ddprun::worker

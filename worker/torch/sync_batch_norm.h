@@ -1,0 +1,53 @@
+// BatchNorm over the batches of all ranks: 2 ranks with batch B normalise as 1 rank with 2B.
+//
+// Forward: every rank's mean, variance and count per channel travel in one reduction and are
+// combined with weights (Chan, Golub, LeVeque 1983: M2 = sum of n_r * (var_r + (mean_r - mean)^2)),
+// so that no precision is lost to sums of squares, and batches may differ in size. Backward: one
+// reduction of sum(dy) and sum(dy * (x - mean)). Weight and bias gradients stay local:
+// DistributedDataParallel averages them. Same rule as torch.nn.SyncBatchNorm.
+//
+// There is no conversion of a finished model as in Python: a C++ module holds its BatchNorm2d as a
+// typed member, which calls BatchNorm2d's forward whatever is registered in its place. A model
+// calls sync_batch_norm() on its BatchNorm2d where it wants this one, or is built of
+// SyncBatchNorm2d.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <utility>
+
+#include "worker/communicator.h"
+#include "worker/torch/reduction_queue.h"
+
+namespace ddprun::worker {
+
+// The ranks that normalise together. The queue must be the one that DataParallelOptions.queue
+// names, so that these reductions and those of the buckets have one order on all ranks.
+struct BatchNormGroup {
+  std::shared_ptr<ReductionQueue> queue;
+  int rank = 0;
+  int world_size = 1;
+};
+
+// module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
+// and in a world of one it is module.forward(input). input: [N, C, H, W], float, double, or with
+// float parameters bfloat16 and half; N may differ between ranks and be 0. Collective in training
+// mode, forward and backward. Throws CommunicatorError; c10::Error for a single value per channel.
+at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
+                           const BatchNormGroup& group);
+
+// The same as a module, with BatchNorm2d's options, parameters and buffers.
+class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
+ public:
+  SyncBatchNorm2dImpl(const torch::nn::BatchNormOptions& norm_options, BatchNormGroup group)
+      : BatchNorm2dImpl(norm_options), group_(std::move(group)) {}
+
+  at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
+
+ private:
+  BatchNormGroup group_;
+};
+TORCH_MODULE(SyncBatchNorm2d);
+
+}  // namespace ddprun::worker

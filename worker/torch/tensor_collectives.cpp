@@ -1,0 +1,141 @@
+// Tensors to raw memory and streams, by c10's device-generic interfaces: no CUDA header is needed.
+#include "worker/torch/tensor_collectives.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace ddprun::worker {
+namespace {
+
+void check_sendable(const Communicator& communicator, const at::Tensor& tensor) {
+  if (!tensor.is_non_overlapping_and_dense()) {
+    throw std::invalid_argument("collective on a tensor with gaps or overlaps in memory " +
+                                c10::str(tensor.sizes(), " with strides ", tensor.strides()) +
+                                ": call contiguous() first");
+  }
+  if (tensor.device().type() != device_type_of(communicator)) {
+    throw std::invalid_argument("collective on a tensor on " + tensor.device().str() +
+                                " with a communicator for " + communicator.description());
+  }
+}
+
+// The tensor's elements in the order of its memory, as one dimension.
+at::Tensor memory_view(const at::Tensor& tensor) {
+  return at::as_strided(tensor.detach(), {tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+}  // namespace
+
+DataType data_type_of(at::ScalarType type, const std::string& what) {
+  switch (type) {
+    case at::kFloat:
+      return DataType::Float32;
+    case at::kDouble:
+      return DataType::Float64;
+    case at::kHalf:
+      return DataType::Float16;
+    case at::kBFloat16:
+      return DataType::BFloat16;
+    case at::kInt:
+      return DataType::Int32;
+    case at::kLong:
+      return DataType::Int64;
+    case at::kByte:
+    case at::kBool:
+      return DataType::UInt8;
+    default:
+      throw std::invalid_argument(what + " has dtype " + c10::toString(type) +
+                                  ", which the collectives cannot send");
+  }
+}
+
+at::DeviceType device_type_of(const Communicator& communicator) {
+  return communicator.is_cuda() ? at::kCUDA : at::kCPU;
+}
+
+Stream current_stream(at::Device device) {
+  if (device.is_cpu()) return nullptr;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op) {
+  check_sendable(communicator, tensor);
+  communicator.all_reduce(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                          data_type_of(tensor.scalar_type(), "the tensor to reduce"), op,
+                          current_stream(tensor.device()));
+}
+
+void broadcast(Communicator& communicator, at::Tensor& tensor, int root) {
+  check_sendable(communicator, tensor);
+  communicator.broadcast(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                         data_type_of(tensor.scalar_type(), "the tensor to broadcast"), root,
+                         current_stream(tensor.device()));
+}
+
+at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor) {
+  check_sendable(communicator, tensor);
+  const at::Tensor send = tensor.contiguous();
+  std::vector<std::int64_t> sizes{communicator.world_size()};
+  sizes.insert(sizes.end(), send.sizes().begin(), send.sizes().end());
+  at::Tensor gathered = at::empty(sizes, send.options());
+  communicator.all_gather(
+      send.data_ptr(), gathered.data_ptr(), static_cast<std::size_t>(send.numel()),
+      data_type_of(send.scalar_type(), "the tensor to gather"), current_stream(send.device()));
+  return gathered;
+}
+
+at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
+                           at::Device device) {
+  std::shared_ptr<void> memory = communicator.allocate(bytes);
+  void* const data = memory.get();
+  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(type));
+  // The deleter owns the memory: it is released with the last view of this tensor.
+  return at::from_blob(
+      data, {elements}, [memory = std::move(memory)](void*) {},
+      at::TensorOptions().dtype(type).device(device), device);
+}
+
+at::Tensor TensorBroadcast::staging(at::ScalarType type, at::Device device, std::int64_t elements) {
+  for (Staging& known : stagings_) {
+    if (known.type == type && known.device == device && known.flat.numel() >= elements) {
+      return known.flat.narrow(0, 0, elements);
+    }
+  }
+  const std::size_t bytes = static_cast<std::size_t>(elements) * c10::elementSize(type);
+  stagings_.push_back({type, device, allocate_tensor(communicator_, bytes, type, device)});
+  return stagings_.back().flat;
+}
+
+void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
+  const at::NoGradGuard no_grad;
+  std::vector<bool> done(tensors.size(), false);
+  for (std::size_t first = 0; first < tensors.size(); ++first) {
+    if (done[first]) continue;
+    const at::ScalarType type = tensors[first].scalar_type();
+    const at::Device device = tensors[first].device();
+    std::vector<at::Tensor> alike;
+    std::int64_t elements = 0;
+    for (std::size_t i = first; i < tensors.size(); ++i) {
+      if (tensors[i].scalar_type() != type || tensors[i].device() != device) continue;
+      check_sendable(communicator_, tensors[i]);
+      done[i] = true;
+      elements += tensors[i].numel();
+      alike.push_back(memory_view(tensors[i]));
+    }
+    if (elements == 0) continue;
+    at::Tensor flat = staging(type, device, elements);
+    if (communicator_.rank() == root) at::cat_out(flat, alike);
+    broadcast(communicator_, flat, root);
+    if (communicator_.rank() == root) continue;
+    std::int64_t offset = 0;
+    for (at::Tensor& tensor : alike) {
+      tensor.copy_(flat.narrow(0, offset, tensor.numel()));
+      offset += tensor.numel();
+    }
+  }
+}
+
+}  // namespace ddprun::worker

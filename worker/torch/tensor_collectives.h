@@ -1,0 +1,59 @@
+// The communicator's collectives on tensors: checks dtype, layout and device, finds the stream.
+//
+// Tensors must be dense, with the same strides on all ranks: what travels is the memory, not the
+// logical order of elements. On CUDA the work is queued on the current stream of the tensor's
+// device. Errors: std::invalid_argument for a tensor that cannot be sent; CommunicatorError.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "worker/communicator.h"
+
+namespace ddprun::worker {
+
+// Throws std::invalid_argument, with `what` in the message, for a dtype that has no DataType.
+DataType data_type_of(at::ScalarType type, const std::string& what);
+
+// The device type on which the communicator's memory lies.
+at::DeviceType device_type_of(const Communicator& communicator);
+
+// The device's current stream as the communicator wants it; nullptr on the CPU.
+Stream current_stream(at::Device device);
+
+void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op);
+void broadcast(Communicator& communicator, at::Tensor& tensor, int root);
+
+// [world_size, *tensor.shape], row r from rank r.
+at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor);
+
+// Memory from communicator.allocate() as a flat tensor that keeps it alive.
+at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
+                           at::Device device);
+
+// Overwrites tensors of any dtypes and layouts with rank `root`'s, in as few broadcasts as there
+// are dtypes. Collective: the same dtypes, shapes and strides in the same order on all ranks.
+// Keeps its staging memory for the next call with the same tensors.
+class TensorBroadcast {
+ public:
+  explicit TensorBroadcast(Communicator& communicator) : communicator_(communicator) {}
+
+  void run(const std::vector<at::Tensor>& tensors, int root);
+
+ private:
+  struct Staging {
+    at::ScalarType type;
+    at::Device device;
+    at::Tensor flat;
+  };
+
+  at::Tensor staging(at::ScalarType type, at::Device device, std::int64_t elements);
+
+  Communicator& communicator_;
+  std::vector<Staging> stagings_;
+};
+
+}  // namespace ddprun::worker
