@@ -1,0 +1,76 @@
+"""Runs named benchmarks, prints a table for each and writes build/bench/NAME.json.
+
+What is compared with what, and how, stands at the head of each benchmark's file.
+"""
+import argparse
+import datetime
+import importlib
+import os
+import re
+import sys
+
+import measure
+
+# name: (module, rounds by default)
+BENCHMARKS = {
+    "launch": ("launch", 7),
+    "restart": ("restart", 7),
+    "allreduce": ("allreduce", 5),
+    "train-cpu": ("train_cpu", 3),
+}
+
+
+def write_into_docs(name, text):
+    """Puts a table into docs/performance.md, between the marks that stand there for it."""
+    path = measure.ROOT / "docs" / "performance.md"
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    old = path.read_text()
+    new, count = re.subn(re.escape(begin) + ".*?" + re.escape(end),
+                         lambda _: f"{begin}\n{text}\n{end}", old, flags=re.DOTALL)
+    if count != 1:
+        sys.exit(f"{path} lacks the marks {begin} ... {end}")
+    path.write_text(new)
+
+
+def main():
+    names = ", ".join(BENCHMARKS)
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=f"Benchmarks: {names}. Peers are measured in the same run, "
+        "A B A B, when Python torch is in .deps/peer (scripts/setup --peer).")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all when left out")
+    parser.add_argument("--rounds", type=int, help="how often each side runs")
+    parser.add_argument("--docs", action="store_true",
+                        help="also put the tables into docs/performance.md")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are: {names}")
+
+    failed = False
+    machine = f"{measure.machine()}; load before the start {os.getloadavg()[0]:.2f}"
+    print(f"Machine: {machine}")
+    for name in options.names or BENCHMARKS:
+        module_name, rounds = BENCHMARKS[name]
+        module = importlib.import_module(module_name)
+        print(f"\n## {name}: medians of {options.rounds or rounds} runs each (minimum - maximum)\n",
+              flush=True)
+        if not measure.peer("torchrun"):
+            print(f"Peer skipped: {measure.NO_PEER}\n")
+        try:
+            rows, settings = module.run(options.rounds or rounds)
+        except measure.Unavailable as reason:
+            print(f"Skipped: {reason}")
+            failed = True
+            continue
+        table = measure.table(rows, module.PEER_NAME)
+        print(table)
+        if options.docs:
+            write_into_docs(name, f"`scripts/bench {name}`, {datetime.date.today()}, {machine}; "
+                            f"medians of {options.rounds or rounds} runs each\n\n{table}")
+        path = measure.save(name, rows, module.PEER_NAME, settings)
+        print(f"\n{path.relative_to(measure.ROOT)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The peer of train-cpu: Python torch's DistributedDataParallel over Gloo, as fast as we know to set
+it up, on the same work as `train`: same model, batch, optimizer and number of steps.
+
+Started by torchrun. Batches lie in memory, so no input pipeline is in its time. Rank 0 writes JSON:
+images/s of each block of steps, over all ranks.
+"""
+import argparse
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torchvision
+from torch.nn.parallel import DistributedDataParallel
+
+
+def options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="resnet18")
+    parser.add_argument("--img", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=64, help="per rank")
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--block-steps", type=int, default=10)
+    parser.add_argument("--plain", action="store_true", help="DDP and SGD with their defaults")
+    parser.add_argument("--json", required=True)
+    return parser.parse_args()
+
+
+def main():
+    o = options()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    world = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    model = getattr(torchvision.models, o.arch)(num_classes=o.classes)
+    settings = {} if o.plain else {"static_graph": True, "gradient_as_bucket_view": True}
+    ddp = DistributedDataParallel(model, **settings)
+    fused = {} if o.plain else {"fused": True}
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused)
+
+    generator = torch.Generator().manual_seed(rank)
+    batches = [(torch.randn(o.batch, 3, o.img, o.img, generator=generator),
+                torch.randint(o.classes, (o.batch,), generator=generator)) for _ in range(4)]
+
+    def steps(count):
+        for i in range(count):
+            images, targets = batches[i % len(batches)]
+            optimizer.zero_grad(set_to_none=o.plain)
+            torch.nn.functional.cross_entropy(ddp(images), targets).backward()
+            optimizer.step()
+
+    steps(o.warmup)
+    rates = []
+    for _ in range(o.blocks):
+        dist.barrier()
+        start = time.perf_counter()
+        steps(o.block_steps)
+        dist.barrier()
+        rates.append(o.block_steps * o.batch * world / (time.perf_counter() - start))
+    if rank == 0:
+        with open(o.json, "w") as file:
+            json.dump({"images_per_s": rates, "torch": torch.__version__, "options": vars(o)}, file)
+    dist.barrier()
+    os._exit(0)  # A normal exit can hang in Gloo's destructors (torch 2.11).
+
+
+if __name__ == "__main__":
+    main()

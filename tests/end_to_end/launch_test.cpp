@@ -1,0 +1,188 @@
+// ddprun on one node, with workers that are shell commands: the start, the result, the end.
+#include <csignal>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+// Each worker says that it runs and then waits to be stopped.
+const std::vector<std::string> waiting_workers = shell("echo \"up $RANK\"; exec sleep 300");
+
+bool wait_for_both_up(Process& job) {
+  return job.wait_for_output("up 0", 20s) && job.wait_for_output("up 1", 20s);
+}
+
+}  // namespace
+
+TEST_CASE("every worker is told its rank and the size of the world") {
+  const auto result = run(launch({"--nproc-per-node", "3"}) +
+                              shell("echo \"rank $RANK/$WORLD_SIZE local $LOCAL_RANK/"
+                                    "$LOCAL_WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT\""),
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string text = std::to_string(rank);
+    CHECK(contains(result.output, "rank " + text + "/3 local " + text + "/3 attempt 0"));
+  }
+}
+
+TEST_CASE("a standalone job needs no free well-known port") {
+  const auto job = launch({"--standalone", "--nproc_per_node=2"}) +
+                   shell("echo \"store at $MASTER_ADDR:$MASTER_PORT\"; test -n \"$MASTER_PORT\"");
+  Process first(job), second(job);
+
+  CHECK(first.wait(20s).status == 0);
+  CHECK(second.wait(20s).status == 0);
+}
+
+TEST_CASE("the first failing worker ends the job with its exit code and its name") {
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2"}) +
+              shell("if [ $RANK = 1 ]; then echo 'disk on fire' >&2; exit 7; fi; exec sleep 300"),
+          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 7);
+  CHECK(contains(result.output, "rank 1"));
+  CHECK(contains(result.output, "disk on fire"));
+}
+
+TEST_CASE("a worker ended by a signal gives 128 plus the signal, by name") {
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2"}) +
+              shell(read_pid + "if [ $RANK = 0 ]; then kill -SEGV $pid; fi; exec sleep 300"),
+          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 128 + SIGSEGV);
+  CHECK(contains(result.output, "SIGSEGV"));
+}
+
+TEST_CASE("a failed attempt is followed by the next while restarts are left") {
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "3"}) +
+                              shell("echo \"attempt $TORCHELASTIC_RESTART_COUNT rank $RANK\"; "
+                                    "test $TORCHELASTIC_RESTART_COUNT = 2 || exit 5"),
+                          30s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "attempt 2 rank 0"));
+  CHECK(contains(result.output, "attempt 2 rank 1"));
+  CHECK_FALSE(contains(result.output, "attempt 3"));
+}
+
+TEST_CASE("restarts run out and the job ends with the cause's code") {
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "1", "--max-restarts", "2"}) +
+                              shell("echo \"attempt $TORCHELASTIC_RESTART_COUNT\"; exit 9"),
+                          30s);
+
+  INFO(result.output);
+  CHECK(result.status == 9);
+  CHECK(count_of(result.output, "attempt 2") >= 1);
+  CHECK_FALSE(contains(result.output, "attempt 3\n"));
+}
+
+TEST_CASE("a worker killed by SIGKILL is replaced") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+              shell("test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; " + read_pid +
+                    "echo \"up $RANK pid $pid\"; exec sleep 300"));
+  REQUIRE(wait_for_both_up(job));
+  const std::vector<int> workers = {number_after(job.output(), "up 0 pid "),
+                                    number_after(job.output(), "up 1 pid ")};
+
+  ::kill(workers[1], SIGKILL);
+
+  const auto result = job.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("no process outlives a launcher killed by SIGKILL") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2"}) + waiting_workers);
+  REQUIRE(wait_for_both_up(job));
+  const std::vector<int> all = descendants_of(job.pid());
+  REQUIRE(all.size() >= 2);
+
+  job.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone(all, 10s));
+}
+
+TEST_CASE("what a worker has started ends with the worker") {
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "1"}) +
+                              shell("sleep 300 & echo \"started $!\"; exit 4"),
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 4);
+  CHECK(wait_until_gone({number_after(result.output, "started ")}, 5s));
+}
+
+TEST_CASE("SIGTERM to the launcher stops the workers and is told to the caller") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2"}) + waiting_workers);
+  REQUIRE(wait_for_both_up(job));
+  const std::vector<int> workers = descendants_of(job.pid());
+
+  job.send_signal(SIGTERM);
+
+  const auto result = job.wait(20s);
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status != 0);
+  CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("a program that does not exist is named and nothing is started") {
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2", "no-such-program-here"}), 20s);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status != 0);
+  CHECK(contains(result.output, "no-such-program-here"));
+}
+
+TEST_CASE("a file that may not be executed is named") {
+  TemporaryFolder folder;
+  const std::string path = folder / "notes.txt";
+  REQUIRE(run(shell("echo hello > " + path), 10s).status == 0);
+
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "1", path}), 20s);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status != 0);
+  CHECK(contains(result.output, path));
+}
+
+TEST_CASE("bad usage ends with status 2 and names the option") {
+  const auto unknown = run(launch({"--no-such-option", "true"}), 10s);
+  const auto bad_value = run(launch({"--nproc-per-node", "many", "true"}), 10s);
+
+  INFO(unknown.output << bad_value.output);
+  CHECK(unknown.status == 2);
+  CHECK(contains(unknown.output, "no-such-option"));
+  CHECK(bad_value.status == 2);
+  CHECK(contains(bad_value.output, "many"));
+}
+
+TEST_CASE("lines of many workers arrive whole") {
+  // Each line is one letter 1,500 times: more than one pipe write, less than one console line.
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "4"}) +
+                              shell("line=$(printf \"%1500s\" | tr ' ' $RANK); "
+                                    "for i in $(seq 200); do echo $line; done"),
+                          60s);
+
+  CHECK(result.status == 0);
+  for (const char* digit : {"0", "1", "2", "3"}) {
+    std::string line;
+    for (int i = 0; i < 1500; ++i) line += digit;
+    CHECK(count_of(result.output, line + "\n") == 200);
+  }
+}

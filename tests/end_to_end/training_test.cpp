@@ -1,0 +1,264 @@
+// `train` under ddprun: it trains, survives a killed worker, and refuses bad input.
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = 120s;
+
+// Sums differ in their last bits with the number of threads. A node with a single worker leaves the
+// number to LibTorch, one with more says 1.
+const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
+
+// A small network on made-up images: seconds, not minutes. Fixed seed.
+std::vector<std::string> train(const std::vector<std::string>& more, const std::string& seed = "3",
+                               const std::string& batch_size = "16") {
+  return std::vector<std::string>{binary("train"),
+                                  "--dataset",
+                                  "synthetic",
+                                  "--image-size",
+                                  "16",
+                                  "--synthetic-images",
+                                  "512",
+                                  "--synthetic-classes",
+                                  "10",
+                                  "--model",
+                                  "resnet20",
+                                  "--batch-size",
+                                  batch_size,
+                                  "--seed",
+                                  seed,
+                                  "--print-freq",
+                                  "1",
+                                  "--device",
+                                  "cpu",
+                                  "--no-validation"} +
+         more;
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& metrics) {
+  std::vector<nlohmann::json> result;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) result.push_back(nlohmann::json::parse(line));
+  return result;
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The checkpoint written last, or nothing.
+std::optional<std::filesystem::path> newest_checkpoint(const std::string& folder) {
+  std::optional<std::filesystem::path> newest;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().extension() != ".safetensors") continue;
+    if (!newest || entry.last_write_time() > std::filesystem::last_write_time(*newest)) {
+      newest = entry.path();
+    }
+  }
+  return newest;
+}
+
+// A safetensors file's tensors, names and bytes, without the metadata (which holds times).
+std::string tensors_of(const std::filesystem::path& path) {
+  const std::string file = bytes_of(path);
+  std::uint64_t header_bytes = 0;
+  REQUIRE(file.size() > sizeof header_bytes);
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  auto header = nlohmann::json::parse(file.substr(sizeof header_bytes, header_bytes));
+  header.erase("__metadata__");
+  return header.dump() + file.substr(sizeof header_bytes + header_bytes);
+}
+
+}  // namespace
+
+TEST_CASE("two workers train, and one node of two ends with the same weights as two nodes") {
+  TemporaryFolder folder;
+  const auto worker = [&](const std::string& name) {
+    return train({"--steps", "20", "--checkpoint-dir", folder / name, "--metrics",
+                  folder / (name + ".jsonl")});
+  };
+  const auto one_node =
+      run(launch({"--standalone", "--nproc-per-node", "2"}) + worker("one"), limit);
+  INFO(one_node.output);
+  REQUIRE(one_node.status == 0);
+
+  const std::uint16_t port = free_port();
+  Process host(launch_node(0, port, {}, worker("two")), one_thread);
+  Process other(launch_node(1, port, {}, worker("two")), one_thread);
+  const auto host_result = host.wait(limit);
+  INFO(host_result.output);
+  REQUIRE(host_result.status == 0);
+  REQUIRE(other.wait(limit).status == 0);
+
+  const auto steps = lines_of(folder / "one.jsonl");
+  CHECK(steps.front().at("world_size") == 2);
+  CHECK(steps.back().at("step") == 20);
+  const auto one = newest_checkpoint(folder / "one"), two = newest_checkpoint(folder / "two");
+  REQUIRE(one);
+  REQUIRE(two);
+  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  CHECK(same_weights);
+}
+
+TEST_CASE("a job whose worker was killed ends with the weights of one that was left alone") {
+  TemporaryFolder folder;
+  const auto job = [&](const std::string& name) {
+    return launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+           train({"--steps", "64", "--checkpoint-every", "5", "--checkpoint-dir", folder / name,
+                  "--metrics", folder / (name + ".jsonl")});
+  };
+  const auto undisturbed = run(job("undisturbed"), limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+
+  Process killed(job("killed"));
+  REQUIRE(killed.wait_for_output("Epoch: [1][ 8/16]", limit));  // Step 24 of 64.
+  const std::vector<int> workers = descendants_running(killed.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+
+  const auto result = killed.wait(limit);
+  INFO(result.output);
+  REQUIRE(result.status == 0);
+  CHECK(wait_until_gone(workers, 5s));
+  int starts = 0;
+  for (const auto& line : lines_of(folder / "killed.jsonl")) {
+    if (line.at("event") != "start") continue;
+    CHECK((starts++ == 0) == (line.at("resumed_from_step") == 0));
+  }
+  CHECK(starts == 2);
+  const auto one = newest_checkpoint(folder / "undisturbed");
+  const auto two = newest_checkpoint(folder / "killed");
+  REQUIRE(one);
+  REQUIRE(two);
+  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  CHECK(same_weights);
+}
+
+TEST_CASE("no trainer outlives a launcher killed by SIGKILL") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
+  REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));
+  const std::vector<int> workers = descendants_of(job.pid());
+
+  job.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone(workers, 10s));
+}
+
+TEST_CASE("a worker killed with no restart left is named and its peer does not hang") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
+  REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));
+  const std::vector<int> workers = descendants_running(job.pid(), "train");
+  REQUIRE(workers.size() == 2);
+
+  ::kill(workers[0], SIGKILL);
+
+  const auto result = job.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 128 + SIGKILL);
+  CHECK(contains(result.output, "SIGKILL"));
+  CHECK(contains(result.output, "pid " + std::to_string(workers[0])));
+}
+
+TEST_CASE("a data file that is cut short is named with what was expected") {
+  TemporaryFolder folder;
+  for (const char* name : {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+                           "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}) {
+    std::filesystem::copy(std::string(DDPRUN_SOURCE_DIR "/data/mnist/") + name, folder / name);
+  }
+  std::filesystem::resize_file(folder / "train-labels-idx1-ubyte.gz", 2000);
+
+  const auto result =
+      run({binary("train"), "--dataset", "mnist", "--data", folder.path(), "--steps", "1"}, limit);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status > 0);
+  CHECK(result.status < 128);
+  CHECK(contains(result.output, folder / "train-labels-idx1-ubyte"));
+}
+
+TEST_CASE("a missing data folder is named") {
+  const auto result =
+      run({binary("train"), "--dataset", "mnist", "--data", "/no/such/folder"}, limit);
+
+  INFO(result.output);
+  CHECK(result.status > 0);
+  CHECK(result.status < 128);
+  CHECK(contains(result.output, "/no/such/folder"));
+}
+
+TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it was") {
+  TemporaryFolder folder;
+  const auto made = run(train({"--steps", "2", "--checkpoint-dir", folder / "run"}), limit);
+  INFO(made.output);
+  REQUIRE(made.status == 0);
+  const auto checkpoint = newest_checkpoint(folder / "run");
+  REQUIRE(checkpoint);
+  const std::string sound = bytes_of(*checkpoint);
+
+  const std::string foreign_path = folder / "foreign.safetensors";
+  std::ofstream(foreign_path, std::ios::binary) << sound;
+  const auto foreign = run(train({"--steps", "3", "--resume", foreign_path}, "4"), limit);
+  INFO(foreign.output);
+  CHECK(foreign.status > 0);
+  CHECK(foreign.status < 128);
+  CHECK(contains(foreign.output, foreign_path));
+  const bool foreign_untouched = bytes_of(foreign_path) == sound;
+  CHECK(foreign_untouched);
+
+  std::string broken = sound;
+  broken[broken.size() / 2] = static_cast<char>(broken[broken.size() / 2] ^ 0x40);
+  const std::string broken_path = folder / "broken.safetensors";
+  std::ofstream(broken_path, std::ios::binary) << broken;
+  const auto corrupt = run(train({"--steps", "3", "--resume", broken_path}), limit);
+  INFO(corrupt.output);
+  CHECK(corrupt.status > 0);
+  CHECK(corrupt.status < 128);
+  CHECK(contains(corrupt.output, broken_path));
+  const bool broken_untouched = bytes_of(broken_path) == broken;
+  CHECK(broken_untouched);
+}
+
+TEST_CASE("a checkpoint folder that cannot be written is named before training") {
+  TemporaryFolder folder;
+  std::ofstream(folder / "file") << "not a folder";
+
+  const auto result = run(train({"--steps", "2", "--checkpoint-dir", folder / "file/run"}), limit);
+
+  INFO(result.output);
+  CHECK(result.status > 0);
+  CHECK(result.status < 128);
+  CHECK(contains(result.output, folder / "file/run"));
+}
+
+TEST_CASE("a batch larger than the data is refused") {
+  const auto result = run(train({"--steps", "2"}, "3", "10000"), limit);
+
+  INFO(result.output);
+  CHECK(result.status > 0);
+  CHECK(result.status < 128);
+  CHECK(contains(result.output, "10000"));
+}
+
+TEST_CASE("a rank that does not fit the world is refused by name") {
+  const auto result =
+      run(train({"--steps", "2"}), limit,
+          {{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+
+  INFO(result.output);
+  CHECK(result.status > 0);
+  CHECK(result.status < 128);
+  CHECK(contains(result.output, "RANK"));
+}

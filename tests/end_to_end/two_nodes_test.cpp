@@ -1,0 +1,179 @@
+// Jobs of two nodes: two agents on one machine, as two machines would run them.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+// Holds a port for as long as it lives.
+class TakenPort {
+ public:
+  TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;  // On all interfaces, as a stranger's server would be.
+    socklen_t length = sizeof address;
+    REQUIRE(::bind(socket_, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    REQUIRE(::listen(socket_, 1) == 0);
+    REQUIRE(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~TakenPort() { ::close(socket_); }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("two nodes form one world with consecutive ranks") {
+  const std::uint16_t port = free_port();
+  const auto program = shell(
+      "echo \"node $GROUP_RANK of $GROUP_WORLD_SIZE rank $RANK of $WORLD_SIZE "
+      "store $MASTER_ADDR:$MASTER_PORT\"");
+  Process host(launch_node(0, port, {"--nproc_per_node", "2"}, program));
+  Process other(launch_node(1, port, {"--nproc_per_node", "2"}, program));
+
+  const auto host_result = host.wait(30s);
+  const auto other_result = other.wait(30s);
+
+  INFO(host_result.output << other_result.output);
+  CHECK(host_result.status == 0);
+  CHECK(other_result.status == 0);
+  CHECK(contains(host_result.output, "node 0 of 2 rank 0 of 4"));
+  CHECK(contains(host_result.output, "node 0 of 2 rank 1 of 4"));
+  CHECK(contains(other_result.output, "node 1 of 2 rank 2 of 4"));
+  CHECK(contains(other_result.output, "node 1 of 2 rank 3 of 4"));
+  CHECK(contains(other_result.output, "store 127.0.0.1:" + std::to_string(port)));
+}
+
+TEST_CASE("the node that starts first waits for the host") {
+  const std::uint16_t port = free_port();
+  Process other(launch_node(1, port, {}, {"/bin/true"}));
+  Process host(launch_node(0, port, {}, {"/bin/true"}));
+
+  CHECK(other.wait(30s).status == 0);
+  CHECK(host.wait(30s).status == 0);
+}
+
+TEST_CASE("a worker killed on node 1 restarts both nodes together") {
+  const std::uint16_t port = free_port();
+  const auto program = shell(read_pid +
+                             "echo \"up attempt $TORCHELASTIC_RESTART_COUNT rank $RANK pid $pid\"; "
+                             "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 300");
+  Process host(launch_node(0, port, {"--max-restarts", "1"}, program));
+  Process other(launch_node(1, port, {"--max-restarts", "1"}, program));
+  REQUIRE(host.wait_for_output("up attempt 0 rank 0", 30s));
+  REQUIRE(other.wait_for_output("up attempt 0 rank 1", 30s));
+
+  ::kill(number_after(other.output(), "up attempt 0 rank 1 pid "), SIGKILL);
+
+  const auto host_result = host.wait(30s);
+  const auto other_result = other.wait(30s);
+  INFO(host_result.output << other_result.output);
+  CHECK(host_result.status == 0);
+  CHECK(other_result.status == 0);
+  CHECK(contains(host_result.output, "up attempt 1 rank 0"));
+  CHECK(contains(other_result.output, "up attempt 1 rank 1"));
+}
+
+TEST_CASE("without restarts both nodes end with the cause's code and name") {
+  const std::uint16_t port = free_port();
+  const auto program = shell(
+      "echo \"up rank $RANK\"; if [ $RANK = 1 ]; then read line < \"$GATE\"; "
+      "echo 'bad batch' >&2; exit 42; fi; exec sleep 300");
+  TemporaryFolder folder;
+  const std::string gate = folder / "gate";
+  REQUIRE(run({"mkfifo", gate}, 10s).status == 0);
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program), {{"GATE", gate}});
+  REQUIRE(host.wait_for_output("up rank 0", 30s));
+  REQUIRE(other.wait_for_output("up rank 1", 30s));
+
+  REQUIRE(run(shell("echo go > " + gate), 10s).status == 0);
+
+  const auto host_result = host.wait(30s);
+  const auto other_result = other.wait(30s);
+  INFO("host:\n" << host_result.output << "other:\n" << other_result.output);
+  CHECK(host_result.status == 42);
+  CHECK(other_result.status == 42);
+  CHECK(contains(host_result.output, "rank 1"));
+  CHECK(contains(other_result.output, "rank 1"));
+}
+
+TEST_CASE("a node whose launcher is killed ends the other node within seconds") {
+  const std::uint16_t port = free_port();
+  const auto program = shell("echo \"up rank $RANK\"; exec sleep 300");
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program));
+  REQUIRE(host.wait_for_output("up rank 0", 30s));
+  REQUIRE(other.wait_for_output("up rank 1", 30s));
+  const std::vector<int> workers = descendants_of(other.pid());
+
+  other.send_signal(SIGKILL);
+
+  const auto host_result = host.wait(15s);
+  INFO(host_result.output);
+  CHECK(host_result.ended);
+  CHECK(host_result.status != 0);
+  CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {
+  const std::uint16_t port = free_port();
+  const auto program = shell("echo \"up rank $RANK\"; exec sleep 300");
+  Process host(launch_node(0, port, {}, program));
+  Process other(launch_node(1, port, {}, program));
+  REQUIRE(host.wait_for_output("up rank 0", 30s));
+  REQUIRE(other.wait_for_output("up rank 1", 30s));
+  const std::vector<int> workers = descendants_of(other.pid());
+
+  host.send_signal(SIGKILL);
+
+  const auto result = other.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 72);
+  CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("a port in use is named") {
+  const TakenPort taken;
+  const auto result = run(launch_node(0, taken.port(), {}, {"/bin/true"}), 20s);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status != 0);
+  CHECK(contains(result.output, std::to_string(taken.port())));
+  CHECK(contains(result.output, "in use"));
+}
+
+TEST_CASE("a host that does not resolve is named, until the time to join is up") {
+  // A label longer than 63 characters is no host name, so no name server is asked.
+  const std::string host = std::string(64, 'h') + ".invalid";
+  const auto result =
+      run(launch({"--nnodes", "2", "--node-rank", "1", "--master-addr", host, "--master-port",
+                  "29511", "--rdzv-conf", "join_timeout=1", "/bin/true"}),
+          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 71);
+  CHECK(contains(result.output, host));
+  CHECK(contains(result.output, "resolve"));
+}
+
+TEST_CASE("a peer that never comes ends the wait with status 71 and says who is missing") {
+  const auto result =
+      run(launch_node(0, free_port(), {"--rdzv-conf", "join_timeout=1"}, {"/bin/true"}), 20s);
+
+  INFO(result.output);
+  CHECK(result.status == 71);
+  CHECK(contains(result.output, "1 of 2"));
+}
