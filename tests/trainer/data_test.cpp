@@ -1,0 +1,209 @@
+// MNIST, CIFAR-10 and synthetic data: what is read, and what a damaged file is answered with.
+#include <zlib.h>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/data/cifar10.h"
+#include "trainer/data/data_file.h"
+#include "trainer/data/mnist.h"
+#include "trainer/data/synthetic.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
+}
+
+std::string idx_images(std::uint32_t count, std::uint32_t side) {
+  std::string text = big_endian(0x803) + big_endian(count) + big_endian(side) + big_endian(side);
+  for (std::uint32_t i = 0; i < count * side * side; ++i) text += static_cast<char>(i);
+  return text;
+}
+
+std::string idx_labels(const std::string& labels) {
+  return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
+}
+
+void write_gzip(const std::filesystem::path& path, const std::string& bytes) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+  gzclose(file);
+}
+
+std::string images_error(const std::string& bytes) {
+  return message_of<DataError>([&] { parse_idx_images(bytes_of(bytes), "images"); });
+}
+
+std::string labels_error(const std::string& bytes) {
+  return message_of<DataError>([&] { parse_idx_labels(bytes_of(bytes), "labels"); });
+}
+
+std::string cifar_records(const std::string& labels) {
+  std::string bytes;
+  for (const char label : labels) bytes += label + std::string(3072, static_cast<char>(label + 1));
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("MNIST is read from plain and from gzipped files alike", "[trainer][data]") {
+  const ScratchFolder folder;
+  write_bytes(folder / "train-images-idx3-ubyte", idx_images(3, 2));
+  write_gzip(folder / "train-labels-idx1-ubyte.gz", idx_labels({7, 0, 9}));
+
+  const auto dataset = open_mnist(folder.path(), /*train=*/true);
+
+  REQUIRE(dataset->size() == 3);
+  CHECK(dataset->shape().bytes() == 4);
+  const std::vector<std::int64_t> wanted{2, 0};
+  std::vector<std::uint8_t> pixels(8);
+  std::vector<std::int64_t> labels(2);
+  dataset->read(wanted, pixels.data(), labels.data());
+  CHECK(pixels == std::vector<std::uint8_t>{8, 9, 10, 11, 0, 1, 2, 3});
+  CHECK(labels == std::vector<std::int64_t>{9, 7});
+}
+
+TEST_CASE("the MNIST files of the repository are whole and as expected", "[trainer][data]") {
+  const std::filesystem::path folder = DDPRUN_SOURCE_DIR "/data/mnist";
+  CHECK(verify_checksums(folder) == 4);
+
+  const auto train = open_mnist(folder, true);
+  const auto test = open_mnist(folder, false);
+
+  CHECK(train->size() == 60'000);
+  CHECK(test->size() == 10'000);
+  const std::vector<std::int64_t> first{0, 1, 2};
+  std::vector<std::uint8_t> pixels(3 * 784);
+  std::vector<std::int64_t> labels(3);
+  train->read(first, pixels.data(), labels.data());
+  CHECK(labels == std::vector<std::int64_t>{5, 0, 4});
+}
+
+TEST_CASE("a damaged idx file is refused with the place of the damage", "[trainer][data]") {
+  const std::string images = idx_images(3, 2);
+  CHECK(contains(images_error(images.substr(0, 10)), "truncated"));
+  CHECK(contains(images_error(images.substr(0, images.size() - 1)), "expected 28"));
+  CHECK(contains(images_error(images + "x"), "too long"));
+  CHECK(contains(images_error(idx_labels("abc") + std::string(8, 'x')), "0x00000801"));
+  CHECK(contains(images_error(big_endian(0x803) + big_endian(0xffffffff) + big_endian(0xffffffff) +
+                              big_endian(0xffffffff)),
+                 "offset 8"));
+  CHECK(images_error("") != "");
+  CHECK(contains(labels_error(idx_labels({1, 2, 10})), "label 10 at offset 10 (image 2)"));
+  CHECK(contains(labels_error(idx_labels({1, 2}).substr(0, 9)), "expected 10"));
+}
+
+TEST_CASE("no cut or changed header byte makes the idx reader misbehave", "[trainer][data]") {
+  const std::string images = idx_images(2, 3);
+  for (std::size_t length = 0; length < images.size(); ++length) {
+    CHECK(images_error(images.substr(0, length)) != "");
+  }
+  for (std::size_t at = 0; at < 16; ++at) {
+    for (const int value : {0x00, 0x7f, 0xff}) {
+      std::string changed = images;
+      changed[at] = static_cast<char>(value);
+      if (changed != images) CHECK(images_error(changed) != "");
+    }
+  }
+}
+
+TEST_CASE("MNIST images and labels of different number are refused", "[trainer][data]") {
+  const ScratchFolder folder;
+  write_bytes(folder / "t10k-images-idx3-ubyte", idx_images(3, 2));
+  write_bytes(folder / "t10k-labels-idx1-ubyte", idx_labels({1, 2}));
+
+  const std::string message = message_of<DataError>([&] { open_mnist(folder.path(), false); });
+
+  CHECK(contains(message, "3 images"));
+  CHECK(contains(message, "2 labels"));
+  CHECK(contains(message_of<DataError>([&] { open_mnist(folder.path(), true); }),
+                 "train-images-idx3-ubyte"));
+}
+
+TEST_CASE("a gzip file that ends early or is damaged is refused", "[trainer][data]") {
+  const ScratchFolder folder;
+  const auto path = folder / "images.gz";
+  write_gzip(path, idx_images(50, 20));
+  const std::string whole = read_bytes(path);
+
+  write_bytes(path, whole.substr(0, whole.size() / 2));
+  CHECK(contains(message_of<DataError>([&] { read_data_file(path, 1 << 20); }), path.string()));
+
+  std::string damaged = whole;
+  damaged[damaged.size() / 2] ^= 0x55;
+  write_bytes(path, damaged);
+  CHECK(contains(message_of<DataError>([&] { read_data_file(path, 1 << 20); }), path.string()));
+
+  write_bytes(path, whole);
+  CHECK(contains(message_of<DataError>([&] { read_data_file(path, 1000); }), "longer than 1000"));
+  CHECK(contains(message_of<DataError>([&] { read_data_file(folder / "none", 9); }), "none"));
+  CHECK(contains(message_of<DataError>([&] { read_data_file(folder.path(), 9); }), "folder"));
+}
+
+TEST_CASE("a file whose SHA-256 is not the listed one is named", "[trainer][data]") {
+  const ScratchFolder folder;
+  CHECK(verify_checksums(folder.path()) == 0);
+  write_bytes(folder / "abc", "abc");
+  const std::string sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  write_bytes(folder / "SHA256SUMS", sum + "  abc\n");  // FIPS 180-2, appendix B.1.
+  CHECK(verify_checksums(folder.path()) == 1);
+
+  write_bytes(folder / "abc", "abd");
+
+  const std::string message = message_of<DataError>([&] { verify_checksums(folder.path()); });
+  CHECK(contains(message, (folder / "abc").string()));
+  CHECK(contains(message, sum));
+}
+
+TEST_CASE("CIFAR-10 takes the batches that are there and says how many images", "[trainer][data]") {
+  const ScratchFolder folder;
+  write_bytes(folder / "data_batch_1.bin", cifar_records({1, 2}));
+  write_bytes(folder / "data_batch_4.bin", cifar_records({3}));
+
+  const auto dataset = open_cifar10(folder.path(), true);
+
+  CHECK(dataset->size() == 3);
+  CHECK(contains(dataset->description(), "3 images of 32x32 in 2 files"));
+  CHECK(contains(dataset->description(), "the full set has 50000"));
+  std::vector<std::uint8_t> pixels(3072);
+  std::int64_t label = 0;
+  dataset->read(std::vector<std::int64_t>{2}, pixels.data(), &label);
+  CHECK(label == 3);
+  CHECK(pixels == std::vector<std::uint8_t>(3072, 4));
+  CHECK(contains(message_of<DataError>([&] { open_cifar10(folder.path(), false); }),
+                 "test_batch.bin"));
+}
+
+TEST_CASE("a damaged CIFAR-10 file is refused with the place of the damage", "[trainer][data]") {
+  const ScratchFolder folder;
+  const auto error = [&](const std::string& bytes) {
+    write_bytes(folder / "data_batch_1.bin", bytes);
+    return message_of<DataError>([&] { open_cifar10(folder.path(), true); });
+  };
+  CHECK(contains(error(cifar_records({1, 2}).substr(0, 4000)), "offset 3073"));
+  CHECK(contains(error(cifar_records({1, 10})), "label 10 at offset 3073"));
+  CHECK(contains(error(""), "0 bytes"));
+}
+
+TEST_CASE("synthetic images depend on the seed and the index alone", "[trainer][data]") {
+  const SyntheticOptions options{.size = 100, .shape = {3, 5, 7}, .classes = 10, .seed = 4};
+  const auto read = [](const Dataset& dataset, const std::vector<std::int64_t>& indices) {
+    std::vector<std::uint8_t> pixels(indices.size() * 105);
+    std::vector<std::int64_t> labels(indices.size());
+    dataset.read(indices, pixels.data(), labels.data());
+    return std::pair(pixels, labels);
+  };
+  const auto [pixels, labels] = read(SyntheticDataset(options), {3, 99});
+  const auto [again, same_labels] = read(SyntheticDataset(options), {99});
+
+  CHECK(std::vector<std::uint8_t>(pixels.begin() + 105, pixels.end()) == again);
+  CHECK(labels[1] == same_labels[0]);
+  SyntheticOptions other = options;
+  other.seed = 5;
+  CHECK(read(SyntheticDataset(other), {99}).first != again);
+}

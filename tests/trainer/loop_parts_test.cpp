@@ -1,0 +1,237 @@
+// The parts of the loop: batches, plans, meters and what is printed.
+#include <cmath>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/batch_plan.h"
+#include "trainer/data/batch_loader.h"
+#include "trainer/data/memory_dataset.h"
+#include "trainer/models/model_zoo.h"
+#include "trainer/reporter.h"
+#include "trainer/step_meters.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+MemoryDataset small_dataset(std::int64_t images) {
+  MemoryDataset::Contents contents{
+      .shape = {2, 2, 2}, .classes = 10, .normalization = {{0.5F, 0.0F}, {0.25F, 1.0F}}};
+  for (std::int64_t i = 0; i < images; ++i) {
+    contents.labels.push_back(static_cast<std::uint8_t>(i % 10));
+    for (int k = 0; k < 8; ++k) contents.pixels.push_back(static_cast<std::uint8_t>(8 * i + k));
+  }
+  return MemoryDataset(std::move(contents));
+}
+
+// Fails on one index, as a damaged file would.
+class FailingDataset : public MemoryDataset {
+ public:
+  FailingDataset()
+      : MemoryDataset({.shape = {1, 2, 2},
+                       .classes = 2,
+                       .normalization = {{0.0F}, {1.0F}},
+                       .pixels = std::vector<std::uint8_t>(40),
+                       .labels = std::vector<std::uint8_t>(10)}) {}
+  void read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
+            std::int64_t* labels) const override {
+    for (const std::int64_t index : indices) {
+      if (index == 6) throw DataError("image 6 is damaged");
+    }
+    MemoryDataset::read(indices, pixels, labels);
+  }
+};
+
+std::vector<std::int64_t> first(std::int64_t count) {
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) indices.push_back(i);
+  return indices;
+}
+
+}  // namespace
+
+TEST_CASE("batches are normalised, in order, and the last holds the rest", "[trainer][loader]") {
+  const MemoryDataset dataset = small_dataset(7);
+  for (const int threads : {0, 1, 3}) {
+    INFO(threads << " threads");
+    BatchLoader loader(dataset, {6, 5, 4, 3, 2, 1, 0}, {.batch_size = 3, .threads = threads});
+    CHECK(loader.batches() == 3);
+    std::vector<std::int64_t> labels;
+    while (const auto batch = loader.next()) {
+      for (std::int64_t i = 0; i < batch->labels.size(0); ++i) {
+        const std::int64_t label = batch->labels[i].item<std::int64_t>();
+        labels.push_back(label);
+        const float byte = static_cast<float>(8 * label);
+        CHECK(batch->images[i][0][0][0].item<float>() == Approx((byte / 255 - 0.5F) / 0.25F));
+        CHECK(batch->images[i][1][1][1].item<float>() == Approx((byte + 7) / 255));
+      }
+    }
+    CHECK(labels == std::vector<std::int64_t>{6, 5, 4, 3, 2, 1, 0});
+    CHECK_FALSE(loader.next());
+  }
+}
+
+TEST_CASE("memory order and size of images are as asked for", "[trainer][loader]") {
+  const MemoryDataset dataset = small_dataset(4);
+  const auto load = [&](LoaderOptions options) {
+    return BatchLoader(dataset, first(4), options).next()->images;
+  };
+  const torch::Tensor plain = load({.batch_size = 4, .threads = 0});
+
+  const torch::Tensor last = load({.batch_size = 4, .threads = 0, .channels_last = true});
+  CHECK(last.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  CHECK(torch::equal(plain, last));
+
+  const torch::Tensor larger = load({.batch_size = 4, .threads = 0, .image_size = 6});
+  CHECK(larger.sizes() == torch::IntArrayRef({4, 2, 6, 6}));
+}
+
+TEST_CASE("an error in a loader thread comes out of the batch it belongs to", "[trainer][loader]") {
+  const FailingDataset dataset;
+  for (const int threads : {0, 2}) {
+    BatchLoader loader(dataset, first(10), {.batch_size = 2, .threads = threads});
+    CHECK(loader.next());
+    CHECK(loader.next());
+    CHECK(loader.next());
+    CHECK_THROWS_AS(loader.next(), DataError);
+  }
+}
+
+TEST_CASE("a loader may be left with batches still coming", "[trainer][loader]") {
+  const MemoryDataset dataset = small_dataset(20);
+  for (int used = 0; used < 4; ++used) {
+    BatchLoader loader(dataset, first(20), {.batch_size = 1, .threads = 3});
+    for (int i = 0; i < used; ++i) CHECK(loader.next());
+  }
+}
+
+TEST_CASE("a global batch is shared, and the steps of a run are counted", "[trainer][plan]") {
+  TrainOptions options;
+  options.global_batch_size = 128;
+  options.epochs = 3;
+
+  const BatchPlan plan = plan_batches(options, 1001, 2);
+
+  CHECK(plan.batch_size == 64);
+  CHECK(plan.samples_per_worker == 501);
+  CHECK(plan.steps_per_epoch == 8);
+  CHECK(plan.last_batch_size == 53);
+  CHECK(plan.total_steps == 24);
+  options.steps = 10;
+  CHECK(plan_batches(options, 1001, 2).total_steps == 10);
+  options.epochs.reset();
+  options.steps = 100'000;
+  CHECK(plan_batches(options, 1001, 2).total_steps == 100'000);
+}
+
+TEST_CASE("batches that cannot be are refused by name", "[trainer][plan]") {
+  TrainOptions options;
+  const auto error = [&](std::int64_t images, int world) {
+    return message_of<UsageError>([&] { plan_batches(options, images, world); });
+  };
+  options.batch_size = 64;
+  CHECK(error(128, 2) == "");
+  CHECK(contains(error(127, 2), "--batch-size"));
+  options.batch_size.reset();
+  options.global_batch_size = 10;
+  CHECK(contains(error(100, 3), "--global-batch-size 10"));
+  CHECK(contains(error(9, 2), "larger than the data"));
+}
+
+TEST_CASE("a last batch of one small image is refused for normalised networks", "[trainer][plan]") {
+  TrainOptions options;
+  options.batch_size = 4;
+  const BatchPlan plan = plan_batches(options, 9, 1);
+  const auto error = [&](const char* name, StemChoice stem) {
+    const auto model = make_model({name, stem, 3, 32, 10});
+    return message_of<UsageError>([&] { check_last_batch(plan, *model, 32); });
+  };
+  CHECK(contains(error("resnet18", StemChoice::ImageNet), "--batch-size"));
+  CHECK(error("resnet18", StemChoice::Small) == "");
+  CHECK(error("convnet", StemChoice::Auto) == "");
+}
+
+TEST_CASE("a label counts by its rank among the scores, ties by class", "[trainer][meters]") {
+  const torch::Tensor logits = torch::tensor({{1.0F, 3.0F, 2.0F, 0.0F, 0.5F, 0.6F},
+                                              {1.0F, 1.0F, 1.0F, 1.0F, 1.0F, 1.0F},
+                                              {0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F},
+                                              {9.0F, 8.0F, 7.0F, 6.0F, 5.0F, 4.0F}});
+  const auto counts = [&](const std::vector<std::int64_t>& labels) {
+    const torch::Tensor result = batch_counts(logits, torch::tensor(labels), torch::tensor(0.5F));
+    return std::vector<double>(result.data_ptr<double>(), result.data_ptr<double>() + 3);
+  };
+  CHECK(counts({1, 0, 4, 5}) == std::vector<double>{2, 2, 3});
+  CHECK(counts({3, 5, 0, 0}) == std::vector<double>{2, 2, 2});
+  const torch::Tensor nan = torch::full({2, 10}, std::nan(""));
+  const torch::Tensor labels = torch::zeros({2}, torch::kInt64);
+  CHECK(batch_counts(nan, labels, torch::tensor(1.0F))[2].item<double>() == 0);
+}
+
+TEST_CASE("a printed line shows the last value and the average", "[trainer][meters]") {
+  const BatchPlan plan{
+      .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 10};
+  StepMeters meters(plan, torch::kCPU);
+  const torch::Tensor logits = torch::tensor({{2.0F, 1.0F}, {2.0F, 1.0F}});
+  meters.data_ready();
+  meters.step_done(logits, torch::tensor({0, 0}, torch::kInt64), torch::tensor(1.0F));
+  meters.data_ready();
+  meters.step_done(logits, torch::tensor({0, 1}, torch::kInt64), torch::tensor(3.0F));
+
+  const StepReport report = meters.report({.epoch = 1, .samples_done = 8, .step = 7}, 0.1);
+
+  CHECK(report.loss.value() == 3);
+  CHECK(report.loss.average() == 2);
+  CHECK(report.prec1.value() == 50);
+  CHECK(report.prec1.average() == 75);
+  CHECK(report.step_in_epoch == 2);
+  CHECK(meters.images() == 8);
+  const std::string line = step_line(report);
+  CHECK(contains(line, "Epoch: [1][2/5]"));
+  CHECK(contains(line, "Loss 3.0000e+00 (2.0000e+00)"));
+  CHECK(contains(line, "Prec@1  50.00 ( 75.00)"));
+}
+
+TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[trainer][reporter]") {
+  const ScratchFolder folder;
+  std::ostringstream out;
+  {
+    Reporter silent(out, {.enabled = false, .metrics = folder / "none"});
+    silent.validation({});
+  }
+  CHECK(out.str().empty());
+  CHECK_FALSE(std::filesystem::exists(folder / "none"));
+
+  Reporter reporter(out, {.metrics = folder / "metrics"});
+  reporter.validation({.epoch = 1,
+                       .step = 5,
+                       .images = 10,
+                       .loss = 0.5,
+                       .prec1 = 90,
+                       .prec5 = 99,
+                       .best_prec1 = 91,
+                       .seconds = 2});
+
+  CHECK(contains(out.str(), " * Prec@1 90.000 Prec@5 99.000"));
+  const auto json = nlohmann::json::parse(read_bytes(folder / "metrics"));
+  CHECK(json["event"] == "validation");
+  CHECK(json["prec1"] == 90);
+  CHECK_THROWS_AS(Reporter(out, {.metrics = folder / "no/such"}), std::runtime_error);
+}
+
+TEST_CASE("a progress line fits the terminal and is wiped before other lines",
+          "[trainer][reporter]") {
+  StepReport report;
+  report.step_in_epoch = 5;
+  report.steps_per_epoch = 10;
+  report.remaining_s = 75;
+  CHECK(contains(progress_line(report, 200), "##########.........."));
+  CHECK(contains(progress_line(report, 200), "ETA 1:15"));
+  CHECK(progress_line(report, 30).size() == 30);
+
+  std::ostringstream out;
+  Reporter reporter(out, {.terminal = true, .columns = 60});
+  reporter.progress(report);
+  reporter.line("next");
+  CHECK(out.str().ends_with("\r\x1b[Knext\n"));
+}

@@ -1,0 +1,78 @@
+// What tests of trainer/ share: a scratch folder, and Python as an oracle.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace ddprun::trainer {
+
+// A fresh folder that goes with the object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ddprun-test-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The message of the exception of type Error that `call` throws; "" when it throws none.
+template <typename Error, typename Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Runs a shell command with its output in `output`; returns the exit code, or 128 + signal.
+inline int run_command(const std::string& command, const std::filesystem::path& output) {
+  const int status = std::system((command + " > '" + output.string() + "' 2>&1").c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// A Python with torch and torchvision, and the script that computes what ours is compared with.
+inline const std::filesystem::path oracle_python = DDPRUN_SOURCE_DIR "/.deps/peer/bin/python";
+inline const std::string oracle_script = DDPRUN_SOURCE_DIR "/tests/trainer/oracle.py";
+
+inline bool has_oracle() { return std::filesystem::exists(oracle_python); }
+
+inline int run_oracle(const std::string& arguments, const std::filesystem::path& output) {
+  return run_command(
+      "OMP_NUM_THREADS=1 '" + oracle_python.string() + "' '" + oracle_script + "' " + arguments,
+      output);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,242 @@
+// The program `train` itself, as one worker: equal to PyTorch, resumable, and clear about bad
+// input.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+
+using namespace ddprun::trainer;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
+
+// For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
+struct Result {
+  int code;
+  std::string output;
+};
+
+// Outside any launcher, whatever the test itself runs under.
+Result train(const std::string& arguments, const ScratchFolder& folder,
+             const std::string& environment = "") {
+  const std::string clean =
+      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
+  const int code =
+      run_command(clean + environment + " '" DDPRUN_TRAIN "' " + arguments, folder / "out");
+  return {code, read_bytes(folder / "out")};
+}
+
+std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(metrics));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+std::string quick_run(const ScratchFolder& folder, const std::string& more) {
+  return "--dataset synthetic --synthetic-images 100 --synthetic-classes 10 --image-size 20 "
+         "--model convnet "
+         "--batch-size 16 --lr 0.01 --print-freq 1 --workers 0 --device cpu --metrics " +
+         quoted((folder / "metrics").string()) + " " + more;
+}
+
+std::string checkpoint_run(const ScratchFolder& folder, const std::string& more) {
+  return quick_run(folder,
+                   "--checkpoint-dir " + quoted((folder / "checkpoints").string()) + " " + more);
+}
+
+std::string file_in(const ScratchFolder& folder, const std::string& name) {
+  return (folder / "checkpoints" / name).string();
+}
+
+}  // namespace
+
+TEST_CASE("thirty steps have the losses of PyTorch", "[trainer][program][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  const std::string weights = quoted((folder / "weights").string());
+  REQUIRE(run_oracle("train " + mnist + " 30 16 0.01 1 " + weights, folder / "losses") == 0);
+  std::istringstream expected(read_bytes(folder / "losses"));
+
+  const Result result =
+      train("--dataset mnist --data " + mnist +
+                " --model resnet18 --stem imagenet --steps 30 --batch-size 16 "
+                "--lr 0.01 --print-freq 1 --no-validation --device cpu --weights " +
+                weights + " --metrics " + quoted((folder / "metrics").string()),
+            folder, "OMP_NUM_THREADS=1");
+
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  const auto steps = events(folder / "metrics", "train");
+  REQUIRE(steps.size() == 30);
+  for (const Json& step : steps) {
+    double loss = 0;
+    REQUIRE(expected >> loss);
+    INFO("step " << step["step"]);
+    CHECK(std::abs(step["loss"].get<double>() - loss) / loss < 1e-3);
+  }
+}
+
+TEST_CASE("the sample order is that of Python's DistributedSampler", "[trainer][program][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  const std::string variables =
+      "RANK=1 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1";
+  REQUIRE(run_oracle("order 100 3 1 5 2", folder / "expected") == 0);
+
+  const std::string arguments = quick_run(folder, "--seed 5 --print-sample-order 2");
+  const int code =
+      run_command("env " + variables + " '" DDPRUN_TRAIN "' " + arguments, folder / "out");
+
+  CHECK(code == 0);
+  CHECK(read_bytes(folder / "out") == read_bytes(folder / "expected"));
+}
+
+TEST_CASE("weights that we save load in Python with strict=True", "[trainer][program][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  const std::string checkpoints = quoted((folder / "checkpoints").string());
+  const Result result = train(
+      "--dataset synthetic --synthetic-images 80 --synthetic-classes 10 --model resnet18 --stem "
+      "imagenet "
+      "--steps 1 --batch-size 8 --device cpu --checkpoint-dir " +
+          checkpoints,
+      folder);
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+
+  const int code =
+      run_oracle("load " + quoted(file_in(folder, "best.safetensors")), folder / "log");
+
+  INFO(read_bytes(folder / "log"));
+  CHECK(code == 0);
+}
+
+TEST_CASE("a run that is cut in the middle of an epoch ends as one that is not",
+          "[trainer][program]") {
+  const ScratchFolder whole, cut;
+  REQUIRE(train(quick_run(whole, "--epochs 3"), whole).code == 0);
+  REQUIRE(train(checkpoint_run(cut, "--steps 10 --epochs 3 --checkpoint-every 5"), cut).code == 0);
+  const Result resumed = train(checkpoint_run(cut, "--epochs 3"), cut);
+
+  INFO(resumed.output);
+  REQUIRE(resumed.code == 0);
+  CHECK(contains(resumed.output, "resumed from"));
+  const auto expected = events(whole / "metrics", "train");
+  const auto found = events(cut / "metrics", "train");
+  REQUIRE(expected.size() == 21);
+  REQUIRE(found.size() == 21);
+  for (std::size_t i = 0; i < 21; ++i) {
+    CHECK(found[i]["step"] == expected[i]["step"]);
+    CHECK(found[i]["loss"] == expected[i]["loss"]);
+  }
+  CHECK(events(cut / "metrics", "validation").back()["loss"] ==
+        events(whole / "metrics", "validation").back()["loss"]);
+}
+
+TEST_CASE("a torn checkpoint is reported, put aside, and the one before is used",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  REQUIRE(train(checkpoint_run(folder, "--epochs 2"), folder).code == 0);
+  const std::string newest = file_in(folder, "epoch_0002_step_0000014.safetensors");
+  const std::string torn = read_bytes(newest).substr(0, 5000);
+  write_bytes(newest, torn);
+
+  const Result result = train(checkpoint_run(folder, "--epochs 2"), folder);
+
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(contains(result.output, "epoch_0002_step_0000014.safetensors"));
+  CHECK(contains(result.output,
+                 "resumed from " + file_in(folder, "epoch_0001_step_0000007.safetensors")));
+  CHECK(read_bytes(newest + ".corrupt") == torn);
+}
+
+TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer][program]") {
+  const ScratchFolder folder;
+  REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
+  const std::string path = file_in(folder, "epoch_0001_step_0000007.safetensors");
+
+  const Result foreign = train(quick_run(folder, "--seed 9 --resume " + quoted(path)), folder);
+  CHECK(foreign.code == 1);
+  CHECK(contains(foreign.output, "seed '0' instead of '9'"));
+
+  write_bytes(folder / "bad", read_bytes(path).substr(0, 3000));
+  const Result torn =
+      train(quick_run(folder, "--resume " + quoted((folder / "bad").string())), folder);
+  CHECK(torn.code == 1);
+  CHECK(contains(torn.output, (folder / "bad").string()));
+  CHECK(contains(torn.output, "truncated"));
+}
+
+TEST_CASE("a folder that holds checkpoints is not written over", "[trainer][program]") {
+  const ScratchFolder folder;
+  REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
+  const std::string path = file_in(folder, "epoch_0001_step_0000007.safetensors");
+  const std::string before = read_bytes(path);
+
+  const Result anew = train(checkpoint_run(folder, "--epochs 1 --resume none"), folder);
+  CHECK(anew.code == 1);
+  CHECK(contains(anew.output, "--resume none would overwrite"));
+  CHECK(train(checkpoint_run(folder, "--epochs 1 --seed 4"), folder).code == 1);
+  CHECK(read_bytes(path) == before);
+}
+
+TEST_CASE("a finished run, and one evaluated only, print the accuracy again",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
+  const Json first = events(folder / "metrics", "validation").back();
+
+  CHECK(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
+  CHECK(train(checkpoint_run(folder, "--evaluate"), folder).code == 0);
+  CHECK(train(quick_run(folder,
+                        "--evaluate --weights " + quoted(file_in(folder, "best.safetensors"))),
+              folder)
+            .code == 0);
+
+  const auto validations = events(folder / "metrics", "validation");
+  REQUIRE(validations.size() == 4);
+  for (const Json& validation : validations) CHECK(validation["loss"] == first["loss"]);
+}
+
+TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const std::string& arguments, int code, const std::string& part,
+                           const std::string& environment = "") {
+    const Result result = train(arguments, folder, environment);
+    INFO(arguments << "\n" << result.output);
+    CHECK(result.code == code);
+    CHECK(contains(result.output, part));
+  };
+  refused("--dataset mnist --data " + quoted(folder.path().string()), 1, folder.path().string());
+  refused(quick_run(folder, "--batch-size 101"), 2, "larger than the data");
+  refused(quick_run(folder, "--checkpoint-dir /proc/none"), 1, "/proc/none");
+  refused(quick_run(folder, "--metrics /proc/none/m"), 1, "/proc/none/m");
+  refused(quick_run(folder, "--weights " + quoted((folder / "none").string())), 1, "none");
+  refused(quick_run(folder, "--verify-data"), 2, "--verify-data");
+  refused(quick_run(folder, ""), 2, "RANK",
+          "RANK=2 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
+  refused(quick_run(folder, "--lr 1e30 --epochs 2"), 1, "the loss is");
+}
+
+TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][program]") {
+  if (std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has a GPU");
+  const ScratchFolder folder;
+  const Result result = train(quick_run(folder, "--steps 1 --device cuda"), folder);
+  CHECK(result.code == 2);
+  CHECK(contains(result.output, "--device cuda cannot be used"));
+}

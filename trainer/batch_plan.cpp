@@ -1,0 +1,54 @@
+// See batch_plan.h.
+#include "trainer/batch_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t batch_size_by_default = 64;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size) {
+  BatchPlan plan;
+  plan.batch_size = options.batch_size.value_or(batch_size_by_default);
+  if (options.global_batch_size) {
+    if (*options.global_batch_size % world_size != 0) {
+      throw UsageError(fmt::format("--global-batch-size {} cannot be shared evenly by {} workers",
+                                   *options.global_batch_size, world_size));
+    }
+    plan.batch_size = *options.global_batch_size / world_size;
+  }
+  plan.global_batch_size = plan.batch_size * world_size;
+  if (plan.global_batch_size > dataset_size) {
+    throw UsageError(fmt::format(
+        "a batch of {} images ({} {} x {} workers) is larger than the data, which has {}",
+        plan.global_batch_size, options.global_batch_size ? "--global-batch-size" : "--batch-size",
+        plan.batch_size, world_size, dataset_size));
+  }
+  plan.samples_per_worker = divide_up(dataset_size, world_size);
+  plan.steps_per_epoch = divide_up(plan.samples_per_worker, plan.batch_size);
+  plan.last_batch_size = plan.samples_per_worker - (plan.steps_per_epoch - 1) * plan.batch_size;
+  const std::int64_t epochs =
+      std::min(options.epochs_max(),
+               divide_up(std::numeric_limits<std::int64_t>::max() / 2, plan.steps_per_epoch));
+  plan.total_steps = epochs * plan.steps_per_epoch;
+  if (options.steps) plan.total_steps = std::min(plan.total_steps, *options.steps);
+  return plan;
+}
+
+void check_last_batch(const BatchPlan& plan, const ImageClassifier& model,
+                      std::int64_t image_size) {
+  if (plan.last_batch_size > 1 || image_size > model.normalized_stride()) return;
+  throw UsageError(fmt::format(
+      "the last batch of an epoch would hold one image per worker ({} = {} x {} + 1), which batch "
+      "normalisation cannot be trained on at {} pixels: choose another --batch-size",
+      plan.samples_per_worker, plan.steps_per_epoch - 1, plan.batch_size, image_size));
+}
+
+}  // namespace ddprun::trainer

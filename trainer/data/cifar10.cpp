@@ -1,0 +1,83 @@
+// See cifar10.h.
+#include "trainer/data/cifar10.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "trainer/data/data_file.h"
+#include "trainer/data/memory_dataset.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t classes = 10;
+constexpr std::size_t pixel_bytes = 3 * 32 * 32;
+constexpr std::size_t record_bytes = 1 + pixel_bytes;
+constexpr std::size_t file_bytes_max = std::size_t{1} << 30;
+constexpr std::size_t records_of_full_train = 50'000;
+constexpr std::size_t records_of_full_test = 10'000;
+
+std::vector<std::filesystem::path> find_files(const std::filesystem::path& folder, bool train) {
+  std::vector<std::filesystem::path> found;
+  if (train) {
+    for (int number = 1; number <= 5; ++number) {
+      const auto path = folder / fmt::format("data_batch_{}.bin", number);
+      if (std::filesystem::exists(path)) found.push_back(path);
+    }
+  } else {
+    for (const char* name : {"test_batch.bin", "test_batch_first1000.bin"}) {
+      if (found.empty() && std::filesystem::exists(folder / name)) found.push_back(folder / name);
+    }
+  }
+  if (found.empty()) {
+    throw DataError(fmt::format(
+        "no {} in {}: give the folder of CIFAR-10's binary version with "
+        "--data (files that end in .xz must be unpacked)",
+        train ? "data_batch_1.bin ... data_batch_5.bin" : "test_batch.bin", folder.string()));
+  }
+  return found;
+}
+
+void append_records(const std::filesystem::path& path, MemoryDataset::Contents& contents) {
+  const std::vector<std::uint8_t> bytes = read_data_file(path, file_bytes_max);
+  if (bytes.empty() || bytes.size() % record_bytes != 0) {
+    throw DataError(fmt::format(
+        "{} is truncated or not CIFAR-10's binary version: it has {} "
+        "bytes, expected a multiple of {}; the last whole record ends at "
+        "offset {}",
+        path.string(), bytes.size(), record_bytes, bytes.size() / record_bytes * record_bytes));
+  }
+  for (std::size_t offset = 0; offset < bytes.size(); offset += record_bytes) {
+    if (bytes[offset] >= classes) {
+      throw DataError(fmt::format("{}: label {} at offset {} (image {}), expected 0 to {}",
+                                  path.string(), bytes[offset], offset, offset / record_bytes,
+                                  classes - 1));
+    }
+    contents.labels.push_back(bytes[offset]);
+    const auto pixels = bytes.begin() + static_cast<std::ptrdiff_t>(offset) + 1;
+    contents.pixels.insert(contents.pixels.end(), pixels,
+                           pixels + static_cast<std::ptrdiff_t>(pixel_bytes));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool train) {
+  MemoryDataset::Contents contents{
+      .shape = {3, 32, 32},
+      .classes = classes,
+      // Of the 50,000 training images, per channel.
+      .normalization = {{0.4914F, 0.4822F, 0.4465F}, {0.2470F, 0.2435F, 0.2616F}},
+  };
+  const auto files = find_files(folder, train);
+  for (const auto& path : files) append_records(path, contents);
+  const std::size_t full = train ? records_of_full_train : records_of_full_test;
+  contents.description = fmt::format(
+      "CIFAR-10 {}: {} images of 32x32 in {} file{} from {}{}", train ? "train" : "test",
+      contents.labels.size(), files.size(), files.size() == 1 ? "" : "s", folder.string(),
+      contents.labels.size() == full ? "" : fmt::format(" (the full set has {})", full));
+  return std::make_unique<MemoryDataset>(std::move(contents));
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,99 @@
+// See data_file.h.
+#include "trainer/data/data_file.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "trainer/data/dataset.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t chunk_bytes = 1 << 20;
+
+std::string sha256_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw DataError(fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  std::vector<char> chunk(chunk_bytes);
+  while (file.read(chunk.data(), chunk_bytes), file.gcount() > 0) {
+    EVP_DigestUpdate(context.get(), chunk.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int length = 0;
+  EVP_DigestFinal_ex(context.get(), digest, &length);
+  std::string hex;
+  for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std::size_t bytes_max) {
+  const std::string name = path.string();
+  if (std::filesystem::is_directory(path)) throw DataError(name + " is a folder, not a file");
+  // zlib reads plain files as they are, so one loop serves both.
+  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(name.c_str(), "rb"), &gzclose);
+  if (!file) throw DataError(fmt::format("cannot open {}: {}", name, std::strerror(errno)));
+  std::vector<std::uint8_t> bytes;
+  for (;;) {
+    const std::size_t filled = bytes.size();
+    bytes.resize(filled + chunk_bytes);
+    const int count = gzread(file.get(), bytes.data() + filled, chunk_bytes);
+    if (count < 0) {
+      int code = 0;
+      const char* reason = gzerror(file.get(), &code);
+      throw DataError(fmt::format("cannot unpack {} past byte {} (unpacked): {}; fetch it again",
+                                  name, filled, reason));
+    }
+    bytes.resize(filled + static_cast<std::size_t>(count));
+    if (bytes.size() > bytes_max) {
+      throw DataError(fmt::format("{} is longer than {} bytes unpacked: not the expected data",
+                                  name, bytes_max));
+    }
+    if (count == 0) break;
+  }
+  // A gzip stream that merely stops is not an error to gzread; it is one here.
+  int code = Z_OK;
+  gzerror(file.get(), &code);
+  if (code != Z_OK && code != Z_STREAM_END) {
+    throw DataError(
+        fmt::format("{} is truncated: its gzip data ends after {} unpacked bytes; "
+                    "fetch it again",
+                    name, bytes.size()));
+  }
+  return bytes;
+}
+
+int verify_checksums(const std::filesystem::path& folder) {
+  std::ifstream list(folder / "SHA256SUMS");
+  if (!list) return 0;
+  int checked = 0;
+  std::string line;
+  while (std::getline(list, line)) {
+    std::istringstream words(line);
+    std::string expected, name;
+    if (!(words >> expected >> name)) continue;
+    if (name.starts_with("*")) name.erase(0, 1);  // sha256sum's mark of binary mode.
+    const std::string found = sha256_of(folder / name);
+    if (found != expected) {
+      throw DataError(fmt::format("{} has the SHA-256 {}, but {} expects {}: fetch the file again",
+                                  (folder / name).string(), found, (folder / "SHA256SUMS").string(),
+                                  expected));
+    }
+    ++checked;
+  }
+  return checked;
+}
+
+}  // namespace ddprun::trainer

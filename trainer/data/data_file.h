@@ -1,0 +1,20 @@
+// Whole data files, plain or gzipped, with errors that name the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ddprun::trainer {
+
+// Reads a file and unpacks it when its content is gzip. Throws DataError when it is missing,
+// unreadable, damaged, or longer than `bytes_max` unpacked.
+std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std::size_t bytes_max);
+
+// Checks every file that FOLDER/SHA256SUMS lists ("<64 hex digits>  <name>" a line, as sha256sum
+// writes). Returns how many were checked, 0 when there is no such list. Throws DataError for a
+// missing file or a wrong sum.
+int verify_checksums(const std::filesystem::path& folder);
+
+}  // namespace ddprun::trainer

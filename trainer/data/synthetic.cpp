@@ -1,0 +1,57 @@
+// See synthetic.h.
+#include "trainer/data/synthetic.h"
+
+#include <fmt/format.h>
+
+namespace ddprun::trainer {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood, 2014): the n-th number of a stream is a function of n.
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+constexpr std::int64_t pixels_per_draw = 8;  // Bytes of one 64-bit number.
+
+}  // namespace
+
+Normalization SyntheticDataset::normalization() const {
+  const auto channels = static_cast<std::size_t>(options_.shape.channels);
+  return {std::vector<float>(channels, 0.5F), std::vector<float>(channels, 0.25F)};
+}
+
+std::string SyntheticDataset::description() const {
+  return fmt::format("synthetic: {} images of {}x{}x{}, {} classes", options_.size,
+                     options_.shape.channels, options_.shape.height, options_.shape.width,
+                     options_.classes);
+}
+
+std::int64_t SyntheticDataset::label_of(std::int64_t index) const {
+  return static_cast<std::int64_t>(mixed(mixed(options_.seed) ^ static_cast<std::uint64_t>(index)) %
+                                   static_cast<std::uint64_t>(options_.classes));
+}
+
+void SyntheticDataset::read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
+                            std::int64_t* labels) const {
+  const std::int64_t bytes = options_.shape.bytes();
+  const std::int64_t quarter_bytes = (bytes + 3) / 4;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    labels[i] = label_of(indices[i]);
+    const std::uint64_t levels = mixed(~mixed(static_cast<std::uint64_t>(labels[i])));
+    const std::uint64_t stream =
+        mixed(options_.seed + 1) ^ mixed(static_cast<std::uint64_t>(indices[i]));
+    std::uint8_t* image = pixels + static_cast<std::int64_t>(i) * bytes;
+    for (std::int64_t at = 0; at < bytes; at += pixels_per_draw) {
+      const std::uint64_t noise = mixed(stream + static_cast<std::uint64_t>(at));
+      const auto level = static_cast<std::uint8_t>(levels >> (8 * (at / quarter_bytes)) & 0x7f);
+      for (std::int64_t k = 0; k < pixels_per_draw && at + k < bytes; ++k) {
+        image[at + k] = static_cast<std::uint8_t>(level + (noise >> (8 * k) & 0x7f));
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::trainer

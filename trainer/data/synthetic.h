@@ -1,0 +1,38 @@
+// Made-up images for benchmarks and tests: each is a function of (seed, index) alone, so nothing
+// is stored and every rank sees the same set.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/data/dataset.h"
+
+namespace ddprun::trainer {
+
+struct SyntheticOptions {
+  std::int64_t size = 1280;  // Images.
+  ImageShape shape{3, 32, 32};
+  std::int64_t classes = 1000;
+  std::uint64_t seed = 0;
+};
+
+// Noise around a brightness that differs by class in each quarter of the image, so a network can
+// learn it.
+class SyntheticDataset : public Dataset {
+ public:
+  explicit SyntheticDataset(const SyntheticOptions& options) : options_(options) {}
+
+  std::int64_t size() const override { return options_.size; }
+  ImageShape shape() const override { return options_.shape; }
+  std::int64_t classes() const override { return options_.classes; }
+  Normalization normalization() const override;
+  std::string description() const override;
+  void read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
+            std::int64_t* labels) const override;
+
+ private:
+  std::int64_t label_of(std::int64_t index) const;
+
+  SyntheticOptions options_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,76 @@
+// See device.h.
+#include "trainer/device.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "worker/cuda_module.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr int heap_growth_bytes = 64 << 20;
+
+// Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
+// about CUDA before.
+std::string reason_against_cuda(const worker::WorkerEnv& env) {
+  std::error_code ignored;
+  if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
+    return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
+  }
+  try {
+    worker::open_cuda_module();
+  } catch (const worker::CommunicatorError& error) {
+    return error.what();
+  }
+  if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
+  const auto devices = static_cast<int>(torch::cuda::device_count());
+  if (env.local_rank >= devices) {
+    return fmt::format("local rank {} has no GPU of its own: there are {}", env.local_rank,
+                       devices);
+  }
+  return "";
+}
+
+DeviceAndPeers open_cuda(const worker::WorkerEnv& env) {
+  worker::CommunicatorOptions options;
+  options.cuda_device = env.local_rank;
+  return {torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank)),
+          worker::make_nccl_communicator(env, options)};
+}
+
+}  // namespace
+
+void tune_process(const worker::WorkerEnv& env) {
+  // glibc returns every large block to the kernel, and the page faults of getting it back cost
+  // 10-25 % of a training step (docs/performance.md).
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, heap_growth_bytes);
+  at::globalContext().setFlushDenormal(true);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr && env.local_world_size > 1) {
+    at::set_num_threads(1);
+  }
+}
+
+DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const bool nccl = options.backend == BackendOption::Nccl;
+  const bool required = options.device == DeviceOption::Cuda || nccl;
+  const bool wanted =
+      required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
+  if (wanted) {
+    const std::string reason = reason_against_cuda(env);
+    if (reason.empty()) return open_cuda(env);
+    if (required) {
+      throw UsageError(
+          fmt::format("--{} cannot be used: {}", nccl ? "backend nccl" : "device cuda", reason));
+    }
+  }
+  return {torch::Device(torch::kCPU), worker::make_cpu_communicator(env)};
+}
+
+}  // namespace ddprun::trainer

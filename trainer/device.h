@@ -1,0 +1,30 @@
+// Where training computes, and the communicator that goes with it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "trainer/options.h"
+#include "worker/communicator.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::trainer {
+
+struct DeviceAndPeers {
+  torch::Device device{torch::kCPU};
+  std::unique_ptr<worker::Communicator> communicator;
+};
+
+// Settings of the whole process, before it allocates tensors: memory stays with the process
+// instead of going back to the kernel after each step, denormal numbers count as zero, and one
+// computing thread per worker where several share the machine (unless OMP_NUM_THREADS says
+// otherwise).
+void tune_process(const worker::WorkerEnv& env);
+
+// Meets the other workers. Throws UsageError when `--device cuda` cannot be had, with the reason;
+// worker::CommunicatorError when peers cannot be met. --device auto is the CPU on a machine
+// without a usable GPU; all workers must come to the same answer.
+DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env);
+
+}  // namespace ddprun::trainer

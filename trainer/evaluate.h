@@ -1,0 +1,13 @@
+// Accuracy on the validation set, shared by all ranks.
+#pragma once
+
+#include "trainer/reporter.h"
+#include "trainer/training_job.h"
+
+namespace ddprun::trainer {
+
+// Counts every image exactly once, over all ranks, with rank 0's running statistics; all ranks get
+// the same result. Collective. The model is in training mode afterwards.
+ValidationReport evaluate(TrainingJob& job);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,23 @@
+// See conv_net.h.
+#include "trainer/models/conv_net.h"
+
+namespace ddprun::trainer {
+
+ConvNet::ConvNet(std::int64_t input_channels, std::int64_t image_size, std::int64_t classes) {
+  const std::int64_t side = ((image_size - 4) / 2 - 4) / 2;  // 4 for 28x28.
+  TORCH_CHECK(side >= 1, "convnet needs images of at least 16 pixels, not ", image_size);
+  conv1_ = register_module("conv1", torch::nn::Conv2d(input_channels, 10, 5));
+  conv2_ = register_module("conv2", torch::nn::Conv2d(10, 20, 5));
+  conv2_drop_ = register_module("conv2_drop", torch::nn::Dropout2d());
+  fc1_ = register_module("fc1", torch::nn::Linear(20 * side * side, 50));
+  fc2_ = register_module("fc2", torch::nn::Linear(50, classes));
+}
+
+torch::Tensor ConvNet::forward(torch::Tensor images) {
+  torch::Tensor x = torch::max_pool2d(conv1_->forward(images), 2).relu_();
+  x = torch::max_pool2d(conv2_drop_->forward(conv2_->forward(x)), 2).relu_();
+  x = fc1_->forward(x.flatten(1)).relu_();
+  return fc2_->forward(torch::dropout(x, 0.5, is_training()));
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,24 @@
+// What every network of this folder is: images in, one score per class out.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace ddprun::trainer {
+
+class ImageClassifier : public torch::nn::Module {
+ public:
+  // images: (N, C, H, W) float. Returns logits (N, classes).
+  virtual torch::Tensor forward(torch::Tensor images) = 0;
+
+  // By how much the network shrinks the sides of an image before its last batch normalisation;
+  // 0 = it has none. A batch of one image of at most this side cannot be trained on, because
+  // normalisation then sees a single value per channel.
+  virtual std::int64_t normalized_stride() const = 0;
+
+  // Channels-last weights train faster on the CPU (docs/performance.md says where it was measured).
+  virtual bool prefers_channels_last(std::int64_t image_size) const = 0;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,54 @@
+// See residual_block.h.
+#include "trainer/models/residual_block.h"
+
+#include <string>
+
+namespace ddprun::trainer {
+
+torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape) {
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(input_channels, shape.output_channels, shape.kernel)
+          .stride(shape.stride)
+          .padding(shape.kernel / 2)
+          .bias(false));
+}
+
+ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<ConvShape>& convs,
+                             torch::nn::Sequential downsample)
+    : downsample_(std::move(downsample)) {
+  std::int64_t channels = input_channels;
+  for (std::size_t i = 0; i < convs.size(); ++i) {
+    const std::string number = std::to_string(i + 1);
+    convs_.push_back(register_module("conv" + number, make_conv(channels, convs[i])));
+    channels = convs[i].output_channels;
+    norms_.push_back(register_module("bn" + number, torch::nn::BatchNorm2d(channels)));
+  }
+  if (!downsample_.is_empty()) {
+    register_module("downsample", downsample_);
+  } else {
+    added_channels_ = channels - input_channels;
+  }
+}
+
+torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
+  torch::Tensor y = x;
+  for (std::size_t i = 0; i < convs_.size(); ++i) {
+    y = norms_[i]->forward(convs_[i]->forward(y));
+    if (i + 1 < convs_.size()) y.relu_();
+  }
+  y += shortcut(x);
+  return y.relu_();
+}
+
+torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {
+  if (!downsample_.is_empty()) return downsample_->forward(x);
+  if (added_channels_ == 0) return x;
+  using torch::indexing::None;
+  using torch::indexing::Slice;
+  const torch::Tensor strided =
+      x.index({Slice(), Slice(), Slice(None, None, 2), Slice(None, None, 2)});
+  const std::int64_t before = added_channels_ / 2;
+  return torch::constant_pad_nd(strided, {0, 0, 0, 0, before, added_channels_ - before});
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,40 @@
+// One residual block of a ResNet: convolutions with batch normalisation, plus a shortcut.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace ddprun::trainer {
+
+struct ConvShape {
+  std::int64_t output_channels = 0;
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+};
+
+// A convolution without bias (batch normalisation follows), padded to keep the size at stride 1.
+torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape);
+
+// Children conv1, bn1, conv2, bn2 ... and, when given, downsample: torchvision's names.
+class ResidualBlock : public torch::nn::Module {
+ public:
+  ResidualBlock(std::int64_t input_channels, const std::vector<ConvShape>& convs,
+                torch::nn::Sequential downsample);
+
+  // x: (N, C, H, W). Returns relu(convs(x) + shortcut), where the shortcut is downsample(x); or x;
+  // or, when x is smaller in channels, x strided by 2 with zero channels added on both sides
+  // (option A of the ResNet paper, which has no parameters).
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  torch::Tensor shortcut(const torch::Tensor& x);
+
+  std::vector<torch::nn::Conv2d> convs_;
+  std::vector<torch::nn::BatchNorm2d> norms_;
+  torch::nn::Sequential downsample_{nullptr};
+  std::int64_t added_channels_ = 0;
+};
+
+}  // namespace ddprun::trainer

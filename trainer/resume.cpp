@@ -1,0 +1,105 @@
+// See resume.h.
+#include "trainer/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+void resume_from(TrainingJob& job, const std::filesystem::path& path) {
+  const Safetensors file = read_safetensors(path);
+  job.state = restore_checkpoint(file, path.string(), job.identity, *job.model, *job.optimizer);
+  job.reporter->line(fmt::format("resumed from {}: epoch {}, step {}", path.string(),
+                                 job.state.epoch, job.state.step));
+}
+
+// The newest checkpoint that can be read. Damaged ones are reported and put aside; a sound one of
+// another run is an error, because going on would end in overwriting it.
+bool resume_from_folder(TrainingJob& job) {
+  std::vector<CheckpointName> names = job.folder->list();
+  const bool any = !names.empty();
+  for (; !names.empty(); names.pop_back()) {
+    const auto path = job.folder->path_of(names.back());
+    try {
+      resume_from(job, path);
+      job.last_saved = names.back();
+      return true;
+    } catch (const ForeignCheckpointError&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      const auto aside = job.folder->set_aside(names.back());
+      job.reporter->warning(fmt::format("{}; renamed to {}, trying the checkpoint before it",
+                                        error.what(), aside.filename().string()));
+    }
+  }
+  if (any) {
+    throw CheckpointError(
+        fmt::format("none of the checkpoints in {} can be read: start anew with "
+                    "another --checkpoint-dir, or put a good one there",
+                    job.options.checkpoint_dir.string()));
+  }
+  return false;
+}
+
+// A run that does not continue the folder's history must not overwrite it.
+void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
+  if (!job.folder || job.options.evaluate) return;
+  const std::vector<CheckpointName> names = job.folder->list();
+  if (names.empty() || names.back().step <= from_step) return;
+  throw CheckpointError(fmt::format(
+      "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
+      "them, or another --checkpoint-dir",
+      job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
+}
+
+}  // namespace
+
+void bring_to_start(TrainingJob& job) {
+  if (!job.is_first_rank()) return;
+  const std::string& resume = job.options.resume;
+  const bool restarted = job.env.restart_count > 0;
+  if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
+  if (resume != "auto" && resume != "none") {
+    resume_from(job, resume);
+    check_folder_is_free(job, job.state.step);
+    return;
+  }
+  check_folder_is_free(job, -1);
+  if (!job.options.weights.empty()) {
+    const std::string name = job.options.weights.string();
+    load_weights(read_safetensors(name).tensors, name, *job.model);
+    job.reporter->line("weights from " + name);
+  } else if (job.options.evaluate) {
+    throw CheckpointError(fmt::format("--evaluate: no checkpoint in {} and no --weights",
+                                      job.options.checkpoint_dir.string()));
+  }
+}
+
+void share_state(TrainingJob& job) {
+  if (job.env.world_size == 1) return;
+  const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
+  const TrainingState& own = job.state;
+  torch::Tensor numbers = on_device(
+      torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
+                     static_cast<double>(own.step), own.best_prec1},
+                    torch::kFloat64));
+  worker::broadcast(job.communicator(), numbers, 0);
+  numbers = numbers.to(torch::kCPU);
+  const double* value = numbers.data_ptr<double>();
+  job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
+               static_cast<std::int64_t>(value[2]), value[3]};
+
+  std::vector<std::uint8_t> flags = job.optimizer->momentum_flags();
+  torch::Tensor shared_flags = on_device(torch::tensor(flags, torch::kUInt8));
+  worker::broadcast(job.communicator(), shared_flags, 0);
+  shared_flags = shared_flags.to(torch::kCPU);
+  std::copy_n(shared_flags.data_ptr<std::uint8_t>(), flags.size(), flags.begin());
+  const std::vector<torch::Tensor> buffers = job.optimizer->prepare_momentum_buffers(flags);
+  if (!buffers.empty()) worker::TensorBroadcast(job.communicator()).run(buffers, 0);
+}
+
+}  // namespace ddprun::trainer

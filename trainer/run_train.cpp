@@ -1,0 +1,89 @@
+// See run_train.h.
+#include "trainer/run_train.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "trainer/data/data_file.h"
+#include "trainer/device.h"
+#include "trainer/evaluate.h"
+#include "trainer/open_dataset.h"
+#include "trainer/train_loop.h"
+#include "trainer/training_job.h"
+#include "worker/error_file.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr int failure_exit_code = 1;
+constexpr int usage_exit_code = 2;
+
+void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const int files = verify_checksums(options.data);
+  if (env.rank != 0) return;
+  if (files == 0) {
+    throw DataError(
+        fmt::format("--verify-data: there is no SHA256SUMS in {}", options.data.string()));
+  }
+  std::cout << fmt::format("{} files in {} have the expected checksums", files,
+                           options.data.string())
+            << std::endl;
+}
+
+void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const auto dataset = open_dataset(options, /*train=*/true);
+  for (const std::int64_t index :
+       sample_order(dataset->size(), env, options.seed, *options.print_sample_order)) {
+    std::cout << index << '\n';
+  }
+  std::cout << std::flush;
+}
+
+void run(const TrainOptions& options, const worker::WorkerEnv& env) {
+  if (options.verify_data) verify_data(options, env);
+  if (options.print_sample_order) return print_sample_order(options, env);
+  const auto job = make_training_job(options, env);
+  if (options.evaluate) {
+    job->reporter->validation(evaluate(*job));
+  } else {
+    train(*job);
+  }
+  // So that no rank leaves, and closes its connections, while another still reads from it.
+  job->communicator().barrier();
+}
+
+// Says it to people and to the launcher.
+int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
+  worker::record_error(what);
+  std::cerr << "train: " << (env.world_size > 1 ? fmt::format("rank {}: ", env.rank) : "") << what
+            << std::endl;
+  return exit_code;
+}
+
+}  // namespace
+
+int run_train(int argc, const char* const* argv) {
+  const ParsedCommandLine command_line = parse_command_line(argc, argv);
+  if (!command_line.options) return command_line.exit_code;
+  worker::WorkerEnv env;
+  try {
+    env = worker::read_worker_env();
+  } catch (const worker::WorkerEnvError& error) {
+    return fail(usage_exit_code, env, error.what());
+  }
+  worker::install_error_handlers(env);
+  tune_process(env);
+  try {
+    run(*command_line.options, env);
+    return 0;
+  } catch (const UsageError& error) {
+    return fail(usage_exit_code, env, error.what());
+  } catch (const c10::Error& error) {
+    return fail(failure_exit_code, env, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(failure_exit_code, env, error.what());
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,48 @@
+// Named tensors in one file that Python opens too: the safetensors format.
+//
+//   uint64 little-endian   bytes of the header, padded with spaces so that the data is 8-byte
+//   aligned header                 JSON: "__metadata__": {string: string},
+//                          name: {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]} ...
+//   data                   packed, C order; offsets count from here; no holes, no overlaps
+//
+// Files are treated as hostile: every number is checked before it is used.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+
+// A file that cannot be read or written, or that breaks the format. The message names the file and
+// what is wrong with it.
+class SafetensorsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+struct Safetensors {
+  NamedTensors tensors;  // In file order; own their memory; on the CPU.
+  std::map<std::string, std::string> metadata;
+};
+
+// Writes to `path`, replacing what is there, and syncs it to the disk. Tensors of any layout and
+// device. The metadata gains "xxh64": the XXH64 of the whole file with that value as zeros.
+inline constexpr const char* checksum_key = "xxh64";
+void write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
+
+// Checks the checksum when the file has one. Throws SafetensorsError.
+Safetensors read_safetensors(const std::filesystem::path& path);
+
+// The same for a file that is already in memory; `name` is for messages.
+Safetensors parse_safetensors(std::string_view file, const std::string& name);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,56 @@
+// What the reader and the writer of safetensors files agree on; for these two files only.
+#pragma once
+
+#define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trainer/safetensors.h"
+
+namespace ddprun::trainer::safetensors_format {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr std::size_t length_bytes = 8;
+inline constexpr std::size_t header_bytes_max =
+    100'000'000;  // The limit of the reference implementation.
+inline constexpr std::size_t alignment = 8;
+inline constexpr const char* metadata_key = "__metadata__";
+inline constexpr const char* checksum_zeros = "0000000000000000";
+
+struct DtypeName {
+  const char* name;
+  torch::ScalarType type;
+};
+inline constexpr std::array<DtypeName, 10> dtypes{{{"F64", torch::kFloat64},
+                                                   {"F32", torch::kFloat32},
+                                                   {"F16", torch::kFloat16},
+                                                   {"BF16", torch::kBFloat16},
+                                                   {"I64", torch::kInt64},
+                                                   {"I32", torch::kInt32},
+                                                   {"I16", torch::kInt16},
+                                                   {"I8", torch::kInt8},
+                                                   {"U8", torch::kUInt8},
+                                                   {"BOOL", torch::kBool}}};
+
+[[noreturn]] inline void fail(const std::string& name, const std::string& what) {
+  throw SafetensorsError(name + ": " + what);
+}
+
+class Hash {
+ public:
+  Hash() : state_(XXH64_createState(), &XXH64_freeState) { XXH64_reset(state_.get(), 0); }
+  void add(const void* data, std::size_t bytes) { XXH64_update(state_.get(), data, bytes); }
+  std::string hex() const { return fmt::format("{:016x}", XXH64_digest(state_.get())); }
+
+ private:
+  std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state_;
+};
+
+}  // namespace ddprun::trainer::safetensors_format

@@ -1,0 +1,112 @@
+// See sgd.h.
+#include "trainer/sgd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace ddprun::trainer {
+namespace {
+
+// The fused kernel walks raw memory, so a gradient must lie exactly as its parameter does.
+torch::Tensor gradient_like(const torch::Tensor& parameter) {
+  const torch::Tensor& gradient = parameter.grad();
+  if (gradient.strides() == parameter.strides()) return gradient;
+  return torch::empty_like(parameter).copy_(gradient);
+}
+
+}  // namespace
+
+Sgd::Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options)
+    : options_(options) {
+  for (auto& [name, parameter] : parameters) {
+    slots_.push_back({std::move(name), std::move(parameter), {}});
+  }
+}
+
+void Sgd::step(double learning_rate) {
+  torch::NoGradGuard no_grad;
+  std::vector<Slot*> first, later;
+  for (Slot& slot : slots_) {
+    if (!slot.parameter.grad().defined()) continue;
+    const bool first_step = options_.momentum != 0 && !slot.momentum.defined();
+    if (first_step) slot.momentum = torch::empty_like(slot.parameter);
+    (first_step ? first : later).push_back(&slot);
+  }
+  if (!first.empty()) update(first, learning_rate, true);
+  if (!later.empty()) update(later, learning_rate, false);
+}
+
+void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool first_step) {
+  std::vector<torch::Tensor> parameters, gradients, momenta;
+  for (Slot* slot : slots) {
+    parameters.push_back(slot->parameter);
+    gradients.push_back(gradient_like(slot->parameter));
+    if (options_.momentum != 0) momenta.push_back(slot->momentum);
+  }
+  at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum,
+                  learning_rate, /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false,
+                  first_step);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> Sgd::momentum_buffers() const {
+  std::vector<std::pair<std::string, torch::Tensor>> buffers;
+  for (const Slot& slot : slots_) {
+    if (slot.momentum.defined()) buffers.emplace_back(slot.name, slot.momentum);
+  }
+  return buffers;
+}
+
+std::size_t Sgd::index_of(const std::string& name) const {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                 [&](const Slot& candidate) { return candidate.name == name; });
+  if (slot == slots_.end()) {
+    throw std::invalid_argument(fmt::format("momentum for '{}', which is no parameter", name));
+  }
+  return static_cast<std::size_t>(slot - slots_.begin());
+}
+
+void Sgd::check_momentum_buffers(
+    const std::vector<std::pair<std::string, torch::Tensor>>& buffers) const {
+  for (const auto& [name, buffer] : buffers) {
+    const torch::Tensor& parameter = slots_[index_of(name)].parameter;
+    if (parameter.sizes() != buffer.sizes() || parameter.scalar_type() != buffer.scalar_type()) {
+      throw std::invalid_argument(
+          fmt::format("the momentum of '{}' has not the shape and type of the parameter", name));
+    }
+  }
+}
+
+void Sgd::load_momentum_buffers(const std::vector<std::pair<std::string, torch::Tensor>>& buffers) {
+  check_momentum_buffers(buffers);
+  torch::NoGradGuard no_grad;
+  for (Slot& slot : slots_) slot.momentum.reset();
+  for (const auto& [name, buffer] : buffers) {
+    Slot& slot = slots_[index_of(name)];
+    slot.momentum = torch::empty_like(slot.parameter).copy_(buffer);
+  }
+}
+
+std::vector<std::uint8_t> Sgd::momentum_flags() const {
+  std::vector<std::uint8_t> flags;
+  for (const Slot& slot : slots_) flags.push_back(slot.momentum.defined() ? 1 : 0);
+  return flags;
+}
+
+std::vector<torch::Tensor> Sgd::prepare_momentum_buffers(const std::vector<std::uint8_t>& flags) {
+  torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> buffers;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (flags[i] == 0) {
+      slot.momentum.reset();
+      continue;
+    }
+    if (!slot.momentum.defined()) slot.momentum = torch::zeros_like(slot.parameter);
+    buffers.push_back(slot.momentum);
+  }
+  return buffers;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,58 @@
+// Stochastic gradient descent with momentum, in one fused pass over each parameter.
+//
+//   g <- grad + weight_decay * w;   v <- momentum * v + g (v = g on a parameter's first step);
+//   w <- w - lr * v                 the rule of torch.optim.SGD, in the same order
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+
+struct SgdOptions {
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+};
+
+class Sgd {
+ public:
+  // Keeps references to `parameters`; their storage must not be replaced afterwards.
+  Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options);
+
+  // Parameters without a gradient are left alone.
+  void step(double learning_rate);
+
+  // (parameter name, momentum buffer) of every parameter that has been updated; they share memory
+  // with the optimizer. Empty without momentum.
+  std::vector<std::pair<std::string, torch::Tensor>> momentum_buffers() const;
+
+  // Continues from buffers saved before; parameters left out start anew. The names must be of
+  // parameters and the shapes fit: otherwise both throw std::invalid_argument naming the one that
+  // does not, and nothing is changed.
+  void load_momentum_buffers(const std::vector<std::pair<std::string, torch::Tensor>>& buffers);
+  void check_momentum_buffers(
+      const std::vector<std::pair<std::string, torch::Tensor>>& buffers) const;
+
+  // All buffers, made (as zeros) for the parameters whose flag is not 0 and forgotten for the
+  // others: what the ranks that did not read a checkpoint need before they receive its buffers.
+  std::vector<torch::Tensor> prepare_momentum_buffers(const std::vector<std::uint8_t>& flags);
+  std::vector<std::uint8_t> momentum_flags() const;  // 1 where a parameter has its buffer.
+
+ private:
+  struct Slot {
+    std::string name;
+    torch::Tensor parameter;
+    torch::Tensor momentum;  // Undefined until the first step.
+  };
+  std::size_t index_of(const std::string& name) const;  // Throws std::invalid_argument.
+  void update(const std::vector<Slot*>& slots, double learning_rate, bool first_step);
+
+  std::vector<Slot> slots_;
+  SgdOptions options_;
+};
+
+}  // namespace ddprun::trainer

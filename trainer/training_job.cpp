@@ -1,0 +1,173 @@
+// See training_job.h.
+#include "trainer/training_job.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "trainer/models/model_zoo.h"
+#include "trainer/open_dataset.h"
+#include "trainer/resume.h"
+#include "worker/torch/distributed_sampler.h"
+
+namespace ddprun::trainer {
+namespace {
+
+std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
+  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+    options.terminal = true;
+    if (size.ws_col > 0) options.columns = size.ws_col;
+  }
+  return std::make_unique<Reporter>(std::cout, options);
+}
+
+void open_data(TrainingJob& job) {
+  job.training_set = open_dataset(job.options, /*train=*/true);
+  if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
+  job.image_size = image_size_of(job.options, *job.training_set);
+  job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
+}
+
+RunIdentity identity_of(const TrainingJob& job) {
+  std::string model = job.options.model;
+  if (has_stem_choice(model)) {
+    model += choose_stem(job.options.stem, job.image_size) == Stem::Small ? ", small stem"
+                                                                          : ", ImageNet stem";
+  }
+  return {.model = model,
+          .dataset = name_of(job.options.dataset),
+          .image = fmt::format("{}x{}x{}", job.training_set->shape().channels, job.image_size,
+                               job.image_size),
+          .classes = job.training_set->classes(),
+          .seed = job.options.seed};
+}
+
+// On the device and in its memory layout before the optimizer and the gradient buckets see it.
+void make_job_model(TrainingJob& job) {
+  torch::manual_seed(job.options.seed);
+  job.model = make_model({.name = job.options.model,
+                          .stem = job.options.stem,
+                          .input_channels = job.training_set->shape().channels,
+                          .image_size = job.image_size,
+                          .classes = job.training_set->classes()});
+  check_last_batch(job.plan, *job.model, job.image_size);
+  job.model->to(job.place.device);
+  job.channels_last =
+      job.options.layout == LayoutOption::ChannelsLast ||
+      (job.options.layout == LayoutOption::Auto &&
+       (job.place.device.is_cuda() || job.model->prefers_channels_last(job.image_size)));
+  if (job.channels_last) {
+    for (torch::Tensor& parameter : job.model->parameters()) {
+      if (parameter.dim() == 4) {
+        parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+      }
+    }
+  }
+}
+
+Sgd make_optimizer(const TrainingJob& job) {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& entry : job.model->named_parameters()) {
+    parameters.emplace_back(entry.key(), entry.value());
+  }
+  return Sgd(std::move(parameters), {job.options.momentum, job.options.weight_decay});
+}
+
+void announce(TrainingJob& job) {
+  std::int64_t parameters = 0;
+  for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
+  Reporter& reporter = *job.reporter;
+  reporter.line(job.training_set->description());
+  if (job.validation_set) reporter.line(job.validation_set->description());
+  reporter.line(
+      fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {} x {} = {}, {} steps an epoch",
+                  job.identity.model, static_cast<double>(parameters) / 1e6, job.place.device.str(),
+                  job.communicator().description(), job.env.world_size, job.plan.batch_size,
+                  job.plan.global_batch_size, job.plan.steps_per_epoch));
+  reporter.event("start", {{"model", job.identity.model},
+                           {"dataset", job.identity.dataset},
+                           {"images", job.training_set->size()},
+                           {"parameters", parameters},
+                           {"world_size", job.env.world_size},
+                           {"batch_size", job.plan.batch_size},
+                           {"global_batch_size", job.plan.global_batch_size},
+                           {"device", job.place.device.str()},
+                           {"total_steps", job.plan.total_steps},
+                           {"resumed_from_step", job.state.step},
+                           {"restart_count", job.env.restart_count}});
+}
+
+}  // namespace
+
+std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
+                                       std::uint64_t seed, std::int64_t epoch) {
+  const worker::DistributedSampler sampler({.length = dataset_size,
+                                            .replicas = env.world_size,
+                                            .rank = env.rank,
+                                            .seed = static_cast<std::int64_t>(seed)});
+  return sampler.indices(epoch);
+}
+
+std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
+  std::vector<std::int64_t> order =
+      sample_order(training_set->size(), env, options.seed, state.epoch);
+  // Sample i of rank r is sample i * world_size + r of the epoch.
+  const std::int64_t done = std::min(state.samples_done / env.world_size, plan.samples_per_worker);
+  order.erase(order.begin(), order.begin() + done);
+  return std::make_unique<BatchLoader>(
+      *training_set, std::move(order),
+      LoaderOptions{plan.batch_size, options.workers, image_size, channels_last});
+}
+
+// Every image once: no padding, so ranks may have different numbers.
+std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
+  return std::make_unique<BatchLoader>(
+      *validation_set, worker::evaluation_indices(validation_set->size(), env.world_size, env.rank),
+      LoaderOptions{plan.batch_size, options.workers, image_size, channels_last});
+}
+
+void TrainingJob::save_checkpoint() {
+  const CheckpointName name{state.epoch, state.step};
+  if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
+  Stopwatch watch;
+  const auto path = folder->save(name, make_checkpoint(identity, state, *model, *optimizer));
+  last_saved = name;
+  reporter->event("checkpoint",
+                  {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
+}
+
+void TrainingJob::note_accuracy(double prec1) {
+  if (prec1 < state.best_prec1) return;
+  state.best_prec1 = prec1;
+  if (folder) folder->save_best(make_weights(identity, state, *model));
+}
+
+std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
+                                               const worker::WorkerEnv& env) {
+  auto job = std::make_unique<TrainingJob>();
+  job->options = options;
+  job->env = env;
+  open_data(*job);
+  job->identity = identity_of(*job);
+  // What can fail on this rank alone fails before the peers are met.
+  if (!options.checkpoint_dir.empty() && job->is_first_rank()) {
+    job->folder.emplace(options.checkpoint_dir);
+  }
+  job->reporter = make_reporter(*job);
+  job->place = open_device(options, env);
+  make_job_model(*job);
+  job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
+  bring_to_start(*job);
+  // Broadcasts rank 0's model to all.
+  job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
+      job->model, job->communicator());
+  share_state(*job);
+  announce(*job);
+  return job;
+}
+
+}  // namespace ddprun::trainer

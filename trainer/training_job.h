@@ -1,0 +1,64 @@
+// All parts of one training run on this rank, put together and brought to where training starts.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/batch_plan.h"
+#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_folder.h"
+#include "trainer/data/batch_loader.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device.h"
+#include "trainer/models/image_classifier.h"
+#include "trainer/options.h"
+#include "trainer/reporter.h"
+#include "trainer/sgd.h"
+#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::trainer {
+
+// Members are declared in the order of their making, so that each is gone before what it uses.
+struct TrainingJob {
+  TrainOptions options;
+  worker::WorkerEnv env;
+  std::unique_ptr<Dataset> training_set;
+  std::unique_ptr<Dataset> validation_set;  // Null with --no-validation.
+  BatchPlan plan;
+  std::int64_t image_size = 0;
+  RunIdentity identity;
+  std::optional<CheckpointFolder> folder;  // Rank 0, with --checkpoint-dir.
+  std::unique_ptr<Reporter> reporter;
+  DeviceAndPeers place;
+  bool channels_last = false;
+  std::shared_ptr<ImageClassifier> model;
+  std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
+  std::unique_ptr<Sgd> optimizer;
+  TrainingState state;
+  CheckpointName last_saved{-1, -1};
+
+  worker::Communicator& communicator() { return *place.communicator; }
+  bool is_first_rank() const { return env.rank == 0; }
+
+  // What is left of this rank's share of the epoch at hand, and of the validation set.
+  std::unique_ptr<BatchLoader> training_batches() const;
+  std::unique_ptr<BatchLoader> validation_batches() const;
+
+  // Rank 0 writes a checkpoint of this moment, unless it just did.
+  void save_checkpoint();
+  // Notes the accuracy, and saves the weights if it is the best so far (rank 0).
+  void note_accuracy(double prec1);
+};
+
+// This rank's sample indices in an epoch, as torch.utils.data.DistributedSampler(shuffle=True,
+// seed=seed) yields them after set_epoch(epoch).
+std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
+                                       std::uint64_t seed, std::int64_t epoch);
+
+// Collective. Throws UsageError, DataError, CheckpointError, SafetensorsError and
+// worker::CommunicatorError.
+std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
+                                               const worker::WorkerEnv& env);
+
+}  // namespace ddprun::trainer
