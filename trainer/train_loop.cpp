@@ -80,9 +80,10 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {
   const double rate = totals.seconds > 0 ? static_cast<double>(totals.images) / totals.seconds : 0;
   job.reporter->line(fmt::format(
-      "Done: {} steps, best Prec@1 {:.3f}; trained on {} images in {:.1f} s ({:.1f} images/s), "
-      "{:.1f} s in all",
-      job.state.step, job.state.best_prec1, totals.images, totals.seconds, rate, seconds));
+      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {:.1f} s in all",
+      job.state.step,
+      job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
+      totals.images, totals.seconds, rate, seconds));
   job.reporter->event("end", {{"step", job.state.step},
                               {"best_prec1", job.state.best_prec1},
                               {"seconds", seconds},

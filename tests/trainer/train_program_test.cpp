@@ -64,29 +64,33 @@ std::string file_in(const ScratchFolder& folder, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("thirty steps have the losses of PyTorch", "[trainer][program][oracle]") {
+TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
+          "[trainer][program][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  const ScratchFolder folder;
-  const std::string weights = quoted((folder / "weights").string());
-  REQUIRE(run_oracle("train " + mnist + " 30 16 0.01 1 " + weights, folder / "losses") == 0);
-  std::istringstream expected(read_bytes(folder / "losses"));
+  for (const std::string workers : {"1", "2"}) {
+    const ScratchFolder folder;
+    const std::string weights = quoted((folder / "weights").string());
+    REQUIRE(run_oracle("train " + mnist + " 30 16 0.01 " + workers + " " + weights,
+                       folder / "losses") == 0);
+    std::istringstream expected(read_bytes(folder / "losses"));
 
-  const Result result =
-      train("--dataset mnist --data " + mnist +
-                " --model resnet18 --stem imagenet --steps 30 --batch-size 16 "
-                "--lr 0.01 --print-freq 1 --no-validation --device cpu --weights " +
-                weights + " --metrics " + quoted((folder / "metrics").string()),
-            folder, "OMP_NUM_THREADS=1");
+    std::string command = "OMP_NUM_THREADS=1 '" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
+    command += workers + " '" DDPRUN_TRAIN "' --dataset mnist --data " + mnist;
+    command += " --model resnet18 --stem imagenet --steps 30 --batch-size 16 --lr 0.01";
+    command += " --print-freq 1 --no-validation --device cpu --weights " + weights;
+    command += " --metrics " + quoted((folder / "metrics").string());
+    const int code = run_command(command, folder / "out");
 
-  INFO(result.output);
-  REQUIRE(result.code == 0);
-  const auto steps = events(folder / "metrics", "train");
-  REQUIRE(steps.size() == 30);
-  for (const Json& step : steps) {
-    double loss = 0;
-    REQUIRE(expected >> loss);
-    INFO("step " << step["step"]);
-    CHECK(std::abs(step["loss"].get<double>() - loss) / loss < 1e-3);
+    INFO(workers << " workers: " << read_bytes(folder / "out"));
+    REQUIRE(code == 0);
+    const auto steps = events(folder / "metrics", "train");
+    REQUIRE(steps.size() == 30);
+    for (const Json& step : steps) {
+      double loss = 0;
+      REQUIRE(expected >> loss);
+      INFO("step " << step["step"]);
+      CHECK(std::abs(step["loss"].get<double>() - loss) / loss < 1e-3);
+    }
   }
 }
 
