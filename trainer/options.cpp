@@ -18,8 +18,11 @@ constexpr std::int64_t count_max = std::numeric_limits<std::int32_t>::max();
 template <typename Enum>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Enum& value,
                         const std::map<std::string, Enum>& words, const std::string& help) {
+  std::string names;
+  for (const auto& [word, meaning] : words) names += (names.empty() ? "" : "|") + word;
   return app.add_option(name, value, help)
       ->transform(CLI::CheckedTransformer(words).description(""))
+      ->type_name(names)
       ->default_str(std::find_if(words.begin(), words.end(), [&](const auto& word) {
                       return word.second == value;
                     })->first);
@@ -98,7 +101,8 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
 void add_output_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Output");
   add_count(app, "--print-freq", options.print_freq, 1, count_max, "Steps between printed lines");
-  app.add_flag("!--no-validation", options.validation, "Do not validate after epochs");
+  app.add_flag_callback(
+      "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
   app.add_flag("--evaluate", options.evaluate, "Only validate the given weights or checkpoint");
   app.add_option("--metrics", options.metrics, "Append JSON lines to this file");
   app.add_option_function<std::vector<std::int64_t>>(
@@ -153,8 +157,8 @@ std::int64_t TrainOptions::epochs_max() const {
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   TrainOptions options;
   CLI::App app{
-      "Trains an image classifier with data parallelism. Run it alone, or under ddprun, "
-      "torchrun, mpirun or srun for several workers.",
+      "Trains an image classifier with data parallelism. Run it alone, or under ddprun or "
+      "torchrun for several workers.",
       "train"};
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.
   add_data_options(app, options);

@@ -50,9 +50,9 @@ std::string progress_line(const StepReport& r, std::size_t columns) {
   constexpr int bar_columns = 20;
   const int filled = static_cast<int>(done * bar_columns);
   std::string text = fmt::format(
-      "Epoch {} {} |{:#<{}}{:.<{}}| loss {:.4f} Prec@1 {:.2f} {:.0f} images/s ETA {}", r.epoch,
+      "Epoch {} {} |{:#<{}}{:.<{}}| ETA {} loss {:.4f} Prec@1 {:.2f} {:.0f} images/s", r.epoch,
       count_of(r.step_in_epoch, r.steps_per_epoch), "", filled, "", bar_columns - filled,
-      r.loss.average(), r.prec1.average(), r.images_per_s, duration_text(r.remaining_s));
+      duration_text(r.remaining_s), r.loss.average(), r.prec1.average(), r.images_per_s);
   if (text.size() > columns) text.resize(columns);
   return text;
 }

@@ -51,7 +51,15 @@ bool belongs_to_a_job(std::string_view variable) {
   return false;
 }
 
-std::vector<std::string> environment_with(const std::map<std::string, std::string>& variables) {
+// A launcher killed by SIGKILL cannot remove its temporary directory: below this one it goes away
+// with the test program.
+std::string temporary_directory() {
+  static const TemporaryFolder folder;
+  return folder.path();
+}
+
+std::vector<std::string> environment_with(std::map<std::string, std::string> variables) {
+  variables.emplace("TMPDIR", temporary_directory());
   std::vector<std::string> result;
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text(*entry);
