@@ -2,7 +2,6 @@
 #include "launcher/local_attempt.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <exception>
@@ -64,7 +63,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                     .round = round_,
                                     .attempt_dir = attempt_dir_,
                                     .environment = environment_variable,
-                                    .console_is_terminal = isatty(STDOUT_FILENO) != 0,
+                                    .console_columns = terminal_columns(),
                                     .cpus = usable_cpus()}));
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -22,6 +23,14 @@ std::string own_host_name() {
 int usable_cpus() {
   cpu_set_t cpus;
   return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+}
+
+int terminal_columns() {
+  constexpr int usual_columns = 80;  // Of a terminal that does not say.
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0) return 0;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual_columns;
+  return size.ws_col;
 }
 
 std::string random_id() {

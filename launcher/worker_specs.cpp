@@ -93,7 +93,7 @@ std::string prefix(const WorkerSpecInputs& inputs, int local_rank) {
   const auto shown = options.local_ranks_filter.empty()
                          ? static_cast<std::size_t>(options.nproc_per_node)
                          : options.local_ranks_filter.size();
-  const bool several_on_terminal = inputs.console_is_terminal && shown > 1;
+  const bool several_on_terminal = inputs.console_columns > 0 && shown > 1;
   if (options.tee.of(local_rank) == Std::None && options.log_line_prefix_template.empty() &&
       !several_on_terminal) {
     return "";
@@ -104,6 +104,13 @@ std::string prefix(const WorkerSpecInputs& inputs, int local_rank) {
   return substitute(pattern, {{"role_name", options.role},
                               {"local_rank", std::to_string(local_rank)},
                               {"rank", std::to_string(inputs.round.rank_base + local_rank)}});
+}
+
+// A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
+// progress line, and how much of the terminal's width our prefix leaves.
+std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& output) {
+  return std::to_string(
+      std::max(1, inputs.console_columns - static_cast<int>(output.prefix.size())));
 }
 
 }  // namespace
@@ -128,6 +135,9 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout.log");
     spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr.log");
     spec.output.prefix = prefix(inputs, local_rank);
+    if (inputs.console_columns > 0 && spec.output.out.console) {
+      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output));
+    }
     specs.push_back(std::move(spec));
   }
   return specs;

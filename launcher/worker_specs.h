@@ -18,8 +18,8 @@ struct WorkerSpecInputs {
   const rendezvous::RoundStart& round;
   std::string attempt_dir;        // Holds <local rank>/; "" = no error files and no log files.
   EnvironmentLookup environment;  // The launcher's own.
-  bool console_is_terminal = false;
-  int cpus = 1;  // That this process may use.
+  int console_columns = 0;        // Of the terminal on stdout; 0: it is none.
+  int cpus = 1;                   // That this process may use.
 };
 
 // One per local rank. Throws what worker_argv() and visible_device() throw (options.h).

@@ -5,6 +5,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include "trainer/models/model_zoo.h"
@@ -15,12 +17,22 @@
 namespace ddprun::trainer {
 namespace {
 
-std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
-  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+// How wide the terminal is that shows this process's stdout; 0: none does.
+std::size_t terminal_columns() {
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+    return size.ws_col > 0 ? size.ws_col : 80;
+  }
+  // Of several workers stdout is a pipe, which ddprun shows on its terminal.
+  const char* columns = std::getenv("DDPRUN_TERMINAL_COLUMNS");
+  return columns == nullptr ? 0 : static_cast<std::size_t>(std::max(0, std::atoi(columns)));
+}
+
+std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
+  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+  if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
-    if (size.ws_col > 0) options.columns = size.ws_col;
+    options.columns = columns;
   }
   return std::make_unique<Reporter>(std::cout, options);
 }

@@ -41,7 +41,7 @@ struct Case {
                                                ? std::nullopt
                                                : std::optional<std::string>(found->second);
                                   },
-                              .console_is_terminal = terminal,
+                              .console_columns = terminal ? 100 : 0,
                               .cpus = 8});
   }
   std::map<std::string, std::string> variables(std::size_t worker) const {
@@ -149,6 +149,16 @@ TEST_CASE("the filter leaves only the ranks listed on the console", "[launcher][
 
   CHECK_FALSE(c.specs()[0].output.out.console);
   CHECK(c.specs()[1].output.err.console);
+}
+
+TEST_CASE("a worker shown on a terminal learns how wide it is", "[launcher][worker_specs]") {
+  Case c;
+  CHECK(c.variables(1).count("DDPRUN_TERMINAL_COLUMNS") == 0);
+
+  c.terminal = true;
+  CHECK(c.variables(1).at("DDPRUN_TERMINAL_COLUMNS") == "89");  // 100 less "[default1]:".
+  c.options.local_ranks_filter = {0};
+  CHECK(c.variables(1).count("DDPRUN_TERMINAL_COLUMNS") == 0);
 }
 
 TEST_CASE("lines get a prefix where it helps and nowhere else", "[launcher][worker_specs]") {
