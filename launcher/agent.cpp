@@ -116,6 +116,7 @@ int Agent::run() {
   logger->set_level(options_.quiet ? spdlog::level::warn : spdlog::level::info);
   const auto outer_logger = spdlog::default_logger();
   spdlog::set_default_logger(logger);
+  for (const std::string& note : options_.notes) spdlog::info("{}", note);
 
   for (const int signal : options_.signals_to_handle) {
     if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.

@@ -87,6 +87,15 @@ TEST_CASE("restarts run out and the job ends with the cause's code") {
   CHECK_FALSE(contains(result.output, "attempt 3\n"));
 }
 
+TEST_CASE("an option without effect is said to have none") {
+  const auto result =
+      run(launch({"--standalone", "--rdzv-conf", "read_timeout=5"}) + shell("exit 0"), 30s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "read_timeout has no effect"));
+}
+
 TEST_CASE("a worker killed by SIGKILL is replaced") {
   Process job(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
               shell("test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; " + read_pid +
