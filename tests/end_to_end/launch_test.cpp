@@ -3,6 +3,7 @@
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/held_signals.h"
 
 using namespace ddprun::testing;
 
@@ -134,6 +135,7 @@ TEST_CASE("what a worker has started ends with the worker") {
 }
 
 TEST_CASE("SIGTERM to the launcher stops the workers and is told to the caller") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   Process job(launch({"--standalone", "--nproc-per-node", "2"}) + waiting_workers);
   REQUIRE(wait_for_both_up(job));
   const std::vector<int> workers = descendants_of(job.pid());

@@ -17,6 +17,7 @@
 
 #include "rendezvous/first_cause.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/held_signals.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -192,6 +193,7 @@ TEST_CASE("a program that does not exist is named and not tried again", "[launch
 
 TEST_CASE("workers may save their work after SIGTERM, and the agent ends with 75",
           "[launcher][agent]") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   const Scratch scratch;
   AgentProcess agent(scratch,
                      shell("trap 'echo saved; exit 0' TERM; echo ready; sleep 30 & wait", 1));
@@ -220,6 +222,7 @@ TEST_CASE("a job under nohup outlives its terminal", "[launcher][agent]") {
 }
 
 TEST_CASE("a second Ctrl-C kills workers that ignore the first", "[launcher][agent]") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   const Scratch scratch;
   LaunchOptions options = shell("trap 'echo again' INT; echo ready; while :; do sleep 1; done", 1);
   options.shutdown_timeout = 60s;
