@@ -18,6 +18,7 @@
 #include "rendezvous/first_cause.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -26,18 +27,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A directory that goes away with the test.
 struct Scratch {
-  Scratch() {
-    char name[] = "/tmp/ddprun-agent-test-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  std::string file(const std::string& name) const { return path + "/" + name; }
-  std::string path;
+  std::string file(const std::string& name) const { return folder / name; }
+  ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder.path();
 };
 
 std::string content(const std::string& path) {

@@ -15,6 +15,7 @@
 #include "launcher/options_table.h"
 #include "launcher/options_values.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -68,19 +69,14 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A folder of its own, removed at the end.
 struct Folder {
-  Folder() {
-    char name[] = "/tmp/ddprun_options_XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
   std::string file(const std::string& name, int mode = 0644) const {
     std::ofstream(path + "/" + name) << "";
     ::chmod((path + "/" + name).c_str(), static_cast<mode_t>(mode));
     return path + "/" + name;
   }
-  std::string path;
+  ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder.path();
 };
 
 }  // namespace

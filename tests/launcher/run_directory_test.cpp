@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 namespace fs = std::filesystem;
@@ -15,19 +16,13 @@ namespace {
 
 // $TMPDIR points into it for the length of a test.
 struct Scratch {
-  Scratch() {
-    char name[] = "/tmp/ddprun-run-directory-test-XXXXXX";
-    path = mkdtemp(name);
-    setenv("TMPDIR", path.c_str(), 1);
-  }
-  ~Scratch() {
-    unsetenv("TMPDIR");
-    fs::remove_all(path);
-  }
+  Scratch() { setenv("TMPDIR", path.c_str(), 1); }
+  ~Scratch() { unsetenv("TMPDIR"); }
   std::ptrdiff_t entries() const {
     return std::distance(fs::directory_iterator(path), fs::directory_iterator());
   }
-  std::string path;
+  ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder.path();
 };
 
 void touch(const std::string& path) { std::ofstream(path) << "x"; }

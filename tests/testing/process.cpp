@@ -228,15 +228,4 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "ddprun-test-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) throw system_failure("mkdtemp " + pattern);
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 }  // namespace ddprun::testing

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/testing/temporary_folder.h"
+
 namespace ddprun::testing {
 
 // How a process ended.
@@ -78,19 +80,5 @@ bool wait_until_gone(const std::vector<int>& pids, std::chrono::milliseconds lim
 
 // A TCP port of 127.0.0.1 that was free just now.
 std::uint16_t free_port();
-
-// A fresh folder, removed with all it holds.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace ddprun::testing

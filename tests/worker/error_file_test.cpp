@@ -15,24 +15,14 @@
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::worker;
 namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/ddprun_error_file_XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using Folder = ddprun::testing::TemporaryFolder;
 
 // Runs `die` in a child with handlers installed; returns its wait status.
 int run_child(const fs::path& error_file, const std::function<void()>& die) {
@@ -64,7 +54,7 @@ nlohmann::json read_json(const fs::path& path) {
 
 TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {
   const Folder folder;
-  const fs::path file = folder.path() / "error.json";
+  const fs::path file = folder / "error.json";
   const int status = run_child(file, [] {
     record_error("rank 3: \"disk\\full\"\n\x01 \xc3\xa9 ok");
     record_error("a consequence");
@@ -79,14 +69,14 @@ TEST_CASE("a recorded error is a torch error file with message and time", "[work
 
 TEST_CASE("text that is not UTF-8 still gives valid JSON", "[worker][error_file]") {
   const Folder folder;
-  const fs::path file = folder.path() / "error.json";
+  const fs::path file = folder / "error.json";
   run_child(file, [] { record_error("caf\xe9"); });
   CHECK(read_json(file)["message"]["message"] == "caf\xc3\xa9");
 }
 
 TEST_CASE("an uncaught exception is recorded with its type and text", "[worker][error_file]") {
   const Folder folder;
-  const fs::path file = folder.path() / "error.json";
+  const fs::path file = folder / "error.json";
   // No catch may surround the throw, so it leaves a function that lets nothing out.
   const int status = run_child(file, [] { []() noexcept { throw_out_of_range(); }(); });
   CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
@@ -98,7 +88,7 @@ TEST_CASE("an uncaught exception is recorded with its type and text", "[worker][
 
 TEST_CASE("a fatal signal is recorded with the stack and still kills", "[worker][error_file]") {
   const Folder folder;
-  const fs::path file = folder.path() / "error.json";
+  const fs::path file = folder / "error.json";
   const int status = run_child(file, [] { ::raise(SIGSEGV); });
   CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
   const auto json = read_json(file);
@@ -111,7 +101,7 @@ TEST_CASE("a fatal signal is recorded with the stack and still kills", "[worker]
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("a write to address zero is recorded", "[worker][error_file]") {
   const Folder folder;
-  const fs::path file = folder.path() / "error.json";
+  const fs::path file = folder / "error.json";
   const int status = run_child(file, [] {
     volatile int* volatile nowhere = nullptr;
     *nowhere = 1;
