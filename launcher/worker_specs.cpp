@@ -137,6 +137,9 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.output.prefix = prefix(inputs, local_rank);
     if (inputs.console_columns > 0 && spec.output.out.console) {
       spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output));
+    } else if (inputs.environment("DDPRUN_TERMINAL_COLUMNS")) {
+      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS",
+                                  "0");  // An outer launcher's is not ours.
     }
     specs.push_back(std::move(spec));
   }

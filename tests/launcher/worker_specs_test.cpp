@@ -159,6 +159,9 @@ TEST_CASE("a worker shown on a terminal learns how wide it is", "[launcher][work
   CHECK(c.variables(1).at("DDPRUN_TERMINAL_COLUMNS") == "89");  // 100 less "[default1]:".
   c.options.local_ranks_filter = {0};
   CHECK(c.variables(1).count("DDPRUN_TERMINAL_COLUMNS") == 0);
+
+  c.environment["DDPRUN_TERMINAL_COLUMNS"] = "100";  // Of a launcher around this one.
+  CHECK(c.variables(1).at("DDPRUN_TERMINAL_COLUMNS") == "0");
 }
 
 TEST_CASE("lines get a prefix where it helps and nowhere else", "[launcher][worker_specs]") {
