@@ -19,7 +19,11 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.round.nodes_max = options.nnodes_max;
   limits.round.join_timeout = options.join_timeout;
   limits.round.last_call = options.last_call_timeout;
-  limits.max_restarts = options.max_restarts;
+  limits.restarts.restarts_max = options.max_restarts;
+  limits.restarts.backoff_first = options.restart_backoff;
+  limits.restarts.same_failures_max = options.max_same_failures;
+  limits.restarts.forgive_after = options.reset_restarts_after;
+  limits.restart_seed = std::hash<std::string>{}(node_id);
   // An agent alone talks to itself: if one end is dead, so is the other.
   const bool alone = options.nnodes_max == 1;
   limits.heartbeat_interval = alone ? rendezvous::Milliseconds{0} : options.heartbeat_interval;

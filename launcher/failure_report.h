@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ std::string to_text(const FailureReport& report);
 
 // The same as one JSON object.
 std::string to_json(const FailureReport& report);
+
+nlohmann::json to_json(const rendezvous::FirstCause& cause);
 
 // The cause in the format of torch's error files, for a scheduler that reads them.
 std::string to_error_file(const FailureReport& report);

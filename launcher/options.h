@@ -48,6 +48,9 @@ struct LaunchOptions {
 
   // Limits.
   int max_restarts = 0;
+  std::chrono::milliseconds restart_backoff{500};  // Of the second restart in a row; then doubled.
+  int max_same_failures = 5;                       // Quick and alike, in a row; 0: any number.
+  std::optional<std::chrono::milliseconds> reset_restarts_after;  // Unset: never.
   std::chrono::milliseconds join_timeout{600'000};      // All nodes must have joined by then.
   std::chrono::milliseconds last_call_timeout{30'000};  // Elastic: wait for more than the minimum.
   std::chrono::milliseconds heartbeat_interval{1'000};
@@ -67,9 +70,11 @@ struct LaunchOptions {
   StdMap tee;
   std::set<int> local_ranks_filter;      // Console shows only these; empty = all.
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
+  std::string event_log;                 // A file of JSON lines; "" = none.
   bool quiet = false;
 
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
+  std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.
 
   // What the user should know about options that did not have the effect one may expect, a line

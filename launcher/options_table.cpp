@@ -74,7 +74,18 @@ const std::vector<OptionRow>& option_table() {
        "From asking workers to stop to SIGKILL, on every path. Also "
        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
       {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
-       "Signals that shut the job down: the first asks the workers, the second kills."},
+       "Signals that shut the job down: the first asks the workers to stop; a second SIGINT or "
+       "SIGQUIT kills them."},
+      {"forward-signals", 0, "NAME,...", "none", Failures, false,
+       "Signals that are passed on to this node's workers, such as USR1,USR2; the job goes on."},
+      {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
+       "The first restart comes at once, the second in a row after this time, each further one "
+       "after twice as long, up to 30 s, with jitter. 0: none waits."},
+      {"max-same-failures", 0, "N", "5", Failures, false,
+       "Stop early when this many attempts in a row failed in the same way within 10 s of their "
+       "start. 0: never."},
+      {"reset-restarts-after", 0, "SECONDS", "never", Failures, false,
+       "An attempt that ran this long gives all of --max-restarts back."},
 
       // Output and logs.
       {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,
@@ -88,6 +99,8 @@ const std::vector<OptionRow>& option_table() {
       {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
        "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
+      {"event-log", 0, "FILE", "none", Output, false,
+       "Appends what happens on this node as JSON lines (docs/event_log.md)."},
       {"quiet", 'q', "", "off", Output, false,
        "No messages of ddprun's own but errors. The workers' output is not affected."},
 

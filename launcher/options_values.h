@@ -48,6 +48,10 @@ std::set<int> parse_ranks(const GivenOption& given, const std::string& text);  /
 StdMap parse_std_map(const GivenOption& given);                                // "3" or "0:3,4-7:1"
 std::vector<int> parse_signals(const GivenOption& given);                      // "SIGTERM,INT,10"
 
+// A file that can be written, as far as that is known beforehand: its folder is there and it is no
+// folder itself.
+std::string parse_output_file(const GivenOption& given);
+
 // One of `choices`, with a suggestion otherwise.
 std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices);
 
