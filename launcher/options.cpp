@@ -218,6 +218,10 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   const ProgramRequest request{split.program, decision.on("module"), decision.on("no-python"),
                                decision.on("run-path")};
   choose_program(request, environment, launcher_path, decision.result);
+  decision.result.dry_run = decision.on("dry-run");
+  for (const auto& [name, option] : split.options) {
+    decision.result.sources[name] = option.source;
+  }
   return std::move(decision.result);
 }
 

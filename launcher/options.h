@@ -77,6 +77,12 @@ struct LaunchOptions {
   std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.
 
+  bool dry_run = false;  // Only say what would be done.
+
+  // What was given: an option's name in the table -> "--nnodes=2" or "PET_NNODES=2". Others have
+  // their default.
+  std::map<std::string, std::string> sources;
+
   // What the user should know about options that did not have the effect one may expect, a line
   // each; print them unless `quiet`.
   std::vector<std::string> notes;

@@ -67,6 +67,10 @@ const std::vector<OptionRow>& option_table() {
        "As torch.distributed.launch without --use-env: --local-rank=N is the worker's first "
        "argument."},
 
+      {"dry-run", 0, "", "off", Program, false,
+       "Say what would be started, where and with which environment, and where each value comes "
+       "from; start nothing."},
+
       // When something breaks.
       {"max-restarts", 0, "N", "0", Failures, true,
        "How many failures the job survives, counted over all nodes."},

@@ -1,9 +1,11 @@
 // ddprun on one node, with workers that are shell commands: the start, the result, the end.
 #include <csignal>
+#include <filesystem>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
 
@@ -51,6 +53,18 @@ TEST_CASE("the first failing worker ends the job with its exit code and its name
   CHECK(result.status == 7);
   CHECK(contains(result.output, "rank 1"));
   CHECK(contains(result.output, "disk on fire"));
+}
+
+TEST_CASE("a dry run says what would be started and starts nothing") {
+  const TemporaryFolder folder;
+  const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +
+                              shell("touch " + (folder / "started")),
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "local rank 1: LOCAL_RANK=1 RANK=1"));
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("a forwarded signal reaches every worker and the job goes on") {
