@@ -49,11 +49,14 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
                                                  const std::string& node_id) {
   auto host = std::make_unique<EndpointHost>();
   const int port = options.endpoint_port;
+  for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);
   try {
     // The server hands over sockets only while the event loop runs: the coordinator is there then.
     host->server_ = std::make_unique<rendezvous::Server>(
         io,
-        rendezvous::ServerOptions{.bind_address = plan.bind_address, .port = options.endpoint_port},
+        rendezvous::ServerOptions{.bind_address = plan.bind_address,
+                                  .port = options.endpoint_port,
+                                  .store_access = &host->store_access_},
         [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
           host->coordinator_->adopt(std::move(socket), std::move(received));
         });
@@ -68,7 +71,11 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
       io, job_limits(options, plan, node_id, host->server_->port()),
       rendezvous::CoordinatorCallbacks{
-          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); }});
+          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); },
+          .on_admitted =
+              [host = host.get()](const std::vector<std::string>& addresses) {
+                for (const std::string& address : addresses) host->store_access_.allow(address);
+              }});
   return host;
 }
 

@@ -41,8 +41,9 @@ struct LaunchOptions {
   RendezvousBackend backend = RendezvousBackend::Static;
   bool standalone = false;
   std::string endpoint_host = "127.0.0.1";
-  std::uint16_t endpoint_port = 29500;  // 0 = a free port (one node only).
-  std::optional<bool> is_host;          // Who listens there; unset: decided from the address.
+  std::uint16_t endpoint_port = 29500;   // 0 = a free port (one node only).
+  std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
+  std::vector<std::string> store_allow;  // Hosts and networks that may use the store besides.
   std::string run_id = "none";
   std::string local_addr;  // The address this node announces; "" = found out.
 

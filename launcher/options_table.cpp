@@ -51,6 +51,10 @@ const std::vector<OptionRow>& option_table() {
        "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
        "(1), "
        "keep_alive_max_attempt, is_host. Seconds. timeout means join_timeout."},
+      {"store-allow", 0, "ADDRESS|NETWORK,...", "the job's own hosts", Endpoint, false,
+       "Who else may use the store, such as 10.1.0.0/16 for workers in containers with addresses "
+       "of "
+       "their own."},
       {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
        "Address under which the other nodes reach this one."},
 

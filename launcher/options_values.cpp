@@ -16,6 +16,8 @@
 #include <memory>
 #include <thread>
 
+#include "rendezvous/access_list.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -269,6 +271,19 @@ std::vector<int> parse_signals(const GivenOption& given) {
     if (std::find(signals.begin(), signals.end(), found) == signals.end()) signals.push_back(found);
   }
   return signals;
+}
+
+std::vector<std::string> parse_networks(const GivenOption& given) {
+  std::vector<std::string> networks;
+  if (trimmed(given.value).empty()) return networks;
+  for (const std::string& part : split(given.value, ',')) {
+    networks.push_back(trimmed(part));
+    rendezvous::AccessList check;
+    if (!check.allow(networks.back())) {
+      fail(given, "addresses or networks such as 10.0.0.7,10.1.0.0/16, but found \"" + part + "\"");
+    }
+  }
+  return networks;
 }
 
 std::string parse_output_file(const GivenOption& given) {

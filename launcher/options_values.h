@@ -40,6 +40,9 @@ struct HostPort {
 };
 HostPort parse_endpoint(const GivenOption& given);
 
+// "10.0.0.7,10.1.0.0/16", each one checked.
+std::vector<std::string> parse_networks(const GivenOption& given);
+
 // "k=v,k=v"; quotes around keys and values are taken off.
 std::map<std::string, std::string> parse_conf(const GivenOption& given);
 bool parse_bool(const GivenOption& given, const std::string& text);

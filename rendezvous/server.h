@@ -17,10 +17,14 @@
 
 namespace ddprun::rendezvous {
 
+class AccessList;
+
 struct ServerOptions {
   std::string bind_address = "127.0.0.1";  // An address, never a name; "" = all interfaces.
   std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
-  std::size_t connections_max = 65'536;    // Later connections are closed at once, and logged.
+  // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
+  const AccessList* store_access = nullptr;
+  std::size_t connections_max = 65'536;  // Later connections are closed at once, and logged.
   std::size_t key_bytes_max = 8'192;
   std::size_t value_bytes_max = 64u << 20;     // c10d's own limit is 8 MiB.
   std::size_t keys_per_request_max = 131'072;  // c10d's own limit.

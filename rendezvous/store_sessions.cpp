@@ -8,6 +8,8 @@
 #include <random>
 #include <utility>
 
+#include "rendezvous/access_list.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -83,6 +85,11 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
   }
   if (connection.stale) {
     refuse(id, "it connected in an earlier attempt");
+    return false;
+  }
+  if (options_.store_access != nullptr &&
+      !options_.store_access->permits(peer_address(connection.fd.get()))) {
+    refuse(id, "its host has no part in this job (--store-allow lets others in)");
     return false;
   }
   return true;
