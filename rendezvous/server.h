@@ -9,6 +9,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,7 @@ struct ServerOptions {
   std::size_t keys_per_request_max = 131'072;  // c10d's own limit.
   std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
   std::size_t output_bytes_max = 256u << 20;   // Unread replies of one client; more closes it.
+  std::chrono::milliseconds command_time_max{120'000};  // From a command's first byte to its last.
   std::size_t memory_bytes_max = std::size_t{4} << 30;  // Keys, values and buffers of all clients.
 };
 
