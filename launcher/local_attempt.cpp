@@ -2,6 +2,7 @@
 #include "launcher/local_attempt.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cerrno>
 #include <exception>
@@ -9,8 +10,8 @@
 #include <ios>
 #include <utility>
 
+#include "launcher/cpu_topology.h"
 #include "launcher/this_machine.h"
-#include "launcher/worker_specs.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -59,12 +60,18 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
-    group_.start(make_worker_specs({.options = options_,
-                                    .round = round_,
-                                    .attempt_dir = attempt_dir_,
-                                    .environment = environment_variable,
-                                    .console_columns = terminal_columns(),
-                                    .cpus = usable_cpus()}));
+    const WorkerSpecInputs inputs{.options = options_,
+                                  .round = round_,
+                                  .attempt_dir = attempt_dir_,
+                                  .environment = environment_variable,
+                                  .console_columns = terminal_columns(),
+                                  .cpus = usable_cpus(),
+                                  .places = places(),
+                                  .worker_store = worker_store()};
+    if (!std::exchange(told_places_, true)) {
+      for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
+    }
+    group_.start(make_worker_specs(inputs));
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.
     const int number = error.error_number();
@@ -76,6 +83,25 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+// The machine is only looked at when somebody asked for what it says.
+std::vector<WorkerCpus> LocalAttempt::places() const {
+  if (options_.numa_binding == NumaBinding::None && options_.omp_threads != "auto") return {};
+  const CpuTopology topology =
+      read_cpu_topology("", allowed_cpus(), environment_variable("CUDA_VISIBLE_DEVICES"));
+  return place_workers(topology, options_.numa_binding, options_.nproc_per_node);
+}
+
+std::optional<WorkerStore> LocalAttempt::worker_store() const {
+  if (!options_.worker_store) return std::nullopt;
+  if (round_.group_world_size > 1) {
+    spdlog::warn(
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
+        "ddprun's store, which starts empty in every attempt");
+    return std::nullopt;
+  }
+  return WorkerStore{options_.local_addr.empty() ? "127.0.0.1" : options_.local_addr, free_port()};
 }
 
 FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, bool retriable) {

@@ -16,6 +16,7 @@
 #include "launcher/output_forwarder.h"
 #include "launcher/run_directory.h"
 #include "launcher/worker_group.h"
+#include "launcher/worker_specs.h"
 #include "rendezvous/control_message.h"
 
 namespace ddprun::launcher {
@@ -48,6 +49,8 @@ class LocalAttempt {
   std::string keep_files();
 
  private:
+  std::vector<WorkerCpus> places() const;
+  std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
@@ -60,6 +63,7 @@ class LocalAttempt {
   std::string attempt_dir_;
   std::vector<WorkerEnd> ends_;
   bool failed_ = false;
+  bool told_places_ = false;  // Placement is the same in every attempt, and told once.
 };
 
 }  // namespace ddprun::launcher

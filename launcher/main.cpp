@@ -22,14 +22,17 @@ std::string own_path(const char* argv0) {
   return path;
 }
 
+std::string name_in(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace ddprun;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    return launcher::run_agent(
-        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0])));
+    return launcher::run_agent(launcher::parse_options(arguments, launcher::environment_variable,
+                                                       own_path(argv[0]),
+                                                       name_in(argc > 0 ? argv[0] : "ddprun")));
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
     return usage.status();

@@ -8,6 +8,7 @@ namespace ddprun::launcher {
 
 std::string own_host_name();
 int usable_cpus();        // That this process may run on.
+int free_port();          // A TCP port that nobody has just now. Throws std::system_error.
 int terminal_columns();   // Of the terminal on stdout; 0: it is none.
 std::string random_id();  // 64 random bits in hexadecimal. Throws std::system_error.
 std::optional<std::string> environment_variable(const std::string& name);
