@@ -1,6 +1,8 @@
 // The options. See options_table.h.
 #include "launcher/options_table.h"
 
+#include <algorithm>
+#include <cctype>
 #include <stdexcept>
 
 namespace ddprun::launcher {
@@ -12,6 +14,29 @@ std::string OptionRow::variable() const {
     result += letter_of_name == '-' ? '_' : static_cast<char>(letter_of_name & ~0x20);
   }
   return result;
+}
+
+std::string OptionRow::signature() const {
+  std::string text;
+  if (letter != 0) text.append("-").append(1, letter).append(", ");
+  text.append("--").append(name);
+  if (!is_flag()) text.append(" ").append(value);
+  return text;
+}
+
+std::vector<std::string> OptionRow::choices() const {
+  if (value == "STD") return {"0", "1", "2", "3"};
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find('|', begin), value.size());
+    const std::string word = value.substr(begin, end - begin);
+    const bool typed = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-';
+    });
+    if (typed && !word.empty()) words.push_back(word);
+    begin = end + 1;
+  }
+  return words;
 }
 
 const std::vector<OptionRow>& option_table() {
