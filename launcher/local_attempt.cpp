@@ -68,7 +68,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .cpus = usable_cpus(),
                                   .places = places(),
                                   .worker_store = worker_store()};
-    if (!std::exchange(told_places_, true)) {
+    if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
     }
     group_.start(make_worker_specs(inputs));
@@ -96,9 +96,10 @@ std::vector<WorkerCpus> LocalAttempt::places() const {
 std::optional<WorkerStore> LocalAttempt::worker_store() const {
   if (!options_.worker_store) return std::nullopt;
   if (round_.group_world_size > 1) {
-    spdlog::warn(
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
-        "ddprun's store, which starts empty in every attempt");
+    if (!told_choices_)
+      spdlog::warn(
+          "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
+          "ddprun's store, which starts empty in every attempt");
     return std::nullopt;
   }
   return WorkerStore{options_.local_addr.empty() ? "127.0.0.1" : options_.local_addr, free_port()};

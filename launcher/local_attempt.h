@@ -63,7 +63,7 @@ class LocalAttempt {
   std::string attempt_dir_;
   std::vector<WorkerEnd> ends_;
   bool failed_ = false;
-  bool told_places_ = false;  // Placement is the same in every attempt, and told once.
+  bool told_choices_ = false;  // What is the same in every attempt is told once.
 };
 
 }  // namespace ddprun::launcher

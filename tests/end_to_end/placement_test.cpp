@@ -91,6 +91,22 @@ TEST_CASE("a store of the workers' own is theirs to open, on a new port in every
   CHECK(number_after(result.output, "port ") > 0);
 }
 
+TEST_CASE("workers of several nodes keep ddprun's store, and that is said") {
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const auto job = launch({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint", endpoint}) +
+                   shell("echo \"store $TORCHELASTIC_USE_AGENT_STORE $MASTER_ADDR:$MASTER_PORT.\"");
+  const std::map<std::string, std::string> variables = {
+      {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
+  Process one(job, variables), other(job, variables);
+
+  for (const auto& result : {one.wait(30s), other.wait(30s)}) {
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, "has no effect with several nodes"));
+    CHECK(contains(result.output, "store True " + endpoint));
+  }
+}
+
 TEST_CASE("called ddprun-launch it passes the local rank as torch.distributed.launch does") {
   const TemporaryFolder folder;
   std::filesystem::create_symlink(binary("ddprun"), folder / "ddprun-launch");
