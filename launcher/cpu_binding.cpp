@@ -34,7 +34,7 @@ int count_cores(const CpuTopology& topology, const std::vector<int>& cpus) {
 
 // Where a worker belongs: next to its GPU, or where its even share of the cores begins.
 struct Home {
-  std::optional<int> node;      // Nothing: its GPU's node has no CPU for us.
+  int node = 0;
   std::optional<int> socket;    // Only without a GPU; otherwise found from the node.
   std::size_t index_there = 0;  // Among those that share the node.
   std::size_t sharers = 1;
@@ -94,13 +94,13 @@ class Placement {
       Home home;
       home.why = fmt::format("of GPU {}", gpu);
       if (nodes[gpu]) {
-        home.node = nodes[gpu];
+        home.node = *nodes[gpu];
         home.index_there = sharers[*nodes[gpu]]++;
       }
       homes.push_back(std::move(home));
     }
     homes.resize(workers_);
-    for (Home& home : homes) home.sharers = sharers[*home.node];
+    for (Home& home : homes) home.sharers = sharers[home.node];
     return homes;
   }
 
@@ -126,14 +126,14 @@ class Placement {
                            "share {} of {}{}", i + 1, workers_,
                            topology_.gpu_nodes.empty() ? "" : " (the GPUs' nodes are not known)")});
     }
-    for (Home& home : homes) home.sharers = sharers[*home.node];
+    for (Home& home : homes) home.sharers = sharers[home.node];
     return homes;
   }
 
   WorkerCpus bind(const Home& home) const {
-    const auto cpus = of_node(*home.node);
+    const auto cpus = of_node(home.node);
     if (cpus.empty()) {
-      return {.reason = fmt::format("NUMA node {}, {}, has no CPU that is allowed here", *home.node,
+      return {.reason = fmt::format("NUMA node {}, {}, has no CPU that is allowed here", home.node,
                                     home.why)};
     }
     switch (mode_) {
@@ -147,7 +147,7 @@ class Placement {
       case NumaBinding::None:
         break;
     }
-    return {ids(cpus), fmt::format("NUMA node {}, {}", *home.node, home.why)};
+    return {ids(cpus), fmt::format("NUMA node {}, {}", home.node, home.why)};
   }
 
   static std::vector<int> ids(const std::vector<const Cpu*>& cpus) {
@@ -168,8 +168,9 @@ class Placement {
     for (const Cpu& cpu : topology_.cpus) {
       if (sockets.count(cpu.socket) != 0) place.cpus.push_back(cpu.id);
     }
-    place.reason = sockets.size() == 1 ? fmt::format("socket {}, {}", *sockets.begin(), home.why)
-                                       : fmt::format("{} sockets, {}", sockets.size(), home.why);
+    const bool known = sockets.size() == 1 && *sockets.begin() >= 0;
+    place.reason = known ? fmt::format("socket {}, {}", *sockets.begin(), home.why)
+                         : fmt::format("which socket is not known, {}", home.why);
     return place;
   }
 
@@ -180,7 +181,7 @@ class Placement {
     if (each == 0) {
       return {ids(node_cpus), fmt::format("NUMA node {}, {}, not exclusive: it has {} for {} "
                                           "workers or GPUs",
-                                          *home.node, home.why,
+                                          home.node, home.why,
                                           cores.size() == 1 ? std::string("1 core")
                                                             : fmt::format("{} cores", cores.size()),
                                           home.sharers)};
@@ -193,7 +194,7 @@ class Placement {
       place.cpus.insert(place.cpus.end(), core->second.begin(), core->second.end());
     }
     std::sort(place.cpus.begin(), place.cpus.end());
-    place.reason = fmt::format("its own part of NUMA node {}, {}", *home.node, home.why);
+    place.reason = fmt::format("its own part of NUMA node {}, {}", home.node, home.why);
     return place;
   }
 
@@ -207,7 +208,7 @@ class Placement {
                      [](const auto& one, const auto& other) { return one.size() > other.size(); });
     const std::size_t chosen = home.index_there % complexes.size();
     return {complexes[chosen], fmt::format("core complex {} of {} on NUMA node {}, {}", chosen + 1,
-                                           complexes.size(), *home.node, home.why)};
+                                           complexes.size(), home.node, home.why)};
   }
 
   // Cores of a worker divided by those that may run on them too; an unbound one runs anywhere.

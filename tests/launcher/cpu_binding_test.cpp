@@ -156,6 +156,7 @@ TEST_CASE("where the firmware makes one node of two sockets, socket is still mea
   CHECK(cpus(machine, NumaBinding::Socket, 2)[1] == parse_cpu_list("8-15,24-31"));
   machine.gpu_nodes = {0, 0};  // Which socket the GPU is at, nobody can know.
   CHECK(cpus(machine, NumaBinding::Socket, 2)[1] == parse_cpu_list("0-31"));
+  CHECK(reason(machine, NumaBinding::Socket, 2, 1) == "which socket is not known, of GPU 1");
 }
 
 TEST_CASE("a worker whose GPU is at a forbidden node stays unbound", "[cpu]") {
