@@ -17,6 +17,7 @@
 #include "launcher/output_forwarder.h"
 #include "launcher/run_directory.h"
 #include "launcher/worker_group.h"
+#include "launcher/worker_specs.h"
 #include "rendezvous/control_message.h"
 
 namespace ddprun::launcher {
@@ -51,6 +52,7 @@ class LocalAttempt {
   std::string keep_files();
 
  private:
+  std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
@@ -64,6 +66,7 @@ class LocalAttempt {
   std::string attempt_dir_;
   std::vector<WorkerEnd> ends_;
   bool failed_ = false;
+  bool told_choices_ = false;  // What is the same in every attempt is told once.
 };
 
 }  // namespace ddprun::launcher
