@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,6 +30,8 @@ std::mutex spawned_mutex;
 std::set<int> spawned_pids;  // Guarded by spawned_mutex.
 
 // What the child reads; it shares our memory until execve, so it also answers here.
+std::optional<rlimit> inherited_open_files;  // What it was before we raised it.
+
 struct ChildStart {
   const char* path;
   char* const* argv;
@@ -38,6 +41,7 @@ struct ChildStart {
   int parent_pid;
   const unsigned long* cpu_mask;  // As the kernel takes it; null: no binding.
   std::size_t cpu_mask_bytes;
+  const rlimit* open_files;    // Null: as ours.
   volatile int error_number;   // Set by the child when it could not execute `path`.
   volatile int binding_error;  // Set by the child when the kernel refused `cpu_mask`.
 };
@@ -75,6 +79,9 @@ int run_child(void* argument) {
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
+  }
+  if (start->open_files != nullptr) {
+    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, start->open_files, nullptr);
   }
 
   const unsigned long no_signals = 0;
@@ -171,6 +178,13 @@ std::string find_program(const std::string& name, const std::string& search_path
   return "";
 }
 
+void raise_open_files_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+  const rlimit raised{files.rlim_max, files.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) inherited_open_files = files;
+}
+
 bool is_spawned_child(int pid) {
   const std::lock_guard lock(spawned_mutex);
   return spawned_pids.count(pid) != 0;
@@ -204,6 +218,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
                    ::getpid(),
                    mask.empty() ? nullptr : mask.data(),
                    mask.size() * sizeof(unsigned long),
+                   inherited_open_files ? &*inherited_open_files : nullptr,
                    0,
                    0};
   int pidfd = -1;

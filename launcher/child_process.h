@@ -70,6 +70,10 @@ class ChildProcess {
 std::string find_program(const std::string& name, const std::string& search_path,
                          int& error_number);
 
+// Lets this process have as many files open as it may ever: each store client is one. What spawn()
+// starts gets the limit back that we were given, since programs that use select() rely on it.
+void raise_open_files_limit();
+
 // Whether `pid` was started by spawn() in this process, or added here, and is not reaped yet. Any
 // other child in another session was adopted: a worker's descendant whose parent is gone.
 bool is_spawned_child(int pid);

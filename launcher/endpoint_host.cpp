@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/child_process.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -47,6 +49,7 @@ std::string port_in_use(const std::string& where, int port) {
 std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const LaunchOptions& options,
                                                  const EndpointPlan& plan,
                                                  const std::string& node_id) {
+  raise_open_files_limit();
   auto host = std::make_unique<EndpointHost>();
   const int port = options.endpoint_port;
   for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);

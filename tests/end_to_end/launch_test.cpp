@@ -55,6 +55,20 @@ TEST_CASE("the first failing worker ends the job with its exit code and its name
   CHECK(contains(result.output, "disk on fire"));
 }
 
+TEST_CASE("the launcher may have many files open, its workers as many as it was given") {
+  const auto result = run({"/bin/bash", "-c",
+                           "ulimit -S -n 256; exec " + binary("ddprun") +
+                               " --standalone sh -c 'echo \"worker $(ulimit -n)\"; "
+                               "grep \"open files\" /proc/$PPID/limits'"},
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "worker 256\n"));
+  CHECK_FALSE(contains(result.output, "files            256 "));
+  CHECK(contains(result.output, "Max open files"));
+}
+
 TEST_CASE("a dry run says what would be started and starts nothing") {
   const TemporaryFolder folder;
   const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +
