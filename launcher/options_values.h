@@ -48,6 +48,11 @@ std::set<int> parse_ranks(const GivenOption& given, const std::string& text);  /
 StdMap parse_std_map(const GivenOption& given);                                // "3" or "0:3,4-7:1"
 std::vector<int> parse_signals(const GivenOption& given);                      // "SIGTERM,INT,10"
 
+// options_output.cpp
+std::size_t parse_bytes(const GivenOption& given, std::size_t least);  // "64M", "100k", "1GiB"
+// "apple,orange"; two commas are one that belongs to the text. "" = none.
+std::vector<std::string> parse_texts(const GivenOption& given);
+
 // One of `choices`, with a suggestion otherwise.
 std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices);
 

@@ -83,9 +83,10 @@ struct Setup {
   std::string text;
 };
 
-std::string lines_of(OutputLines& lines, const std::string& bytes, bool alone = false) {
+using Early = OutputLines::Early;
+std::string lines_of(OutputLines& lines, const std::string& bytes, Early early = Early::Redraws) {
   std::string shown;
-  lines.add(bytes, alone, [&](std::string_view text) { shown += text; });
+  lines.add(bytes, early, [&](std::string_view text) { shown += text; });
   return shown;
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("half a line waits for its other half", "[output]") {
   CHECK(lines_of(lines, "one\ntw").empty() == false);
   CHECK(lines_of(lines, "o").empty());
   CHECK(lines_of(lines, "\nthree") == "two\n");
-  CHECK(lines_of(lines, "", false).empty());
+  CHECK(lines_of(lines, "").empty());
 }
 
 TEST_CASE("a line that is redrawn, endless or nobody else's is shown as it comes", "[output]") {
@@ -104,9 +105,31 @@ TEST_CASE("a line that is redrawn, endless or nobody else's is shown as it comes
   CHECK(lines_of(lines, "\r 10%") == "\r 10%");
   CHECK(lines_of(lines, "line\r").empty());  // Perhaps half of "\r\n".
   CHECK(lines_of(lines, "\n") == "line\r\n");
-  CHECK(lines_of(lines, "prompt: ", true) == "prompt: ");
+  CHECK(lines_of(lines, "prompt: ", Early::All) == "prompt: ");
   CHECK(lines_of(lines, std::string(OutputLines::kLineBytesMax, 'x')).size() ==
         OutputLines::kLineBytesMax);
+}
+
+TEST_CASE("of a line that others must not see redrawn the last state is kept", "[output]") {
+  OutputLines lines;
+  CHECK(lines_of(lines, "\r 10%\r 20%", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\r 30%", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\r", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\nnext\n", Early::Nothing) == "\r 30%\r\nnext\n");
+}
+
+TEST_CASE("every cut of a stream shows the same bytes in the end", "[output]") {
+  const std::string bytes("a\r\nb\0\xff\n\n\rx\ry\r\rz\nend", 20);
+  for (std::size_t first = 0; first <= bytes.size(); ++first) {
+    for (std::size_t second = first; second <= bytes.size(); ++second) {
+      OutputLines lines;
+      std::string shown = lines_of(lines, bytes.substr(0, first));
+      shown += lines_of(lines, bytes.substr(first, second - first));
+      shown += lines_of(lines, bytes.substr(second));
+      lines.finish([&](std::string_view text) { shown += text; });
+      REQUIRE(shown == bytes);
+    }
+  }
 }
 
 TEST_CASE("each line on the console has its worker's prefix", "[output]") {
