@@ -16,21 +16,14 @@
 #include "launcher/output_console.h"
 #include "launcher/output_pty.h"
 #include "launcher/output_stream.h"
+#include "launcher/output_tail.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
-constexpr std::size_t kTailBytes = 8 << 10;
 // More than any pipe holds: drain() must end though a grandchild goes on writing.
 constexpr std::size_t kDrainBytesMax = 2 << 20;
-
-// What a terminal shows of a line that was redrawn with '\r'.
-std::string_view visible_part(std::string_view line) {
-  while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  const std::size_t redraw = line.rfind('\r');
-  return redraw == line.npos ? line : line.substr(redraw + 1);
-}
 
 }  // namespace
 
@@ -39,7 +32,7 @@ class OutputForwarder::Stream {
   explicit Stream(asio::io_context& io) : out(io), err(io) {}
   OutputStream out;
   OutputStream err;
-  std::string tail;  // The end of what came through err.
+  OutputTail tail;  // Of err.
 };
 
 struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
@@ -150,11 +143,7 @@ bool OutputForwarder::Impl::read_once(Stream& worker, OutputStream& stream) {
 }
 
 void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::string_view bytes) {
-  if (stream.is_err) {
-    const std::string_view end = bytes.substr(bytes.size() - std::min(bytes.size(), kTailBytes));
-    worker.tail += end;
-    if (worker.tail.size() > 2 * kTailBytes) worker.tail.erase(0, worker.tail.size() - kTailBytes);
-  }
+  if (stream.is_err) worker.tail.add(bytes);
   const bool alone = stream.prefix.empty() && !stream.collapsing && streams.size() == 1;
   stream.take(bytes, alone, [this](const std::string& line) { write_line(line, LineKind::Plain); });
 }
@@ -266,21 +255,7 @@ std::shared_ptr<OutputForwarder::Stream> OutputForwarder::add(const WorkerOutput
 }
 
 std::string OutputForwarder::last_stderr(const Stream& stream, int lines) {
-  std::string_view text = stream.tail;
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  text.remove_prefix(text.size() - std::min(text.size(), kTailBytes));
-  std::vector<std::string_view> found;
-  while (!text.empty() && found.size() < static_cast<std::size_t>(std::max(lines, 0))) {
-    const std::size_t newline = text.rfind('\n');
-    found.push_back(visible_part(newline == text.npos ? text : text.substr(newline + 1)));
-    text = newline == text.npos ? std::string_view() : text.substr(0, newline);
-  }
-  std::string result;
-  for (auto line = found.rbegin(); line != found.rend(); ++line) {
-    if (!result.empty()) result += '\n';
-    result += *line;
-  }
-  return result;
+  return stream.tail.last_lines(lines);
 }
 
 void OutputForwarder::pump(Stream& worker) {
