@@ -326,6 +326,43 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("long lines in pieces, with any bytes, do not mix with others", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe(), b = make_pipe();
+  const auto one = setup.add("[0]:", a.read), two = setup.add("[1]:", b.read);
+  std::string odd = std::string("\0\xff\xc3\x28\x80", 5), long_line;
+  while (long_line.size() < 600'000) long_line += odd + "0123456789";
+  std::string expected;
+  std::string& text = setup.shown();
+  for (std::size_t at = 0; at < long_line.size(); at += 30'000) {
+    put(a.write, long_line.substr(at, 30'000));
+    put(b.write, odd + "\n");
+    setup.shown();
+    expected += "[1]:" + odd + "\n";
+  }
+  CHECK(text == expected);
+  put(a.write, "\n");
+  CHECK((setup.shown() == expected + "[0]:" + long_line + "\n"));
+  ::close(a.write);
+  ::close(b.write);
+}
+
+TEST_CASE("a line beyond the limit is shown in pieces and loses nothing", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe();
+  const auto one = setup.add("[0]:", a.read);
+  for (int i = 0; i < 80; ++i) {
+    put(a.write, std::string(30'000, 'x'));
+    setup.shown();
+  }
+  const auto count = [&] { return std::count(setup.text.begin(), setup.text.end(), 'x'); };
+  CHECK(count() >= 1'200'000);  // Not kept for ever.
+  ::close(a.write);
+  setup.shown();
+  CHECK(count() == 2'400'000);
+  CHECK(std::count(setup.text.begin(), setup.text.end(), '[') == 1);
+}
+
 TEST_CASE("drain does not wait for a pipe that somebody holds open", "[output]") {
   Setup setup;
   const PipeEnds a = make_pipe(), b = make_pipe();
