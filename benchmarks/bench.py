@@ -14,6 +14,7 @@ import measure
 # name: (module, rounds by default)
 BENCHMARKS = {
     "launch": ("launch", 7),
+    "forward": ("forward", 5),
     "restart": ("restart", 7),
     "idle": ("idle", 3),
     "store": ("store", 3),

@@ -37,14 +37,15 @@ _ddprun_place() {
 _ddprun_options() {
   switches=(
     --virtual-local-rank --standalone --module -m --no-python --run-path --use-env --pass-local-rank
-    --dry-run --quiet -q --help --version
+    --dry-run --collapse-output --pty --quiet -q --help --version
   )
   valued=(
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
     --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --store-allow --local-addr
     --max-restarts --shutdown-timeout --signals-to-handle --forward-signals --restart-backoff
     --max-same-failures --reset-restarts-after --log-dir --redirects -r --tee -t
-    --local-ranks-filter --log-line-prefix-template --event-log --monitor-interval --start-method
+    --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
+    --log-keep --log-line-prefix-template --event-log --color --monitor-interval --start-method
     --event-log-handler --logs-specs --exit-barrier-timeout
   )
 }
@@ -62,6 +63,7 @@ _ddprun_value() {
   --redirects | -r) offer=(-W '0 1 2 3') ;;
   --tee | -t) offer=(-W '0 1 2 3') ;;
   --event-log) offer=(-f) ;;
+  --color) offer=(-W 'auto always never') ;;
   --start-method) offer=(-W 'spawn fork forkserver') ;;
   --event-log-handler) offer=(-W 'null') ;;
   --logs-specs) offer=(-W 'default') ;;

@@ -12,8 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -22,6 +25,7 @@
 
 #include "launcher/child_process.h"
 #include "launcher/child_sessions.h"
+#include "launcher/run_directory.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -95,15 +99,22 @@ void close_what_is_not_ours(int socket) {
   close_what_is_not_ours(socket);
 
   std::set<int> sessions;
+  std::string folder;
   int record = 0;
   for (;;) {
-    const ssize_t count = ::recv(kSocketFd, &record, sizeof record, 0);
+    std::array<char, sizeof record + PATH_MAX> message;
+    const ssize_t count = ::recv(kSocketFd, message.data(), message.size(), 0);
     if (count < 0 && errno == EINTR) continue;
-    if (count != sizeof record) break;  // The launcher is gone.
+    if (count < static_cast<ssize_t>(sizeof record)) break;  // The launcher is gone.
+    std::memcpy(&record, message.data(), sizeof record);
+    if (record == 0) {
+      folder.assign(message.data() + sizeof record, message.data() + count);
+    }
     if (record > 0) sessions.insert(record);
     if (record < 0) sessions.erase(-record);
   }
   kill_members(sessions, variable);
+  if (!folder.empty()) remove_empty_folders(folder);
   ::_exit(0);
 }
 
@@ -139,6 +150,14 @@ ChildGuard::~ChildGuard() {
 
 void ChildGuard::add_session(int session_id) { tell(session_id); }
 void ChildGuard::remove_session(int session_id) { tell(-session_id); }
+
+void ChildGuard::set_temporary_folder(const std::string& path) {
+  const int record = 0;
+  std::string message(reinterpret_cast<const char*>(&record), sizeof record);
+  message += path;
+  while (::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
 
 // A guard that somebody killed is not an error: the job goes on without it.
 void ChildGuard::tell(int record) {

@@ -23,6 +23,8 @@ class ChildGuard {
 
   void add_session(int session_id);     // A worker was started.
   void remove_session(int session_id);  // No process of it is left.
+  // Removed when this process is killed, as far as it holds nothing but folders.
+  void set_temporary_folder(const std::string& path);
 
  private:
   void tell(int record);

@@ -14,13 +14,15 @@
 #include <vector>
 
 #include "launcher/cpu_binding.h"
+#include "launcher/output_log.h"
+#include "launcher/output_pty.h"
 
 extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kPipeBytes = 256 << 10;  // Fewer wake-ups for a chatty worker.
+constexpr int kPipeBytes = 1 << 20;  // Fewer wake-ups for a chatty worker.
 
 class Fd {
  public:
@@ -104,13 +106,26 @@ StartError start_error(const WorkerSpec& spec, int error_number) {
   return StartError(message, error_number);
 }
 
+void connect_terminal(Connection& connection) {
+  const Pty pty = open_pty();
+  connection.read_end.reset(pty.our_end);
+  connection.write_end.reset(pty.worker_end);
+}
+
 // A single unprefixed writer keeps the console itself, so that it still sees a terminal. What goes
-// only to a file goes there directly. stderr always passes through us for the failure report.
+// only to a file goes there directly, unless somebody has to cut that. stderr always passes through
+// us for the failure report.
 void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, Connection& err) {
   const WorkerOutput& wanted = spec.output;
-  if (!wanted.out.console) {
+  if (wanted.pty) {
+    connect_terminal(out);
+    connect_terminal(err);
+    return;
+  }
+  const bool cut = !wanted.out.file.empty() && wanted.out.rotation.bytes_max > 0;
+  if (!wanted.out.console && !cut) {
     const std::string& file = wanted.out.file;
-    out.write_end.reset(OutputForwarder::open_log(file.empty() ? "/dev/null" : file));
+    out.write_end.reset(OutputLog::open(file.empty() ? "/dev/null" : file));
   } else if (!(may_inherit && wanted.out.file.empty() && wanted.prefix.empty())) {
     connect_pipe(out);
   }

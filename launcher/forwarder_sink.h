@@ -21,7 +21,10 @@ class ForwarderSink : public spdlog::sinks::base_sink<spdlog::details::null_mute
     formatter_->format(message, line);
     std::string text(line.data(), line.size());
     while (!text.empty() && text.back() == '\n') text.pop_back();
-    output_.write_line(text);
+    const LineKind kind = message.level >= spdlog::level::err    ? LineKind::Error
+                          : message.level == spdlog::level::warn ? LineKind::Warning
+                                                                 : LineKind::Plain;
+    output_.write_line(text, kind);
   }
   void flush_() override {}
 

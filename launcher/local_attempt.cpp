@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
+#include <csignal>
 #include <exception>
 #include <fstream>
 #include <ios>
@@ -52,7 +53,11 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                      asks_for_files(options.tee, options.nproc_per_node)),
       group_(io, output,
              {[this](const WorkerExit& exit) { on_exit(exit); },
-              [this] { callbacks_.on_all_reaped(); }}) {}
+              [this] { callbacks_.on_all_reaped(); }}) {
+  output.choose_colors(options.color, environment_variable("NO_COLOR"),
+                       environment_variable("TERM"));
+  output.on_resized([this] { group_.forward_signal(SIGWINCH); });
+}
 
 std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& round) {
   round_ = round;
@@ -60,6 +65,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
+    group_.set_temporary_folder(directory_.temporary_path());
     const WorkerSpecInputs inputs{.options = options_,
                                   .round = round_,
                                   .attempt_dir = attempt_dir_,

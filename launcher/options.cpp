@@ -20,6 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kIntMax = std::numeric_limits<int>::max();
+constexpr std::size_t kLogBytesLeast = 4096;  // Smaller files would be a mistake in the unit.
+
 class Decision {
  public:
   Decision(const SplitArguments& split, const EnvironmentLookup& environment)
@@ -33,6 +35,8 @@ class Decision {
   void decide_output();
   void decide_store();
   void decide_local_rank(const std::string& called);
+  void decide_console();
+  void decide_log_files();
   void check_compatibility();
   bool on(const char* flag) const {
     const GivenOption* option = get(flag);
@@ -173,11 +177,41 @@ void Decision::decide_output() {
   if (const auto* ranks = get("local-ranks-filter"); ranks != nullptr && !ranks->value.empty()) {
     result.local_ranks_filter = parse_ranks(*ranks, ranks->value);
   }
+  decide_console();
+  decide_log_files();
+}
+
+void Decision::decide_console() {
+  if (const auto* color = get("color")) {
+    const std::string choice = parse_choice(*color, {"auto", "always", "never"});
+    result.color = choice == "always"  ? ColorWhen::Always
+                   : choice == "never" ? ColorWhen::Never
+                                       : ColorWhen::Auto;
+  }
+  result.collapse_output = on("collapse-output");
+  result.pty = on("pty");
   if (const auto* prefix = get("log-line-prefix-template")) {
     result.log_line_prefix_template = prefix->value;
   } else {
     result.log_line_prefix_template =
         environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  }
+}
+
+void Decision::decide_log_files() {
+  if (const auto* texts = get("duplicate-stdout-filters")) {
+    result.stdout_filters = parse_texts(*texts);
+  }
+  if (const auto* texts = get("duplicate-stderr-filters")) {
+    result.stderr_filters = parse_texts(*texts);
+  }
+  if (const auto* size = get("log-rotate")) {
+    result.log_rotation.bytes_max = parse_bytes(*size, kLogBytesLeast);
+  }
+  if (const auto* keep = get("log-keep"); keep != nullptr && keep->value != "all") {
+    result.log_rotation.keep = parse_count(*keep, 0, kIntMax);
+    if (result.log_rotation.bytes_max == 0)
+      note(keep->source + " has no effect without --log-rotate");
   }
   if (const auto* events = get("event-log")) result.event_log = parse_output_file(*events);
   const auto* folder = get("log-dir");

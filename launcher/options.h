@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "launcher/cpu_binding.h"
+#include "launcher/output_color.h"
+#include "launcher/output_log.h"
 
 namespace ddprun::launcher {
 
@@ -71,9 +73,15 @@ struct LaunchOptions {
   std::string log_dir;  // "" = no log files unless redirects or tee ask for them.
   StdMap redirects;
   StdMap tee;
-  std::set<int> local_ranks_filter;      // Console shows only these; empty = all.
+  std::set<int> local_ranks_filter;         // Console shows only these; empty = all.
+  std::vector<std::string> stdout_filters;  // Tee'd lines with any of these also go to one file.
+  std::vector<std::string> stderr_filters;
+  LogRotation log_rotation;
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
   std::string event_log;                 // A file of JSON lines; "" = none.
+  ColorWhen color = ColorWhen::Auto;
+  bool collapse_output = false;  // Equal console lines of several ranks become one.
+  bool pty = false;              // Workers write to pseudo-terminals.
   bool quiet = false;
 
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.

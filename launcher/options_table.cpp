@@ -134,11 +134,30 @@ const std::vector<OptionRow>& option_table() {
       {"tee", 't', "STD", "0", Output, true, "Streams that go to files and the console; as above."},
       {"local-ranks-filter", 0, "RANKS", "all", Output, true,
        "Only these local ranks are shown on the console, as in 0,4-7. Files are not affected."},
+      {"duplicate-stdout-filters", 0, "TEXT,...", "none", Output, true,
+       "Lines of tee'd stdout that hold any of these texts also go to filtered_stdout.log of the "
+       "attempt. Two commas stand for one."},
+      {"duplicate-stderr-filters", 0, "TEXT,...", "none", Output, true,
+       "The same for stderr and filtered_stderr.log."},
+      {"log-rotate", 0, "SIZE", "never", Output, false,
+       "A log file that would grow beyond SIZE (64M, 1G) goes on in a new one; the full ones are "
+       "stdout.log.1, stdout.log.2 ..., the oldest first."},
+      {"log-keep", 0, "N", "all", Output, false,
+       "With --log-rotate: how many full files of a stream are kept."},
       {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
        "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
       {"event-log", 0, "FILE", "none", Output, false,
        "Appends what happens on this node as JSON lines (docs/event_log.md)."},
+      {"color", 0, "auto|always|never", "auto", Output, false,
+       "Colors of console prefixes and of ddprun's own warnings and errors. auto: on a terminal, "
+       "unless NO_COLOR is set or TERM is dumb."},
+      {"collapse-output", 0, "", "off", Output, false,
+       "Equal lines that several ranks write within a tenth of a second are shown once, as "
+       "[default0-7]:. Files are not affected."},
+      {"pty", 0, "", "off", Output, false,
+       "Workers write to pseudo-terminals, as if somebody watched each of them: colors, progress "
+       "bars, unbuffered lines."},
       {"quiet", 'q', "", "off", Output, false,
        "No messages of ddprun's own but errors. The workers' output is not affected."},
 
@@ -159,10 +178,6 @@ const std::vector<OptionRow>& option_table() {
       {"version", 0, "", "", Help, false, "The version."},
 
       // Options of torchrun that ddprun does not have. Better a refusal than a silent difference.
-      {"duplicate-stdout-filters", 0, "TEXT,...", "", Refused, true,
-       "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
-      {"duplicate-stderr-filters", 0, "TEXT,...", "", Refused, true,
-       "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
   };
   return table;
 }

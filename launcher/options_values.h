@@ -54,6 +54,10 @@ std::vector<int> parse_signals(const GivenOption& given);                      /
 // A file that can be written, as far as that is known beforehand: its folder is there and it is no
 // folder itself.
 std::string parse_output_file(const GivenOption& given);
+// options_output.cpp
+std::size_t parse_bytes(const GivenOption& given, std::size_t least);  // "64M", "100k", "1GiB"
+// "apple,orange"; two commas are one that belongs to the text. "" = none.
+std::vector<std::string> parse_texts(const GivenOption& given);
 
 // One of `choices`, with a suggestion otherwise.
 std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices);

@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kCongestedBytes = 1 << 20;
 constexpr std::size_t kRelievedBytes = 256 << 10;
 constexpr std::size_t kPolledWriteBytes = 4096;  // PIPE_BUF: what POLLOUT of a pipe promises.
+constexpr std::size_t kBarBytesMax = 4096;       // A longer "progress bar" is not one.
+constexpr std::string_view kEraseLine = "\r\033[K";
 
 }  // namespace
 
@@ -42,9 +44,10 @@ void OutputConsole::choose_kind() {
     broken_ = true;
     return;
   }
+  terminal_ = ::isatty(fd_) == 1;
   if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::Socket;
-  } else if (S_ISFIFO(status.st_mode) || ::isatty(fd_) == 1) {
+  } else if (S_ISFIFO(status.st_mode) || terminal_) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd_);
     own_fd_ = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     kind_ = own_fd_ >= 0 ? Kind::Nonblocking : Kind::Polled;
@@ -53,9 +56,42 @@ void OutputConsole::choose_kind() {
 
 void OutputConsole::add(const void* writer, std::string_view prefix, std::string_view text) {
   if (text.empty() || broken_) return;
-  bool line_start = open_line_writer_ != writer;
-  if (line_start && open_line_writer_ != nullptr) text_ += '\n';
-  open_line_writer_ = text.back() == '\n' ? nullptr : writer;
+  const bool line_start = open_line_writer_ != writer;
+  if (line_start && open_line_writer_ != nullptr) start_line();
+  const std::size_t begin = text_.size();
+  append(prefix, text, line_start);
+  end_text(writer, begin);
+}
+
+// Another writer's line is unfinished. A progress bar on a terminal makes room and is drawn again
+// below (end_text); anything else stays where it is.
+void OutputConsole::start_line() {
+  if (!bar_.empty() && open_line_writer_ == bar_writer_) {
+    text_ += kEraseLine;
+  } else {
+    text_ += '\n';
+  }
+}
+
+void OutputConsole::end_text(const void* writer, std::size_t begin) {
+  const bool ended = text_.back() == '\n';
+  open_line_writer_ = ended ? nullptr : writer;
+  if (writer == bar_writer_) {
+    bar_.clear();
+    if (ended) {
+      bar_writer_ = nullptr;
+    } else if (terminal_) {
+      const std::size_t redraw = text_.rfind('\r');
+      const bool whole = redraw != text_.npos && redraw >= begin;
+      if (whole && text_.size() - redraw <= kBarBytesMax) bar_ = text_.substr(redraw + 1);
+    }
+  } else if (ended && !bar_.empty()) {
+    text_ += bar_;
+    open_line_writer_ = bar_writer_;
+  }
+}
+
+void OutputConsole::append(std::string_view prefix, std::string_view text, bool line_start) {
   if (prefix.empty()) {
     text_ += text;
     return;
@@ -82,9 +118,23 @@ void OutputConsole::add(const void* writer, std::string_view prefix, std::string
   }
 }
 
+bool OutputConsole::may_redraw(const void* writer, int rank) const {
+  return bar_writer_ == nullptr || bar_writer_ == writer || rank <= bar_rank_;
+}
+
+void OutputConsole::claim_redraw(const void* writer, int rank) {
+  if (bar_writer_ != writer) bar_.clear();
+  bar_writer_ = writer;
+  bar_rank_ = rank;
+}
+
 void OutputConsole::forget(const void* writer) {
   // The address may be used again by another writer, which must not continue this line.
   if (open_line_writer_ == writer && writer != nullptr) open_line_writer_ = this;
+  if (bar_writer_ == writer) {
+    bar_writer_ = nullptr;
+    bar_.clear();
+  }
 }
 
 ssize_t OutputConsole::write_once() {

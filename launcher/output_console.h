@@ -31,6 +31,15 @@ class OutputConsole {
   // `writer` writes no more; its open line is left as it is.
   void forget(const void* writer);
 
+  // Two progress bars in turn would fill the console: only the writer with the lowest rank may
+  // redraw its line, until that line ends. claim_redraw() is told when one does.
+  bool may_redraw(const void* writer, int rank) const;
+  void claim_redraw(const void* writer, int rank);
+
+  bool is_terminal() const { return terminal_; }
+  void use_colors(bool use) { colors_ = use; }
+  bool colors() const { return colors_; }
+
   // Writes as much as the console takes now, and goes on in the background.
   void write_some();
   // The same, blocking while the console takes some at least every `stuck_limit`.
@@ -43,6 +52,9 @@ class OutputConsole {
  private:
   enum class Kind { Plain, Nonblocking, Socket, Polled };
   void choose_kind();
+  void start_line();
+  void append(std::string_view prefix, std::string_view text, bool line_start);
+  void end_text(const void* writer, std::size_t begin);
   ssize_t write_once();
   void wait_until_writable();
   std::size_t pending_bytes() const { return text_.size() - written_; }
@@ -57,6 +69,11 @@ class OutputConsole {
   std::string text_;  // Not yet written: text_[written_...].
   std::size_t written_ = 0;
   const void* open_line_writer_ = nullptr;  // Whose line is unfinished; null: at a line start.
+  const void* bar_writer_ = nullptr;        // Whose line is being redrawn.
+  int bar_rank_ = 0;
+  std::string bar_;  // What that line shows, prefix included; kept for terminals only.
+  bool terminal_ = false;
+  bool colors_ = false;
   bool waiting_ = false;
   bool broken_ = false;
   bool was_congested_ = false;

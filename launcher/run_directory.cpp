@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -71,6 +72,16 @@ std::string RunDirectory::kept_path() const {
   if (root_.empty()) return "";
   if (!temporary_ || keep_) return root_;
   return keep_errors_ && holds_files() ? root_ : "";
+}
+
+void remove_empty_folders(const std::string& root) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root, error)) {
+    if (entry.is_directory(error) && !entry.is_symlink(error)) {
+      remove_empty_folders(entry.path().string());
+    }
+  }
+  ::rmdir(root.c_str());
 }
 
 bool RunDirectory::holds_files() const {

@@ -24,6 +24,9 @@ class RunDirectory {
   // The path to tell the user; "" when nothing stays behind.
   std::string kept_path() const;
 
+  // Made by this run, below $TMPDIR; "" when files go elsewhere or nothing is there yet.
+  std::string temporary_path() const { return temporary_ && !keep_ ? root_ : ""; }
+
   // After a failure, error files in a temporary directory stay readable.
   void keep_error_files() { keep_errors_ = true; }
 
@@ -37,5 +40,8 @@ class RunDirectory {
   bool temporary_;
   std::string root_;  // "" until the first attempt.
 };
+
+// Removes a folder and the folders in it; those that hold a file stay.
+void remove_empty_folders(const std::string& root);
 
 }  // namespace ddprun::launcher

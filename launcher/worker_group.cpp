@@ -86,6 +86,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   asio::signal_set child_signal;
   asio::steady_timer deadline_timer;
   std::unique_ptr<ChildGuard> guard;
+  std::string temporary_folder;  // For the guard.
   std::vector<std::shared_ptr<Worker>> workers;
   bool active = false;                        // Between start() and on_all_reaped.
   int stop_signal = SIGTERM;                  // How processes are asked to end.
@@ -99,6 +100,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   if (active) throw StartError("the workers of the attempt before have not ended", EBUSY);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) guard = std::make_unique<ChildGuard>();
+  if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
   ++generation;
   stop_signal = SIGTERM;
   asked.clear();
@@ -353,6 +355,8 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds grace) { impl_->sto
 void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->workers) worker->child.send(signal);
 }
+
+void WorkerGroup::set_temporary_folder(const std::string& path) { impl_->temporary_folder = path; }
 
 int WorkerGroup::running() const { return impl_->running(); }
 

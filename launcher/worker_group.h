@@ -90,6 +90,9 @@ class WorkerGroup {
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
 
+  // Removed by the guard process when this process is killed, as far as it holds only folders.
+  void set_temporary_folder(const std::string& path);
+
   int running() const;  // Workers not yet reaped.
   std::vector<int> pids() const;
 

@@ -4,24 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
+#include "launcher/output_prefix.h"
 #include "rendezvous/first_cause.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// Replaces ${name} by its value; used for console prefixes.
-std::string substitute(std::string text, const std::map<std::string, std::string>& values) {
-  for (const auto& [name, value] : values) {
-    const std::string macro = "${" + name + "}";
-    for (std::size_t at = 0; (at = text.find(macro, at)) != std::string::npos; at += value.size()) {
-      text.replace(at, macro.size(), value);
-    }
-  }
-  return text;
-}
 
 bool uses_usual_threads(const WorkerSpecInputs& inputs) {
   return !inputs.options.omp_threads && inputs.options.nproc_per_node > 1 &&
@@ -81,8 +70,9 @@ bool has(Std value, Std stream) {
   return (static_cast<unsigned>(value) & static_cast<unsigned>(stream)) != 0;
 }
 
+// "stdout" or "stderr".
 StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std stream,
-                           const char* file) {
+                           const char* name) {
   const LaunchOptions& options = inputs.options;
   const bool shown =
       options.local_ranks_filter.empty() || options.local_ranks_filter.count(local_rank) != 0;
@@ -90,30 +80,33 @@ StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std s
   const bool redirect = has(options.redirects.of(local_rank), stream);
   StreamOutput output;
   output.console = shown && (tee || !redirect);
-  if ((tee || redirect) && !inputs.attempt_dir.empty()) {
-    output.file = fmt::format("{}/{}/{}", inputs.attempt_dir, local_rank, file);
+  if ((!tee && !redirect) || inputs.attempt_dir.empty()) return output;
+  output.file = fmt::format("{}/{}/{}.log", inputs.attempt_dir, local_rank, name);
+  output.rotation = options.log_rotation;
+  const auto& filters = stream == Std::Out ? options.stdout_filters : options.stderr_filters;
+  if (tee && shown && !filters.empty()) {
+    output.filtered_file = fmt::format("{}/filtered_{}.log", inputs.attempt_dir, name);
+    output.filters = filters;
   }
   return output;
 }
 
 // Scripts that parse what several workers print see it as torchrun passes it on: without a prefix
 // unless it is tee'd or a template asks for one. People at a terminal see who wrote what.
-std::string prefix(const WorkerSpecInputs& inputs, int local_rank) {
+LinePrefix line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
   const LaunchOptions& options = inputs.options;
   const auto shown = options.local_ranks_filter.empty()
                          ? static_cast<std::size_t>(options.nproc_per_node)
                          : options.local_ranks_filter.size();
   const bool several_on_terminal = inputs.console_columns > 0 && shown > 1;
-  if (options.tee.of(local_rank) == Std::None && options.log_line_prefix_template.empty() &&
-      !several_on_terminal) {
-    return "";
+  const bool collapses = options.collapse_output && shown > 1;
+  LinePrefix prefix{"", options.role, inputs.round.rank_base};
+  if (!options.log_line_prefix_template.empty()) {
+    prefix.pattern = options.log_line_prefix_template;
+  } else if (options.tee.of(local_rank) != Std::None || several_on_terminal || collapses) {
+    prefix.pattern = "[${role_name}${local_rank}]:";
   }
-  const std::string pattern = options.log_line_prefix_template.empty()
-                                  ? "[${role_name}${local_rank}]:"
-                                  : options.log_line_prefix_template;
-  return substitute(pattern, {{"role_name", options.role},
-                              {"local_rank", std::to_string(local_rank)},
-                              {"rank", std::to_string(inputs.round.rank_base + local_rank)}});
+  return prefix;
 }
 
 // A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
@@ -184,9 +177,13 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.variables = variables(inputs, local_rank);
     const auto worker = static_cast<std::size_t>(local_rank);
     if (worker < inputs.places.size()) spec.cpus = inputs.places[worker].cpus;
-    spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout.log");
-    spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr.log");
-    spec.output.prefix = prefix(inputs, local_rank);
+    spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
+    spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
+    spec.output.collapsed_prefix = line_prefix(inputs, local_rank);
+    spec.output.prefix = spec.output.collapsed_prefix.of(local_rank);
+    spec.output.local_rank = local_rank;
+    spec.output.pty = inputs.options.pty;
+    spec.output.collapse = inputs.options.collapse_output && inputs.options.nproc_per_node > 1;
     if (inputs.console_columns > 0 && spec.output.out.console) {
       spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output));
     } else if (inputs.environment("DDPRUN_TERMINAL_COLUMNS")) {

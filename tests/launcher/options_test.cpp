@@ -160,6 +160,7 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
     INFO(row.name);
     const std::string bad = row.is_flag() ? "maybe" : "\x01";
     if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
+    if (row.name.rfind("duplicate-", 0) == 0) continue;
     CHECK(has(error_of({}, {{row.variable(), bad}}),
               row.name == "rdzv-id" ? "--rdzv-id" : row.variable()));
   }
@@ -300,6 +301,44 @@ TEST_CASE("the filter of local ranks", "[options]") {
   CHECK(options({"--local-ranks-filter=0,4-6"}).local_ranks_filter == std::set<int>{0, 4, 5, 6});
   CHECK(options({"--local_ranks_filter="}).local_ranks_filter.empty());
   CHECK(has(error_of({"--local-ranks-filter=x"}), "local ranks"));
+}
+
+TEST_CASE("filters are texts between commas, and two commas are one", "[options]") {
+  const LaunchOptions result =
+      options({"--duplicate-stdout-filters", "apple,a,,b,", "--duplicate_stderr_filters=,,,"});
+  CHECK(result.stdout_filters == Words{"apple", "a,b", ""});
+  CHECK(result.stderr_filters == Words{",", ""});
+  CHECK(options({"--duplicate-stdout-filters="}).stdout_filters.empty());
+  CHECK(options({}, {{"PET_DUPLICATE_STDOUT_FILTERS", "x"}}).stdout_filters == Words{"x"});
+}
+
+TEST_CASE("log files are cut at a size with or without a unit", "[options]") {
+  const auto bytes = [](const std::string& size) {
+    return options({"--log-rotate", size, "--log-keep=all"}).log_rotation.bytes_max;
+  };
+  CHECK(options({}).log_rotation.bytes_max == 0);
+  CHECK(bytes("5000") == 5000);
+  CHECK(bytes("64M") == 64u << 20);
+  CHECK(bytes("8kb") == 8192);
+  CHECK(bytes("2GiB") == std::size_t{2} << 30);
+  CHECK(options({"--log-rotate=1G", "--log-keep=3"}).log_rotation.keep == 3);
+  CHECK(options({"--log-rotate=1G"}).log_rotation.keep == -1);
+  CHECK(has(options({"--log-keep=3"}).notes.at(0), "no effect without --log-rotate"));
+  for (const char* bad : {"", "M", "-1M", "64X", "64MX", "1.5G", "64 M", "100", "9999999999T"}) {
+    CHECK(has(error_of({std::string("--log-rotate=") + bad}), "a size of at least 4096 bytes"));
+  }
+  CHECK(has(error_of({"--log-rotate=1G", "--log-keep=-1"}), "whole number"));
+}
+
+TEST_CASE("how the console looks", "[options]") {
+  CHECK(options({}).color == ColorWhen::Auto);
+  CHECK(options({"--color=always"}).color == ColorWhen::Always);
+  CHECK(options({"--color", "never"}).color == ColorWhen::Never);
+  CHECK(has(error_of({"--color=yes"}), "always"));
+  CHECK(options({"--collapse-output"}).collapse_output);
+  CHECK(options({"--pty"}).pty);
+  CHECK_FALSE(options({}).collapse_output);
+  CHECK_FALSE(options({}).pty);
 }
 
 TEST_CASE("the log folder may not be a file, and /dev/null means none", "[options]") {

@@ -83,9 +83,10 @@ struct Setup {
   std::string text;
 };
 
-std::string lines_of(OutputLines& lines, const std::string& bytes, bool alone = false) {
+using Early = OutputLines::Early;
+std::string lines_of(OutputLines& lines, const std::string& bytes, Early early = Early::Redraws) {
   std::string shown;
-  lines.add(bytes, alone, [&](std::string_view text) { shown += text; });
+  lines.add(bytes, early, [&](std::string_view text) { shown += text; });
   return shown;
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("half a line waits for its other half", "[output]") {
   CHECK(lines_of(lines, "one\ntw").empty() == false);
   CHECK(lines_of(lines, "o").empty());
   CHECK(lines_of(lines, "\nthree") == "two\n");
-  CHECK(lines_of(lines, "", false).empty());
+  CHECK(lines_of(lines, "").empty());
 }
 
 TEST_CASE("a line that is redrawn, endless or nobody else's is shown as it comes", "[output]") {
@@ -104,9 +105,31 @@ TEST_CASE("a line that is redrawn, endless or nobody else's is shown as it comes
   CHECK(lines_of(lines, "\r 10%") == "\r 10%");
   CHECK(lines_of(lines, "line\r").empty());  // Perhaps half of "\r\n".
   CHECK(lines_of(lines, "\n") == "line\r\n");
-  CHECK(lines_of(lines, "prompt: ", true) == "prompt: ");
+  CHECK(lines_of(lines, "prompt: ", Early::All) == "prompt: ");
   CHECK(lines_of(lines, std::string(OutputLines::kLineBytesMax, 'x')).size() ==
         OutputLines::kLineBytesMax);
+}
+
+TEST_CASE("of a line that others must not see redrawn the last state is kept", "[output]") {
+  OutputLines lines;
+  CHECK(lines_of(lines, "\r 10%\r 20%", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\r 30%", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\r", Early::Nothing).empty());
+  CHECK(lines_of(lines, "\nnext\n", Early::Nothing) == "\r 30%\r\nnext\n");
+}
+
+TEST_CASE("every cut of a stream shows the same bytes in the end", "[output]") {
+  const std::string bytes("a\r\nb\0\xff\n\n\rx\ry\r\rz\nend", 20);
+  for (std::size_t first = 0; first <= bytes.size(); ++first) {
+    for (std::size_t second = first; second <= bytes.size(); ++second) {
+      OutputLines lines;
+      std::string shown = lines_of(lines, bytes.substr(0, first));
+      shown += lines_of(lines, bytes.substr(first, second - first));
+      shown += lines_of(lines, bytes.substr(second));
+      lines.finish([&](std::string_view text) { shown += text; });
+      REQUIRE(shown == bytes);
+    }
+  }
 }
 
 TEST_CASE("each line on the console has its worker's prefix", "[output]") {
@@ -301,6 +324,43 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
     at = end + 1;
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("long lines in pieces, with any bytes, do not mix with others", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe(), b = make_pipe();
+  const auto one = setup.add("[0]:", a.read), two = setup.add("[1]:", b.read);
+  std::string odd = std::string("\0\xff\xc3\x28\x80", 5), long_line;
+  while (long_line.size() < 600'000) long_line += odd + "0123456789";
+  std::string expected;
+  std::string& text = setup.shown();
+  for (std::size_t at = 0; at < long_line.size(); at += 30'000) {
+    put(a.write, long_line.substr(at, 30'000));
+    put(b.write, odd + "\n");
+    setup.shown();
+    expected += "[1]:" + odd + "\n";
+  }
+  CHECK(text == expected);
+  put(a.write, "\n");
+  CHECK((setup.shown() == expected + "[0]:" + long_line + "\n"));
+  ::close(a.write);
+  ::close(b.write);
+}
+
+TEST_CASE("a line beyond the limit is shown in pieces and loses nothing", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe();
+  const auto one = setup.add("[0]:", a.read);
+  for (int i = 0; i < 80; ++i) {
+    put(a.write, std::string(30'000, 'x'));
+    setup.shown();
+  }
+  const auto count = [&] { return std::count(setup.text.begin(), setup.text.end(), 'x'); };
+  CHECK(count() >= 1'200'000);  // Not kept for ever.
+  ::close(a.write);
+  setup.shown();
+  CHECK(count() == 2'400'000);
+  CHECK(std::count(setup.text.begin(), setup.text.end(), '[') == 1);
 }
 
 TEST_CASE("drain does not wait for a pipe that somebody holds open", "[output]") {

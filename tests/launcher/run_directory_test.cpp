@@ -70,6 +70,21 @@ TEST_CASE("logs that were asked for stay, one directory per attempt", "[launcher
   CHECK(fs::is_directory(scratch.path + "/deep/logs"));
 }
 
+TEST_CASE("removing empty folders leaves every file where it is", "[launcher][run_directory]") {
+  const Scratch scratch;
+  fs::create_directories(scratch.path + "/a/b/c");
+  fs::create_directories(scratch.path + "/a/d");
+  fs::create_directory(scratch.path + "/elsewhere");
+  fs::create_directory_symlink(scratch.path + "/elsewhere", scratch.path + "/a/link");
+  touch(scratch.path + "/a/d/error.json");
+
+  remove_empty_folders(scratch.path + "/a");
+
+  CHECK_FALSE(fs::exists(scratch.path + "/a/b"));
+  CHECK(fs::exists(scratch.path + "/a/d/error.json"));
+  CHECK(fs::exists(scratch.path + "/elsewhere"));
+}
+
 TEST_CASE("the null device means no files", "[launcher][run_directory]") {
   RunDirectory directory("/dev/null", "id", true);
 

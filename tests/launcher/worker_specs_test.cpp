@@ -188,6 +188,39 @@ TEST_CASE("redirects go to files, tees to both, under torchrun's names",
   CHECK(specs[1].output.out.file == "/logs/attempt_1/1/stdout.log");
 }
 
+TEST_CASE("filters are for tee'd streams that are shown, rotation for every file",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.options.stdout_filters = {"apple"};
+  c.options.log_rotation = {4096, 2};
+  c.options.redirects = {.everywhere = Std::Out};
+  CHECK(c.specs()[0].output.out.filtered_file.empty());
+  CHECK(c.specs()[0].output.out.rotation.bytes_max == 4096);
+  CHECK(c.specs()[0].output.err.rotation.bytes_max == 0);  // No file.
+
+  c.options.tee = {.everywhere = Std::All};
+  c.options.local_ranks_filter = {1};
+  const auto specs = c.specs();
+  CHECK(specs[0].output.out.filtered_file.empty());
+  CHECK(specs[1].output.out.filtered_file == "/logs/attempt_1/filtered_stdout.log");
+  CHECK(specs[1].output.out.filters == std::vector<std::string>{"apple"});
+  CHECK(specs[1].output.err.filtered_file.empty());
+}
+
+TEST_CASE("collapsed lines have a prefix also where others have none", "[launcher][worker_specs]") {
+  Case c;
+  CHECK_FALSE(c.specs()[0].output.collapse);
+  c.options.collapse_output = true;
+  const WorkerOutput output = c.specs()[1].output;
+  CHECK(output.collapse);
+  CHECK(output.prefix == "[default1]:");
+  CHECK(output.collapsed_prefix.of({0, 1}) == "[default0-1]:");
+  c.options.log_line_prefix_template = "r${rank} ";
+  CHECK(c.specs()[1].output.collapsed_prefix.of({0, 1}) == "r4-5 ");
+  c.options.nproc_per_node = 1;
+  CHECK_FALSE(c.specs()[0].output.collapse);
+}
+
 TEST_CASE("the null device as log directory disables files", "[launcher][worker_specs]") {
   Case c;
   c.attempt_dir.clear();

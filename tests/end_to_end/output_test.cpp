@@ -1,0 +1,265 @@
+// What workers write, through the real ddprun: files, console, terminals, temporary folders.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/held_signals.h"
+
+using namespace ddprun::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string file_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The one directory of an attempt of the one run that logged into this folder.
+fs::path attempt_dir(const std::string& log_dir, int attempt = 0) {
+  for (const auto& run : fs::directory_iterator(log_dir)) {
+    return run.path() / ("attempt_" + std::to_string(attempt));
+  }
+  return {};
+}
+
+bool wait_for_file(const std::string& path, std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!fs::exists(path)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("lines with a text of the filter also go to one file of the attempt") {
+  const TemporaryFolder folder;
+  const auto result = run(
+      launch({"--standalone", "--nproc-per-node", "2", "--tee", "3", "--log-dir", folder / "logs",
+              "--duplicate-stdout-filters", "apple,1,,5", "--duplicate-stderr-filters=pear"}) +
+          shell("echo apple $RANK; echo nothing; echo 'a 1,5'; echo 1 5; "
+                "echo a pear >&2; echo apple >&2"),
+      20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const std::string out = file_text(attempt_dir(folder / "logs") / "filtered_stdout.log");
+  INFO(out);
+  CHECK(count_of(out, "\n") == 4);
+  for (const char* line : {"[default0]:apple 0\n", "[default0]:a 1,5\n", "[default1]:apple 1\n",
+                           "[default1]:a 1,5\n"}) {
+    CHECK(count_of(out, line) == 1);
+  }
+  const std::string err = file_text(attempt_dir(folder / "logs") / "filtered_stderr.log");
+  CHECK(count_of(err, "\n") == 2);
+  CHECK(contains(err, "[default1]:a pear\n"));
+}
+
+TEST_CASE("redirected and tee'd files are cut by size and lose nothing") {
+  const TemporaryFolder folder;
+  for (const char* how : {"--redirects", "--tee"}) {
+    const auto result =
+        run(launch({"--standalone", how, "1", "--log-dir", folder / how, "--log-rotate", "8k"}) +
+                shell("seq 10000"),
+            20s);
+    CHECK(result.status == 0);
+    const fs::path log = attempt_dir(folder / how) / "0" / "stdout.log";
+    std::string text;
+    int files = 0;
+    for (; fs::exists(log.string() + "." + std::to_string(files + 1)); ++files) {
+      const std::string part = file_text(log.string() + "." + std::to_string(files + 1));
+      CHECK(part.size() <= 8192 + 6);  // A line that was begun is completed.
+      CHECK(part.back() == '\n');
+      text += part;
+    }
+    CHECK(files == 5);
+    CHECK(text + file_text(log) == run({"seq", "10000"}, 10s).output);
+  }
+}
+
+TEST_CASE("a pipe gets colors only when they are asked for") {
+  const auto job = [](const std::string& when) {
+    return run(launch({"--standalone", "--nproc-per-node", "2", "--tee", "1", "--color", when}) +
+                   shell("echo x"),
+               20s, {{"TERM", "xterm"}})
+        .output;
+  };
+
+  CHECK_FALSE(contains(job("auto"), "\033["));
+  const std::string always = job("always");
+  INFO(always);
+  CHECK(contains(always, "m[default1]:\033[39mx\n"));
+}
+
+TEST_CASE("equal lines of all workers are shown once when that is asked for") {
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "3", "--collapse-output"}) +
+                              shell("echo same; test $RANK = 1 && echo alone; echo end"),
+                          20s);
+
+  INFO(result.output);
+  // The workers may start more than a window apart: then a line has fewer ranks.
+  CHECK(contains(result.output, "[default1]:alone\n"));
+  CHECK(contains(result.output, "]:same\n"));
+  CHECK_FALSE(contains(result.output, "\nsame"));
+}
+
+TEST_CASE("with --pty a worker sees terminals, and its files hold its bytes") {
+  const TemporaryFolder folder;
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2", "--pty", "--tee", "3", "--log-dir",
+                  folder / "logs"}) +
+              shell("test -t 1 && test -t 2 && echo yes; stty size <&1; seq 2000; "
+                    "(: </dev/tty) 2>/dev/null || echo no tty; printf 'end\\377' >&2"),
+          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const std::string expected =
+      "yes\n24 69\n" + run({"seq", "2000"}, 10s).output + "no tty\n";  // 80 less the prefix.
+  for (const char* rank : {"0", "1"}) {
+    CHECK(file_text(attempt_dir(folder / "logs") / rank / "stdout.log") == expected);
+    CHECK(file_text(attempt_dir(folder / "logs") / rank / "stderr.log") == "end\xff");
+  }
+}
+
+TEST_CASE("what a worker with a terminal has started ends with it and with the launcher") {
+  const auto started = shell("sleep 300 & echo \"started $!\"; test $RANK = 1 && exit 4; wait");
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2", "--pty"}) + started, 20s);
+  INFO(result.output);
+  CHECK(result.status == 4);
+  CHECK(wait_until_gone({number_after(result.output, "started ")}, 5s));
+
+  Process job(launch({"--standalone", "--pty"}) + shell("echo up; exec sleep 300"));
+  REQUIRE(job.wait_for_output("up", 20s));
+  const std::vector<int> all = descendants_of(job.pid());
+  job.send_signal(SIGKILL);
+  CHECK(wait_until_gone(all, 10s));
+}
+
+TEST_CASE("each attempt has its own logs, and none is lost") {
+  const TemporaryFolder folder;
+  const auto result = run(launch({"--standalone", "--max-restarts", "2", "--redirects", "3",
+                                  "--log-dir", folder / "logs"}) +
+                              shell("echo attempt $TORCHELASTIC_RESTART_COUNT; "
+                                    "test $TORCHELASTIC_RESTART_COUNT = 2"),
+                          20s);
+
+  CHECK(result.status == 0);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    CHECK(file_text(attempt_dir(folder / "logs", attempt) / "0/stdout.log") ==
+          "attempt " + std::to_string(attempt) + "\n");
+  }
+}
+
+TEST_CASE("a change of the membership begins a log directory of its own") {
+  const TemporaryFolder folder;
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const auto node = [&](const std::string& name) {
+    return launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
+                   "--rdzv-conf", "last_call_timeout=0", "--redirects", "1", "--log-dir",
+                   folder / name}) +
+           shell("echo world of $WORLD_SIZE; echo up >&2; test $WORLD_SIZE = 2 || exec sleep 300");
+  };
+  Process first(node("first"));
+  REQUIRE(first.wait_for_output("up", 20s));
+  Process second(node("second"));
+
+  CHECK(second.wait(30s).status == 0);
+  CHECK(first.wait(30s).status == 0);
+  CHECK(file_text(attempt_dir(folder / "first", 0) / "0/stdout.log") == "world of 1\n");
+  CHECK(file_text(attempt_dir(folder / "first", 1) / "0/stdout.log") == "world of 2\n");
+  CHECK(file_text(attempt_dir(folder / "second", 1) / "0/stdout.log") == "world of 2\n");
+}
+
+TEST_CASE("no temporary folder outlives a run, also one killed by SIGKILL") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> variables = {{"TMPDIR", folder.path()}};
+  CHECK(run(launch({"--standalone"}) + shell("exit 0"), 20s, variables).status == 0);
+  CHECK(fs::is_empty(folder.path()));
+
+  Process job(launch({"--standalone"}) + shell("echo up; exec sleep 300"), variables);
+  REQUIRE(job.wait_for_output("up", 20s));
+  CHECK_FALSE(fs::is_empty(folder.path()));
+  const std::vector<int> all = descendants_of(job.pid());
+  job.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone(all, 10s));  // The guard process is one of them.
+  CHECK(fs::is_empty(folder.path()));
+}
+
+// Rank 0 writes 200 MB to a console that nobody reads for now, rank 1 dies: rank 0 is told while
+// its output is stuck. Then the console is read, and everything is there.
+TEST_CASE("a chatty worker and a stuck console do not hide another worker's death") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  const TemporaryFolder folder;
+  const std::string told = folder / "told", go = folder / "go", program = folder / "worker.py";
+  std::ofstream(program) << R"(
+import os, signal, sys, time
+told, go = sys.argv[1:]
+if os.environ["RANK"] == "1":
+    while not os.path.exists(go):
+        time.sleep(0.001)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, lambda *_: open(told, "w").close())
+block = b"".join(b"%06d " % n + b"x" * 92 + b"\n" for n in range(10000))
+for _ in range(200):
+    data = memoryview(block)
+    while data:
+        data = data[os.write(1, data):]
+)";
+  int console[2];
+  REQUIRE(::pipe2(console, O_CLOEXEC) == 0);
+  const auto argv = launch({"--standalone", "--nproc-per-node", "2", "--tee", "1", "--quiet",
+                            "--log-dir", folder / "logs", program, told, go});
+  // Through a shell, which gives it the console as stdout; the rest of the output is the report.
+  std::string command = "exec";
+  for (const std::string& word : argv) command += " '" + word + "'";
+  ::fcntl(console[1], F_SETFD, 0);
+  Process job(shell(command + " >&" + std::to_string(console[1])));
+  ::close(console[1]);
+
+  char buffer[65536];
+  std::string received(1, '\0');
+  REQUIRE(::read(console[0], received.data(), 1) == 1);  // It has begun.
+  std::ofstream(go).close();
+  CHECK(wait_for_file(told, 20s));  // By SIGTERM, with the console full.
+
+  std::thread reader([&] {
+    for (ssize_t n; (n = ::read(console[0], buffer, sizeof buffer)) > 0;) {
+      received.append(buffer, static_cast<std::size_t>(n));
+    }
+  });
+  const auto result = job.wait(50s);
+  reader.join();
+  ::close(console[0]);
+  INFO(result.output);
+  CHECK(result.status == 7);
+  std::string sent, shown;
+  for (int line = 0; line < 10'000; ++line) {
+    std::string number = std::to_string(line);
+    number.insert(0, 6 - number.size(), '0');
+    sent += number + " " + std::string(92, 'x') + "\n";
+    shown += "[default0]:" + number + " " + std::string(92, 'x') + "\n";
+  }
+  const std::string file = file_text(attempt_dir(folder / "logs") / "0/stdout.log");
+  REQUIRE(file.size() == 200 * sent.size());
+  REQUIRE(received.size() == 200 * shown.size());
+  bool same = true;
+  for (std::size_t block = 0; block < 200; ++block) {
+    same = same && file.compare(block * sent.size(), sent.size(), sent) == 0 &&
+           received.compare(block * shown.size(), shown.size(), shown) == 0;
+  }
+  CHECK(same);
+}
