@@ -69,6 +69,8 @@ struct LaunchOptions {
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
   bool quiet = false;
 
+  std::string report_file;  // How the job ended, as JSON; "" = none.
+
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.
 

@@ -75,6 +75,8 @@ const std::vector<OptionRow>& option_table() {
        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
       {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
        "Signals that shut the job down: the first asks the workers, the second kills."},
+      {"report", 0, "FILE", "", Failures, false,
+       "How the job ended, as JSON, on every node and also on success (docs/failures.md)."},
 
       // Output and logs.
       {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,

@@ -21,6 +21,7 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -45,6 +46,7 @@ struct Worker {
   std::shared_ptr<OutputForwarder::Stream> stream;
   Clock::time_point started_at;
   bool stop_sent = false;  // stop() has signalled it while it was alive.
+  bool end_seen = false;   // The pidfd has become readable, and it was its turn.
   bool gone = false;       // on_exit was called.
 };
 
@@ -114,7 +116,6 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
     throw;
   }
   active = true;
-  for (const auto& worker : workers) watch(worker);
   watch_orphans();
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
@@ -126,7 +127,9 @@ void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdou
   worker->stream = std::move(launched.stream);
   worker->started_at = Clock::now();
   guard->add_session(worker->child.pid());
-  workers.push_back(std::move(worker));
+  workers.push_back(worker);
+  watch(
+      worker);  // Now, not after the last start: epoll tells in which order they die from here on.
 }
 
 void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
@@ -154,6 +157,7 @@ void WorkerGroup::Impl::watch_orphans() {
 void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
   const auto when = Clock::now();
   if (worker->gone) return;
+  worker->end_seen = true;
   const auto status = worker->child.reap();
   if (!status) return;  // Held by a debugger; settle() tries again on the next SIGCHLD.
   const int pid = worker->child.pid();
@@ -179,6 +183,7 @@ void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::
   exit.when = when;
   exit.ran_for = when - worker.started_at;
   exit.last_stderr = OutputForwarder::last_stderr(*worker.stream);
+  exit.stderr_tail = OutputForwarder::last_stderr(*worker.stream, INT_MAX);
   exit.note = std::move(note);
   const auto on_exit = callbacks.on_exit;  // A copy: the owner may destroy the group in it.
   if (on_exit) on_exit(exit);
@@ -243,7 +248,7 @@ void WorkerGroup::Impl::give_up() {
 void WorkerGroup::Impl::settle() {
   if (!active) return;
   for (const auto& worker : std::vector(workers)) {
-    if (worker->gone) continue;
+    if (worker->gone || !worker->end_seen) continue;  // Unseen: its turn comes, in order of death.
     if (const auto status = worker->child.reap()) report(*worker, *status, Clock::now(), "");
   }
   const std::vector<int> adopted = adopted_children();
@@ -325,6 +330,7 @@ void WorkerGroup::Impl::kill_now() {
     ::usleep(500);
   }
   for (const auto& worker : workers) {
+    worker->ended.reset();
     if (worker->stream) output.drain(*worker->stream);
     if (guard) guard->remove_session(worker->child.pid());
   }

@@ -39,6 +39,7 @@ struct WorkerExit {
   std::chrono::steady_clock::time_point when;  // As seen by the pidfd, before any reaping work.
   std::chrono::steady_clock::duration ran_for{};
   std::string last_stderr;  // The last lines it wrote to stderr.
+  std::string stderr_tail;  // More of them: all that is kept, for finding a whole traceback.
   std::string note;         // What else the user should know; "" = nothing. A worker that
                             // SIGKILL did not end is named here with its kernel function.
 

@@ -157,7 +157,7 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
   for (const OptionRow& row : option_table()) {
     if (row.variable().empty()) continue;
     INFO(row.name);
-    const std::string bad = row.is_flag() ? "maybe" : "\x01";
+    const std::string bad = row.is_flag() ? "maybe" : row.name == "report" ? "/" : "\x01";
     if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
     CHECK(has(error_of({}, {{row.variable(), bad}}),
               row.name == "rdzv-id" ? "--rdzv-id" : row.variable()));
@@ -431,6 +431,19 @@ TEST_CASE("help is short, whole and never an error", "[options]") {
     at = end + 1;
   }
   CHECK(width <= 110);
+}
+
+TEST_CASE("the report's file is checked before anything starts", "[options]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "report.json";
+
+  CHECK(options({}).report_file == "");
+  CHECK(options({"--report", path}).report_file == path);
+  CHECK(options({}, {{"PET_REPORT", path}}).report_file == path);
+  CHECK(has(error_of({"--report", folder.path()}), "it is a folder"));
+  CHECK(has(error_of({"--report", folder / "none/report.json"}), "there is no folder"));
+  // As in torchrun, where it is the start of nothing else.
+  CHECK(options({"--re=3"}).redirects.of(0) == Std::All);
 }
 
 TEST_CASE("docs/cli.md has the tables that the parser knows", "[options]") {
