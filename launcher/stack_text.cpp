@@ -23,12 +23,13 @@ bool is_hexadecimal(std::string_view text) {
 
 std::string readable_line(std::string_view line) {
   const std::string as_it_is(line);
-  const std::size_t bracket = line.rfind(" [0x");
+  const std::size_t bracket = line.rfind("[0x");
   if (bracket == line.npos || line.back() != ']' ||
-      !is_hexadecimal(line.substr(bracket + 2, line.size() - bracket - 3))) {
+      !is_hexadecimal(line.substr(bracket + 1, line.size() - bracket - 2))) {
     return as_it_is;
   }
-  const std::string_view place = line.substr(0, bracket);
+  std::string_view place = line.substr(0, bracket);
+  if (!place.empty() && place.back() == ' ') place.remove_suffix(1);  // backtrace_symbols_fd: none.
   const std::size_t open = place.rfind('(');
   if (open == place.npos || place.back() != ')') return as_it_is;
   const std::string_view inside = place.substr(open + 1, place.size() - open - 2);

@@ -8,7 +8,7 @@
 
 namespace ddprun::launcher {
 
-// Each line "program(_ZN3foo3barEv+0x1f) [0x55d0...]" becomes "foo::bar()+0x1f in program", one
+// Each line "program(_ZN3foo3barEv+0x1f)[0x55d0...]" becomes "foo::bar()+0x1f in program", one
 // without a name "program(+0x1f)", which addr2line reads. Every other line stays as it is.
 std::string readable_stack(std::string_view text);
 

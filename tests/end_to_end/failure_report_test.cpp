@@ -266,8 +266,7 @@ TEST_CASE("real failures of Python programs get their advice") {
   CHECK(contains(advice("import os, mmap, tempfile as t\nf = t.TemporaryFile(); f.truncate(4096)\n"
                         "m = mmap.mmap(f.fileno(), 4096); f.truncate(0); m[0]"),
                  "/dev/shm"));
-  CHECK(contains(advice("import os; os.execv('/bin/sh', ['sh', '-c', 'kill -ILL $$'])"),
-                 "another processor"));
+  CHECK(contains(advice("import os; os.kill(os.getpid(), 4)"), "another processor"));
   CHECK(contains(advice("import socket as s; a = s.socket(); a.bind(('127.0.0.1', 0))\n"
                         "s.create_connection(a.getsockname())"),
                  "nobody answered"));

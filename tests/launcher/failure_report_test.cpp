@@ -227,7 +227,7 @@ TEST_CASE("the last twenty lines of stderr are shown when there is no message",
 
 TEST_CASE("a C++ stack is made readable", "[launcher][failure_report]") {
   CHECK(readable_stack("/bin/train(_ZN6ddprun4stepEi+0x1f) [0x55d0c1e3a01f]\n"
-                       "/bin/train(main+0x2) [0x55d0c1e3a002]\n"
+                       "/bin/train(main+0x2)[0x55d0c1e3a002]\n"
                        "/bin/train(+0x1234) [0x55d0c1e3a234]\n"
                        "/lib/libc.so.6(+0x3c050) [0x7f0000]\n"
                        "/usr/lib/[vdso] [0x7ff]\nno stack line (+0x1) [0x]\n\nend") ==
