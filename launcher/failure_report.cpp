@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 using rendezvous::describe_duration;
 using rendezvous::FirstCause;
 using rendezvous::signal_name;
@@ -183,7 +184,7 @@ void add_others(std::string& text, const FailureReport& report) {
   if (others > listed) text += fmt::format("    and {} more\n", others - listed);
 }
 
-json cause_json(const FirstCause& cause) {
+ordered_json cause_json(const FirstCause& cause) {
   static constexpr const char* kinds[] = {"worker_failed", "start_failed", "node_lost",
                                           "interrupted"};
   return {{"kind", kinds[static_cast<int>(cause.kind)]},
@@ -210,8 +211,8 @@ json cause_json(const FirstCause& cause) {
 
 // Workers write what they like into error files and stderr: never throw for bytes that are not
 // UTF-8.
-std::string dumped(const json& object) {
-  return object.dump(2, ' ', false, json::error_handler_t::replace);
+std::string dumped(const ordered_json& object) {
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 std::string trimmed(std::string_view text) {
@@ -256,7 +257,7 @@ std::string to_text(const FailureReport& report) {
 }
 
 std::string to_json(const FailureReport& report) {
-  json workers = json::array();
+  ordered_json workers = ordered_json::array();
   for (const WorkerEnd& worker : report.local_workers) {
     workers.push_back({{"rank", worker.rank},
                        {"local_rank", worker.local_rank},
@@ -268,24 +269,24 @@ std::string to_json(const FailureReport& report) {
                        {"ran_ms", worker.ran_ms},
                        {"note", worker.note}});
   }
-  json object = {{"version", 1},
-                 {"run_id", report.run_id},
-                 {"program", report.program},
-                 {"host", report.this_host},
-                 {"node_rank", report.node_rank},
-                 {"ended_s", report.ended_s},
-                 {"exit_status", report.exit_status},
-                 {"attempts", report.attempts},
-                 {"max_restarts", report.max_restarts},
-                 {"why", headline(report)},
-                 {"workers", std::move(workers)},
-                 {"log_dir", report.log_dir}};
+  ordered_json object = {{"version", 1},
+                         {"run_id", report.run_id},
+                         {"program", report.program},
+                         {"host", report.this_host},
+                         {"node_rank", report.node_rank},
+                         {"ended_s", report.ended_s},
+                         {"exit_status", report.exit_status},
+                         {"attempts", report.attempts},
+                         {"max_restarts", report.max_restarts},
+                         {"why", headline(report)},
+                         {"workers", std::move(workers)},
+                         {"log_dir", report.log_dir}};
   if (report.cause) object["first_cause"] = cause_json(*report.cause);
   return dumped(object);
 }
 
 std::string to_error_file(const FailureReport& report) {
-  json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
+  ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
   const std::string details = report.cause ? report.cause->message : "";
   message["extraInfo"] = {{"py_callstack", details}};
   return dumped({{"message", std::move(message)}});
