@@ -13,7 +13,6 @@
 #include <csignal>
 #include <ctime>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -386,7 +385,8 @@ void Agent::report(int status) {
   write_report_file(failure);
   // For a scheduler that reads torch's error files.
   if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
-    std::ofstream(*path, std::ios::trunc) << to_error_file(failure) << '\n';
+    const std::string error = write_whole_file(*path, to_error_file(failure) + '\n');
+    if (!error.empty()) spdlog::warn("cannot write the error file {}: {}", *path, error);
   }
 }
 

@@ -43,6 +43,10 @@ const std::vector<Row>& rows() {
        true,
        "/dev/shm is full: enlarge it (docker run --shm-size=8g or --ipc=host) or use fewer data "
        "loader workers"},
+      {{"DataLoader worker (pid*killed by signal: Killed"},
+       true,
+       "a data loader process was killed, most often because memory ran out: fewer of them "
+       "(num_workers), smaller batches, or a higher memory limit"},
       {{"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
         "^MemoryError", "std::bad_alloc", "Cannot allocate memory", "[Errno 12]"},
        false,

@@ -80,6 +80,8 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
        "/dev/shm is full"},
       {"RuntimeError: unable to write to file </torch_77_1>: No space left on device (28)",
        "/dev/shm is full"},
+      {"RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+       "data loader process"},
       {"MemoryError", "memory ran out"},
       {"std::bad_alloc: std::bad_alloc", "memory ran out"},
       {"RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't "
