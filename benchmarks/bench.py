@@ -15,6 +15,8 @@ import measure
 BENCHMARKS = {
     "launch": ("launch", 7),
     "restart": ("restart", 7),
+    "idle": ("idle", 3),
+    "store": ("store", 3),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),
 }

@@ -62,12 +62,13 @@ def summary(values):
 
 
 def row(what, unit, ours_values, peer_values, lower_is_better):
-    """One line of a table. `ratio` > 1 means that ours is better."""
+    """One line of a table. `ratio` > 1 means that ours is better; there is none to a zero."""
     result = {"what": what, "unit": unit, "ours": summary(ours_values), "peer": None, "ratio": None}
     if peer_values:
         result["peer"] = summary(peer_values)
         mine, other = result["ours"]["median"], result["peer"]["median"]
-        result["ratio"] = other / mine if lower_is_better else mine / other
+        better, worse = (mine, other) if lower_is_better else (other, mine)
+        result["ratio"] = worse / better if better else None
     return result
 
 

@@ -21,6 +21,7 @@
 #include "launcher/agent_state.h"
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
+#include "launcher/event_log.h"
 #include "launcher/failure_report.h"
 #include "launcher/forwarder_sink.h"
 #include "launcher/local_attempt.h"
@@ -54,9 +55,11 @@ class Agent {
         node_id_(random_id()),
         host_name_(own_host_name()),
         output_(io_),
+        events_(options_.event_log, options_.run_id, host_name_),
         signals_(io_),
+        forwarded_signals_(io_),
         goodbye_timer_(io_),
-        attempt_(io_, output_, options_, host_name_,
+        attempt_(io_, output_, events_, options_, host_name_,
                  {[this](const FirstCause& cause) {
                     local_cause_ = cause;
                     apply(machine_.worker_failed());
@@ -66,7 +69,9 @@ class Agent {
   int run();
 
  private:
+  void handle_signals();
   void wait_for_signal();
+  void wait_for_forwarded_signal();
   void on_signal(int signal);
 
   asio::awaitable<void> join();
@@ -91,7 +96,9 @@ class Agent {
   std::string host_name_;
   asio::io_context io_{1};
   OutputForwarder output_;
-  asio::signal_set signals_;
+  EventLog events_;
+  asio::signal_set signals_;            // End the job.
+  asio::signal_set forwarded_signals_;  // Are the workers' business.
   asio::steady_timer goodbye_timer_;
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
@@ -120,15 +127,8 @@ int Agent::run() {
   spdlog::set_default_logger(logger);
   for (const std::string& note : options_.notes) spdlog::info("{}", note);
 
-  for (const int signal : options_.signals_to_handle) {
-    if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.
-    asio::error_code error;
-    signals_.add(signal, error);
-    if (error) {
-      spdlog::warn("cannot handle {}: {}", rendezvous::signal_name(signal), error.message());
-    }
-  }
-  wait_for_signal();
+  events_.launcher_started(options_);
+  handle_signals();
   asio::co_spawn(
       io_, [this] { return join(); },
       [this](const std::exception_ptr& thrown) {
@@ -147,6 +147,35 @@ int Agent::run() {
   return exit_status_.value_or(exit_status::internal);
 }
 
+void Agent::handle_signals() {
+  const auto add = [](asio::signal_set& set, int signal) {
+    asio::error_code error;
+    set.add(signal, error);
+    if (error) {
+      spdlog::warn("cannot handle {}: {}", rendezvous::signal_name(signal), error.message());
+    }
+  };
+  for (const int signal : options_.signals_to_handle) {
+    if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.
+    add(signals_, signal);
+  }
+  for (const int signal : options_.signals_to_forward) add(forwarded_signals_, signal);
+  wait_for_signal();
+  wait_for_forwarded_signal();
+}
+
+void Agent::wait_for_forwarded_signal() {
+  forwarded_signals_.async_wait([this](const asio::error_code& error, int signal) {
+    if (error) return;
+    const int running = attempt_.running();
+    spdlog::info("got {}: passed on to {}", rendezvous::signal_name(signal),
+                 counted(running, "worker"));
+    events_.signal_received(signal, /*forwarded=*/true);
+    attempt_.forward_signal(signal);
+    wait_for_forwarded_signal();
+  });
+}
+
 void Agent::wait_for_signal() {
   signals_.async_wait([this](const asio::error_code& error, int signal) {
     if (error) return;
@@ -156,6 +185,7 @@ void Agent::wait_for_signal() {
 }
 
 void Agent::on_signal(int signal) {
+  events_.signal_received(signal, /*forwarded=*/false);
   const bool first = own_signal_ == 0;
   if (first) {
     own_signal_ = signal;
@@ -195,6 +225,7 @@ asio::awaitable<void> Agent::join() {
   if (!plan.warning.empty()) spdlog::warn("{}", plan.warning);
   if (plan.role != EndpointPlan::Role::Join) {
     endpoint_ = EndpointHost::open(io_, options_, plan, node_id_);
+    if (endpoint_) events_.endpoint_opened(plan.bind_address, endpoint_->port());
   }
   connect(plan);
 }
@@ -250,6 +281,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
   if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) return on_stop(*stop);
   if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
     spdlog::info("{}", waiting->text);
+    events_.waiting(*waiting);
   } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
     why_ = "the endpoint refused this node: " + refused->reason;
     apply(machine_.refused(refused->exit_status));
@@ -267,6 +299,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
 void Agent::on_round(const rendezvous::RoundStart& round) {
   round_ = round;
   ++rounds_;
+  events_.attempt_started(round);
   const std::string workers = counted(round.world_size, "worker");
   const int last = round.rank_base + options_.nproc_per_node - 1;
   if (round.group_world_size > 1) {
@@ -283,8 +316,10 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
 void Agent::on_stop(const rendezvous::Stop& stop) {
   if (stop.final_verdict) job_cause_ = stop.cause;
   why_ = stop.why;
-  const bool interrupted = own_signal_ != 0;
-  if (!interrupted && (!stop.final_verdict || attempt_.running() > 0)) spdlog::warn("{}", stop.why);
+  events_.attempt_verdict(stop);
+  // The report that follows a final verdict names the cause, but not why there is no restart.
+  const bool news = !stop.final_verdict || attempt_.running() > 0 || options_.max_restarts > 0;
+  if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);
   apply(machine_.stop_received(
       stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
 }
@@ -293,6 +328,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
 
 void Agent::on_all_reaped() {
   const bool succeeded = machine_.state() == AgentState::Running;
+  events_.attempt_ended(succeeded);
   apply(succeeded ? machine_.workers_succeeded() : machine_.workers_reaped());
 }
 
@@ -342,6 +378,7 @@ void Agent::end(int status) {
   if (exit_status_) return;
   exit_status_ = status;
   report(status);
+  events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
   // Not from inside one of the client's callbacks.
   asio::post(io_, [this] { leave_loop(); });

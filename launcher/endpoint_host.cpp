@@ -19,7 +19,11 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.round.nodes_max = options.nnodes_max;
   limits.round.join_timeout = options.join_timeout;
   limits.round.last_call = options.last_call_timeout;
-  limits.max_restarts = options.max_restarts;
+  limits.restarts.restarts_max = options.max_restarts;
+  limits.restarts.backoff_first = options.restart_backoff;
+  limits.restarts.same_failures_max = options.max_same_failures;
+  limits.restarts.forgive_after = options.reset_restarts_after;
+  limits.restart_seed = std::hash<std::string>{}(node_id);
   // An agent alone talks to itself: if one end is dead, so is the other.
   const bool alone = options.nnodes_max == 1;
   limits.heartbeat_interval = alone ? rendezvous::Milliseconds{0} : options.heartbeat_interval;
@@ -45,11 +49,14 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
                                                  const std::string& node_id) {
   auto host = std::make_unique<EndpointHost>();
   const int port = options.endpoint_port;
+  for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);
   try {
     // The server hands over sockets only while the event loop runs: the coordinator is there then.
     host->server_ = std::make_unique<rendezvous::Server>(
         io,
-        rendezvous::ServerOptions{.bind_address = plan.bind_address, .port = options.endpoint_port},
+        rendezvous::ServerOptions{.bind_address = plan.bind_address,
+                                  .port = options.endpoint_port,
+                                  .store_access = &host->store_access_},
         [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
           host->coordinator_->adopt(std::move(socket), std::move(received));
         });
@@ -64,7 +71,11 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
       io, job_limits(options, plan, node_id, host->server_->port()),
       rendezvous::CoordinatorCallbacks{
-          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); }});
+          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); },
+          .on_admitted =
+              [host = host.get()](const std::vector<std::string>& addresses) {
+                for (const std::string& address : addresses) host->store_access_.allow(address);
+              }});
   return host;
 }
 

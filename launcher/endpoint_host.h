@@ -12,6 +12,7 @@
 
 #include "launcher/endpoint.h"
 #include "launcher/options.h"
+#include "rendezvous/access_list.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/server.h"
 
@@ -39,6 +40,7 @@ class EndpointHost {
   }
 
  private:
+  rendezvous::AccessList store_access_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Coordinator> coordinator_;
 };

@@ -285,6 +285,8 @@ std::string to_json(const FailureReport& report) {
   return dumped(object);
 }
 
+json to_json(const FirstCause& cause) { return cause_json(cause); }
+
 std::string to_error_file(const FailureReport& report) {
   ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
   const std::string details = report.cause ? report.cause->message : "";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ std::string to_text(const FailureReport& report);
 
 // The same as one JSON object, also for a job that succeeded; docs/failures.md lists the fields.
 std::string to_json(const FailureReport& report);
+
+nlohmann::json to_json(const rendezvous::FirstCause& cause);
 
 // The cause in the format of torch's error files, for a scheduler that reads them.
 std::string to_error_file(const FailureReport& report);

@@ -42,10 +42,11 @@ bool asks_for_files(const StdMap& map, int workers) {
 
 }  // namespace
 
-LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output,
+LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventLog& events,
                            const LaunchOptions& options, std::string host_name,
                            LocalAttemptCallbacks callbacks)
-    : options_(options),
+    : events_(events),
+      options_(options),
       host_name_(std::move(host_name)),
       callbacks_(std::move(callbacks)),
       directory_(options.log_dir, options.run_id,
@@ -61,16 +62,20 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
-    const std::vector<WorkerSpec> specs = make_worker_specs({.options = options_,
-                                                             .round = round_,
-                                                             .attempt_dir = attempt_dir_,
-                                                             .environment = environment_variable,
-                                                             .console_columns = terminal_columns(),
-                                                             .cpus = usable_cpus()});
+    const auto specs = make_worker_specs({.options = options_,
+                                          .round = round_,
+                                          .attempt_dir = attempt_dir_,
+                                          .environment = environment_variable,
+                                          .console_columns = terminal_columns(),
+                                          .cpus = usable_cpus()});
     outputs_.clear();
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     post_mortem_.attempt_starts();
     group_.start(specs);
+    const std::vector<int> pids = group_.pids();
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      events_.worker_started(specs[i].rank, specs[i].local_rank, pids[i]);
+    }
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.
     const int number = error.error_number();
@@ -104,6 +109,7 @@ void LocalAttempt::on_exit(const WorkerExit& exit) {
                    .stopped_by_us = exit.stopped_by_us,
                    .ran_ms = to_ms(exit.ran_for),
                    .note = exit.note});
+  events_.worker_ended(ends_.back());
   if (exit.success() || exit.stopped_by_us || failed_) return;
   failed_ = true;
   callbacks_.on_failure(cause_of(exit));

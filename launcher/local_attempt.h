@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/event_log.h"
 #include "launcher/failure_report.h"
 #include "launcher/options.h"
 #include "launcher/output_forwarder.h"
@@ -31,14 +32,16 @@ struct LocalAttemptCallbacks {
 class LocalAttempt {
  public:
   // All references must outlive it.
-  LocalAttempt(asio::io_context& io, OutputForwarder& output, const LaunchOptions& options,
-               std::string host_name, LocalAttemptCallbacks callbacks);
+  LocalAttempt(asio::io_context& io, OutputForwarder& output, EventLog& events,
+               const LaunchOptions& options, std::string host_name,
+               LocalAttemptCallbacks callbacks);
 
   // Starts the workers of a round. Returns why it could not; then none is running and no callback
   // comes.
   std::optional<rendezvous::FirstCause> start(const rendezvous::RoundStart& round);
 
   void stop(int signal, std::chrono::milliseconds grace) { group_.stop(signal, grace); }
+  void forward_signal(int signal) { group_.forward_signal(signal); }
   int running() const { return group_.running(); }
 
   // Of the attempt started last.
@@ -54,6 +57,7 @@ class LocalAttempt {
   std::string log_files(int local_rank) const;
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
+  EventLog& events_;
   const LaunchOptions& options_;
   std::string host_name_;
   LocalAttemptCallbacks callbacks_;

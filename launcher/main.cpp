@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/agent.h"
+#include "launcher/dry_run.h"
 #include "launcher/options.h"
 #include "launcher/this_machine.h"
 #include "rendezvous/first_cause.h"
@@ -28,8 +29,9 @@ int main(int argc, char** argv) {
   using namespace ddprun;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    return launcher::run_agent(
-        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0])));
+    const launcher::LaunchOptions options =
+        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]));
+    return options.dry_run ? launcher::run_dry(options) : launcher::run_agent(options);
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
     return usage.status();

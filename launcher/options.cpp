@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "launcher/options_arguments.h"
@@ -27,6 +28,8 @@ class Decision {
 
   void decide_shape();
   void decide_failures();
+  void decide_restarts();
+  void decide_signals();
   void decide_output();
   void check_compatibility();
   bool on(const char* flag) const {
@@ -121,9 +124,39 @@ void Decision::decide_failures() {
     }
     result.report_file = file->value;
   }
-  const auto* signals = get("signals-to-handle");
+  decide_restarts();
+  decide_signals();
+}
+
+void Decision::decide_restarts() {
+  if (const auto* backoff = get("restart-backoff")) {
+    result.restart_backoff = parse_seconds(*backoff, backoff->value, milliseconds(0));
+  }
+  if (const auto* same = get("max-same-failures")) {
+    result.max_same_failures = parse_count(*same, 0, kIntMax);
+  }
+  if (const auto* healthy = get("reset-restarts-after"); healthy && healthy->value != "never") {
+    result.reset_restarts_after = parse_seconds(*healthy, healthy->value, milliseconds(1));
+  }
+}
+
+void Decision::decide_signals() {
+  const auto* handled = get("signals-to-handle");
   const GivenOption usual{option_row("signals-to-handle").fallback, ""};
-  result.signals_to_handle = parse_signals(signals != nullptr ? *signals : usual);
+  result.signals_to_handle = parse_signals(handled != nullptr ? *handled : usual);
+  const auto* forwarded = get("forward-signals");
+  if (forwarded == nullptr || forwarded->value.empty() || forwarded->value == "none") return;
+  result.signals_to_forward = parse_signals(*forwarded);
+  for (const int signal : result.signals_to_forward) {
+    const auto same =
+        std::find(result.signals_to_handle.begin(), result.signals_to_handle.end(), signal);
+    if (same == result.signals_to_handle.end()) continue;
+    if (handled != nullptr) {
+      throw usage_error(forwarded->source + ": one of them is in " + handled->source +
+                        " too; a signal either stops the job or is passed on");
+    }
+    result.signals_to_handle.erase(same);
+  }
 }
 
 void Decision::decide_output() {
@@ -139,6 +172,7 @@ void Decision::decide_output() {
     result.log_line_prefix_template =
         environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
   }
+  if (const auto* events = get("event-log")) result.event_log = parse_output_file(*events);
   const auto* folder = get("log-dir");
   if (folder == nullptr || folder->value.empty()) return;
   if (folder->value == "/dev/null") {
@@ -191,6 +225,10 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   const ProgramRequest request{split.program, decision.on("module"), decision.on("no-python"),
                                decision.on("run-path")};
   choose_program(request, environment, launcher_path, decision.result);
+  decision.result.dry_run = decision.on("dry-run");
+  for (const auto& [name, option] : split.options) {
+    decision.result.sources[name] = option.source;
+  }
   return std::move(decision.result);
 }
 

@@ -41,13 +41,17 @@ struct LaunchOptions {
   RendezvousBackend backend = RendezvousBackend::Static;
   bool standalone = false;
   std::string endpoint_host = "127.0.0.1";
-  std::uint16_t endpoint_port = 29500;  // 0 = a free port (one node only).
-  std::optional<bool> is_host;          // Who listens there; unset: decided from the address.
+  std::uint16_t endpoint_port = 29500;   // 0 = a free port (one node only).
+  std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
+  std::vector<std::string> store_allow;  // Hosts and networks that may use the store besides.
   std::string run_id = "none";
   std::string local_addr;  // The address this node announces; "" = found out.
 
   // Limits.
   int max_restarts = 0;
+  std::chrono::milliseconds restart_backoff{500};  // Of the second restart in a row; then doubled.
+  int max_same_failures = 5;                       // Quick and alike, in a row; 0: any number.
+  std::optional<std::chrono::milliseconds> reset_restarts_after;  // Unset: never.
   std::chrono::milliseconds join_timeout{600'000};      // All nodes must have joined by then.
   std::chrono::milliseconds last_call_timeout{30'000};  // Elastic: wait for more than the minimum.
   std::chrono::milliseconds heartbeat_interval{1'000};
@@ -67,12 +71,20 @@ struct LaunchOptions {
   StdMap tee;
   std::set<int> local_ranks_filter;      // Console shows only these; empty = all.
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
+  std::string event_log;                 // A file of JSON lines; "" = none.
   bool quiet = false;
 
   std::string report_file;  // How the job ended, as JSON; "" = none.
 
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
+  std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.
+
+  bool dry_run = false;  // Only say what would be done.
+
+  // What was given: an option's name in the table -> "--nnodes=2" or "PET_NNODES=2". Others have
+  // their default.
+  std::map<std::string, std::string> sources;
 
   // What the user should know about options that did not have the effect one may expect, a line
   // each; print them unless `quiet`.

@@ -96,6 +96,9 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
     if (parsed.port) throw usage_error(address->source + ": expected an address without a port");
     result.local_addr = parsed.host;
   }
+  if (const auto* allowed = given.find("store-allow"); allowed != nullptr) {
+    result.store_allow = parse_networks(*allowed);
+  }
   if (result.standalone) return decide_standalone(given, result);
 
   const HostPort chosen = chosen_endpoint(given, result);

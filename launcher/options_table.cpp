@@ -51,6 +51,10 @@ const std::vector<OptionRow>& option_table() {
        "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
        "(1), "
        "keep_alive_max_attempt, is_host. Seconds. timeout means join_timeout."},
+      {"store-allow", 0, "ADDRESS|NETWORK,...", "the job's own hosts", Endpoint, false,
+       "Who else may use the store, such as 10.1.0.0/16 for workers in containers with addresses "
+       "of "
+       "their own."},
       {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
        "Address under which the other nodes reach this one."},
 
@@ -67,6 +71,10 @@ const std::vector<OptionRow>& option_table() {
        "As torch.distributed.launch without --use-env: --local-rank=N is the worker's first "
        "argument."},
 
+      {"dry-run", 0, "", "off", Program, false,
+       "Say what would be started, where and with which environment, and where each value comes "
+       "from; start nothing."},
+
       // When something breaks.
       {"max-restarts", 0, "N", "0", Failures, true,
        "How many failures the job survives, counted over all nodes."},
@@ -74,7 +82,18 @@ const std::vector<OptionRow>& option_table() {
        "From asking workers to stop to SIGKILL, on every path. Also "
        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
       {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
-       "Signals that shut the job down: the first asks the workers, the second kills."},
+       "Signals that shut the job down: the first asks the workers to stop; a second SIGINT or "
+       "SIGQUIT kills them."},
+      {"forward-signals", 0, "NAME,...", "none", Failures, false,
+       "Signals that are passed on to this node's workers, such as USR1,USR2; the job goes on."},
+      {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
+       "The first restart comes at once, the second in a row after this time, each further one "
+       "after twice as long, up to 30 s, with jitter. 0: none waits."},
+      {"max-same-failures", 0, "N", "5", Failures, false,
+       "Stop early when this many attempts in a row failed in the same way within 10 s of their "
+       "start. 0: never."},
+      {"reset-restarts-after", 0, "SECONDS", "never", Failures, false,
+       "An attempt that ran this long gives all of --max-restarts back."},
       {"report", 0, "FILE", "", Failures, false,
        "How the job ended, as JSON, on every node and also on success (docs/failures.md)."},
 
@@ -90,6 +109,8 @@ const std::vector<OptionRow>& option_table() {
       {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
        "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
+      {"event-log", 0, "FILE", "none", Output, false,
+       "Appends what happens on this node as JSON lines (docs/event_log.md)."},
       {"quiet", 'q', "", "off", Output, false,
        "No messages of ddprun's own but errors. The workers' output is not affected."},
 

@@ -11,9 +11,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <thread>
+
+#include "rendezvous/access_list.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -268,6 +271,35 @@ std::vector<int> parse_signals(const GivenOption& given) {
     if (std::find(signals.begin(), signals.end(), found) == signals.end()) signals.push_back(found);
   }
   return signals;
+}
+
+std::vector<std::string> parse_networks(const GivenOption& given) {
+  std::vector<std::string> networks;
+  if (trimmed(given.value).empty()) return networks;
+  for (const std::string& part : split(given.value, ',')) {
+    networks.push_back(trimmed(part));
+    rendezvous::AccessList check;
+    if (!check.allow(networks.back())) {
+      fail(given, "addresses or networks such as 10.0.0.7,10.1.0.0/16, but found \"" + part + "\"");
+    }
+  }
+  return networks;
+}
+
+std::string parse_output_file(const GivenOption& given) {
+  namespace fs = std::filesystem;
+  const fs::path path(given.value);
+  std::error_code ignored;
+  const auto is_control = [](unsigned char c) { return c < 32 || c == 127; };
+  if (path.empty() || std::any_of(given.value.begin(), given.value.end(), is_control)) {
+    fail(given, "the name of a file");
+  }
+  if (fs::is_directory(path, ignored)) fail(given, "a file, but that is a folder");
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (!fs::is_directory(folder, ignored)) {
+    fail(given, "a file in a folder that exists, but there is no folder " + folder.string());
+  }
+  return given.value;
 }
 
 std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices) {

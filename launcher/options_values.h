@@ -40,6 +40,9 @@ struct HostPort {
 };
 HostPort parse_endpoint(const GivenOption& given);
 
+// "10.0.0.7,10.1.0.0/16", each one checked.
+std::vector<std::string> parse_networks(const GivenOption& given);
+
 // "k=v,k=v"; quotes around keys and values are taken off.
 std::map<std::string, std::string> parse_conf(const GivenOption& given);
 bool parse_bool(const GivenOption& given, const std::string& text);
@@ -47,6 +50,10 @@ bool parse_bool(const GivenOption& given, const std::string& text);
 std::set<int> parse_ranks(const GivenOption& given, const std::string& text);  // "0,4-7"
 StdMap parse_std_map(const GivenOption& given);                                // "3" or "0:3,4-7:1"
 std::vector<int> parse_signals(const GivenOption& given);                      // "SIGTERM,INT,10"
+
+// A file that can be written, as far as that is known beforehand: its folder is there and it is no
+// folder itself.
+std::string parse_output_file(const GivenOption& given);
 
 // One of `choices`, with a suggestion otherwise.
 std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices);

@@ -25,6 +25,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   struct Peer {
     std::shared_ptr<ControlConnection> connection;
     std::unique_ptr<asio::steady_timer> limit;  // For its hello, or for its goodbye.
+    std::vector<std::string> addresses;         // Known with its hello.
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
   };
 
@@ -99,7 +100,9 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   if (!parsed.message) return drop(id, "it sent a bad line: " + parsed.error);
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
     found->second.limit.reset();
-    if (hello->address.empty()) hello->address = found->second.connection->remote_address();
+    const std::string remote = found->second.connection->remote_address();
+    if (hello->address.empty()) hello->address = remote;
+    found->second.addresses = {remote, hello->address};
   }
   carry_out(job.on_message(id, *parsed.message, Clock::now()));
 }
@@ -123,7 +126,11 @@ void Coordinator::Impl::carry_out(JobActions actions) {
   for (JobAction& action : actions) {
     if (const auto* send = std::get_if<SendTo>(&action)) {
       const auto peer = peers.find(send->peer);
-      if (peer != peers.end()) peer->second.connection->send(send->message);
+      if (peer == peers.end()) continue;
+      if (callbacks.on_admitted && std::holds_alternative<Welcome>(send->message)) {
+        callbacks.on_admitted(peer->second.addresses);
+      }
+      peer->second.connection->send(send->message);
     } else if (const auto* end = std::get_if<CloseAfterSending>(&action)) {
       dismiss(end->peer);
     } else if (const auto* start = std::get_if<StartAttempt>(&action)) {

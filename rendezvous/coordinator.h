@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/job.h"
 
@@ -19,6 +20,8 @@ namespace ddprun::rendezvous {
 struct CoordinatorCallbacks {
   // Before the workers of an attempt may start: empty the store.
   std::function<void(int attempt)> on_start_attempt;
+  // A node takes part from now on; `addresses` are those it comes from and announced.
+  std::function<void(const std::vector<std::string>& addresses)> on_admitted;
 };
 
 class Coordinator {

@@ -19,7 +19,10 @@ std::string printed_name(const Hello& hello) {
 }  // namespace
 
 Job::Job(JobLimits limits, TimePoint now)
-    : limits_(std::move(limits)), opened_(now), next_beat_(now + limits_.heartbeat_interval) {
+    : limits_(std::move(limits)),
+      opened_(now),
+      next_beat_(now + limits_.heartbeat_interval),
+      restarts_(limits_.restarts, limits_.restart_seed) {
   look_again_ = now + limits_.round.join_timeout;
 }
 

@@ -12,8 +12,8 @@
 //
 // rendezvous/coordinator.cpp feeds in messages, lost connections and ticks, and carries out what
 // comes back, in order. The restart budget is one counter for the whole job; every failure, a lost
-// node too, takes one from it. Two changes of membership are free: a node that joins an elastic job
-// and one that leaves it after SIGTERM while enough others remain.
+// node too, takes one from it (restart_policy.h). Two changes of membership are free: a node that
+// joins an elastic job and one that leaves it after SIGTERM while enough others remain.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 
 #include "rendezvous/control_message.h"
 #include "rendezvous/liveness.h"
+#include "rendezvous/restart_policy.h"
 #include "rendezvous/round.h"
 
 namespace ddprun::rendezvous {
@@ -55,7 +56,8 @@ using JobActions = std::vector<JobAction>;
 struct JobLimits {
   std::string run_id;
   RoundLimits round;
-  int max_restarts = 0;
+  RestartLimits restarts;
+  std::uint64_t restart_seed = 0;          // RestartPolicy's.
   Milliseconds heartbeat_interval{1'000};  // 0: none are sent or expected (one node).
   Milliseconds heartbeat_timeout{5'000};
   std::string host_node_id;  // The agent that hosts the endpoint.
@@ -103,7 +105,7 @@ class Job {
   void give_up_silent(TimePoint now, TimePoint::duration late);
 
   void try_close(TimePoint now);
-  void start_round(const RoundDecision& decision);
+  void start_round(const RoundDecision& decision, TimePoint now);
   void tell_waiting(const RoundDecision& decision, TimePoint now);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
   void stop_all(std::string why, int signal, TimePoint now);
@@ -122,11 +124,13 @@ class Job {
   Phase phase_ = Phase::Forming;
   std::vector<Node> nodes_;  // In join order.
   int attempt_ = -1;
-  int restarts_used_ = 0;
-  TimePoint opened_;  // When this round began to form.
+  TimePoint started_;                    // This attempt.
+  std::optional<TimePoint> not_before_;  // The next one waits out its backoff.
+  TimePoint opened_;                     // When this round began to form.
   std::optional<TimePoint> enough_since_;
   std::optional<TimePoint> look_again_;
   TimePoint next_beat_;
+  RestartPolicy restarts_;
   TimePoint told_waiting_;  // When nodes last heard whom they wait for.
   int told_joined_ = -1;
   std::optional<FirstCause> cause_;  // Of the end of this attempt.

@@ -17,6 +17,10 @@ constexpr Milliseconds waiting_repeat{10'000};  // How often nodes hear again wh
 // ---- rounds ----
 
 void Job::try_close(TimePoint now) {
+  if (not_before_ && now < *not_before_) {
+    look_again_ = not_before_;
+    return;
+  }
   RoundState state = round_state();
   const int needed = limits_.round.elastic ? limits_.round.nodes_min : limits_.round.nodes_max;
   const bool enough = static_cast<int>(state.nodes.size()) >= needed;
@@ -30,15 +34,17 @@ void Job::try_close(TimePoint now) {
     case RoundDecision::Kind::Wait:
       return tell_waiting(decision, now);
     case RoundDecision::Kind::Close:
-      return start_round(decision);
+      return start_round(decision, now);
     case RoundDecision::Kind::TimedOut:
       return finish(exit_status::rendezvous_timeout, decision.reason);
   }
 }
 
-void Job::start_round(const RoundDecision& decision) {
+void Job::start_round(const RoundDecision& decision, TimePoint now) {
   phase_ = Phase::Running;
   ++attempt_;
+  started_ = now;
+  not_before_.reset();
   cause_.reset();
   actions_.push_back(StartAttempt{attempt_});
   std::vector<std::size_t> present;  // Index of RoundState's nodes -> index of nodes_.
@@ -57,7 +63,7 @@ void Job::start_round(const RoundDecision& decision) {
     node.group_rank = place.group_rank;
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt_,
-                                     .max_restarts = limits_.max_restarts,
+                                     .max_restarts = limits_.restarts.restarts_max,
                                      .group_rank = place.group_rank,
                                      .group_world_size = static_cast<int>(decision.members.size()),
                                      .rank_base = place.rank_base,
@@ -93,19 +99,11 @@ void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {
 
 void Job::fail_attempt(const FirstCause& cause, int signal, TimePoint now) {
   cause_ = cause;
-  const int left = limits_.max_restarts - restarts_used_;
-  std::string next = "no restarts are left";
-  if (!cause.retriable) {
-    next = "the job ends";
-    verdict_ = exit_status_of(cause);
-  } else if (left > 0) {
-    ++restarts_used_;
-    next = fmt::format("restarting ({} of {} restarts left)", left - 1, limits_.max_restarts);
-  } else {
-    if (limits_.max_restarts == 0) next = "the job ends (--max-restarts 0)";
-    verdict_ = exit_status_of(cause);
-  }
-  stop_all(fmt::format("{}; {}", describe(cause), next), signal, now);
+  const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
+  const RestartDecision next = restarts_.on_failure(cause, ran);
+  if (!next.restart) verdict_ = exit_status_of(cause);
+  if (next.delay.count() > 0) not_before_ = now + next.delay;
+  stop_all(fmt::format("{}; {}", describe(cause), next.reason), signal, now);
 }
 
 void Job::stop_all(std::string why, int signal, TimePoint now) {

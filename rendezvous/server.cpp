@@ -49,7 +49,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
         port(local_port(listener.get())),
         poller(io, make_epoll().release()),
         accept_timer(io),
-        ambiguous_timer(io),
+        deadline_timer(io),
         sessions(options, poller.native_handle(),
                  {[this](UniqueFd fd, std::string received) {
                     hand_over(std::move(fd), std::move(received));
@@ -90,7 +90,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       }
     }
     if (!poller.is_open()) return;
-    arm_ambiguous_timer();
+    arm_deadline_timer();
     if (round == rounds_per_turn_max || sessions.has_pending_wakes()) {
       asio::post(io, [self = shared_from_this()] {
         if (self->poller.is_open()) self->take_turn();
@@ -133,16 +133,18 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     });
   }
 
-  void arm_ambiguous_timer() {
-    const auto deadline = sessions.ambiguous_deadline();
-    if (deadline == Clock::time_point::max() || ambiguous_armed) return;
-    ambiguous_armed = true;
-    ambiguous_timer.expires_at(deadline);
-    ambiguous_timer.async_wait([self = shared_from_this()](const asio::error_code& error) {
+  // A timer that fires too early finds nothing to do: that is cheaper than to cancel it whenever a
+  // command was completed.
+  void arm_deadline_timer() {
+    const auto deadline = sessions.deadline();
+    if (deadline >= armed_for) return;
+    armed_for = deadline;
+    deadline_timer.expires_at(deadline);
+    deadline_timer.async_wait([self = shared_from_this()](const asio::error_code& error) {
       if (error) return;
-      self->ambiguous_armed = false;
-      self->sessions.resolve_ambiguous(Clock::now());
-      self->arm_ambiguous_timer();
+      self->armed_for = Clock::time_point::max();
+      self->sessions.on_deadline(Clock::now());
+      self->arm_deadline_timer();
     });
   }
 
@@ -180,7 +182,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     listener.reset();
     sessions.close_all();
     accept_timer.cancel();
-    ambiguous_timer.cancel();
+    deadline_timer.cancel();
     asio::error_code ignored;
     poller.close(ignored);
   }
@@ -192,8 +194,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   const std::uint16_t port;
   asio::posix::stream_descriptor poller;  // The epoll set of listener and connections.
   asio::steady_timer accept_timer;
-  asio::steady_timer ambiguous_timer;
-  bool ambiguous_armed = false;
+  asio::steady_timer deadline_timer;
+  Clock::time_point armed_for = Clock::time_point::max();
   PeerLog peer_log;
   StoreSessions sessions;
 };

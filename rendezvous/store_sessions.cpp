@@ -8,6 +8,8 @@
 #include <random>
 #include <utility>
 
+#include "rendezvous/access_list.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -85,6 +87,11 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
     refuse(id, "it connected in an earlier attempt");
     return false;
   }
+  if (options_.store_access != nullptr &&
+      !options_.store_access->permits(peer_address(connection.fd.get()))) {
+    refuse(id, "its host has no part in this job (--store-allow lets others in)");
+    return false;
+  }
   return true;
 }
 
@@ -100,16 +107,52 @@ void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::ti
   Connection& connection = *connections_[id].connection;
   ParseStatus status = connection.parser.next(input);
   while (status == ParseStatus::Request) {
+    connection.command_began.reset();
     if (!serve(id)) return;
     status = connection.parser.next(input);
   }
   if (!flush(id)) return queue_wakes();
   if (status == ParseStatus::Bad) {
     refuse(id, connection.parser.bad_reason());
-  } else if (account(id) && status == ParseStatus::Ambiguous) {
-    ambiguous_.push_back({token_of(id), now + ambiguous_pause});
+  } else if (account(id)) {
+    if (status == ParseStatus::Ambiguous) {
+      ambiguous_.push_back({token_of(id), now + ambiguous_pause});
+    }
+    limit_half_command(id, now);
   }
   queue_wakes();
+}
+
+// What a command has sent so far is kept; its sender must not make that last for ever.
+void StoreSessions::limit_half_command(ConnectionId id, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  if (!connection.parser.mid_command()) {
+    connection.command_began.reset();
+  } else if (!connection.command_began) {
+    connection.command_began = now;
+    if (std::exchange(connection.limited, true)) return;
+    half_commands_.push_back({token_of(id), now + options_.command_time_max});
+  }
+}
+
+void StoreSessions::refuse_half_commands(Clock::time_point now) {
+  while (!half_commands_.empty() && half_commands_.front().deadline <= now) {
+    const std::uint64_t token = half_commands_.front().token;
+    half_commands_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr) continue;
+    connection->limited = false;
+    if (!connection->command_began) continue;
+    const auto id = static_cast<ConnectionId>(token);
+    const auto due = *connection->command_began + options_.command_time_max;
+    if (due <= now) {
+      refuse(id, "the rest of its command did not come within command_time_max = " +
+                     std::to_string(options_.command_time_max.count()) + " ms");
+    } else {  // Another command than the one that was listed.
+      connection->limited = true;
+      half_commands_.push_back({token, due});
+    }
+  }
 }
 
 // Carries out the request that the parser holds. False: the connection is closed.
@@ -201,8 +244,17 @@ void StoreSessions::deliver_wakes() {
   }
 }
 
-StoreSessions::Clock::time_point StoreSessions::ambiguous_deadline() const {
-  return ambiguous_.empty() ? Clock::time_point::max() : ambiguous_.front().deadline;
+StoreSessions::Clock::time_point StoreSessions::deadline() const {
+  auto earliest = Clock::time_point::max();
+  for (const std::deque<Due>* list : {&ambiguous_, &half_commands_}) {
+    if (!list->empty()) earliest = std::min(earliest, list->front().deadline);
+  }
+  return earliest;
+}
+
+void StoreSessions::on_deadline(Clock::time_point now) {
+  resolve_ambiguous(now);
+  refuse_half_commands(now);
 }
 
 void StoreSessions::resolve_ambiguous(Clock::time_point now) {
@@ -228,6 +280,7 @@ void StoreSessions::start_attempt() {
   store_.clear();
   wakes_.clear();
   ambiguous_.clear();
+  half_commands_.clear();
 }
 
 void StoreSessions::close_all() {

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,9 +55,9 @@ class StoreSessions {
   bool has_pending_wakes() const { return !wakes_.empty(); }
   void deliver_wakes();
 
-  // The earliest moment at which resolve_ambiguous() has something to do; none: max().
-  Clock::time_point ambiguous_deadline() const;
-  void resolve_ambiguous(Clock::time_point now);
+  // The earliest moment at which on_deadline() has something to do; none: max().
+  Clock::time_point deadline() const;
+  void on_deadline(Clock::time_point now);
 
   // Closes every connection that has sent something. The others may belong to agents that have
   // yet to speak: they stay, but are closed if it is the store that they speak to.
@@ -70,18 +71,20 @@ class StoreSessions {
     explicit Connection(const WireLimits& limits) : parser(limits) {}
     UniqueFd fd;
     StoreParser parser;
-    std::unique_ptr<ReplyBuffer> tail;  // Replies that the socket did not take.
-    std::size_t charged = 0;            // Taken from the budget for parser and tail.
-    bool classified = false;            // Has sent its first byte.
-    bool stale = false;                 // Connected before the current attempt began.
-    bool wake_pending = false;          // Must be sent the byte of an ended wait, before all else.
-    bool wants_write = false;           // EPOLLOUT is armed.
+    std::unique_ptr<ReplyBuffer> tail;               // Replies that the socket did not take.
+    std::size_t charged = 0;                         // Taken from the budget for parser and tail.
+    bool classified = false;                         // Has sent its first byte.
+    std::optional<Clock::time_point> command_began;  // Of one whose end has not come.
+    bool limited = false;                            // Has an entry in half_commands_.
+    bool stale = false;                              // Connected before the current attempt began.
+    bool wake_pending = false;  // Must be sent the byte of an ended wait, before all else.
+    bool wants_write = false;   // EPOLLOUT is armed.
   };
   struct Slot {
     std::unique_ptr<Connection> connection;
     std::uint32_t generation = 0;  // Tells a token of an earlier connection in this slot.
   };
-  struct Ambiguous {
+  struct Due {
     std::uint64_t token;
     Clock::time_point deadline;
   };
@@ -96,6 +99,9 @@ class StoreSessions {
   bool flush(ConnectionId id);
   bool flush_tail(ConnectionId id);
   bool account(ConnectionId id);
+  void resolve_ambiguous(Clock::time_point now);
+  void limit_half_command(ConnectionId id, Clock::time_point now);
+  void refuse_half_commands(Clock::time_point now);
   void queue_wakes();
   void want_write(ConnectionId id, bool wanted);
   void refuse(ConnectionId id, const std::string& reason);
@@ -113,7 +119,8 @@ class StoreSessions {
   ReplyBuffer reply_;
   std::vector<ConnectionId> woken_;
   std::deque<std::uint64_t> wakes_;  // Tokens of connections with wake_pending.
-  std::deque<Ambiguous> ambiguous_;  // By deadline.
+  std::deque<Due> ambiguous_;        // By deadline.
+  std::deque<Due> half_commands_;    // By deadline: commands whose end has not come.
 };
 
 }  // namespace ddprun::rendezvous

@@ -134,6 +134,18 @@ std::string peer_name(int fd) {
   return name;
 }
 
+asio::ip::address peer_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
+  if (storage.ss_family == AF_INET) {
+    return asio::ip::address_v4(ntohl(reinterpret_cast<sockaddr_in*>(&storage)->sin_addr.s_addr));
+  }
+  asio::ip::address_v6::bytes_type bytes;
+  std::memcpy(bytes.data(), &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_addr, bytes.size());
+  return asio::ip::address_v6(bytes);
+}
+
 SendStatus send_some(int fd, ReplyBuffer& reply) {
   std::array<iovec, 64> pieces;
   while (!reply.empty()) {

@@ -2,6 +2,7 @@
 // calls on non-blocking descriptors; nothing here looks up a name.
 #pragma once
 
+#include <asio/ip/address.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -36,6 +37,8 @@ std::uint16_t local_port(int fd);
 
 // "10.0.0.7:40112", "[fe80::1]:40112"; "an unknown peer" if the connection is already gone.
 std::string peer_name(int fd);
+
+asio::ip::address peer_address(int fd);  // 0.0.0.0 if the connection is already gone.
 
 enum class SendStatus : std::uint8_t { Done, Blocked, Failed };
 // Sends from the front of `reply` what the socket takes now. After Failed the peer is gone.

@@ -102,6 +102,7 @@ class StoreParser {
   const std::string& bad_reason() const { return bad_reason_; }
   StoreFamily family() const { return family_; }
   bool ambiguous() const { return step_ == Step::Ambiguous; }
+  bool mid_command() const { return step_ != Step::Op && step_ != Step::Bad && !ambiguous(); }
   std::size_t memory_bytes() const;  // Held for the command under way.
 
  private:

@@ -1,9 +1,11 @@
 // ddprun on one node, with workers that are shell commands: the start, the result, the end.
 #include <csignal>
+#include <filesystem>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
 
@@ -51,6 +53,49 @@ TEST_CASE("the first failing worker ends the job with its exit code and its name
   CHECK(result.status == 7);
   CHECK(contains(result.output, "rank 1"));
   CHECK(contains(result.output, "disk on fire"));
+}
+
+TEST_CASE("a dry run says what would be started and starts nothing") {
+  const TemporaryFolder folder;
+  const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +
+                              shell("touch " + (folder / "started")),
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "local rank 1: LOCAL_RANK=1 RANK=1"));
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a forwarded signal reaches every worker and the job goes on") {
+  const std::string script =
+      "trap 'echo \"$RANK got it\"; told=1' USR1; echo \"up $RANK\"; "
+      "while [ -z \"$told\" ]; do sleep 0.02; done; echo \"$RANK ends well\"";
+  Process job(launch({"--standalone", "--nproc-per-node", "2", "--forward-signals", "USR1"}) +
+              shell(script));
+  REQUIRE(wait_for_both_up(job));
+  job.send_signal(SIGUSR1);
+
+  const auto result = job.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  for (const char* text : {"0 got it", "1 got it", "0 ends well", "1 ends well",
+                           "got SIGUSR1: passed on to 2 workers"}) {
+    CHECK(contains(result.output, text));
+  }
+}
+
+TEST_CASE("a job whose workers fail at once, always alike, stops before its restarts are used up") {
+  const auto result = run(launch({"--standalone", "--max-restarts", "50", "--max-same-failures",
+                                  "3", "--restart-backoff", "0.01"}) +
+                              shell("echo \"attempt $TORCHELASTIC_RESTART_COUNT\"; exit 9"),
+                          20s);
+
+  INFO(result.output);
+  CHECK(result.status == 9);
+  CHECK(contains(result.output, "attempt 2"));
+  CHECK_FALSE(contains(result.output, "attempt 3"));
+  CHECK(contains(result.output, "the same 3 times in a row"));
 }
 
 TEST_CASE("a worker ended by a signal gives 128 plus the signal, by name") {

@@ -446,6 +446,32 @@ TEST_CASE("the report's file is checked before anything starts", "[options]") {
   CHECK(options({"--re=3"}).redirects.of(0) == Std::All);
 }
 
+TEST_CASE("signals are either handled or passed on", "[options]") {
+  CHECK(parse({"--forward-signals", "USR1,SIGUSR2", "sh"}).signals_to_forward ==
+        std::vector<int>{SIGUSR1, SIGUSR2});
+  CHECK(parse({"sh"}).signals_to_forward.empty());
+  // Asked to pass it on, ddprun no longer stops for it ...
+  const auto forwarded = parse({"--forward-signals=HUP", "sh"});
+  CHECK(forwarded.signals_to_handle == std::vector<int>{SIGTERM, SIGINT, SIGQUIT});
+  // ... unless it was asked to do both.
+  CHECK_THROWS_AS(parse({"--forward-signals=HUP", "--signals-to-handle=HUP", "sh"}), UsageExit);
+  CHECK_THROWS_AS(parse({"--forward-signals=KILL", "sh"}), UsageExit);
+}
+
+TEST_CASE("the restart policy's limits", "[options]") {
+  const auto usual = parse({"sh"});
+  CHECK(usual.restart_backoff == 500ms);
+  CHECK(usual.max_same_failures == 5);
+  CHECK_FALSE(usual.reset_restarts_after);
+  const auto given = parse(
+      {"--restart-backoff=0", "--max-same-failures", "0", "--reset-restarts-after=3600", "sh"});
+  CHECK(given.restart_backoff == 0ms);
+  CHECK(given.max_same_failures == 0);
+  CHECK(given.reset_restarts_after == 1h);
+  CHECK_THROWS_AS(parse({"--restart-backoff=-1", "sh"}), UsageExit);
+  CHECK_THROWS_AS(parse({"--reset-restarts-after=0", "sh"}), UsageExit);
+}
+
 TEST_CASE("docs/cli.md has the tables that the parser knows", "[options]") {
   // DDPRUN_UPDATE_DOCS=1 writes them.
   const std::string path = std::string(DDPRUN_SOURCE_DIR) + "/docs/cli.md";

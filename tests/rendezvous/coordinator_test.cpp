@@ -24,7 +24,7 @@ struct Endpoint {
     JobLimits limits;
     limits.run_id = "job";
     limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 60s};
-    limits.max_restarts = max_restarts;
+    limits.restarts.restarts_max = max_restarts;
     limits.master_addr = "127.0.0.1";
     limits.master_port = port();
     coordinator = std::make_unique<Coordinator>(

@@ -14,7 +14,8 @@ JobLimits static_job(int nodes, int max_restarts) {
   JobLimits limits;
   limits.run_id = "job";
   limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 600s};
-  limits.max_restarts = max_restarts;
+  limits.restarts.restarts_max = max_restarts;
+  limits.restarts.backoff_first = 0ms;
   limits.host_node_id = "node1";
   limits.master_addr = "10.0.0.1";
   limits.master_port = 29'500;
@@ -112,6 +113,12 @@ class Scenario {
   std::map<PeerId, std::vector<ControlMessage>> inbox_;
 };
 
+JobLimits with_backoff() {
+  JobLimits limits = static_job(2, 9);
+  limits.restarts.backoff_first = 500ms;
+  return limits;
+}
+
 Scenario two_running(int max_restarts) {
   Scenario s(static_job(2, max_restarts));
   s.join(1);
@@ -204,6 +211,61 @@ TEST_CASE("the restart budget is one for the whole job", "[rendezvous][job]") {
 
   CHECK(s.attempts == std::vector<int>{0, 1, 2});
   CHECK(s.over == 137);
+}
+
+TEST_CASE("the second restart in a row waits out its backoff", "[rendezvous][job]") {
+  Scenario s(with_backoff());
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(1);
+  const auto fail_and_reap = [&] {
+    s.fail(2);
+    s.reap(1);
+    s.reap(2);
+  };
+  fail_and_reap();
+  CHECK(s.got<RoundStart>(1).size() == 1);
+
+  fail_and_reap();
+  CHECK(s.got<RoundStart>(1).empty());
+  s.pass(249ms);
+  s.tick();
+  CHECK(s.got<RoundStart>(1).empty());
+  s.pass(251ms);
+  s.tick();
+  CHECK(s.got_one<RoundStart>(1).attempt == 2);
+  CHECK(s.got<RoundStart>(2).size() == 3);
+}
+
+TEST_CASE("Ctrl-C during the backoff ends the job", "[rendezvous][job]") {
+  Scenario s(with_backoff());
+  s.join(1);
+  s.join(2);
+  for (int i = 0; i < 2; ++i) {
+    s.fail(2);
+    s.reap(1);
+    s.reap(2);
+  }
+  s.say(1, Leaving{2});
+
+  CHECK(s.over == 130);
+  CHECK(s.got_one<Finish>(2).exit_status == 130);
+}
+
+TEST_CASE("a job that makes no progress ends with restarts left", "[rendezvous][job]") {
+  JobLimits limits = static_job(1, 9);
+  limits.restarts.same_failures_max = 2;
+  Scenario s(limits);
+  s.join(1);
+  for (int i = 0; i < 2; ++i) {
+    s.fail(1);
+    s.reap(1);
+    s.pass(500ms);
+    s.tick();
+  }
+
+  CHECK(s.over == 137);
+  CHECK(s.attempts.size() == 2);
 }
 
 TEST_CASE("a program that cannot be started is not tried again", "[rendezvous][job]") {

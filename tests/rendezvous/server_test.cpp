@@ -449,3 +449,14 @@ TEST_CASE("a closed server ends its event loop", "[server]") {
   asio::post(io, [&] { server.close(); });
   CHECK(io.run() > 0);
 }
+
+TEST_CASE("a command that is never finished costs its sender the connection", "[server]") {
+  Fixture fixture({.command_time_max = std::chrono::milliseconds(200)});
+  Client other(fixture), slow(fixture);
+  slow.send(set("key", "value").substr(0, 12));
+
+  CHECK(slow.read(1).empty());  // Ends with the connection, not with read()'s own limit.
+  CHECK(slow.closed());
+  other.send(set("a", "1") + get("a"));
+  CHECK(other.read(9) == u64(1) + "1");
+}

@@ -1,0 +1,267 @@
+// The plan of a launch as text (dry_run.h).
+#include "launcher/dry_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/io_context.hpp>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "launcher/options_table.h"
+#include "launcher/this_machine.h"
+#include "launcher/worker_specs.h"
+#include "rendezvous/first_cause.h"
+#include "rendezvous/resolve.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::counted;
+using rendezvous::describe_duration;
+
+class Plan {
+ public:
+  Plan(const LaunchOptions& options, const DryRunFacts& facts) : options_(options), facts_(facts) {}
+
+  std::string text() {
+    row("program", joined(options_.program), "");
+    describe_nodes();
+    describe_endpoint();
+    row("restarts", std::to_string(options_.max_restarts), source("max-restarts"));
+    row("grace", describe_duration(options_.shutdown_timeout.count()) + " from SIGTERM to SIGKILL",
+        source("shutdown-timeout"));
+    describe_workers();
+    for (const std::string& note : options_.notes) text_ += "note: " + note + "\n";
+    return std::move(text_);
+  }
+
+ private:
+  void describe_nodes();
+  void describe_endpoint();
+  void describe_workers();
+  rendezvous::RoundStart first_round() const;
+  std::string source_of_variable(const std::string& name) const;
+  std::string value_now(const std::string& name, std::string value, int local_rank) const;
+
+  bool elastic() const { return options_.backend == RendezvousBackend::C10d; }
+  bool ranks_known() const { return !elastic() || options_.nnodes_max == 1; }
+
+  // "--nnodes=2", "PET_NNODES=2" or "default".
+  std::string source(const std::string& option) const {
+    const auto found = options_.sources.find(option_row(option).name);
+    return found == options_.sources.end() ? "default" : found->second;
+  }
+  // Of the first of several options that was given.
+  std::string source(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      if (source(name) != "default") return source(name);
+    }
+    return "default";
+  }
+  void row(const std::string& what, const std::string& value, const std::string& from) {
+    text_ += fmt::format("{:<9} {}{}\n", what, value, from.empty() ? "" : "   (" + from + ")");
+  }
+  static std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) {
+      const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`*?") == word.npos;
+      if (!text.empty()) text += ' ';
+      text += plain ? word : "'" + word + "'";
+    }
+    return text;
+  }
+
+  const LaunchOptions& options_;
+  const DryRunFacts& facts_;
+  std::string text_;
+};
+
+void Plan::describe_nodes() {
+  const int most = options_.nnodes_max;
+  std::string nodes = counted(most, "node");
+  if (elastic() && options_.nnodes_min != most) {
+    nodes = fmt::format("{} to {} nodes, as they come", options_.nnodes_min, most);
+  }
+  row("nodes", nodes, source("nnodes"));
+  row("workers", fmt::format("{} on this node, {}", options_.nproc_per_node, facts_.host_name),
+      source("nproc-per-node"));
+  const int base = first_round().rank_base;
+  if (!ranks_known()) {
+    row("ranks", "given when the nodes have joined, rank 0 on the endpoint's host", "");
+  } else {
+    row("ranks",
+        fmt::format("{} to {} of {}{}", base, base + options_.nproc_per_node - 1,
+                    first_round().world_size,
+                    most > 1 ? ", if every node starts as many workers" : ""),
+        most > 1 ? "node rank: " + source("node-rank") : "");
+  }
+  if (most > 1) {
+    row("wait",
+        fmt::format("at most {} for all nodes", describe_duration(options_.join_timeout.count())),
+        source("rdzv-conf"));
+  }
+}
+
+void Plan::describe_endpoint() {
+  const std::string port =
+      options_.endpoint_port == 0 ? "a free port" : std::to_string(options_.endpoint_port);
+  const std::string address =
+      facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
+  row("endpoint",
+      fmt::format("{}, {}", address, options_.endpoint_port == 0 ? port : "port " + port),
+      fmt::format("address: {}; port: {}", source({"standalone", "rdzv-endpoint", "master-addr"}),
+                  source({"standalone", "master-port", "rdzv-endpoint"})));
+  const std::string where =
+      facts_.plan.bind_address.empty() ? "all interfaces" : facts_.plan.bind_address;
+  switch (facts_.plan.role) {
+    case EndpointPlan::Role::Host:
+      row("", "this node hosts the coordinator and the store, on " + where, "");
+      break;
+    case EndpointPlan::Role::HostIfFree:
+      row("",
+          "this node hosts the coordinator and the store, on " + where +
+              ", unless another agent of this machine has the port already",
+          "");
+      break;
+    case EndpointPlan::Role::Join:
+      row("", "another node hosts the coordinator and the store; this one connects to it", "");
+      break;
+  }
+  if (!facts_.resolve_error.empty()) row("", "cannot resolve it now: " + facts_.resolve_error, "");
+  if (!facts_.plan.warning.empty()) row("", "warning: " + facts_.plan.warning, "");
+  row("job id", options_.run_id, source({"rdzv-id", "standalone"}));
+}
+
+// The round as it would be if every node were like this one.
+rendezvous::RoundStart Plan::first_round() const {
+  rendezvous::RoundStart round;
+  round.max_restarts = options_.max_restarts;
+  round.group_rank = ranks_known() ? options_.node_rank : 0;
+  round.group_world_size = options_.nnodes_max;
+  round.rank_base = round.group_rank * options_.nproc_per_node;
+  round.world_size = options_.nnodes_max * options_.nproc_per_node;
+  round.role_rank_base = round.rank_base;
+  round.role_world_size = round.world_size;
+  round.master_addr =
+      facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
+  round.master_port = options_.endpoint_port;
+  return round;
+}
+
+std::string Plan::source_of_variable(const std::string& name) const {
+  const std::map<std::string, std::string> known = {
+      {"RANK", "first rank of this node + local rank"},
+      {"LOCAL_RANK", options_.virtual_local_rank ? source("virtual-local-rank") : "the worker"},
+      {"ROLE_RANK", "first rank of this node's role + local rank"},
+      {"WORLD_SIZE", "nodes x workers"},
+      {"LOCAL_WORLD_SIZE", source("nproc-per-node")},
+      {"GROUP_RANK", "node rank: " + source("node-rank")},
+      {"GROUP_WORLD_SIZE", source("nnodes")},
+      {"ROLE_NAME", source("role")},
+      {"ROLE_WORLD_SIZE", "all workers of that role"},
+      {"MASTER_ADDR", source({"standalone", "rdzv-endpoint", "master-addr"})},
+      {"MASTER_PORT", source({"standalone", "master-port", "rdzv-endpoint"})},
+      {"TORCHELASTIC_RESTART_COUNT", "the attempt"},
+      {"TORCHELASTIC_MAX_RESTARTS", source("max-restarts")},
+      {"TORCHELASTIC_RUN_ID", source({"rdzv-id", "standalone"})},
+      {"TORCHELASTIC_USE_AGENT_STORE", "ddprun hosts the store"},
+      {"TORCHELASTIC_ERROR_FILE", source("log-dir")},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", source("signals-to-handle")},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING",
+       facts_.environment("TORCH_NCCL_ASYNC_ERROR_HANDLING") ? "inherited" : "default"},
+      {"OMP_NUM_THREADS", source("omp-threads") == "default"
+                              ? "default, as there are several workers"
+                              : source("omp-threads")},
+      {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
+      {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
+  const auto found = known.find(name);
+  return found == known.end() ? "" : found->second;
+}
+
+// The value as it is known now: "..." for what only the start decides, and the folder of a worker
+// written once for all.
+std::string Plan::value_now(const std::string& name, std::string value, int local_rank) const {
+  const bool of_round = name == "RANK" || name == "ROLE_RANK" || name == "WORLD_SIZE" ||
+                        name == "ROLE_WORLD_SIZE" || name.rfind("GROUP_", 0) == 0;
+  if (of_round && !ranks_known()) return "...";
+  if (name == "MASTER_PORT" && options_.endpoint_port == 0) return "...";
+  const std::string folder = fmt::format("/{}/", local_rank);
+  if (const auto at = value.find(folder); at != value.npos) {
+    value.replace(at, folder.size(), "/LOCAL_RANK/");
+  }
+  return value;
+}
+
+void Plan::describe_workers() {
+  const auto specs = make_worker_specs(
+      {.options = options_,
+       .round = first_round(),
+       .attempt_dir =
+           fmt::format("{}/{}_XXXXXX/attempt_0",
+                       options_.log_dir.empty() ? "TMPDIR" : options_.log_dir, options_.run_id),
+       .environment = facts_.environment,
+       .console_columns = 0,
+       .cpus = facts_.cpus});
+  using Values = std::map<std::string, std::string>;
+  std::vector<Values> workers;
+  for (const WorkerSpec& spec : specs) {
+    Values& values = workers.emplace_back();
+    for (const auto& [name, value] : spec.variables) {
+      values[name] = value_now(name, value, spec.local_rank);
+    }
+  }
+  text_ += "\nEnvironment of every worker, on top of the launcher's own\n";
+  std::vector<std::string> own;
+  for (const auto& [name, ignored] : specs.front().variables) {
+    const std::string& value = workers.front()[name];
+    const bool same = std::all_of(workers.begin(), workers.end(), [&, &name = name](Values& other) {
+      return other[name] == value;
+    });
+    if (!same) own.push_back(name);
+    text_ += fmt::format("  {:<60} {}\n", same ? name + "=" + value : name + "=(below)",
+                         source_of_variable(name));
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const bool same_command = specs[i].argv == specs.front().argv;
+    if (own.empty() && same_command) continue;
+    text_ += fmt::format("  local rank {}:", specs[i].local_rank);
+    for (const std::string& name : own) text_ += fmt::format(" {}={}", name, workers[i][name]);
+    text_ += same_command ? "\n" : "   " + joined(specs[i].argv) + "\n";
+  }
+}
+
+}  // namespace
+
+std::string describe_launch(const LaunchOptions& options, const DryRunFacts& facts) {
+  return Plan(options, facts).text();
+}
+
+int run_dry(const LaunchOptions& options) {
+  EndpointFacts endpoint{.own_host_name = own_host_name(), .is_local = is_local_address};
+  DryRunFacts facts;
+  asio::io_context io;
+  if (needs_addresses(options)) {
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+          auto resolved = co_await rendezvous::resolve(options.endpoint_host);
+          endpoint.addresses = std::move(resolved.addresses);
+          facts.resolve_error = std::move(resolved.error);
+        },
+        asio::detached);
+    io.run();
+  }
+  facts.plan = plan_endpoint(options, endpoint);
+  facts.host_name = endpoint.own_host_name;
+  facts.environment = environment_variable;
+  facts.cpus = usable_cpus();
+  std::fputs(describe_launch(options, facts).c_str(), stdout);
+  const bool hosts = facts.plan.role == EndpointPlan::Role::Host;
+  return hosts && !facts.resolve_error.empty() ? rendezvous::exit_status::internal : 0;
+}
+
+}  // namespace ddprun::launcher

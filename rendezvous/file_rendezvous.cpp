@@ -1,0 +1,218 @@
+// Meeting through a file (file_rendezvous.h).
+#include "rendezvous/file_rendezvous.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "rendezvous/store_client.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* first_line = "ddprun-rendezvous 1";
+constexpr const char* token_key = "ddprun/file_rendezvous/token";
+constexpr milliseconds pause_first{5};
+constexpr milliseconds pause_max{200};        // Between two looks at the file.
+constexpr milliseconds connect_limit{1'000};  // For one address of a note, which may be stale.
+
+std::string rank_key(int rank) { return "ddprun/file_rendezvous/rank/" + std::to_string(rank); }
+
+std::string random_token() {
+  unsigned char bytes[16] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    throw FileRendezvousError("the kernel gave no random numbers");
+  }
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    token += "0123456789abcdef"[byte >> 4];
+    token += "0123456789abcdef"[byte & 15];
+  }
+  return token;
+}
+
+// Other hosts' ways to this one first: to this host itself every one of them leads.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return {"127.0.0.1"};
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    if ((at->ifa_flags & IFF_LOOPBACK) != 0 || at->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = "";
+    const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+    addresses.emplace_back(text);
+  }
+  ::freeifaddrs(all);
+  addresses.emplace_back("127.0.0.1");
+  return addresses;
+}
+
+std::optional<FileNote> read_note(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return FileNote::parse({std::istreambuf_iterator<char>(file), {}});
+}
+
+// Whole or not at all: whoever reads must not see half a note.
+void write_note(const std::string& path, const FileNote& note) {
+  const std::string temporary = path + "." + note.token.substr(0, 8) + ".tmp";
+  const std::string text = note.to_text();
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size());
+  written = written && ::fsync(fd) == 0;  // Other hosts must see it, not only this one.
+  int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return;
+  if (written) error = errno;
+  if (fd >= 0) ::unlink(temporary.c_str());
+  throw FileRendezvousError("cannot write the rendezvous file " + path + ": " +
+                            std::strerror(error));
+}
+
+// Whether a store with the note's token answers there; if so, its client.
+std::unique_ptr<StoreClient> answering_store(const FileNote& note, const std::string& host,
+                                             std::uint16_t port, Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  try {
+    auto client =
+        std::make_unique<StoreClient>(host, port, std::clamp(left, milliseconds(1), connect_limit));
+    const std::vector<std::string> key = {token_key};
+    if (client->check(key) && client->get(token_key) == note.token) return client;
+  } catch (const StoreError&) {  // Nobody there, or somebody else.
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string FileNote::to_text() const {
+  std::string text =
+      std::string(first_line) + "\ntoken " + token + "\nworld " + std::to_string(world_size) + "\n";
+  for (const auto& [host, port] : stores) {
+    text += "store " + host + " " + std::to_string(port) + "\n";
+  }
+  return text + "end\n";
+}
+
+std::optional<FileNote> FileNote::parse(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line, word, host, rest;
+  if (!std::getline(lines, line) || line != first_line) return std::nullopt;
+  FileNote note;
+  while (std::getline(lines, line) && line != "end") {
+    std::istringstream words(line);
+    int port = 0;
+    words >> word;
+    if (word == "token") {
+      words >> note.token;
+    } else if (word == "world") {
+      words >> note.world_size;
+    } else if (word == "store" && words >> host >> port && port > 0 && port < 65'536) {
+      note.stores.emplace_back(host, static_cast<std::uint16_t>(port));
+    } else {
+      return std::nullopt;
+    }
+    if (words.fail() || words >> rest) return std::nullopt;
+  }
+  const bool whole = line == "end" && !note.token.empty() && note.world_size > 0;
+  return whole && !note.stores.empty() ? std::optional(note) : std::nullopt;
+}
+
+FileRendezvous::FileRendezvous(const std::string& path, int rank, int world_size,
+                               milliseconds timeout, const std::string& address)
+    : path_(path), rank_(rank), world_size_(world_size) {
+  if (rank == 0) {
+    host_it(address, timeout);
+  } else {
+    find_it(timeout);
+  }
+}
+
+FileRendezvous::~FileRendezvous() {
+  if (!store_) return;
+  const auto now = read_note(path_);
+  if (now && now->token == note_.token) ::unlink(path_.c_str());
+}
+
+void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  if (const auto old = read_note(path_)) {
+    for (const auto& [host, port] : old->stores) {
+      if (!answering_store(*old, host, port, deadline)) continue;
+      throw FileRendezvousError("the rendezvous file " + path_ +
+                                " belongs to a job that still runs, with its store at " + host +
+                                ":" + std::to_string(port) + ": give each job a file of its own");
+    }
+  }
+  try {
+    store_ = std::make_unique<HostedStore>(address, 0);
+  } catch (const std::system_error& error) {
+    throw FileRendezvousError(std::string("cannot host the store of the rendezvous file ") + path_ +
+                              ": " + error.what());
+  }
+  host_ = address.empty() ? "127.0.0.1" : address;
+  port_ = store_->port();
+  note_.token = random_token();
+  note_.world_size = world_size_;
+  for (const std::string& own : address.empty() ? own_addresses() : std::vector{address}) {
+    note_.stores.emplace_back(own, port_);
+  }
+  StoreClient client(host_, port_, timeout);
+  client.set(token_key, note_.token);
+  client.add(rank_key(0), 1);
+  write_note(path_, note_);
+}
+
+void FileRendezvous::find_it(milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  std::string problem = "it is not there yet: is rank 0 running, and does it see the same file?";
+  std::string hopeless;  // The token of a job that has no place for this rank.
+  for (milliseconds pause = pause_first;; pause = std::min(2 * pause, pause_max)) {
+    const auto note = read_note(path_);
+    if (note && note->token != hopeless) {
+      problem = "the store it names does not answer, so it may be an earlier job's";
+      for (const auto& [host, port] : note->stores) {
+        const auto client = answering_store(*note, host, port, deadline);
+        if (!client) continue;
+        if (note->world_size != world_size_) {
+          problem = "its job has a world size of " + std::to_string(note->world_size) + ", not " +
+                    std::to_string(world_size_);
+          hopeless = note->token;
+          break;
+        }
+        if (client->add(rank_key(rank_), 1) == 1) {
+          host_ = host;
+          port_ = port;
+          return;
+        }
+        problem = "its job has a rank " + std::to_string(rank_) + " already";
+        hopeless = note->token;
+        break;
+      }
+    }
+    if (Clock::now() + pause >= deadline) break;
+    std::this_thread::sleep_for(pause);
+  }
+  throw FileRendezvousError("rank " + std::to_string(rank_) +
+                            " found no store through the rendezvous file " + path_ + " within " +
+                            std::to_string(timeout.count()) + " ms: " + problem);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,175 @@
+// The event log of real runs against its documentation: every event has exactly the fields, and the
+// types, that docs/event_log.md promises.
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::testing;
+using nlohmann::json;
+
+namespace {
+
+using Fields = std::map<std::string, std::string>;  // Name -> type, as in the document.
+
+// The cells of a line of a Markdown table, without blanks and back-quotes.
+std::vector<std::string> cells(const std::string& line) {
+  std::vector<std::string> result;
+  std::istringstream text(line.substr(1));
+  for (std::string cell; std::getline(text, cell, '|');) {
+    std::erase(cell, '`');
+    const std::size_t begin = cell.find_first_not_of(' ');
+    const std::size_t end = cell.find_last_not_of(' ');
+    result.push_back(begin == cell.npos ? "" : cell.substr(begin, end - begin + 1));
+  }
+  return result;
+}
+
+struct Schema {
+  Fields of_all;
+  std::map<std::string, Fields> of_event;
+};
+
+Schema documented() {
+  Schema schema;
+  std::ifstream file(DDPRUN_SOURCE_DIR "/docs/event_log.md");
+  std::string event;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("| ", 0) != 0) continue;
+    const auto row = cells(line);
+    if (row[0] == "field" || row[0] == "event") {
+      if (row[1] != "string") continue;  // A heading, not the field called event.
+    }
+    if (row.size() == 3) {
+      schema.of_all[row[0]] = row[1];
+    } else {
+      if (!row[0].empty()) event = row[0];
+      Fields& fields = schema.of_event[event];
+      if (!row[1].empty()) fields[row[1]] = row[2];
+    }
+  }
+  return schema;
+}
+
+bool has_type(const json& value, const std::string& type) {
+  if (type.find("or null") != type.npos && value.is_null()) return true;
+  if (type.rfind("string", 0) == 0) return value.is_string();
+  if (type.rfind("object", 0) == 0) return value.is_object();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "boolean") return value.is_boolean();
+  return false;
+}
+
+std::vector<json> read_log(const std::string& path) {
+  std::vector<json> events;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) events.push_back(json::parse(line));
+  return events;
+}
+
+std::set<std::string> names_of(const json& event) {
+  std::set<std::string> names;
+  for (const auto& item : event.items()) names.insert(item.key());
+  return names;
+}
+
+void check_against_document(const std::vector<json>& events, std::set<std::string>& seen) {
+  const Schema schema = documented();
+  REQUIRE(schema.of_all.size() == 7);
+  for (const json& event : events) {
+    INFO(event.dump());
+    const std::string name = event["event"];
+    REQUIRE(schema.of_event.count(name) == 1);
+    seen.insert(name);
+    Fields expected = schema.of_all;
+    expected.insert(schema.of_event.at(name).begin(), schema.of_event.at(name).end());
+    std::set<std::string> names;
+    for (const auto& [field, type] : expected) names.insert(field);
+    CHECK(names_of(event) == names);
+    for (const auto& [field, type] : expected) {
+      INFO(field);
+      if (event.contains(field)) CHECK(has_type(event[field], type));
+    }
+  }
+}
+
+std::vector<json> named(const std::vector<json>& events, const std::string& name) {
+  std::vector<json> result;
+  for (const json& event : events) {
+    if (event["event"] == name) result.push_back(event);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("every event is what its documentation says") {
+  const TemporaryFolder folder;
+  const std::string failing = folder / "failing.jsonl";
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                                  "--event-log", failing}) +
+                              shell(read_pid + "[ $RANK = 0 ] || kill -9 $pid; exec sleep 300"),
+                          20s);
+  INFO(result.output);
+  REQUIRE(result.status == 137);
+  const auto events = read_log(failing);
+  std::set<std::string> seen;
+  check_against_document(events, seen);
+
+  CHECK(named(events, "attempt_started").size() == 2);
+  CHECK(named(events, "worker_started").size() == 4);
+  const auto ends = named(events, "worker_ended");
+  REQUIRE(ends.size() == 4);
+  CHECK(ends[0]["rank"] == 1);
+  CHECK(ends[0]["signal"] == "SIGKILL");
+  CHECK(ends[0]["stopped"] == false);
+  CHECK(ends[1]["stopped"] == true);
+  const auto verdicts = named(events, "attempt_verdict");
+  REQUIRE(verdicts.size() == 2);
+  CHECK(verdicts[0]["final"] == false);
+  CHECK(verdicts[1]["final"] == true);
+  CHECK(events.back()["event"] == "job_ended");
+  CHECK(events.back()["exit_status"] == 137);
+  CHECK(events.back()["first_cause"]["rank"] == 1);
+  CHECK(events.front()["event"] == "launcher_started");
+
+  // The rest of the document's events: two agents in one file, and signals.
+  const std::string shared = folder / "shared.jsonl";
+  const std::uint16_t port = free_port();
+  const auto node = [&](int rank) {
+    return launch_node(
+        rank, port, {"--event-log", shared, "--forward-signals", "USR1"},
+        shell("trap 'exit 0' USR1; echo \"up $RANK\"; while :; do sleep 0.02; done"));
+  };
+  Process first(node(0));
+  REQUIRE(first.wait_for_output("waiting for", 20s));
+  Process second(node(1));
+  REQUIRE(first.wait_for_output("up 0", 20s));
+  REQUIRE(second.wait_for_output("up 1", 20s));
+  first.send_signal(SIGUSR1);
+  second.send_signal(SIGUSR1);
+  CHECK(first.wait(20s).status == 0);
+  CHECK(second.wait(20s).status == 0);
+  const auto of_both = read_log(shared);
+  check_against_document(of_both, seen);
+  CHECK(named(of_both, "job_ended").size() == 2);
+
+  std::set<std::string> known;
+  for (const auto& [name, fields] : documented().of_event) known.insert(name);
+  CHECK(seen == known);
+}
+
+TEST_CASE("an event log that cannot be written is named before anything starts") {
+  const auto result =
+      run(launch({"--event-log", "/nowhere/events", "sh", "-c", "echo started"}), 20s);
+
+  CHECK(result.status == 2);
+  CHECK(contains(result.output, "/nowhere/events"));
+  CHECK_FALSE(contains(result.output, "started"));
+}

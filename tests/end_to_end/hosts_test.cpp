@@ -1,0 +1,83 @@
+// Jobs of several hosts: network namespaces on one switch (tests/testing/network_hosts.h).
+#include <csignal>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/network_hosts.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr const char* port = "29500";  // Every host has all of its ports to itself.
+
+std::vector<std::string> node(int rank, const std::vector<std::string>& options,
+                              const std::string& commands) {
+  return launch({"--nnodes", "2", "--node-rank", std::to_string(rank), "--master-addr",
+                 NetworkHosts::address(0)}) +
+         options + shell(commands);
+}
+
+// Says "served" if the store at host 0 answers a PING, and "refused" if it closes the connection.
+std::vector<std::string> store_client() {
+  const std::string hello = R"(\000\316\367\205\074\015abcd)";  // VALIDATE, PING
+  return {"bash", "-c",
+          "exec 3<>/dev/tcp/" + NetworkHosts::address(0) + "/" + port + " && printf '" + hello +
+              "' >&3 && test \"$(head -c 4 <&3)\" = abcd && echo served || echo refused"};
+}
+
+}  // namespace
+
+TEST_CASE("two hosts form one job, and a third one cannot use its store") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  const std::string program =
+      "echo \"up $RANK at $MASTER_ADDR:$MASTER_PORT\"; trap 'exit 0' USR1; "
+      "while :; do sleep 0.02; done";
+  const std::vector<std::string> options = {"--forward-signals", "USR1"};
+  Process first(hosts.on(0, node(0, options, program)));
+  Process second(hosts.on(1, node(1, options, program)));
+  REQUIRE(first.wait_for_output("up 0 at 10.77.0.1:29500", 20s));
+  REQUIRE(second.wait_for_output("up 1 at 10.77.0.1:29500", 20s));
+
+  CHECK(run(hosts.on(0, store_client()), 20s).output == "served\n");
+  CHECK(run(hosts.on(1, store_client()), 20s).output == "served\n");
+  CHECK(run(hosts.on(2, store_client()), 20s).output == "refused\n");
+  CHECK(first.wait_for_output("its host has no part in this job", 20s));
+
+  first.send_signal(SIGUSR1);
+  second.send_signal(SIGUSR1);
+  CHECK(first.wait(20s).status == 0);
+  CHECK(second.wait(20s).status == 0);
+}
+
+TEST_CASE("a host that the user named may use the store") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  const std::vector<std::string> options = {"--store-allow", "10.77.0.3/32"};
+  Process first(hosts.on(0, node(0, options, "echo \"up $RANK\"; exec sleep 300")));
+  Process second(hosts.on(1, node(1, options, "exec sleep 300")));
+  REQUIRE(first.wait_for_output("up 0", 20s));
+
+  CHECK(run(hosts.on(2, store_client()), 20s).output == "served\n");
+}
+
+TEST_CASE("a host whose plug is pulled ends the job on both sides with the loss named") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const std::vector<std::string> quick = {"--rdzv-conf",
+                                          "heartbeat_timeout=0.6,keep_alive_interval=0.1"};
+  Process first(hosts.on(0, node(0, quick, "echo \"up $RANK\"; exec sleep 300")));
+  Process second(hosts.on(1, node(1, quick, "echo \"up $RANK\"; exec sleep 300")));
+  REQUIRE(first.wait_for_output("up 0", 20s));
+  REQUIRE(second.wait_for_output("up 1", 20s));
+  hosts.set_plugged(1, false);
+
+  const auto lost = first.wait(20s);
+  INFO(lost.output);
+  CHECK(lost.status == 74);
+  CHECK(contains(lost.output, "nothing heard from it"));
+  const auto alone = second.wait(20s);
+  INFO(alone.output);
+  CHECK(alone.status == 72);
+}

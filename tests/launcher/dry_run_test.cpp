@@ -1,0 +1,97 @@
+// The plan that --dry-run prints: the same values as a launch would use, each with its source.
+#include "launcher/dry_run.h"
+
+#include <sstream>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+std::string plan(const std::vector<std::string>& words,
+                 const std::map<std::string, std::string>& variables = {}) {
+  const EnvironmentLookup environment = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+  const LaunchOptions options = parse_options(words, environment, "/opt/bin/ddprun");
+  EndpointFacts endpoint{.addresses = {"10.0.0.1"},
+                         .own_host_name = "node0",
+                         .is_local = [](const std::string& address) {
+                           return address == "10.0.0.1" || address == "127.0.0.1";
+                         }};
+  return describe_launch(options, {.plan = plan_endpoint(options, endpoint),
+                                   .resolve_error = "",
+                                   .host_name = "node0",
+                                   .environment = environment,
+                                   .cpus = 8});
+}
+
+// The line that begins with `start`, without the blanks before it.
+std::string line(const std::string& text, const std::string& start) {
+  std::istringstream lines(text);
+  for (std::string found; std::getline(lines, found);) {
+    found.erase(0, found.find_first_not_of(' '));
+    if (found.rfind(start, 0) == 0) return found;
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+}  // namespace
+
+TEST_CASE("a plan says who hosts, where, and which ranks this node gets", "[launcher][dry_run]") {
+  const std::string text = plan(
+      {"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.9", "--nproc-per-node=4", "/bin/true"},
+      {{"PET_MASTER_PORT", "5555"}, {"PET_MAX_RESTARTS", "3"}});
+  INFO(text);
+  CHECK(has(line(text, "endpoint"), "10.0.0.9, port 5555"));
+  CHECK(has(line(text, "endpoint"), "address: --master-addr=10.0.0.9; port: PET_MASTER_PORT=5555"));
+  CHECK(has(text, "another node hosts"));
+  CHECK(has(line(text, "ranks"), "4 to 7 of 8"));
+  CHECK(has(line(text, "restarts"), "3   (PET_MAX_RESTARTS=3)"));
+  CHECK(has(line(text, "local rank 2:"), " RANK=6"));
+  CHECK(has(line(text, "WORLD_SIZE=8"), "nodes x workers"));
+
+  const std::string host = plan({"--nnodes=2", "--master-addr=10.0.0.1", "/bin/true"});
+  INFO(host);
+  CHECK(has(host, "this node hosts the coordinator and the store, on 10.0.0.1"));
+}
+
+TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry_run]") {
+  const std::string elastic =
+      plan({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:1234",
+            "--nproc-per-node=2", "/bin/true"});
+  INFO(elastic);
+  CHECK(has(line(elastic, "nodes"), "1 to 4 nodes"));
+  for (const char* name : {"RANK=...", "WORLD_SIZE=...", "GROUP_RANK=..."}) {
+    CHECK(line(elastic, name) != "");
+  }
+  CHECK(line(elastic, "LOCAL_WORLD_SIZE=2") != "");
+
+  CHECK(line(plan({"/bin/true"}), "MASTER_PORT=...") != "");
+}
+
+TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
+  const std::string text = plan({"--nproc-per-node=2", "--virtual-local-rank", "--log-dir=/tmp/x",
+                                 "--omp-threads=auto", "/bin/echo", "${local_rank}"},
+                                {{"CUDA_VISIBLE_DEVICES", "3,5"}});
+  INFO(text);
+  std::istringstream lines(text.substr(text.find("Environment")));
+  std::string found;
+  std::getline(lines, found);
+  int variables = 0;
+  while (std::getline(lines, found) && found.rfind("  local rank", 0) != 0) {
+    INFO(found);
+    ++variables;
+    const std::size_t blank = found.find(' ', 2);
+    REQUIRE(blank != found.npos);
+    CHECK(found.find_first_not_of(' ', blank) != found.npos);
+  }
+  CHECK(variables >= 19);
+  CHECK(has(line(text, "OMP_NUM_THREADS=4"), "--omp-threads=auto"));
+  CHECK(has(text, "CUDA_VISIBLE_DEVICES=5"));
+  CHECK(has(line(text, "local rank 1:"), "/bin/echo 1"));
+}

@@ -1,0 +1,99 @@
+// Namespaces, a bridge in one of its own, and a pair of virtual cables for each host.
+#include "tests/testing/network_hosts.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <stdexcept>
+
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr const char* family = "ddprun-";  // ddprun-<pid of the test>-<what>
+
+bool try_ip(const std::vector<std::string>& words, std::string& output) {
+  std::vector<std::string> argv = {"ip"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  const ProcessResult result = run(argv, 20s);
+  output = result.output;
+  return result.status == 0;
+}
+
+void ip(const std::vector<std::string>& words) {
+  std::string output;
+  if (try_ip(words, output)) return;
+  std::string command = "ip";
+  for (const std::string& word : words) command += " " + word;
+  throw std::runtime_error(command + ": " + output);
+}
+
+void remove_left_behind() {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/run/netns", none)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(family, 0) != 0) continue;
+    const int pid = std::atoi(name.c_str() + std::string(family).size());
+    std::string ignored;
+    if (pid > 0 && ::kill(pid, 0) != 0) try_ip({"netns", "del", name}, ignored);
+  }
+}
+
+}  // namespace
+
+std::string NetworkHosts::unavailable() {
+  std::string output;
+  const std::string probe = family + std::to_string(getpid()) + "-probe";
+  try {
+    if (!try_ip({"netns", "add", probe}, output)) return "no network namespaces: " + output;
+    try_ip({"netns", "del", probe}, output);
+  } catch (const std::exception& error) {
+    return std::string("no program ip (package iproute2): ") + error.what();
+  }
+  return "";
+}
+
+NetworkHosts::NetworkHosts(int count)
+    : count_(count), prefix_(family + std::to_string(getpid()) + "-") {
+  remove_left_behind();
+  const std::string network = name("switch");
+  ip({"netns", "add", network});
+  ip({"-n", network, "link", "add", "bridge", "type", "bridge"});
+  ip({"-n", network, "link", "set", "bridge", "up"});
+  for (int host = 0; host < count; ++host) {
+    const std::string own = name(std::to_string(host));
+    const std::string cable = "port" + std::to_string(host);
+    ip({"netns", "add", own});
+    ip({"-n", network, "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", own});
+    ip({"-n", network, "link", "set", cable, "master", "bridge", "up"});
+    ip({"-n", own, "address", "add", address(host) + "/24", "dev", "eth0"});
+    ip({"-n", own, "link", "set", "eth0", "up"});
+    ip({"-n", own, "link", "set", "lo", "up"});
+  }
+}
+
+NetworkHosts::~NetworkHosts() {
+  std::string ignored;
+  for (int host = 0; host < count_; ++host) {
+    try_ip({"netns", "del", name(std::to_string(host))}, ignored);
+  }
+  try_ip({"netns", "del", name("switch")}, ignored);
+}
+
+std::string NetworkHosts::name(const std::string& what) const { return prefix_ + what; }
+
+std::vector<std::string> NetworkHosts::on(int host, const std::vector<std::string>& argv) const {
+  std::vector<std::string> command = {"ip", "netns", "exec", name(std::to_string(host))};
+  command.insert(command.end(), argv.begin(), argv.end());
+  return command;
+}
+
+void NetworkHosts::set_plugged(int host, bool plugged) const {
+  ip({"-n", name("switch"), "link", "set", "port" + std::to_string(host), plugged ? "up" : "down"});
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,37 @@
+// Several hosts on one machine: network namespaces on one switch, as real as separate machines for
+// everything that goes through the network.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddprun::testing {
+
+class NetworkHosts {
+ public:
+  // Why there can be none here; "" when there can. Making namespaces needs CAP_NET_ADMIN and `ip`.
+  static std::string unavailable();
+
+  // Throws std::runtime_error when a command fails. Everything is removed with the object, and what
+  // a killed test left behind by the next one.
+  explicit NetworkHosts(int count);
+  ~NetworkHosts();
+  NetworkHosts(const NetworkHosts&) = delete;
+
+  // "10.77.0.1" for host 0.
+  static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
+
+  // The command line that runs `argv` on a host.
+  std::vector<std::string> on(int host, const std::vector<std::string>& argv) const;
+
+  // Pulls the plug of a host, or puts it back in.
+  void set_plugged(int host, bool plugged) const;
+
+ private:
+  std::string name(const std::string& what) const;
+
+  int count_;
+  std::string prefix_;
+};
+
+}  // namespace ddprun::testing
