@@ -2,6 +2,7 @@
 #include "launcher/child_launch.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "launcher/cpu_binding.h"
 
 extern char** environ;
 
@@ -134,11 +137,17 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.stdout_fd = out.write_end.get();
   setup.stderr_fd = err.write_end.get();
   setup.death_marks = death_marks;
+  setup.cpus = spec.cpus;
   int error_number = 0;
   auto child = ChildProcess::spawn(setup, error_number);
   if (!child) {
     output.drain(*stream);
     throw start_error(spec, error_number);
+  }
+  if (child->binding_error() != 0) {
+    spdlog::warn("worker {} runs unbound: the kernel does not let it have CPUs {}: {}",
+                 spec.local_rank, format_cpu_list(spec.cpus),
+                 std::strerror(child->binding_error()));
   }
   return {std::move(*child), std::move(stream)};
 }

@@ -39,7 +39,10 @@ struct ChildStart {
   int marks_id;
   const sembuf* marks;
   std::size_t mark_count;
-  volatile int error_number;  // Set by the child when it could not execute `path`.
+  const unsigned long* cpu_mask;  // As the kernel takes it; null: no binding.
+  std::size_t cpu_mask_bytes;
+  volatile int error_number;   // Set by the child when it could not execute `path`.
+  volatile int binding_error;  // Set by the child when the kernel refused `cpu_mask`.
 };
 
 // The kernel's own struct sigaction: the C library's keeps state that belongs to the parent.
@@ -75,6 +78,10 @@ int run_child(void* argument) {
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
   syscall(SYS_close_range, kFirstFreeFd, ~0U, 0);
+  if (start->cpu_mask != nullptr &&
+      syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
+    start->binding_error = errno;
+  }
 
   const unsigned long no_signals = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof(no_signals));
@@ -90,6 +97,17 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;
+}
+
+std::vector<unsigned long> cpu_mask(const std::vector<int>& cpus) {
+  constexpr std::size_t bits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (mask.size() <= bit / bits) mask.resize(bit / bits + 1);
+    mask[bit / bits] |= 1UL << (bit % bits);
+  }
+  return mask;
 }
 
 std::string variable(const std::vector<std::string>& environment, const std::string& name) {
@@ -183,6 +201,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
 
   const auto argv = pointers(setup.argv);
   const auto environment = pointers(setup.environment);
+  const auto mask = cpu_mask(setup.cpus);
   ChildStart start{path.c_str(),
                    argv.data(),
                    environment.data(),
@@ -192,6 +211,9 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
                    setup.death_marks.id,
                    setup.death_marks.operations.data(),
                    setup.death_marks.operations.size(),
+                   mask.empty() ? nullptr : mask.data(),
+                   mask.size() * sizeof(unsigned long),
+                   0,
                    0};
   int pidfd = -1;
   int pid = -1;
@@ -211,15 +233,19 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
     ::close(pidfd);
     return std::nullopt;
   }
-  return ChildProcess(pid, pidfd);
+  return ChildProcess(pid, pidfd, start.binding_error);
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(other.pid_), pidfd_(std::exchange(other.pidfd_, -1)), reaped_(other.reaped_) {}
+    : pid_(other.pid_),
+      pidfd_(std::exchange(other.pidfd_, -1)),
+      binding_error_(other.binding_error_),
+      reaped_(other.reaped_) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(pidfd_, other.pidfd_);
+  std::swap(binding_error_, other.binding_error_);
   std::swap(reaped_, other.reaped_);
   return *this;
 }

@@ -21,6 +21,7 @@ struct ChildSetup {
   int stdout_fd = -1;                    // Becomes descriptor 1; -1 = ours. Stays the caller's.
   int stderr_fd = -1;                    // The same for 2.
   DeathMarks death_marks;                // Best effort.
+  std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
 };
 
 struct ExitStatus {
@@ -42,6 +43,8 @@ class ChildProcess {
 
   int pid() const { return pid_; }
   int pidfd() const { return pidfd_; }
+  // Why it could not be bound to ChildSetup::cpus, and runs where we may: an errno, or 0.
+  int binding_error() const { return binding_error_; }
 
   // Ended, but perhaps not yet reaped.
   bool has_ended() const;
@@ -56,10 +59,12 @@ class ChildProcess {
   void send_to_group(int signal) const;
 
  private:
-  ChildProcess(int pid, int pidfd) : pid_(pid), pidfd_(pidfd) {}
+  ChildProcess(int pid, int pidfd, int binding_error)
+      : pid_(pid), pidfd_(pidfd), binding_error_(binding_error) {}
 
   int pid_ = -1;
   int pidfd_ = -1;
+  int binding_error_ = 0;
   bool reaped_ = false;
 };
 

@@ -197,15 +197,19 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
 }
 
 void Plan::describe_workers() {
-  const auto specs = make_worker_specs(
-      {.options = options_,
-       .round = first_round(),
-       .attempt_dir =
-           fmt::format("{}/{}_XXXXXX/attempt_0",
-                       options_.log_dir.empty() ? "TMPDIR" : options_.log_dir, options_.run_id),
-       .environment = facts_.environment,
-       .console_columns = 0,
-       .cpus = facts_.cpus});
+  const rendezvous::RoundStart round = first_round();
+  const WorkerSpecInputs inputs{
+      .options = options_,
+      .round = round,
+      .attempt_dir =
+          fmt::format("{}/{}_XXXXXX/attempt_0",
+                      options_.log_dir.empty() ? "TMPDIR" : options_.log_dir, options_.run_id),
+      .environment = facts_.environment,
+      .console_columns = 0,
+      .cpus = facts_.cpus,
+      .places = facts_.places};
+  const auto specs = make_worker_specs(inputs);
+  for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
   using Values = std::map<std::string, std::string>;
   std::vector<Values> workers;
   for (const WorkerSpec& spec : specs) {
@@ -259,6 +263,7 @@ int run_dry(const LaunchOptions& options) {
   facts.host_name = endpoint.own_host_name;
   facts.environment = environment_variable;
   facts.cpus = usable_cpus();
+  facts.places = worker_places(options);
   std::fputs(describe_launch(options, facts).c_str(), stdout);
   const bool hosts = facts.plan.role == EndpointPlan::Role::Host;
   return hosts && !facts.resolve_error.empty() ? rendezvous::exit_status::internal : 0;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launcher/cpu_binding.h"
 #include "launcher/endpoint.h"
 #include "launcher/options.h"
 
@@ -13,7 +15,8 @@ struct DryRunFacts {
   std::string resolve_error;  // Why the endpoint's host name has no address; "" = it has.
   std::string host_name;      // Of this machine.
   EnvironmentLookup environment;
-  int cpus = 1;  // That this process may use.
+  int cpus = 1;                    // That this process may use.
+  std::vector<WorkerCpus> places;  // As in WorkerSpecInputs.
 };
 
 // A core: the plan as text, for people.

@@ -2,6 +2,7 @@
 #include "launcher/local_attempt.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cerrno>
 #include <exception>
@@ -12,7 +13,6 @@
 #include "launcher/failure_advice.h"
 #include "launcher/stderr_message.h"
 #include "launcher/this_machine.h"
-#include "launcher/worker_specs.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -62,12 +62,18 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
-    const auto specs = make_worker_specs({.options = options_,
-                                          .round = round_,
-                                          .attempt_dir = attempt_dir_,
-                                          .environment = environment_variable,
-                                          .console_columns = terminal_columns(),
-                                          .cpus = usable_cpus()});
+    const WorkerSpecInputs inputs{.options = options_,
+                                  .round = round_,
+                                  .attempt_dir = attempt_dir_,
+                                  .environment = environment_variable,
+                                  .console_columns = terminal_columns(),
+                                  .cpus = usable_cpus(),
+                                  .places = worker_places(options_),
+                                  .worker_store = worker_store()};
+    if (!std::exchange(told_choices_, true)) {
+      for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
+    }
+    const auto specs = make_worker_specs(inputs);
     outputs_.clear();
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     post_mortem_.attempt_starts();
@@ -87,6 +93,18 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+std::optional<WorkerStore> LocalAttempt::worker_store() const {
+  if (!options_.worker_store) return std::nullopt;
+  if (round_.group_world_size > 1) {
+    if (!told_choices_)
+      spdlog::warn(
+          "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
+          "ddprun's store, which starts empty in every attempt");
+    return std::nullopt;
+  }
+  return WorkerStore{options_.local_addr.empty() ? "127.0.0.1" : options_.local_addr, free_port()};
 }
 
 FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, bool retriable) {

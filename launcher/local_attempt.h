@@ -18,6 +18,7 @@
 #include "launcher/post_mortem.h"
 #include "launcher/run_directory.h"
 #include "launcher/worker_group.h"
+#include "launcher/worker_specs.h"
 #include "rendezvous/control_message.h"
 
 namespace ddprun::launcher {
@@ -52,6 +53,7 @@ class LocalAttempt {
   std::string keep_files();
 
  private:
+  std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);
   rendezvous::FirstCause cause_of(const WorkerExit& exit) const;
   std::string log_files(int local_rank) const;
@@ -69,6 +71,7 @@ class LocalAttempt {
   std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<WorkerEnd> ends_;
   bool failed_ = false;
+  bool told_choices_ = false;  // What is the same in every attempt is told once.
 };
 
 }  // namespace ddprun::launcher

@@ -23,6 +23,8 @@ std::string own_path(const char* argv0) {
   return path;
 }
 
+std::string name_in(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -30,7 +32,8 @@ int main(int argc, char** argv) {
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     const launcher::LaunchOptions options =
-        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]));
+        launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),
+                                name_in(argc > 0 ? argv[0] : "ddprun"));
     return options.dry_run ? launcher::run_dry(options) : launcher::run_agent(options);
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());

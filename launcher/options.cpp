@@ -27,10 +27,13 @@ class Decision {
       : given_(split), environment_(environment) {}
 
   void decide_shape();
+  void decide_binding();
   void decide_failures();
   void decide_restarts();
   void decide_signals();
   void decide_output();
+  void decide_store();
+  void decide_local_rank(const std::string& called);
   void check_compatibility();
   bool on(const char* flag) const {
     const GivenOption* option = get(flag);
@@ -92,8 +95,19 @@ void Decision::decide_shape() {
     if (threads->value != "auto") parse_count(*threads, 1, kIntMax);
     result.omp_threads = threads->value;
   }
+  decide_binding();
   result.virtual_local_rank = on("virtual-local-rank");
   if (result.virtual_local_rank) check_visible_devices();
+}
+
+void Decision::decide_binding() {
+  const auto* option = get("numa-binding");
+  if (option == nullptr) return;
+  const std::string mode = parse_choice(*option, {"node", "socket", "exclusive", "core-complex"});
+  result.numa_binding = mode == "node"        ? NumaBinding::Node
+                        : mode == "socket"    ? NumaBinding::Socket
+                        : mode == "exclusive" ? NumaBinding::Exclusive
+                                              : NumaBinding::CoreComplex;
 }
 
 void Decision::check_visible_devices() const {
@@ -187,7 +201,23 @@ void Decision::decide_output() {
   result.log_dir = folder->value;
 }
 
+// torchrun reads the variable with the c10d backend alone.
+void Decision::decide_store() {
+  const char* const name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+  if (environment_(name) != "1") return;
+  result.worker_store = result.backend == RendezvousBackend::C10d;
+  if (!result.worker_store) {
+    note(std::string(name) + "=1 has no effect without --rdzv-backend=c10d, as in torchrun");
+  }
+}
+
 void Decision::check_compatibility() {
+  if (const auto* option = get("exit-barrier-timeout")) {
+    parse_seconds(*option, option->value, milliseconds(0));
+  } else if (const auto value = environment_("TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT")) {
+    const GivenOption variable{*value, "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=" + *value};
+    parse_seconds(variable, *value, milliseconds(0));
+  }
   if (const auto* option = get("monitor-interval")) {
     parse_seconds(*option, option->value, milliseconds(0));
   }
@@ -196,6 +226,14 @@ void Decision::check_compatibility() {
   }
   if (const auto* option = get("event-log-handler")) parse_choice(*option, {"null"});
   if (const auto* option = get("logs-specs")) parse_choice(*option, {"default"});
+}
+
+void Decision::decide_local_rank(const std::string& called) {
+  const bool asked = on("pass-local-rank"), denied = on("use-env");
+  if (asked && denied) {
+    throw usage_error("--use-env and --pass-local-rank contradict each other: give one of them");
+  }
+  result.local_rank_argument = asked || (called == "ddprun-launch" && !denied);
 }
 
 }  // namespace
@@ -207,8 +245,8 @@ Std StdMap::of(int local_rank) const {
 }
 
 LaunchOptions parse_options(const std::vector<std::string>& arguments,
-                            const EnvironmentLookup& environment,
-                            const std::string& launcher_path) {
+                            const EnvironmentLookup& environment, const std::string& launcher_path,
+                            const std::string& called) {
   SplitArguments split = split_arguments(arguments);
   add_variables(split, environment);
   Decision decision(split, environment);
@@ -217,11 +255,9 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   decide_conf(split, decision.result);
   decision.decide_failures();
   decision.decide_output();
+  decision.decide_store();
   decision.check_compatibility();
-  decision.result.local_rank_argument = decision.on("pass-local-rank");
-  if (decision.result.local_rank_argument && decision.on("use-env")) {
-    throw usage_error("--use-env and --pass-local-rank contradict each other: give one of them");
-  }
+  decision.decide_local_rank(called);
   const ProgramRequest request{split.program, decision.on("module"), decision.on("no-python"),
                                decision.on("run-path")};
   choose_program(request, environment, launcher_path, decision.result);

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cpu_binding.h"
+
 namespace ddprun::launcher {
 
 enum class RendezvousBackend {
@@ -79,6 +81,8 @@ struct LaunchOptions {
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
   std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.
+  NumaBinding numa_binding = NumaBinding::None;
+  bool worker_store = false;  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE: rank 0 hosts the store.
 
   bool dry_run = false;  // Only say what would be done.
 
@@ -105,9 +109,11 @@ class UsageExit : public std::runtime_error {
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 // `arguments` without argv[0]. `launcher_path` is ddprun's own path: a program that is neither a
-// path nor on PATH is looked up beside it. Throws UsageExit.
+// path nor on PATH is looked up beside it. `called` is the name it was started under: as
+// "ddprun-launch" it behaves as torch.distributed.launch. Throws UsageExit.
 LaunchOptions parse_options(const std::vector<std::string>& arguments,
-                            const EnvironmentLookup& environment, const std::string& launcher_path);
+                            const EnvironmentLookup& environment, const std::string& launcher_path,
+                            const std::string& called = "ddprun");
 
 // The argv of one worker: "${local_rank}" (and "$local_rank"; "$$" is "$") in the user's arguments
 // replaced, and --local-rank=N added first when local_rank_argument is set.

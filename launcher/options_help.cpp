@@ -1,6 +1,8 @@
 // See options_help.h.
 #include "launcher/options_help.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -9,27 +11,29 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr const char* kUsage = "usage: ddprun [options] [--] program [arguments of the program]\n";
-constexpr const char* kOneNodeExamples =
-    "examples:\n"
-    "  ddprun --nproc-per-node 2 ./train --epochs 10           two workers on this machine\n"
-    "  ddprun --nproc-per-node gpu train.py                    one Python worker per GPU\n";
-constexpr const char* kNodesExamples =
-    "  ddprun --nproc-per-node 2 --max-restarts 3 ./train      survives three failures\n"
-    "  ddprun --nnodes 2 --node-rank 0 --master-addr node0 --nproc-per-node 8 ./train\n"
-    "                                       two nodes; on the other one with --node-rank 1\n"
-    "  ddprun --nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint node0 --rdzv-id job7 ./train\n"
-    "                                       elastic: two to four nodes\n";
-constexpr std::size_t kColumns = 100;
+constexpr std::size_t kColumns = 80;
 constexpr std::size_t kMeaningColumn = 8;
 
-std::string signature(const OptionRow& row) {
-  std::string text;
-  if (row.letter != 0) text.append("-").append(1, row.letter).append(", ");
-  text.append("--").append(row.name);
-  if (!row.is_flag()) text.append(" ").append(row.value);
-  return text;
-}
+struct BriefRow {
+  const char* name;
+  const char* meaning;
+};
+// What -h shows; as many as fit on a screen of 24 lines.
+constexpr BriefRow kBriefRows[] = {
+    {"nproc-per-node", "workers on this node"},
+    {"nnodes", "nodes of the job"},
+    {"node-rank", "rank of this node"},
+    {"master-addr", "host of node 0"},
+    {"master-port", "port there"},
+    {"standalone", "one node, free port, random id"},
+    {"max-restarts", "failures the job survives"},
+    {"numa-binding", "CPUs near each worker's GPU"},
+    {"omp-threads", "OMP_NUM_THREADS"},
+    {"log-dir", "where log files go"},
+    {"redirects", "to files: 1 stdout, 2 stderr, 3 both"},
+    {"tee", "to files and console, likewise"},
+    {"module", "run the program as python -m"},
+};
 
 // `text` broken into lines of at most kColumns, each after `indent` blanks.
 std::string wrapped(const std::string& text, std::size_t indent) {
@@ -60,40 +64,78 @@ std::string cell(const std::string& text) {
 
 }  // namespace
 
+std::string usage_line() {
+  return "usage: ddprun [options] [--] program [arguments of the program]\n";
+}
+
+const std::vector<UsageExample>& usage_examples() {
+  static const std::vector<UsageExample> examples = {
+      {"ddprun --nproc-per-node 2 ./train --epochs 10", "two workers on this machine", true},
+      {"ddprun --nproc-per-node gpu train.py --lr 0.1", "one Python worker per GPU", true},
+      {"ddprun --nnodes 2 --node-rank 0 --master-addr host-a ./train",
+       "node 0 of two; on the other node: --node-rank 1", true},
+      {"ddprun --nproc-per-node 2 --max-restarts 3 ./train", "survives three failures", false},
+      {"ddprun --nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint host-a ./train",
+       "elastic: two to four nodes, the same command on each", false},
+      {"ddprun --nproc-per-node 8 --numa-binding node --tee 3 ./train",
+       "workers near their GPUs, their output on the console and in files", false},
+  };
+  return examples;
+}
+
+const std::vector<std::string>& usage_rules() {
+  static const std::vector<std::string> rules = {
+      "A .py file is run by Python (PYTHON_EXEC, else the active virtual environment, else "
+      "python3); anything else is executed, found as a path, on PATH or beside ddprun.",
+      "Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. Each "
+      "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
+      "program: nothing after it is read as one.",
+      "Started as ddprun-launch it passes --local-rank to the workers, as torch.distributed.launch "
+      "does."};
+  return rules;
+}
+
 std::string short_help() {
-  return std::string(kUsage) +
-         "\nStarts the workers of a data-parallel job, on this node of it. The most used "
-         "options:\n\n"
-         "  --nproc-per-node N|auto|cpu|gpu   workers on this node (1)\n"
-         "  --nnodes N|MIN:MAX                nodes of the job (1)\n"
-         "  --node-rank N                     rank of this node (0)\n"
-         "  --master-addr HOST                host of node 0 (127.0.0.1)\n"
-         "  --master-port PORT                port there (29500; one node: a free port)\n"
-         "  --standalone                      one node, free port, random id\n"
-         "  --max-restarts N                  failures the job survives (0)\n"
-         "  --log-dir FOLDER                  where log files go\n"
-         "  -r, --redirects 0|1|2|3           to files: none, stdout, stderr, both\n"
-         "  -t, --tee 0|1|2|3                 to files and console\n"
-         "  -m, --module                      run the program as python -m\n\n" +
-         kOneNodeExamples + "\nddprun --help shows every option.\n";
+  constexpr std::size_t brief_column = 36;
+  std::string text = usage_line() + "\n";
+  for (const UsageExample& example : usage_examples()) {
+    if (example.in_short_help) text += "  " + example.command + "\n";
+  }
+  text += "\n";
+  for (const BriefRow& brief : kBriefRows) {
+    const OptionRow& row = option_row(brief.name);
+    std::string line = fmt::format("  {}", row.signature());
+    // A long list of choices is left to --help.
+    if (line.size() + 2 > brief_column) line = fmt::format("  --{} ...", row.name);
+    line.resize(brief_column, ' ');
+    line += brief.meaning;
+    const bool says_much = !row.fallback.empty() && row.fallback != "off";
+    const std::string fallback = says_much ? fmt::format(" ({})", row.fallback) : "";
+    if (line.size() + fallback.size() <= kColumns) line += fallback;
+    text += line + "\n";
+  }
+  return text + "\nddprun --help shows every option.";
 }
 
 std::string full_help() {
-  std::string text =
-      std::string(kUsage) + "\n" + kOneNodeExamples + kNodesExamples +
-      "\nA .py file is run by Python (PYTHON_EXEC, else the active virtual environment, "
-      "else\npython3); anything else is executed, found as a path, on PATH or beside "
-      "ddprun.\nOptions may be written with dashes or underscores, and abbreviated. Each "
-      "has a variable,\nPET_ and its name in capitals; the command line wins.\n";
+  std::string text = usage_line() + "\n";
+  for (const UsageExample& example : usage_examples()) {
+    text += fmt::format("  {}\n{}", example.command, wrapped(example.meaning, kMeaningColumn));
+  }
+  for (const std::string& rule : usage_rules()) text.append("\n").append(wrapped(rule, 0));
   for (OptionGroup group : option_groups()) {
     text.append("\n").append(group_title(group)).append("\n");
     for (const OptionRow& row : option_table()) {
       if (row.group != group) continue;
-      text.append("  ").append(signature(row));
-      if (!row.fallback.empty()) text.append("   (").append(row.fallback).append(")");
-      text.append("\n").append(wrapped(row.meaning, kMeaningColumn));
+      const std::string head = fmt::format("  {}", row.signature());
+      const std::string fallback = row.fallback.empty() ? "" : fmt::format("({})", row.fallback);
+      const bool fits = head.size() + 3 + fallback.size() <= kColumns;
+      text += head + (fits && !fallback.empty() ? "   " : "") + (fits ? fallback : "") + "\n";
+      text +=
+          wrapped(fits ? row.meaning : fmt::format("{} {}", fallback, row.meaning), kMeaningColumn);
     }
   }
+  text.pop_back();  // Whoever prints it ends the line.
   return text;
 }
 
@@ -107,18 +149,19 @@ std::string markdown_table() {
     for (const OptionRow& row : option_table()) {
       if (row.group != group) continue;
       const std::string variable = row.variable();
-      text.append("| `").append(cell(signature(row))).append("` | ").append(cell(row.fallback));
+      text.append("| `").append(cell(row.signature())).append("` | ").append(cell(row.fallback));
       text.append(" | ").append(variable.empty() ? "" : "`" + variable + "`");
       text.append(" | ").append(cell(row.meaning)).append(" |\n");
     }
     text.append("\n");
   }
-  text.append("### Refused\n\n| option | reason |\n|---|---|\n");
+  std::string refused;
   for (const OptionRow& row : option_table()) {
     if (row.group != OptionGroup::Refused) continue;
-    text.append("| `--").append(row.name).append("` | ").append(row.meaning).append(" |\n");
+    refused.append("| `--").append(row.name).append("` | ").append(row.meaning).append(" |\n");
   }
-  return text;
+  if (refused.empty()) return text;
+  return text + "### Refused\n\n| option | reason |\n|---|---|\n" + refused;
 }
 
 }  // namespace ddprun::launcher

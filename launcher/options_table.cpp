@@ -1,6 +1,8 @@
 // The options. See options_table.h.
 #include "launcher/options_table.h"
 
+#include <algorithm>
+#include <cctype>
 #include <stdexcept>
 
 namespace ddprun::launcher {
@@ -12,6 +14,29 @@ std::string OptionRow::variable() const {
     result += letter_of_name == '-' ? '_' : static_cast<char>(letter_of_name & ~0x20);
   }
   return result;
+}
+
+std::string OptionRow::signature() const {
+  std::string text;
+  if (letter != 0) text.append("-").append(1, letter).append(", ");
+  text.append("--").append(name);
+  if (!is_flag()) text.append(" ").append(value);
+  return text;
+}
+
+std::vector<std::string> OptionRow::choices() const {
+  if (value == "STD") return {"0", "1", "2", "3"};
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find('|', begin), value.size());
+    const std::string word = value.substr(begin, end - begin);
+    const bool typed = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-';
+    });
+    if (typed && !word.empty()) words.push_back(word);
+    begin = end + 1;
+  }
+  return words;
 }
 
 const std::vector<OptionRow>& option_table() {
@@ -30,7 +55,12 @@ const std::vector<OptionRow>& option_table() {
       {"virtual-local-rank", 0, "", "off", Job, true,
        "Every worker gets LOCAL_RANK=0 and sees only its own device in CUDA_VISIBLE_DEVICES."},
       {"omp-threads", 0, "auto|N", "1 when there are several workers", Job, false,
-       "OMP_NUM_THREADS of each worker. auto: allowed CPUs divided by the workers of this node."},
+       "OMP_NUM_THREADS of each worker. auto: the physical cores that it may use, divided by the "
+       "workers that share them."},
+      {"numa-binding", 0, "node|socket|exclusive|core-complex", "", Job, true,
+       "Binds each worker to CPUs near its GPU (without GPUs: to an even share): all of the NUMA "
+       "node, all of the socket, its own part of the node's cores, or one group that shares a "
+       "cache. Where that cannot be, it says so and runs unbound."},
 
       // Where the nodes meet.
       {"standalone", 0, "", "off", Endpoint, true,
@@ -65,11 +95,11 @@ const std::vector<OptionRow>& option_table() {
       {"run-path", 0, "", "off", Program, true,
        "Run the program by Python whatever its name, in a process of its own."},
       {"use-env", 0, "", "on", Program, false,
-       "As in torch.distributed.launch: the local rank is only in LOCAL_RANK. Always so here, "
-       "unless --pass-local-rank is given."},
+       "As in torch.distributed.launch: the local rank is only in LOCAL_RANK. Always so, unless "
+       "--pass-local-rank is given or the program was started as ddprun-launch."},
       {"pass-local-rank", 0, "", "off", Program, false,
        "As torch.distributed.launch without --use-env: --local-rank=N is the worker's first "
-       "argument."},
+       "argument. The default under the name ddprun-launch."},
 
       {"dry-run", 0, "", "off", Program, false,
        "Say what would be started, where and with which environment, and where each value comes "
@@ -123,6 +153,9 @@ const std::vector<OptionRow>& option_table() {
        "Accepted and not used: null means no event log."},
       {"logs-specs", 0, "default", "default", Compatibility, true,
        "Accepted: default is the layout of --log-dir. Others are Python plug-ins."},
+      {"exit-barrier-timeout", 0, "SECONDS", "300", Compatibility, false,
+       "Accepted and not used: nodes end without waiting for each other, and the store lives until "
+       "every one has ended. Also TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT."},
 
       {"help", 0, "", "", Help, true, "All options (-h: the most used ones)."},
       {"version", 0, "", "", Help, false, "The version."},
@@ -132,10 +165,6 @@ const std::vector<OptionRow>& option_table() {
        "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
       {"duplicate-stderr-filters", 0, "TEXT,...", "", Refused, true,
        "ddprun does not copy matching lines to a second file; use grep on the files of --tee"},
-      {"numa-binding", 0, "MODE", "", Refused, true,
-       "ddprun does not bind workers to CPUs; start it under numactl or taskset"},
-      {"exit-barrier-timeout", 0, "SECONDS", "", Refused, false,
-       "ddprun has no exit barrier: the store lives until every node has ended"},
   };
   return table;
 }

@@ -2,16 +2,20 @@
 #include "launcher/this_machine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <system_error>
+
+#include "launcher/cpu_topology.h"
 
 namespace ddprun::launcher {
 
@@ -20,9 +24,20 @@ std::string own_host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-int usable_cpus() {
-  cpu_set_t cpus;
-  return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+int usable_cpus() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
+
+int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const bool bound = listener >= 0 &&
+                     bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (listener >= 0) close(listener);
+  if (!bound) throw std::system_error(error, std::generic_category(), "cannot find a free port");
+  return ntohs(address.sin_port);
 }
 
 int terminal_columns() {
@@ -31,6 +46,13 @@ int terminal_columns() {
   if (isatty(STDOUT_FILENO) == 0) return 0;
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual_columns;
   return size.ws_col;
+}
+
+std::vector<WorkerCpus> worker_places(const LaunchOptions& options) {
+  if (options.numa_binding == NumaBinding::None && options.omp_threads != "auto") return {};
+  const CpuTopology topology =
+      read_cpu_topology("", allowed_cpus(), environment_variable("CUDA_VISIBLE_DEVICES"));
+  return place_workers(topology, options.numa_binding, options.nproc_per_node);
 }
 
 std::string random_id() {

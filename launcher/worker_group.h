@@ -24,7 +24,8 @@ struct WorkerSpec {
   int rank = 0;
   std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
   std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
-  WorkerOutput output;  // Where stdout and stderr go (output_forwarder.h).
+  WorkerOutput output;    // Where stdout and stderr go (output_forwarder.h).
+  std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
 };
 
 // How a worker ended.

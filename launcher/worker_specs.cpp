@@ -23,11 +23,17 @@ std::string substitute(std::string text, const std::map<std::string, std::string
   return text;
 }
 
-std::string omp_threads(const WorkerSpecInputs& inputs) {
-  const LaunchOptions& options = inputs.options;
-  if (options.omp_threads && *options.omp_threads != "auto") return *options.omp_threads;
-  if (options.omp_threads) return std::to_string(std::max(1, inputs.cpus / options.nproc_per_node));
-  return options.nproc_per_node > 1 && !inputs.environment("OMP_NUM_THREADS") ? "1" : "";
+bool uses_usual_threads(const WorkerSpecInputs& inputs) {
+  return !inputs.options.omp_threads && inputs.options.nproc_per_node > 1 &&
+         !inputs.environment("OMP_NUM_THREADS");
+}
+
+std::string omp_threads(const WorkerSpecInputs& inputs, int local_rank) {
+  if (uses_usual_threads(inputs)) return "1";
+  const auto& wanted = inputs.options.omp_threads;
+  if (wanted != "auto") return wanted.value_or("");
+  const auto worker = static_cast<std::size_t>(local_rank);
+  return worker < inputs.places.size() ? std::to_string(inputs.places[worker].cores) : "1";
 }
 
 std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInputs& inputs,
@@ -46,7 +52,11 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   env.role_world_size = round.role_world_size;
   env.master_addr = round.master_addr;
   env.master_port = static_cast<std::uint16_t>(round.master_port);
-  env.use_agent_store = true;
+  env.use_agent_store = !inputs.worker_store;
+  if (inputs.worker_store) {
+    env.master_addr = inputs.worker_store->host;
+    env.master_port = static_cast<std::uint16_t>(inputs.worker_store->port);
+  }
   env.restart_count = round.attempt;
   env.max_restarts = round.max_restarts;
   env.run_id = options.run_id;
@@ -54,7 +64,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
     env.error_file = fmt::format("{}/{}/error.json", inputs.attempt_dir, local_rank);
   }
   auto result = env.to_variables();
-  if (const std::string threads = omp_threads(inputs); !threads.empty()) {
+  if (const std::string threads = omp_threads(inputs, local_rank); !threads.empty()) {
     result.emplace_back("OMP_NUM_THREADS", threads);
   }
   result.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -113,7 +123,47 @@ std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& out
       std::max(1, inputs.console_columns - static_cast<int>(output.prefix.size())));
 }
 
+// "worker 3", "workers 0-3": neighbours with the same place are told of together.
+void add_binding_notes(const std::vector<WorkerCpus>& places, std::vector<std::string>& notes) {
+  for (std::size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+    const WorkerCpus& place = places[begin];
+    for (end = begin + 1; end < places.size() && places[end].cpus == place.cpus &&
+                          places[end].reason == place.reason;
+         ++end) {
+    }
+    const std::string who = end - begin == 1 ? fmt::format("worker {}", begin)
+                                             : fmt::format("workers {}-{}", begin, end - 1);
+    notes.push_back(place.cpus.empty() ? fmt::format("{} not bound to CPUs: {}", who, place.reason)
+                                       : fmt::format("{} on CPUs {}: {}", who,
+                                                     format_cpu_list(place.cpus), place.reason));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs) {
+  const LaunchOptions& options = inputs.options;
+  std::vector<std::string> notes;
+  if (options.numa_binding != NumaBinding::None) add_binding_notes(inputs.places, notes);
+  if (options.omp_threads == "auto") {
+    std::string counts;
+    bool same = true;
+    for (int rank = 0; rank < options.nproc_per_node; ++rank) {
+      const std::string threads = omp_threads(inputs, rank);
+      same = same && threads == omp_threads(inputs, 0);
+      counts += (counts.empty() ? "" : ", ") + threads;
+    }
+    notes.push_back(fmt::format("OMP_NUM_THREADS is {}: each worker's share of the physical cores",
+                                same ? omp_threads(inputs, 0) : counts));
+  } else if (uses_usual_threads(inputs) && inputs.round.group_rank == 0 &&
+             inputs.cpus >= 2 * options.nproc_per_node) {
+    notes.push_back(fmt::format(
+        "OMP_NUM_THREADS is 1, as with torchrun, though there are {} CPUs for {} workers; "
+        "--omp-threads auto shares them out",
+        inputs.cpus, options.nproc_per_node));
+  }
+  return notes;
+}
 
 std::string signal_list(const std::vector<int>& signals) {
   std::string text;
@@ -132,6 +182,8 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.rank = inputs.round.rank_base + local_rank;
     spec.argv = worker_argv(inputs.options, local_rank);
     spec.variables = variables(inputs, local_rank);
+    const auto worker = static_cast<std::size_t>(local_rank);
+    if (worker < inputs.places.size()) spec.cpus = inputs.places[worker].cpus;
     spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout.log");
     spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr.log");
     spec.output.prefix = prefix(inputs, local_rank);

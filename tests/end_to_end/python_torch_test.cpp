@@ -44,6 +44,20 @@ TEST_CASE("Python torch workers all-reduce over Gloo again after a restart") {
   CHECK(contains(result.output, "attempt 1 rank 1 sum 3"));
 }
 
+TEST_CASE("Python torch workers open a store of their own when they are told to") {
+  if (!have_torch()) DDPRUN_SKIP(no_torch);
+
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", worker,
+                  "--kill-rank", "1"}),
+          limit, {{"PYTHON_EXEC", python}, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "attempt 1 rank 0 sum 3"));
+  CHECK(contains(result.output, "attempt 1 rank 1 sum 3"));
+}
+
 TEST_CASE("Python torch workers of two nodes meet through the endpoint's store") {
   if (!have_torch()) DDPRUN_SKIP(no_torch);
   const std::uint16_t port = free_port();

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "launcher/child_sessions.h"
+#include "launcher/cpu_topology.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;
@@ -42,13 +43,15 @@ ExitStatus wait_for(ChildProcess& child) {
 }
 
 // Everything a child writes to its stdout.
-std::string output_of(const std::string& script) {
+std::string output_of(const std::string& script, const std::vector<int>& cpus = {}) {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   ChildSetup setup = setup_of({"sh", "-c", script});
   setup.stdout_fd = ends[1];
+  setup.cpus = cpus;
   auto child = start(setup);
   REQUIRE(child);
+  CHECK(child->binding_error() == 0);
   ::close(ends[1]);
   std::string text;
   char buffer[4096];
@@ -121,6 +124,27 @@ TEST_CASE("a program that cannot be executed gives the reason and leaves no proc
 
 TEST_CASE("a child gets exactly the environment it was given", "[child]") {
   CHECK(output_of("echo $SENTINEL $HOME") == "here\n");
+}
+
+TEST_CASE("a child runs on the CPUs that it is bound to, and we go on as before", "[child]") {
+  const auto allowed = allowed_cpus();
+  REQUIRE_FALSE(allowed.empty());
+  const std::string script = "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status";
+
+  CHECK(output_of(script, {allowed.back()}) == std::to_string(allowed.back()) + "\n");
+  CHECK(output_of(script) == format_cpu_list(allowed) + "\n");
+  CHECK(allowed_cpus() == allowed);
+}
+
+TEST_CASE("a child that cannot be bound runs all the same, and says why", "[child]") {
+  ChildSetup setup = setup_of({"sh", "-c", "exit 3"});
+  setup.cpus = {60'000};  // No kernel has so many.
+
+  auto child = start(setup);
+
+  REQUIRE(child);
+  CHECK(child->binding_error() == EINVAL);
+  CHECK(wait_for(*child).exit_code == 3);
 }
 
 TEST_CASE("a child has only descriptors 0, 1 and 2, whatever we have open", "[child]") {

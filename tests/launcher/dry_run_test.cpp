@@ -25,7 +25,8 @@ std::string plan(const std::vector<std::string>& words,
                                    .resolve_error = "",
                                    .host_name = "node0",
                                    .environment = environment,
-                                   .cpus = 8});
+                                   .cpus = 8,
+                                   .places = std::vector<WorkerCpus>(2, {.cores = 4})});
 }
 
 // The line that begins with `start`, without the blanks before it.

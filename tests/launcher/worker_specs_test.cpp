@@ -30,20 +30,23 @@ struct Case {
              .master_addr = "10.0.0.1",
              .master_port = 29'500};
   }
-  std::vector<WorkerSpec> specs() const {
-    return make_worker_specs({.options = options,
-                              .round = round,
-                              .attempt_dir = attempt_dir,
-                              .environment =
-                                  [this](const std::string& name) {
-                                    const auto found = environment.find(name);
-                                    return found == environment.end()
-                                               ? std::nullopt
-                                               : std::optional<std::string>(found->second);
-                                  },
-                              .console_columns = terminal ? 100 : 0,
-                              .cpus = 8});
+  WorkerSpecInputs inputs() const {
+    return {.options = options,
+            .round = round,
+            .attempt_dir = attempt_dir,
+            .environment =
+                [this](const std::string& name) {
+                  const auto found = environment.find(name);
+                  return found == environment.end() ? std::nullopt
+                                                    : std::optional<std::string>(found->second);
+                },
+            .console_columns = terminal ? 100 : 0,
+            .cpus = cpus,
+            .places = places,
+            .worker_store = worker_store};
   }
+  std::vector<WorkerSpec> specs() const { return make_worker_specs(inputs()); }
+  std::vector<std::string> notes() const { return placement_notes(inputs()); }
   std::map<std::string, std::string> variables(std::size_t worker) const {
     const auto all = specs().at(worker).variables;
     return {all.begin(), all.end()};
@@ -54,6 +57,9 @@ struct Case {
   std::string attempt_dir = "/logs/attempt_1";
   std::map<std::string, std::string> environment;
   bool terminal = false;
+  int cpus = 8;
+  std::vector<WorkerCpus> places;
+  std::optional<WorkerStore> worker_store;
 };
 
 }  // namespace
@@ -95,9 +101,57 @@ TEST_CASE("OMP_NUM_THREADS is 1 only for several workers that did not inherit it
   CHECK(c.variables(0).count("OMP_NUM_THREADS") == 0);
   c.options.nproc_per_node = 2;
   c.options.omp_threads = std::string("auto");
+  c.places = {{.cores = 4}, {.cores = 3}};
   CHECK(c.variables(0)["OMP_NUM_THREADS"] == "4");
+  CHECK(c.variables(1)["OMP_NUM_THREADS"] == "3");
   c.options.omp_threads = std::string("3");
   CHECK(c.variables(0)["OMP_NUM_THREADS"] == "3");
+}
+
+TEST_CASE("workers get the CPUs of their places", "[launcher][worker_specs]") {
+  Case c;
+  CHECK(c.specs()[1].cpus.empty());
+  c.places = {{.cpus = {0, 1}}, {.cpus = {4, 5}}};
+  CHECK(c.specs()[1].cpus == std::vector<int>{4, 5});
+}
+
+TEST_CASE("what was chosen for CPUs and threads is told in few lines", "[launcher][worker_specs]") {
+  using Lines = std::vector<std::string>;
+  Case c;
+  c.options.nproc_per_node = 3;
+  c.round.group_rank = 0;
+  c.cpus = 6;
+  CHECK(c.notes() == Lines{"OMP_NUM_THREADS is 1, as with torchrun, though there are 6 CPUs for 3 "
+                           "workers; --omp-threads auto shares them out"});
+  c.round.group_rank = 1;
+  CHECK(c.notes().empty());  // Node 0 has said it.
+  c.round.group_rank = 0;
+  c.cpus = 5;
+  CHECK(c.notes().empty());  // Nobody would get more.
+  c.cpus = 6;
+  c.environment.emplace("OMP_NUM_THREADS", "2");
+  CHECK(c.notes().empty());
+
+  c.options.omp_threads = std::string("auto");
+  c.places = {{.cpus = {0, 1}, .reason = "node 0", .cores = 2},
+              {.cpus = {0, 1}, .reason = "node 0", .cores = 2},
+              {.reason = "no CPU", .cores = 1}};
+  CHECK(c.notes() ==
+        Lines{"OMP_NUM_THREADS is 2, 2, 1: each worker's share of the physical cores"});
+  c.options.omp_threads.reset();
+  c.options.numa_binding = NumaBinding::Node;
+  CHECK(c.notes() ==
+        Lines{"workers 0-1 on CPUs 0-1: node 0", "worker 2 not bound to CPUs: no CPU"});
+}
+
+TEST_CASE("a store of rank 0's own has its own address, and workers know",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.worker_store = WorkerStore{.host = "10.0.0.9", .port = 4'321};
+  const auto variables = c.variables(1);
+  CHECK(variables.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
+  CHECK(variables.at("MASTER_ADDR") == "10.0.0.9");
+  CHECK(variables.at("MASTER_PORT") == "4321");
 }
 
 TEST_CASE("an inherited NCCL setting is kept", "[launcher][worker_specs]") {

@@ -1,0 +1,108 @@
+# Completion of ddprun for bash. Made from the table of options; scripts/update_docs writes it.
+
+# Sets `words` to what stands before the cursor. Bash takes words apart at "=" and ":".
+_ddprun_words() {
+  local i
+  words=()
+  for ((i = 1; i <= COMP_CWORD; i++)); do
+    if ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:]* || ${COMP_WORDS[i - 1]} == *[=:] ]]; then
+      words[${#words[@]} - 1]+=${COMP_WORDS[i]}
+    else
+      words+=("${COMP_WORDS[i]}")
+    fi
+  done
+}
+
+# Sets `place` to what the last word is: an option or the program, the value of `option`, or an
+# argument of the program.
+_ddprun_place() {
+  local word
+  place=option
+  for word in "${words[@]:0:${#words[@]}-1}"; do
+    case $place,$word in
+      value,*) place=option ;;
+      program,*) place=argument && return ;;
+      option,--) place=program ;;
+      option,--*=*) ;;
+      option,-?*)
+        option=${word//_/-}
+        # A switch, or an option with a value or the start of its name.
+        [[ " ${switches[*]} " != *" $option "* && " ${valued[*]}" == *" $option"* ]] && place=value
+        ;;
+      *) place=argument && return ;;
+    esac
+  done
+}
+
+_ddprun_options() {
+  switches=(
+    --virtual-local-rank --standalone --module -m --no-python --run-path --use-env --pass-local-rank
+    --dry-run --quiet -q --help --version
+  )
+  valued=(
+    --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
+    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --store-allow --local-addr
+    --max-restarts --shutdown-timeout --signals-to-handle --forward-signals --restart-backoff
+    --max-same-failures --reset-restarts-after --report --log-dir --redirects -r --tee -t
+    --local-ranks-filter --log-line-prefix-template --event-log --monitor-interval --start-method
+    --event-log-handler --logs-specs --exit-barrier-timeout
+  )
+}
+
+# Sets `offer` to what compgen is to offer for `option`.
+_ddprun_value() {
+  case $option in
+  --nproc-per-node) offer=(-W 'auto cpu gpu') ;;
+  --omp-threads) offer=(-W 'auto') ;;
+  --numa-binding) offer=(-W 'node socket exclusive core-complex') ;;
+  --master-addr) offer=(-A hostname) ;;
+  --rdzv-backend) offer=(-W 'static c10d') ;;
+  --rdzv-endpoint) offer=(-A hostname) ;;
+  --report) offer=(-f) ;;
+  --log-dir) offer=(-d) ;;
+  --redirects | -r) offer=(-W '0 1 2 3') ;;
+  --tee | -t) offer=(-W '0 1 2 3') ;;
+  --event-log) offer=(-f) ;;
+  --start-method) offer=(-W 'spawn fork forkserver') ;;
+  --event-log-handler) offer=(-W 'null') ;;
+  --logs-specs) offer=(-W 'default') ;;
+  *) offer=() ;;
+  esac
+}
+
+_ddprun() {
+  local words place option='' current joined_option='' offer=() switches valued
+  _ddprun_options
+  _ddprun_words
+  _ddprun_place
+  current=${words[${#words[@]} - 1]}
+  COMPREPLY=()
+  if [[ $place == option && $current == --*=* ]]; then
+    place=value option=${current%%=*} current=${current#*=}
+    option=${option//_/-}
+    # Where "=" does not end a word, the reply must hold the whole of it.
+    [[ ${COMP_WORDS[COMP_CWORD]} == --*=* ]] && joined_option=$option=
+  fi
+  case $place in
+    value)
+      _ddprun_value
+      if ((${#offer[@]} == 0)); then
+        compopt +o default +o bashdefault  # No file names for a number.
+        return
+      fi
+      [[ ${offer[0]} == -[fd] ]] && compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -P "$joined_option" "${offer[@]}" -- "$current")
+      ;;
+    option | program)
+      if [[ $place == option && $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "-h ${switches[*]} ${valued[*]}" -- "${current//_/-}")
+        return
+      fi
+      compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -f -- "$current"
+        [[ -n $current && $current != */* ]] && compgen -c -- "$current")
+      ;;
+  esac  # An argument of the program: bash's own completion.
+}
+
+complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
