@@ -11,8 +11,8 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <csignal>
+#include <ctime>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +26,7 @@
 #include "launcher/forwarder_sink.h"
 #include "launcher/local_attempt.h"
 #include "launcher/output_forwarder.h"
+#include "launcher/report_file.h"
 #include "launcher/this_machine.h"
 #include "rendezvous/control_client.h"
 #include "rendezvous/resolve.h"
@@ -87,6 +88,7 @@ class Agent {
   void start_workers();
   void end(int status);
   void report(int status);
+  void write_report_file(const FailureReport& report);
   void leave_loop();
 
   LaunchOptions options_;
@@ -375,7 +377,7 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
 void Agent::end(int status) {
   if (exit_status_) return;
   exit_status_ = status;
-  if (status != 0) report(status);
+  report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
   // Not from inside one of the client's callbacks.
@@ -390,7 +392,10 @@ void Agent::leave_loop() {
 }
 
 void Agent::report(int status) {
-  FailureReport failure{.program = options_.program_name,
+  FailureReport failure{.run_id = options_.run_id,
+                        .node_rank = rounds_ > 0 ? round_.group_rank : -1,
+                        .ended_s = ::time(nullptr),
+                        .program = options_.program_name,
                         .this_host = host_name_,
                         .exit_status = status,
                         .attempts = rounds_,
@@ -398,6 +403,7 @@ void Agent::report(int status) {
                         .why = why_,
                         .cause = job_cause_,
                         .local_workers = attempt_.ends()};
+  if (status == 0) return write_report_file(failure);
   const bool to_blame = job_cause_ && job_cause_->kind != FirstCause::Kind::Interrupted;
   if (to_blame) {
     failure.log_dir = attempt_.keep_files();
@@ -413,10 +419,18 @@ void Agent::report(int status) {
   } else {
     spdlog::error("{}; exit status {}", why_, status);
   }
+  write_report_file(failure);
   // For a scheduler that reads torch's error files.
   if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
-    std::ofstream(*path, std::ios::trunc) << to_error_file(failure) << '\n';
+    const std::string error = write_whole_file(*path, to_error_file(failure) + '\n');
+    if (!error.empty()) spdlog::warn("cannot write the error file {}: {}", *path, error);
   }
+}
+
+void Agent::write_report_file(const FailureReport& report) {
+  if (options_.report_file.empty()) return;
+  const std::string error = write_whole_file(options_.report_file, to_json(report) + '\n');
+  if (!error.empty()) spdlog::warn("cannot write the report {}: {}", options_.report_file, error);
 }
 
 }  // namespace

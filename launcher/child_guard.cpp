@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -89,7 +90,7 @@ void close_what_is_not_ours(int socket) {
   syscall(SYS_close_range, kSocketFd + 1, ~0U, 0);
 }
 
-[[noreturn]] void run_guard(int socket, const std::string& variable) {
+[[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -115,12 +116,14 @@ void close_what_is_not_ours(int socket) {
   }
   kill_members(sessions, variable);
   if (!folder.empty()) remove_empty_folders(folder);
+  if (semaphores >= 0) ::semctl(semaphores, 0, IPC_RMID);
   ::_exit(0);
 }
 
 }  // namespace
 
-ChildGuard::ChildGuard() : variable_(std::string(kVariableName) + "=" + random_hex()) {
+ChildGuard::ChildGuard(int semaphores)
+    : variable_(std::string(kVariableName) + "=" + random_hex()) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
@@ -128,7 +131,7 @@ ChildGuard::ChildGuard() : variable_(std::string(kVariableName) + "=" + random_h
   pid_ = ::fork();
   if (pid_ == 0) {
     ::close(sockets[0]);
-    run_guard(sockets[1], variable_);
+    run_guard(sockets[1], variable_, semaphores);
   }
   const int fork_error = errno;
   ::close(sockets[1]);

@@ -12,8 +12,9 @@ namespace ddprun::launcher {
 
 class ChildGuard {
  public:
-  // Forks the guard. Throws std::system_error when that fails.
-  ChildGuard();
+  // Forks the guard. `semaphores`: a set that it removes should the launcher have no chance to; -1
+  // = none. Throws std::system_error when the fork fails.
+  explicit ChildGuard(int semaphores = -1);
   ~ChildGuard();  // Ends the guard; it kills nothing.
   ChildGuard(const ChildGuard&) = delete;
   ChildGuard& operator=(const ChildGuard&) = delete;

@@ -135,7 +135,8 @@ void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, C
 }  // namespace
 
 LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
-                           const std::string& guard_variable, bool may_inherit_stdout) {
+                           const std::string& guard_variable, bool may_inherit_stdout,
+                           const DeathMarks& death_marks) {
   Connection out, err;
   std::shared_ptr<OutputForwarder::Stream> stream;
   try {
@@ -150,6 +151,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.environment = make_environment(spec.variables, guard_variable);
   setup.stdout_fd = out.write_end.get();
   setup.stderr_fd = err.write_end.get();
+  setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
   int error_number = 0;
   auto child = ChildProcess::spawn(setup, error_number);

@@ -19,6 +19,7 @@ struct LaunchedChild {
 // `guard_variable` is added to the environment. `may_inherit_stdout`: no other worker writes to the
 // console, so this one may have it as its stdout, and still see a terminal. Throws StartError.
 LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
-                           const std::string& guard_variable, bool may_inherit_stdout);
+                           const std::string& guard_variable, bool may_inherit_stdout,
+                           const DeathMarks& death_marks);
 
 }  // namespace ddprun::launcher

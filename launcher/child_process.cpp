@@ -39,6 +39,9 @@ struct ChildStart {
   int stdout_fd;
   int stderr_fd;
   int parent_pid;
+  int marks_id;
+  const sembuf* marks;
+  std::size_t mark_count;
   const unsigned long* cpu_mask;  // As the kernel takes it; null: no binding.
   std::size_t cpu_mask_bytes;
   const rlimit* open_files;    // Null: as ours.
@@ -73,6 +76,9 @@ int run_child(void* argument) {
   // The parent may have died before the line above took effect.
   if (syscall(SYS_getppid) != start->parent_pid) syscall(SYS_exit_group, 1);
 
+  if (start->mark_count > 0) {
+    syscall(SYS_semtimedop, start->marks_id, start->marks, start->mark_count, nullptr);
+  }
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
   syscall(SYS_close_range, kFirstFreeFd, ~0U, 0);
@@ -216,6 +222,9 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
                    above_standard(setup.stdout_fd),
                    above_standard(setup.stderr_fd),
                    ::getpid(),
+                   setup.death_marks.id,
+                   setup.death_marks.operations.data(),
+                   setup.death_marks.operations.size(),
                    mask.empty() ? nullptr : mask.data(),
                    mask.size() * sizeof(unsigned long),
                    inherited_open_files ? &*inherited_open_files : nullptr,

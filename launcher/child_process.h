@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/death_order.h"
+
 namespace ddprun::launcher {
 
 // What a child is started with. The child has exactly descriptors 0, 1 and 2; every other one of
@@ -18,6 +20,7 @@ struct ChildSetup {
   std::vector<std::string> environment;  // "NAME=value", all of it.
   int stdout_fd = -1;                    // Becomes descriptor 1; -1 = ours. Stays the caller's.
   int stderr_fd = -1;                    // The same for 2.
+  DeathMarks death_marks;                // Best effort.
   std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
 };
 

@@ -74,6 +74,19 @@ ProcessRow read_process(int pid) {
   return row;
 }
 
+bool is_exiting(int pid) {
+  constexpr unsigned long exiting_flag = 0x4;  // PF_EXITING, linux/sched.h.
+  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos) return false;
+  std::istringstream rest(text.substr(close + 1));
+  char state = '?';
+  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
+  unsigned long flags = 0;
+  rest >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  return rest && (flags & exiting_flag) != 0;
+}
+
 std::vector<ProcessRow> read_all_processes() {
   std::vector<ProcessRow> table;
   for (int pid : numbered_entries("/proc")) {

@@ -22,6 +22,9 @@ struct ProcessRow {
 // One process; pid 0 when there is none (any more).
 ProcessRow read_process(int pid);
 
+// Whether it is on its way out, or a zombie: it runs none of its own code any more.
+bool is_exiting(int pid);
+
 // Every process of the machine that /proc shows.
 std::vector<ProcessRow> read_all_processes();
 

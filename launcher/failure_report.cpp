@@ -5,18 +5,41 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "launcher/stack_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 using rendezvous::describe_duration;
 using rendezvous::FirstCause;
 using rendezvous::signal_name;
 
 constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
-constexpr std::size_t workers_listed_max = 16;
+constexpr std::size_t workers_listed_max = 6;
+constexpr std::size_t message_lines_max = 18;
+constexpr std::size_t stderr_lines_max = 20;
+constexpr std::size_t stderr_lines_min = 6;  // However long the message is.
+constexpr std::size_t text_lines_max = 26;   // Of the two together.
+constexpr std::size_t columns_max = 80;
 constexpr const char* rule = "------------------------------------------------------------";
+
+using Lines = std::vector<std::string>;
+
+Lines split(std::string_view text) {
+  Lines lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
 
 std::string ending(int exit_code, int signal, bool core_dumped) {
   if (signal == 0) return fmt::format("exit code {}", exit_code);
@@ -24,23 +47,99 @@ std::string ending(int exit_code, int signal, bool core_dumped) {
                      core_dumped ? ", core dumped" : "");
 }
 
-void add_indented(std::string& text, std::string_view lines) {
-  while (!lines.empty()) {
-    const std::size_t end = lines.find('\n');
-    text += fmt::format("    {}\n", lines.substr(0, end));
-    if (end == std::string_view::npos) break;
-    lines.remove_prefix(end + 1);
+void add_row(std::string& text, const char* label, const std::string& value) {
+  text += fmt::format("  {:<11} {}\n", label, value);
+}
+
+// A row whose value is broken between words where it would be too wide.
+void add_wrapped_row(std::string& text, const char* label, std::string_view value) {
+  constexpr std::size_t width = columns_max - 14;
+  while (value.size() > width) {
+    std::size_t space = value.rfind(' ', width);
+    if (space == std::string_view::npos) space = value.find(' ');
+    if (space == std::string_view::npos) break;
+    add_row(text, label, std::string(value.substr(0, space)));
+    value.remove_prefix(space + 1);
+    label = "";
   }
+  add_row(text, label, std::string(value));
+}
+
+void add_indented(std::string& text, const Lines& lines) {
+  for (const std::string& line : lines) text += line.empty() ? "\n" : fmt::format("    {}\n", line);
+}
+
+std::string mebibytes(std::int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// The begin and the end of a message that is too long.
+Lines shortened(Lines lines) {
+  if (lines.size() <= message_lines_max) return lines;
+  constexpr std::ptrdiff_t head = message_lines_max / 3;
+  constexpr std::ptrdiff_t tail = message_lines_max - head - 1;
+  Lines result(lines.begin(), lines.begin() + head);
+  result.push_back(fmt::format("  [... {} lines ...]", lines.size() - head - tail));
+  result.insert(result.end(), lines.end() - tail, lines.end());
+  return result;
+}
+
+// torch puts "[rank0]: " before what Python prints on an uncaught exception.
+std::string_view without_rank(std::string_view line) {
+  if (line.substr(0, 5) != "[rank") return line;
+  const std::size_t end = line.find("]: ");
+  return end == line.npos ? line : line.substr(end + 3);
+}
+
+// The last lines of stderr without what the message holds already.
+Lines stderr_lines(const FirstCause& cause, const Lines& message) {
+  Lines lines;
+  bool said = false;
+  for (std::string& line : split(readable_stack(cause.last_stderr))) {
+    const bool known =
+        std::find(message.begin(), message.end(), without_rank(line)) != message.end();
+    if (!known) lines.push_back(std::move(line));
+    if (known && !said) lines.emplace_back("[the message above]");
+    said = known;
+  }
+  return lines;
+}
+
+void add_words(std::string& text, const FirstCause& cause) {
+  const bool in_headline =
+      cause.kind == FirstCause::Kind::StartFailed || cause.kind == FirstCause::Kind::NodeLost;
+  const Lines whole = in_headline ? Lines() : split(cause.message);
+  const Lines message = shortened(whole);
+  Lines last = stderr_lines(cause, whole);
+  const std::size_t room =
+      std::clamp(text_lines_max - message.size(), stderr_lines_min, stderr_lines_max);
+  if (last.size() > room) {
+    last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(room));
+  }
+  if (last == Lines{"[the message above]"}) last.clear();
+  if (!message.empty()) text += "  message\n";
+  add_indented(text, message);
+  if (!last.empty()) text += "  last lines of its stderr\n";
+  add_indented(text, last);
+}
+
+std::string memory(const FirstCause& cause) {
+  if (cause.memory_limit_bytes == 0) return "ran out: the kernel killed it";
+  std::string text = fmt::format("ran out: the limit is {}", mebibytes(cause.memory_limit_bytes));
+  if (cause.memory_peak_bytes != 0) {
+    text += fmt::format(", the peak was {}", mebibytes(cause.memory_peak_bytes));
+  }
+  return text;
 }
 
 std::string headline(const FailureReport& report) {
-  if (!report.cause) return report.why;
+  if (!report.cause) return report.exit_status == 0 ? "" : report.why;
   return rendezvous::describe(*report.cause);
 }
 
 void add_cause(std::string& text, const FirstCause& cause, const FailureReport& report) {
   const auto row = [&](const char* label, const std::string& value) {
-    text += fmt::format("  {:<11} {}\n", label, value);
+    add_row(text, label, value);
   };
   row("host", cause.host + (cause.host == report.this_host ? "" : " (another node)"));
   if (cause.node_rank >= 0) row("node", std::to_string(cause.node_rank));
@@ -52,14 +151,11 @@ void add_cause(std::string& text, const FirstCause& cause, const FailureReport& 
   }
   row("attempt", fmt::format("{} (started {}, --max-restarts {})", cause.attempt, report.attempts,
                              report.max_restarts));
-  if (!cause.message.empty()) {
-    text += "  message\n";
-    add_indented(text, cause.message);
-  }
-  if (!cause.last_stderr.empty()) {
-    text += "  last lines of its stderr\n";
-    add_indented(text, cause.last_stderr);
-  }
+  if (cause.oom_killed) row("memory", memory(cause));
+  if (!cause.core.empty()) row("core dump", cause.core);
+  const char* label = "its logs";
+  for (const std::string& path : split(cause.log_files)) row(std::exchange(label, ""), path);
+  add_words(text, cause);
 }
 
 bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
@@ -88,7 +184,7 @@ void add_others(std::string& text, const FailureReport& report) {
   if (others > listed) text += fmt::format("    and {} more\n", others - listed);
 }
 
-json cause_json(const FirstCause& cause) {
+ordered_json cause_json(const FirstCause& cause) {
   static constexpr const char* kinds[] = {"worker_failed", "start_failed", "node_lost",
                                           "interrupted"};
   return {{"kind", kinds[static_cast<int>(cause.kind)]},
@@ -104,13 +200,19 @@ json cause_json(const FirstCause& cause) {
           {"attempt", cause.attempt},
           {"ran_ms", cause.ran_ms},
           {"message", cause.message},
-          {"last_stderr", cause.last_stderr}};
+          {"last_stderr", cause.last_stderr},
+          {"oom_killed", cause.oom_killed},
+          {"memory_limit_bytes", cause.memory_limit_bytes},
+          {"memory_peak_bytes", cause.memory_peak_bytes},
+          {"core", cause.core},
+          {"log_files", split(cause.log_files)},
+          {"advice", cause.advice}};
 }
 
 // Workers write what they like into error files and stderr: never throw for bytes that are not
 // UTF-8.
-std::string dumped(const json& object) {
-  return object.dump(2, ' ', false, json::error_handler_t::replace);
+std::string dumped(const ordered_json& object) {
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 std::string trimmed(std::string_view text) {
@@ -130,7 +232,9 @@ std::string torch_message(const json& message) {
   const auto extra = message.find("extraInfo");
   if (extra != message.end() && extra->is_object()) {
     const auto stack = extra->find("py_callstack");
-    if (stack != extra->end() && stack->is_string()) text += "\n" + stack->get<std::string>();
+    if (stack != extra->end() && stack->is_string()) {
+      text += "\n" + readable_stack(stack->get_ref<const std::string&>());
+    }
   }
   return trimmed(text);
 }
@@ -144,13 +248,16 @@ std::string to_text(const FailureReport& report) {
     add_cause(text, *report.cause, report);
   }
   add_others(text, report);
-  if (!report.log_dir.empty()) text += fmt::format("  logs        {}\n", report.log_dir);
+  if (!report.log_dir.empty()) add_row(text, "logs", report.log_dir);
+  if (report.cause && !report.cause->advice.empty()) {
+    add_wrapped_row(text, "advice", report.cause->advice);
+  }
   text += fmt::format("  exit status {}\n{}", report.exit_status, rule);
   return text;
 }
 
 std::string to_json(const FailureReport& report) {
-  json workers = json::array();
+  ordered_json workers = ordered_json::array();
   for (const WorkerEnd& worker : report.local_workers) {
     workers.push_back({{"rank", worker.rank},
                        {"local_rank", worker.local_rank},
@@ -162,10 +269,18 @@ std::string to_json(const FailureReport& report) {
                        {"ran_ms", worker.ran_ms},
                        {"note", worker.note}});
   }
-  json object = {{"program", report.program},           {"host", report.this_host},
-                 {"exit_status", report.exit_status},   {"attempts", report.attempts},
-                 {"max_restarts", report.max_restarts}, {"why", headline(report)},
-                 {"workers", std::move(workers)},       {"log_dir", report.log_dir}};
+  ordered_json object = {{"version", 1},
+                         {"run_id", report.run_id},
+                         {"program", report.program},
+                         {"host", report.this_host},
+                         {"node_rank", report.node_rank},
+                         {"ended_s", report.ended_s},
+                         {"exit_status", report.exit_status},
+                         {"attempts", report.attempts},
+                         {"max_restarts", report.max_restarts},
+                         {"why", headline(report)},
+                         {"workers", std::move(workers)},
+                         {"log_dir", report.log_dir}};
   if (report.cause) object["first_cause"] = cause_json(*report.cause);
   return dumped(object);
 }
@@ -173,7 +288,7 @@ std::string to_json(const FailureReport& report) {
 json to_json(const FirstCause& cause) { return cause_json(cause); }
 
 std::string to_error_file(const FailureReport& report) {
-  json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
+  ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
   const std::string details = report.cause ? report.cause->message : "";
   message["extraInfo"] = {{"py_callstack", details}};
   return dumped({{"message", std::move(message)}});

@@ -29,10 +29,13 @@ struct WorkerEnd {
 };
 
 struct FailureReport {
-  std::string program;    // As the user wrote it.
-  std::string this_host;  // To tell the cause's host from ours.
-  int exit_status = 0;    // Of ddprun.
-  int attempts = 1;       // Started in all.
+  std::string run_id;
+  int node_rank = -1;        // Of this node in the last round; -1 = it was in none.
+  std::int64_t ended_s = 0;  // When, in seconds since 1970.
+  std::string program;       // As the user wrote it.
+  std::string this_host;     // To tell the cause's host from ours.
+  int exit_status = 0;       // Of ddprun.
+  int attempts = 1;          // Started in all.
   int max_restarts = 0;
   std::string why;  // When there is no cause to name: what ended the job.
   std::optional<rendezvous::FirstCause> cause;
@@ -40,10 +43,10 @@ struct FailureReport {
   std::string log_dir;  // Of the last attempt; "" = no log files.
 };
 
-// A block of lines, without a trailing newline.
+// A block of about 50 lines at most, without a trailing newline. Only for a job that failed.
 std::string to_text(const FailureReport& report);
 
-// The same as one JSON object.
+// The same as one JSON object, also for a job that succeeded; docs/failures.md lists the fields.
 std::string to_json(const FailureReport& report);
 
 nlohmann::json to_json(const rendezvous::FirstCause& cause);
@@ -51,9 +54,9 @@ nlohmann::json to_json(const rendezvous::FirstCause& cause);
 // The cause in the format of torch's error files, for a scheduler that reads them.
 std::string to_error_file(const FailureReport& report);
 
-// The message in a worker's TORCHELASTIC_ERROR_FILE. Knows torch's two formats and ours; from
-// anything else it takes the text itself, so that nothing a dying worker wrote is lost. "" when
-// there is nothing to read.
+// The message in a worker's TORCHELASTIC_ERROR_FILE. Knows torch's two formats and ours, and makes
+// the names in a C++ stack readable; from anything else it takes the text itself, so that nothing a
+// dying worker wrote is lost. "" when there is nothing to read.
 std::string error_file_message(std::string_view content);
 
 }  // namespace ddprun::launcher

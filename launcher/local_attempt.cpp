@@ -11,6 +11,8 @@
 #include <ios>
 #include <utility>
 
+#include "launcher/failure_advice.h"
+#include "launcher/stderr_message.h"
 #include "launcher/this_machine.h"
 
 namespace ddprun::launcher {
@@ -78,6 +80,9 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
     }
     const auto specs = make_worker_specs(inputs);
+    outputs_.clear();
+    for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
+    post_mortem_.attempt_starts();
     group_.start(specs);
     const std::vector<int> pids = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -131,6 +136,15 @@ void LocalAttempt::on_exit(const WorkerExit& exit) {
   events_.worker_ended(ends_.back());
   if (exit.success() || exit.stopped_by_us || failed_) return;
   failed_ = true;
+  callbacks_.on_failure(cause_of(exit));
+}
+
+FirstCause LocalAttempt::cause_of(const WorkerExit& exit) const {
+  const KernelFacts kernel = post_mortem_.examine({.pid = exit.pid,
+                                                   .exit_code = exit.exit_code,
+                                                   .signal = exit.signal,
+                                                   .core_dumped = exit.core_dumped,
+                                                   .stopped_by_us = exit.stopped_by_us});
   FirstCause cause{.kind = FirstCause::Kind::WorkerFailed,
                    .host = host_name_,
                    .node_rank = round_.group_rank,
@@ -142,11 +156,28 @@ void LocalAttempt::on_exit(const WorkerExit& exit) {
                    .core_dumped = exit.core_dumped,
                    .attempt = round_.attempt,
                    .ran_ms = to_ms(exit.ran_for),
-                   .last_stderr = exit.last_stderr};
+                   .last_stderr = exit.last_stderr,
+                   .oom_killed = kernel.oom_killed,
+                   .memory_limit_bytes = kernel.memory_limit_bytes,
+                   .memory_peak_bytes = kernel.memory_peak_bytes,
+                   .core = kernel.core,
+                   .log_files = log_files(exit.local_rank)};
   if (!attempt_dir_.empty()) {
     cause.message = read_error_file(fmt::format("{}/{}/error.json", attempt_dir_, exit.local_rank));
   }
-  callbacks_.on_failure(cause);
+  if (cause.message.empty()) {
+    cause.message = message_from_stderr(exit.stderr_tail, exit.exit_code, exit.signal);
+  }
+  cause.advice = advice_for(cause);
+  return cause;
+}
+
+std::string LocalAttempt::log_files(int local_rank) const {
+  const WorkerOutput& output = outputs_.at(static_cast<std::size_t>(local_rank));
+  if (output.out.file.empty() || output.err.file.empty()) {
+    return output.out.file + output.err.file;
+  }
+  return output.out.file + '\n' + output.err.file;
 }
 
 std::string LocalAttempt::keep_files() {

@@ -15,6 +15,7 @@
 #include "launcher/failure_report.h"
 #include "launcher/options.h"
 #include "launcher/output_forwarder.h"
+#include "launcher/post_mortem.h"
 #include "launcher/run_directory.h"
 #include "launcher/worker_group.h"
 #include "launcher/worker_specs.h"
@@ -54,6 +55,8 @@ class LocalAttempt {
  private:
   std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);
+  rendezvous::FirstCause cause_of(const WorkerExit& exit) const;
+  std::string log_files(int local_rank) const;
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
   EventLog& events_;
@@ -62,8 +65,10 @@ class LocalAttempt {
   LocalAttemptCallbacks callbacks_;
   RunDirectory directory_;
   WorkerGroup group_;
+  PostMortem post_mortem_;
   rendezvous::RoundStart round_;
   std::string attempt_dir_;
+  std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<WorkerEnd> ends_;
   bool failed_ = false;
   bool told_choices_ = false;  // What is the same in every attempt is told once.

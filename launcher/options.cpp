@@ -13,6 +13,7 @@
 #include "launcher/options_program.h"
 #include "launcher/options_table.h"
 #include "launcher/options_values.h"
+#include "launcher/report_file.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -134,6 +135,12 @@ void Decision::decide_failures() {
   } else if (const auto value = environment_("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
     const GivenOption variable{*value, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=" + *value};
     result.shutdown_timeout = parse_seconds(variable, *value, milliseconds(0));
+  }
+  if (const auto* file = get("report"); file != nullptr && !file->value.empty()) {
+    if (const std::string why = why_not_writable(file->value); !why.empty()) {
+      throw usage_error(file->source + ": cannot write that file: " + why);
+    }
+    result.report_file = file->value;
   }
   decide_restarts();
   decide_signals();

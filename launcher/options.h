@@ -84,6 +84,8 @@ struct LaunchOptions {
   bool pty = false;              // Workers write to pseudo-terminals.
   bool quiet = false;
 
+  std::string report_file;  // How the job ended, as JSON; "" = none.
+
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
   std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.

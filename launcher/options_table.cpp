@@ -124,6 +124,8 @@ const std::vector<OptionRow>& option_table() {
        "start. 0: never."},
       {"reset-restarts-after", 0, "SECONDS", "never", Failures, false,
        "An attempt that ran this long gives all of --max-restarts back."},
+      {"report", 0, "FILE", "", Failures, false,
+       "How the job ended, as JSON, on every node and also on success (docs/failures.md)."},
 
       // Output and logs.
       {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,

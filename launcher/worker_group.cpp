@@ -21,6 +21,7 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -43,9 +44,14 @@ struct Worker {
   ChildProcess child;
   std::optional<asio::posix::stream_descriptor> ended;  // A duplicate of the pidfd.
   std::shared_ptr<OutputForwarder::Stream> stream;
+  int index = 0;  // In the group.
   Clock::time_point started_at;
   bool stop_sent = false;  // stop() has signalled it while it was alive.
+  bool end_seen = false;   // The pidfd has become readable, and it was its turn.
   bool gone = false;       // on_exit was called.
+
+  std::optional<ExitStatus> status;  // Once reaped.
+  Clock::time_point ended_at;        // As seen.
 };
 
 }  // namespace
@@ -58,13 +64,18 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         callbacks(std::move(handlers)),
         limits(group_limits),
         child_signal(io),
-        deadline_timer(io) {}
+        deadline_timer(io),
+        order_timer(io) {}
 
   void start(const std::vector<WorkerSpec>& specs);
   void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
   void watch(const std::shared_ptr<Worker>& worker);
   void watch_orphans();
   void on_leader_ended(const std::shared_ptr<Worker>& worker);
+  bool take_status(Worker& worker);
+  bool ended_earlier(const Worker& other, const Worker& ended) const;
+  std::shared_ptr<Worker> next_ended(bool wait, bool& kept_back) const;
+  void report_ended();
   void report(Worker& worker, const ExitStatus& status, Clock::time_point when, std::string note);
   void stop(int signal, std::chrono::milliseconds grace);
   void set_deadline(Clock::time_point when);
@@ -85,6 +96,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   WorkerGroupLimits limits;
   asio::signal_set child_signal;
   asio::steady_timer deadline_timer;
+  asio::steady_timer order_timer;  // How long a worker's end is kept back for an earlier one's.
+  std::unique_ptr<DeathOrder> order;
   std::unique_ptr<ChildGuard> guard;
   std::string temporary_folder;  // For the guard.
   std::vector<std::shared_ptr<Worker>> workers;
@@ -94,18 +107,24 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   bool killing = false;                       // SIGKILL is out.
   int generation = 0;                         // Counts start(): a late handler knows it is late.
   std::optional<Clock::time_point> deadline;  // Of the grace, or of kill_wait when killing.
+  std::optional<Clock::time_point> order_deadline;  // Set while a worker is kept back.
 };
 
 void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   if (active) throw StartError("the workers of the attempt before have not ended", EBUSY);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (!guard) guard = std::make_unique<ChildGuard>();
+  if (!guard) {
+    order = std::make_unique<DeathOrder>(static_cast<int>(specs.size()));
+    guard = std::make_unique<ChildGuard>(order->id());
+  }
+  order->reset();
   if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
   ++generation;
   stop_signal = SIGTERM;
   asked.clear();
   killing = false;
   deadline.reset();
+  order_deadline.reset();
   const auto writers = std::count_if(
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
@@ -116,19 +135,23 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
     throw;
   }
   active = true;
-  for (const auto& worker : workers) watch(worker);
   watch_orphans();
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
 
 void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
-  LaunchedChild launched = launch_child(spec, output, guard->variable(), may_inherit_stdout);
+  const int index = static_cast<int>(workers.size());
+  const DeathMarks marks = index < order->workers() ? order->marks(index) : DeathMarks{};
+  LaunchedChild launched = launch_child(spec, output, guard->variable(), may_inherit_stdout, marks);
   auto worker = std::make_shared<Worker>(std::move(launched.process));
   worker->spec = spec;
+  worker->index = index;
   worker->stream = std::move(launched.stream);
   worker->started_at = Clock::now();
   guard->add_session(worker->child.pid());
-  workers.push_back(std::move(worker));
+  workers.push_back(worker);
+  watch(
+      worker);  // Now, not after the last start: epoll tells in which order they die from here on.
 }
 
 void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
@@ -154,15 +177,62 @@ void WorkerGroup::Impl::watch_orphans() {
 }
 
 void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
-  const auto when = Clock::now();
+  worker->ended_at = Clock::now();
   if (worker->gone) return;
-  const auto status = worker->child.reap();
-  if (!status) return;  // Held by a debugger; settle() tries again on the next SIGCHLD.
+  worker->end_seen = true;
+  if (!take_status(*worker)) return;  // Held by a debugger; settle() tries on the next SIGCHLD.
   const int pid = worker->child.pid();
-  report(*worker, *status, when, "");
+  report_ended();
   // Anything left of its group? The question is cheap, the look at /proc is not.
   if (active && !killing && ::kill(-pid, 0) == 0) ask_members(stop_signal, pid);
   settle();
+}
+
+bool WorkerGroup::Impl::take_status(Worker& worker) {
+  if (!worker.status) worker.status = worker.child.reap();
+  return worker.status.has_value();
+}
+
+// `ended` is reaped. A worker that has not ended counts only while it is about to.
+bool WorkerGroup::Impl::ended_earlier(const Worker& other, const Worker& ended) const {
+  if (other.gone || !order->began_before(other.index, ended.index, ended.child.pid())) return false;
+  return other.status || is_exiting(other.child.pid());
+}
+
+// The next to report of those that were reaped; `kept_back` says that one waits for another worker
+// that began to end earlier and has not got through yet.
+std::shared_ptr<Worker> WorkerGroup::Impl::next_ended(bool wait, bool& kept_back) const {
+  std::shared_ptr<Worker> next;
+  kept_back = false;
+  for (const auto& ended : workers) {
+    if (ended->gone || !ended->status) continue;
+    const bool after_another =
+        !ended->stop_sent && std::any_of(workers.begin(), workers.end(), [&](const auto& other) {
+          return (wait || other->status) && ended_earlier(*other, *ended);
+        });
+    kept_back = kept_back || after_another;
+    if (!after_another && (!next || ended->ended_at < next->ended_at)) next = ended;
+  }
+  return next;
+}
+
+// Reports the workers that were reaped, in the order in which they began to end: one may have died
+// of another one's end and still have got through first.
+void WorkerGroup::Impl::report_ended() {
+  const auto self = shared_from_this();  // The owner may destroy the group in a callback.
+  const bool wait = !order_deadline || Clock::now() < *order_deadline;
+  bool kept_back = false;
+  while (const auto next = next_ended(wait, kept_back)) {
+    report(*next, *next->status, next->ended_at, "");
+  }
+  if (!kept_back) return order_deadline.reset();
+  if (order_deadline) return;  // The timer runs.
+  order_deadline = Clock::now() + limits.order_wait;
+  order_timer.expires_at(*order_deadline);
+  order_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto group = weak.lock();
+    if (!error && group && group->active) group->settle();
+  });
 }
 
 void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::time_point when,
@@ -181,6 +251,7 @@ void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::
   exit.when = when;
   exit.ran_for = when - worker.started_at;
   exit.last_stderr = OutputForwarder::last_stderr(*worker.stream);
+  exit.stderr_tail = OutputForwarder::last_stderr(*worker.stream, INT_MAX);
   exit.note = std::move(note);
   const auto on_exit = callbacks.on_exit;  // A copy: the owner may destroy the group in it.
   if (on_exit) on_exit(exit);
@@ -221,6 +292,8 @@ void WorkerGroup::Impl::on_deadline() {
 
 // SIGKILL was sent long ago. The rest hangs in the kernel: nothing more can be done about it.
 void WorkerGroup::Impl::give_up() {
+  order_deadline = Clock::now();
+  report_ended();
   for (const ProcessRow& row : members()) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
@@ -245,9 +318,10 @@ void WorkerGroup::Impl::give_up() {
 void WorkerGroup::Impl::settle() {
   if (!active) return;
   for (const auto& worker : std::vector(workers)) {
-    if (worker->gone) continue;
-    if (const auto status = worker->child.reap()) report(*worker, *status, Clock::now(), "");
+    // One whose end was not seen yet has its turn to come.
+    if (!worker->gone && worker->end_seen) take_status(*worker);
   }
+  report_ended();
   const std::vector<int> adopted = adopted_children();
   bool left = false;
   for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
@@ -262,6 +336,7 @@ void WorkerGroup::Impl::settle() {
 void WorkerGroup::Impl::finish() {
   active = false;
   deadline_timer.cancel();
+  order_timer.cancel();
   asio::error_code ignored;
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
@@ -327,6 +402,7 @@ void WorkerGroup::Impl::kill_now() {
     ::usleep(500);
   }
   for (const auto& worker : workers) {
+    worker->ended.reset();
     if (worker->stream) output.drain(*worker->stream);
     if (guard) guard->remove_session(worker->child.pid());
   }

@@ -40,6 +40,7 @@ struct WorkerExit {
   std::chrono::steady_clock::time_point when;  // As seen by the pidfd, before any reaping work.
   std::chrono::steady_clock::duration ran_for{};
   std::string last_stderr;  // The last lines it wrote to stderr.
+  std::string stderr_tail;  // More of them: all that is kept, for finding a whole traceback.
   std::string note;         // What else the user should know; "" = nothing. A worker that
                             // SIGKILL did not end is named here with its kernel function.
 
@@ -58,13 +59,16 @@ class StartError : public std::runtime_error {
 };
 
 struct WorkerGroupCallbacks {
-  std::function<void(const WorkerExit&)> on_exit;  // Once per worker, in order of death.
+  std::function<void(const WorkerExit&)> on_exit;  // Once per worker, as they began to end.
   std::function<void()> on_all_reaped;             // After the last on_exit, output flushed.
 };
 
 struct WorkerGroupLimits {
   // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
   std::chrono::milliseconds kill_wait{5'000};
+  // A worker that ended is reported after those that began to end before it; should one of these
+  // take longer than this (a driver that releases a GPU), without it.
+  std::chrono::milliseconds order_wait{1'000};
   // What a worker leaves behind when it ends by itself gets SIGTERM, and SIGKILL after this.
   std::chrono::milliseconds leftover_grace{2'000};
 };

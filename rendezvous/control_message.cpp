@@ -20,6 +20,7 @@ using nlohmann::ordered_json;
 // Bytes of each kind of text. Even if each byte needs six in JSON (\u0001), a line with all of them
 // stays below control_line_bytes_max.
 constexpr std::size_t name_bytes_max = 255;
+constexpr std::size_t short_bytes_max = 512;
 constexpr std::size_t line_bytes_max = 1'024;
 constexpr std::size_t message_bytes_max = 2'048;
 constexpr std::size_t output_bytes_max = 4'096;
@@ -31,6 +32,7 @@ class Writer {
  public:
   explicit Writer(ordered_json& object) : object_(object) {}
 
+  bool has(const char*) const { return true; }
   void number(const char* name, const auto& value, std::int64_t, std::int64_t) {
     object_[name] = value;
   }
@@ -67,6 +69,8 @@ class Reader {
  public:
   Reader(const json& object, std::string& error) : object_(object), error_(error) {}
 
+  // For fields that came later: when they are missing, the default stays.
+  bool has(const char* name) const { return object_.contains(name); }
   void number(const char* name, auto& value, std::int64_t min, std::int64_t max) {
     const json* field = find(name);
     if (field == nullptr) return;
@@ -182,6 +186,16 @@ void cause_fields(Visitor& visit, auto& cause) {
   visit.number("ran_ms", cause.ran_ms, 0, INT64_MAX);
   visit.text("message", cause.message, message_bytes_max);
   visit.text("last_stderr", cause.last_stderr, output_bytes_max, Keep::Tail);
+  if (visit.has("oom_killed")) visit.flag("oom_killed", cause.oom_killed);
+  if (visit.has("memory_limit_bytes")) {
+    visit.number("memory_limit_bytes", cause.memory_limit_bytes, 0, INT64_MAX);
+  }
+  if (visit.has("memory_peak_bytes")) {
+    visit.number("memory_peak_bytes", cause.memory_peak_bytes, 0, INT64_MAX);
+  }
+  if (visit.has("core")) visit.text("core", cause.core, short_bytes_max);
+  if (visit.has("log_files")) visit.text("log_files", cause.log_files, short_bytes_max);
+  if (visit.has("advice")) visit.text("advice", cause.advice, short_bytes_max);
 }
 
 template <class Visitor>

@@ -56,9 +56,11 @@ std::string describe(const FirstCause& cause) {
   switch (cause.kind) {
     case FirstCause::Kind::WorkerFailed:
       if (cause.signal != 0)
-        return fmt::format("{} was killed by {} after {}", where(cause), signal_name(cause.signal),
+        return fmt::format("{} was killed by {}{} after {}", where(cause),
+                           signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",
                            describe_duration(cause.ran_ms));
-      return fmt::format("{} ended with exit code {} after {}", where(cause), cause.exit_code,
+      return fmt::format("{} ended with exit code {}{} after {}", where(cause), cause.exit_code,
+                         cause.oom_killed ? " (out of memory)" : "",
                          describe_duration(cause.ran_ms));
     case FirstCause::Kind::StartFailed:
       return fmt::format("{} could not be started: {}", where(cause), cause.message);

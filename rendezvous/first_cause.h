@@ -41,6 +41,14 @@ struct FirstCause {
   std::string message;      // From the worker's error file, or what the launcher saw.
   std::string last_stderr;  // The last lines the worker wrote there.
 
+  // What else is known. A peer of another version may not send it.
+  bool oom_killed = false;              // The kernel ended it because memory ran out.
+  std::int64_t memory_limit_bytes = 0;  // Of its cgroup; 0 = none, or not known.
+  std::int64_t memory_peak_bytes = 0;   // The same, of all in that cgroup.
+  std::string core;                     // The core dump's path, or how to get at it.
+  std::string log_files;                // Paths of its log files, a line each.
+  std::string advice;                   // What to do about it, when the cause is a known one.
+
   bool operator==(const FirstCause&) const = default;
 };
 

@@ -36,6 +36,7 @@ char handler_stack[65'536];
 
 std::atomic<bool> recorded{false};
 std::atomic<bool> handling_signal{false};
+std::atomic<bool> terminating{false};  // std::terminate has told all; the abort is its end.
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
@@ -141,11 +142,15 @@ bool write_error(std::string_view message, std::string_view stack) {
   return ::rename(temporary_path, final_path) == 0;
 }
 
-// The stack, to stderr and as text. The first call of backtrace() loads a library and allocates,
-// which is why install_error_handlers() makes one.
-std::string_view capture_stack() {
-  void* frames[frames_max];
-  const int count = ::backtrace(frames, frames_max);
+// The stack, to stderr and as text, without its first `skipped` frames, which are ours. The first
+// call of backtrace() loads a library and allocates, which is why install_error_handlers() makes
+// one.
+[[gnu::noinline]] std::string_view capture_stack(int skipped) {
+  void* all[frames_max];
+  const int all_count = ::backtrace(all, frames_max);
+  if (skipped >= all_count) skipped = 0;  // It could not be walked: show what there is.
+  void* const* const frames = all + skipped;
+  const int count = all_count - skipped;
   ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
   if (scratch_fd < 0) return {};
   ::backtrace_symbols_fd(frames, count, scratch_fd);
@@ -170,15 +175,18 @@ std::string_view name_of_signal(int signal) {
   }
 }
 
-void on_fatal_signal(int signal) {
+constexpr int signal_frames = 3;     // capture_stack, on_fatal_signal, the kernel's trampoline.
+constexpr int terminate_frames = 2;  // capture_stack, on_terminate.
+
+[[gnu::noinline]] void on_fatal_signal(int signal) {
   // A second fault, here or in another thread, ends the process without another word.
-  if (!handling_signal.exchange(true)) {
+  if (!handling_signal.exchange(true) && !terminating) {
     const std::string_view name = name_of_signal(signal);
     [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, name.data(), name.size());
     ignored = ::write(STDERR_FILENO, "\n", 1);
     const bool first = !recorded.exchange(true);
     if (first) write_error(name, "");  // In case that walking the stack faults again.
-    const std::string_view stack = capture_stack();
+    const std::string_view stack = capture_stack(signal_frames);
     if (first) write_error(name, stack);
   }
   ::signal(signal, SIG_DFL);
@@ -203,10 +211,12 @@ std::string describe_current_exception() {
   return text;
 }
 
-[[noreturn]] void on_terminate() {
+[[noreturn, gnu::noinline]] void on_terminate() {
   const std::string message = describe_current_exception();
   std::fprintf(stderr, "uncaught exception: %s\n", message.c_str());
-  if (!recorded.exchange(true)) write_error(message, capture_stack());
+  const std::string_view stack = capture_stack(terminate_frames);
+  if (!recorded.exchange(true)) write_error(message, stack);
+  terminating = true;
   std::abort();
 }
 

@@ -20,8 +20,10 @@ bool record_error(const std::string& message) noexcept;
 
 // From now on an uncaught exception (std::terminate) and a fatal signal (SIGSEGV, SIGBUS, SIGFPE,
 // SIGILL, SIGABRT) are recorded too, with the stack, which also goes to stderr; the process then
-// dies of them as before. Call once, in main, before threads are started. The stack's lines are
-// "program(+offset) [address]", which addr2line reads.
+// dies of them as before. Call once, in main, before threads are started. The stack begins with the
+// function that failed; its lines are "program(function+offset)[address]". Programs that link this
+// library through CMake export their functions' names (-rdynamic), and ddprun's failure report
+// makes these readable; for static functions the line is "program(+offset)", which addr2line reads.
 void install_error_handlers(const WorkerEnv& env);
 
 }  // namespace ddprun::worker

@@ -1,9 +1,12 @@
 // What people read when a job failed, and what is read from workers' error files.
 #include "launcher/failure_report.h"
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "launcher/stack_text.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;
@@ -75,7 +78,7 @@ TEST_CASE("many workers are counted, not listed", "[launcher][failure_report]") 
   FailureReport report = segfault_on_node1();
   report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
 
-  has(to_text(report), "    and 48 more\n");
+  has(to_text(report), "    and 58 more\n");
 }
 
 TEST_CASE("a lost node and a program that is missing are told in words",
@@ -131,4 +134,147 @@ TEST_CASE("a broken or foreign error file loses nothing and throws nothing",
   CHECK(error_file_message("{\"message\": 7}") == "{\"message\": 7}");
   CHECK(error_file_message("\xff\xfe") == "\xff\xfe");
   CHECK(error_file_message(std::string(100'000, 'x')).size() < 2'100);
+}
+
+TEST_CASE("memory, core dump, logs and advice are told", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->signal = SIGKILL;
+  report.cause->oom_killed = true;
+  report.cause->memory_limit_bytes = 64 << 20;
+  report.cause->memory_peak_bytes = (64 << 20) - 4096;
+  report.cause->core = "/cores/core.4127";
+  report.cause->log_files = "/logs/1/stdout.log\n/logs/1/stderr.log";
+  report.cause->advice =
+      "memory ran out and the kernel killed it: fewer workers on this node, or a higher limit";
+
+  const std::string text = to_text(report);
+
+  has(text, "was killed by SIGKILL (out of memory) after 12 s");
+  has(text, "  memory      ran out: the limit is 64.0 MiB, the peak was 64.0 MiB\n");
+  has(text, "  core dump   /cores/core.4127\n");
+  has(text, "  its logs    /logs/1/stdout.log\n              /logs/1/stderr.log\n");
+  has(text,
+      "  advice      memory ran out and the kernel killed it: fewer workers on this\n"
+      "              node, or a higher limit\n  exit status 139\n");
+  const auto cause = nlohmann::json::parse(to_json(report))["first_cause"];
+  CHECK(cause["oom_killed"] == true);
+  CHECK(cause["memory_limit_bytes"] == 64 << 20);
+  CHECK(cause["core"] == "/cores/core.4127");
+  CHECK(cause["log_files"].size() == 2);
+  CHECK(cause["advice"].get<std::string>().find("memory ran out") == 0);
+}
+
+TEST_CASE("a job that succeeded has a report without a cause", "[launcher][failure_report]") {
+  const FailureReport report{.run_id = "job",
+                             .node_rank = 0,
+                             .ended_s = 1'700'000'000,
+                             .program = "train",
+                             .why = "all workers succeeded",
+                             .local_workers = {{.rank = 0, .pid = 1}}};
+
+  const auto json = nlohmann::json::parse(to_json(report));
+
+  CHECK(json["version"] == 1);
+  CHECK(json["exit_status"] == 0);
+  CHECK(json["run_id"] == "job");
+  CHECK(json["why"] == "");
+  CHECK(json["ended_s"] == 1'700'000'000);
+  CHECK_FALSE(json.contains("first_cause"));
+  CHECK(json["workers"].size() == 1);
+}
+
+TEST_CASE("what the message says is not said again from stderr", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "ValueError: no\nTraceback (most recent call last):\n  File \"a\"";
+  report.cause->last_stderr =
+      "epoch 7\n[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a\"\n"
+      "[rank3]: ValueError: no\nbye";
+
+  has(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
+
+  report.cause->last_stderr = "Traceback (most recent call last):\n  File \"a\"\nValueError: no";
+  CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
+}
+
+TEST_CASE("the report is one screen, however much there is to say", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "Error: x\n";
+  for (int i = 0; i < 200; ++i) report.cause->message += "frame " + std::to_string(i) + "\n";
+  for (int i = 0; i < 20; ++i) report.cause->last_stderr += "line " + std::to_string(i) + "\n";
+  report.cause->advice = std::string(300, 'x');
+  report.cause->log_files = "/a\n/b";
+  report.log_dir = "/c";
+  report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
+
+  const std::string text = to_text(report);
+
+  CHECK(std::count(text.begin(), text.end(), '\n') < 55);
+  has(text, "    Error: x\n    frame 0\n");
+  has(text, "    frame 199\n");
+  has(text, "    line 19\n");
+}
+
+TEST_CASE("the last twenty lines of stderr are shown when there is no message",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "";
+  report.cause->last_stderr = "first";
+  for (int i = 2; i <= 20; ++i) report.cause->last_stderr += "\nline " + std::to_string(i);
+
+  has(to_text(report), "  last lines of its stderr\n    first\n    line 2\n");
+  has(to_text(report), "    line 20\n");
+}
+
+TEST_CASE("a C++ stack is made readable", "[launcher][failure_report]") {
+  CHECK(readable_stack("/bin/train(_ZN6ddprun4stepEi+0x1f) [0x55d0c1e3a01f]\n"
+                       "/bin/train(main+0x2)[0x55d0c1e3a002]\n"
+                       "/bin/train(+0x1234) [0x55d0c1e3a234]\n"
+                       "/lib/libc.so.6(+0x3c050) [0x7f0000]\n"
+                       "/usr/lib/[vdso] [0x7ff]\nno stack line (+0x1) [0x]\n\nend") ==
+        "ddprun::step(int)+0x1f in train\n"
+        "main+0x2 in train\n"
+        "/bin/train(+0x1234)\n"
+        "/lib/libc.so.6(+0x3c050)\n"
+        "/usr/lib/[vdso] [0x7ff]\nno stack line (+0x1) [0x]\n\nend");
+  CHECK(readable_stack("") == "");
+}
+
+TEST_CASE("names in a worker's error file are readable in the report",
+          "[launcher][failure_report]") {
+  const std::string content =
+      R"({"message": {"message": "SIGSEGV", "extraInfo": {"py_callstack": "train(_ZN1a1bEv+0x1) [0x2]\n"}}})";
+
+  CHECK(error_file_message(content) == "SIGSEGV\na::b()+0x1 in train");
+}
+
+TEST_CASE("nesting without end does not exhaust the stack", "[launcher][failure_report]") {
+  for (const std::string open : {"[", "{\"message\":", "{\"message\":[{\"extraInfo\":"}) {
+    std::string deep;
+    while (deep.size() < (1 << 20)) deep += open;
+    CHECK(error_file_message(deep).size() < 2'100);
+  }
+  const std::string arrays =
+      "{\"message\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  CHECK(error_file_message(arrays).size() < 2'100);
+}
+
+TEST_CASE("random and truncated error files never throw", "[launcher][failure_report][fuzz]") {
+  const std::string good =
+      R"({"message": {"message": "E: \u00e9", "errorCode": 7, "extraInfo": {"py_callstack": "a(b+0x1) [0x2]\n", "timestamp": "1"}}, "x": [1.5e3, null, true]})";
+  for (std::size_t size = 0; size <= good.size(); ++size) error_file_message(good.substr(0, size));
+  std::mt19937 random(7);
+  std::size_t said = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = good;
+    for (int edit = 0; edit < 4; ++edit) {
+      const std::size_t at = random() % text.size();
+      if (random() % 2 == 0) {
+        text[at] = static_cast<char>(random());
+      } else {
+        text.insert(at, 1, "{}[]\",:\\u0"[random() % 10]);
+      }
+    }
+    said += error_file_message(text).size();
+  }
+  CHECK(said > 0);
 }

@@ -158,7 +158,7 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
   for (const OptionRow& row : option_table()) {
     if (row.variable().empty()) continue;
     INFO(row.name);
-    const std::string bad = row.is_flag() ? "maybe" : "\x01";
+    const std::string bad = row.is_flag() ? "maybe" : row.name == "report" ? "/" : "\x01";
     if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
     if (row.name.rfind("duplicate-", 0) == 0) continue;
     CHECK(has(error_of({}, {{row.variable(), bad}}),
@@ -489,6 +489,19 @@ TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
   CHECK(visible_device(3, "4") == "");
   CHECK(has(error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
             "names 2"));
+}
+
+TEST_CASE("the report's file is checked before anything starts", "[options]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "report.json";
+
+  CHECK(options({}).report_file == "");
+  CHECK(options({"--report", path}).report_file == path);
+  CHECK(options({}, {{"PET_REPORT", path}}).report_file == path);
+  CHECK(has(error_of({"--report", folder.path()}), "it is a folder"));
+  CHECK(has(error_of({"--report", folder / "none/report.json"}), "there is no folder"));
+  // As in torchrun, where it is the start of nothing else.
+  CHECK(options({"--re=3"}).redirects.of(0) == Std::All);
 }
 
 TEST_CASE("signals are either handled or passed on", "[options]") {

@@ -118,6 +118,43 @@ bool ends_within(int pidfd, int limit_ms) {
   return ::poll(&ended, 1, limit_ms) == 1;
 }
 
+// Traces a process: when that dies, nobody can reap it before the debugger has gone.
+class Debugger {
+ public:
+  explicit Debugger(int pid) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0 || ::pipe2(hold_, O_CLOEXEC) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(hold_[1]);
+      ::signal(SIGCHLD, SIG_DFL);
+      const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+      char released = 0;
+      if (::write(ready[1], &answer, 1) != 1 || ::read(hold_[0], &released, 1) < 0) ::_exit(1);
+      ::_exit(0);
+    }
+    char answer = 'n';
+    holds_ = ::read(ready[0], &answer, 1) == 1 && answer == 'y';
+    for (int fd : {ready[0], ready[1], hold_[0]}) ::close(fd);
+  }
+  ~Debugger() { release(); }
+  Debugger(const Debugger&) = delete;
+  Debugger& operator=(const Debugger&) = delete;
+
+  bool holds() const { return holds_; }
+  void release() {
+    if (pid_ < 0) return;
+    ::close(hold_[1]);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  int hold_[2] = {-1, -1};
+  pid_t pid_ = -1;
+  bool holds_ = false;
+};
+
 int open_pidfd(int pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 }  // namespace
@@ -411,6 +448,39 @@ TEST_CASE("a worker that SIGKILL does not end is reported after a bounded wait",
   ::waitpid(pid, nullptr, 0);
   remove_spawned_child(pid);
   if (answer != 'y') DDPRUN_SKIP("ptrace is not permitted");
+}
+
+TEST_CASE("who began to end first is reported first, even if it gets through later", "[group]") {
+  WorkerGroupLimits limits;
+  SECTION("a worker that is late is waited for") { limits.order_wait = 20s; }
+  SECTION("but not for ever") { limits.order_wait = 50ms; }
+  Job job(limits);
+  job.group->start({shell(0, "echo up 0; exec sleep 300"), shell(1, "echo up 1; exec sleep 300")});
+  REQUIRE((job.wait_for("up 0") && job.wait_for("up 1")));
+  const std::vector<int> pids = job.group->pids();
+  Debugger debugger(pids[0]);
+  if (!debugger.holds()) DDPRUN_SKIP("ptrace is not permitted");
+  const int pidfd = open_pidfd(pids[0]);
+  ::kill(pids[0], SIGKILL);
+  REQUIRE(ends_within(pidfd, 20'000));
+  ::close(pidfd);
+
+  ::kill(pids[1], SIGTERM);
+  REQUIRE(job.run_until([&] { return read_process(pids[1]).pid == 0; }));  // It was reaped.
+
+  if (limits.order_wait > 1s) {
+    CHECK(job.exits.empty());
+    debugger.release();
+    REQUIRE(job.run_until_reaped());
+    REQUIRE(job.exits.size() == 2);
+    CHECK(job.exits[0].rank == 0);
+    CHECK(job.exits[1].rank == 1);
+  } else {
+    REQUIRE(job.run_until([&] { return !job.exits.empty(); }));
+    CHECK(job.exits[0].rank == 1);
+    debugger.release();
+    CHECK(job.run_until_reaped());
+  }
 }
 
 TEST_CASE("the launcher's death by SIGKILL takes the workers and all they started", "[group]") {

@@ -31,7 +31,13 @@ FirstCause segfault() {
           .attempt = 2,
           .ran_ms = 12'345,
           .message = "RuntimeError: \"quoted\"\nsecond line",
-          .last_stderr = "line 1\nline 2"};
+          .last_stderr = "line 1\nline 2",
+          .oom_killed = true,
+          .memory_limit_bytes = 1 << 30,
+          .memory_peak_bytes = 1 << 29,
+          .core = "/cores/core.4127",
+          .log_files = "/logs/1/stdout.log\n/logs/1/stderr.log",
+          .advice = "buy more memory"};
 }
 
 std::string error_of(std::string_view line) {
@@ -49,6 +55,22 @@ TEST_CASE("a first cause arrives as it was sent", "[rendezvous][control_message]
 
   CHECK(received.attempt == 2);
   CHECK(received.cause == sent.cause);
+}
+
+TEST_CASE("a first cause from an older agent lacks what that does not know",
+          "[rendezvous][control_message]") {
+  const ParsedLine parsed = parse_control_message(
+      R"({"type":"worker_failed","attempt":1,"cause":{"kind":"worker_failed","host":"vm",)"
+      R"("node_rank":1,"rank":1,"local_rank":0,"pid":16130,"exit_code":3,"signal":0,)"
+      R"("core_dumped":false,"retriable":true,"attempt":1,"ran_ms":1207,"message":"",)"
+      R"("last_stderr":"no cheese"}})");
+
+  INFO(parsed.error);
+  REQUIRE(parsed.message);
+  const FirstCause& cause = std::get<WorkerFailed>(*parsed.message).cause;
+  CHECK(cause.last_stderr == "no cheese");
+  CHECK_FALSE(cause.oom_killed);
+  CHECK(cause.advice == "");
 }
 
 TEST_CASE("a hello arrives with and without a node rank", "[rendezvous][control_message]") {
@@ -124,6 +146,7 @@ TEST_CASE("the longest texts fit in a line, and output keeps its end",
   cause.message = std::string(1 << 20, '\x01');  // Six bytes each in JSON.
   cause.last_stderr = std::string(1 << 20, '\x02') + "the end";
   cause.host = std::string(4'000, 'h');
+  cause.core = cause.log_files = cause.advice = std::string(1 << 20, '\x04');
 
   const std::string line = encode(Stop{1, 15, std::string(1 << 20, '\x03'), true, 1, cause});
 

@@ -1,0 +1,59 @@
+// A worker that dies in the way its first argument says.
+//
+//   segfault | throw            with the error handlers of worker/error_file.h
+//   bare_throw | bare_abort     without them, as a program that does not link worker/
+//   eat_memory                  until somebody ends it
+//   in_order FIFO RANK          rank RANK ends first, with 10 + its rank; the other one waits for
+//   the
+//                               end of the FIFO that the first holds open, and then does the same
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "worker/error_file.h"
+#include "worker/worker_env.h"
+
+namespace dying {
+
+// Their names are what the tests look for; extern, and never inlined.
+[[gnu::noinline]] void write_through_dangling_pointer(volatile int* pointer) { *pointer = 1; }
+[[gnu::noinline]] void read_batch() { throw std::out_of_range("batch 12 of 10"); }
+
+[[noreturn]] void eat_memory() {
+  constexpr std::size_t piece_bytes = 4 << 20;
+  for (;;) {
+    void* piece = std::malloc(piece_bytes);
+    if (piece != nullptr) std::memset(piece, 1, piece_bytes);
+  }
+}
+
+[[noreturn]] void die_in_order(const char* fifo, int first_rank) {
+  const int rank = ddprun::worker::read_worker_env().rank;
+  const int fd = ::open(fifo, rank == first_rank ? O_WRONLY : O_RDONLY);  // Waits for the other.
+  char byte = 0;
+  if (rank != first_rank && ::read(fd, &byte, 1) != 0) ::_exit(99);
+  ::_exit(10 + rank);
+}
+
+}  // namespace dying
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  if (how == "segfault" || how == "throw") {
+    ddprun::worker::install_error_handlers(ddprun::worker::read_worker_env());
+  }
+  if (how == "segfault") dying::write_through_dangling_pointer(reinterpret_cast<int*>(16));
+  if (how == "throw" || how == "bare_throw") dying::read_batch();
+  if (how == "bare_abort") assert(how == "this cannot be");
+  if (how == "eat_memory") dying::eat_memory();
+  if (how == "in_order" && argc == 4) dying::die_in_order(argv[2], std::atoi(argv[3]));
+  std::fprintf(stderr, "dying_worker does not know '%s'\n", how.c_str());
+  return 98;
+}
