@@ -11,6 +11,7 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <csignal>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -360,7 +361,8 @@ void Agent::report(int status) {
                         .max_restarts = options_.max_restarts,
                         .why = why_,
                         .cause = job_cause_,
-                        .local_workers = attempt_.ends()};
+                        .local_workers = attempt_.ends(),
+                        .ended_s = std::time(nullptr)};
   const bool to_blame = job_cause_ && job_cause_->kind != FirstCause::Kind::Interrupted;
   if (to_blame) {
     failure.log_dir = attempt_.keep_files();

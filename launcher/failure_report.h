@@ -36,7 +36,8 @@ struct FailureReport {
   std::string why;  // When there is no cause to name: what ended the job.
   std::optional<rendezvous::FirstCause> cause;
   std::vector<WorkerEnd> local_workers;
-  std::string log_dir;  // Of the last attempt; "" = no log files.
+  std::string log_dir;       // Of the last attempt; "" = no log files.
+  std::int64_t ended_s = 0;  // When, in seconds since 1970.
 };
 
 // A block of lines, without a trailing newline.
