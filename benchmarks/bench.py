@@ -15,6 +15,7 @@ import measure
 BENCHMARKS = {
     "launch": ("launch", 7),
     "restart": ("restart", 7),
+    "gloo-restart": ("gloo_restart", 100),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),
 }
