@@ -100,14 +100,14 @@ inline bool wait_for_both_up(Process& job) {
 inline const std::string deaf = "trap '' TERM INT HUP QUIT; ";
 inline const std::string say_up_and_wait = "echo \"up $RANK pid $pid\"; exec sleep 300";
 
-// Rank 0 ends well and leaves a process behind that hears no signal; rank 1 goes on.
-inline const std::string leave_a_child =
-    "if [ $RANK = 0 ]; then (" + deaf +
-    "exec sleep 300) & echo \"child $! of $pid.\"; exit 0; fi; " + say_up_and_wait;
+// Rank 0 ends well and leaves a process behind that hears no signal, from its first moment on; rank
+// 1 goes on.
+inline const std::string leave_a_child = "if [ $RANK = 0 ]; then " + deaf +
+                                         "sleep 300 & echo \"child $! of $pid.\"; exit 0; fi; " +
+                                         say_up_and_wait;
 
 // A worker with a process that has left the worker's session and parents, and hears no signal.
 inline const std::string start_a_stray =
-    "setsid sh -c '(trap \"\" TERM INT HUP QUIT; exec sleep 300) & echo \"stray $!.\"' < "
-    "/dev/null; ";
+    "setsid sh -c 'trap \"\" TERM INT HUP QUIT; sleep 300 & echo \"stray $!.\"' < /dev/null; ";
 
 }  // namespace ddprun::testing
