@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,11 @@ namespace ddprun::testing {
 class Place {
  public:
   Place() { REQUIRE(std::filesystem::create_directory(folder / "tmp")); }
+  ~Place() {  // A test that failed leaves nothing either.
+    for (const int pid : processes()) ::kill(pid, SIGKILL);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
 
   std::map<std::string, std::string> variables() const {
     return {{"TMPDIR", folder / "tmp"}, {"JOB_PLACE", folder.path()}};
