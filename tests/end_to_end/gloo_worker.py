@@ -3,6 +3,7 @@
 usage: gloo_worker.py [--kills N]   in each of the attempts 0 .. N-1 one rank, in turn, ends by SIGKILL
                                     when all ranks have told their sum
 """
+import datetime
 import os
 import signal
 import sys
@@ -16,7 +17,9 @@ def main():
     world = int(os.environ["WORLD_SIZE"])
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     kills = int(sys.argv[2]) if sys.argv[1:2] == ["--kills"] else 0
-    dist.init_process_group("gloo")
+    print(f"attempt {attempt} rank {rank} begins", flush=True)
+    # Ranks that read a dead attempt's addresses wait for each other: by default half an hour.
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
     value = torch.full((1000,), float(rank + 1))
     dist.all_reduce(value)
     expected = world * (world + 1) / 2
