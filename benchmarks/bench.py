@@ -18,6 +18,7 @@ BENCHMARKS = {
     "restart": ("restart", 7),
     "idle": ("idle", 3),
     "store": ("store", 3),
+    "gloo-restart": ("gloo_restart", 10),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),
 }

@@ -289,8 +289,10 @@ json to_json(const FirstCause& cause) { return cause_json(cause); }
 
 std::string to_error_file(const FailureReport& report) {
   ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
-  const std::string details = report.cause ? report.cause->message : "";
-  message["extraInfo"] = {{"py_callstack", details}};
+  // torch's reader shows the call stack alone, and fails without the time.
+  const bool has_details = report.cause && !report.cause->message.empty();
+  message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : headline(report)},
+                          {"timestamp", std::to_string(report.ended_s)}};
   return dumped({{"message", std::move(message)}});
 }
 

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "launcher/child_process.h"
 #include "launcher/options_arguments.h"
@@ -68,7 +69,8 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
                       "python3 " +
                       name);
   }
-  if (std::filesystem::is_directory(name)) {
+  std::error_code unreadable;  // A name may be too long for any file.
+  if (std::filesystem::is_directory(name, unreadable)) {
     throw usage_error("the program " + name + " is a folder");
   }
   throw usage_error(

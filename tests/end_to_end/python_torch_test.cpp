@@ -31,17 +31,19 @@ TEST_CASE("Python torch workers all-reduce over Gloo under ddprun") {
   CHECK(contains(result.output, "attempt 0 rank 1 sum 3"));
 }
 
-TEST_CASE("Python torch workers all-reduce over Gloo again after a restart") {
+TEST_CASE("Python torch workers all-reduce over Gloo again after each of three restarts") {
   if (!have_torch()) DDPRUN_SKIP(no_torch);
 
-  const auto result = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
-                                  worker, "--kill-rank", "1"}),
+  const auto result = run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
+                                  worker, "--kills", "3"}),
                           limit, {{"PYTHON_EXEC", python}});
 
   INFO(result.output);
   CHECK(result.status == 0);
-  CHECK(contains(result.output, "attempt 1 rank 0 sum 3"));
-  CHECK(contains(result.output, "attempt 1 rank 1 sum 3"));
+  for (const char* attempt : {"0", "1", "2", "3"}) {
+    CHECK(contains(result.output, std::string("attempt ") + attempt + " rank 0 sum 3"));
+    CHECK(contains(result.output, std::string("attempt ") + attempt + " rank 1 sum 3"));
+  }
 }
 
 TEST_CASE("Python torch workers open a store of their own when they are told to") {

@@ -110,9 +110,13 @@ TEST_CASE("the report as JSON holds the same facts", "[launcher][failure_report]
 
 TEST_CASE("the launcher's own error file can be read like a worker's",
           "[launcher][failure_report]") {
-  const std::string content = to_error_file(segfault_on_node1());
+  FailureReport report = segfault_on_node1();
+  report.ended_s = 1'700'000'000;
+  const std::string content = to_error_file(report);
 
-  CHECK(nlohmann::json::parse(content)["message"]["errorCode"] == 139);
+  const auto message = nlohmann::json::parse(content)["message"];
+  CHECK(message["errorCode"] == 139);
+  CHECK(message["extraInfo"]["timestamp"] == "1700000000");
   has(error_file_message(content), "rank 3 (pid 4127 on host-b) was killed by SIGSEGV");
 }
 
