@@ -51,7 +51,8 @@ def run(rounds):
     """`rounds` is the number of restarts."""
     if not measure.peer("python"):
         raise measure.Unavailable(measure.NO_PEER)
-    good, begun, seconds = one_job([measure.ours("ddprun")], rounds)
+    good, begun, seconds = one_job(
+        [measure.ours("ddprun"), "--restart-backoff", "0", "--max-same-failures", "0"], rounds)
     peer_good, peer_begun, peer_seconds = one_job(
         [measure.peer("python"), "-m", "torch.distributed.run"], min(rounds, PEER_RESTARTS_MAX))
     # No ratio: nothing can be divided by torchrun's count.

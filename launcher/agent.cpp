@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "launcher/agent_state.h"
+#include "launcher/end_of_job.h"
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
 #include "launcher/event_log.h"
@@ -26,7 +27,6 @@
 #include "launcher/forwarder_sink.h"
 #include "launcher/local_attempt.h"
 #include "launcher/output_forwarder.h"
-#include "launcher/report_file.h"
 #include "launcher/this_machine.h"
 #include "rendezvous/control_client.h"
 #include "rendezvous/resolve.h"
@@ -88,7 +88,6 @@ class Agent {
   void start_workers();
   void end(int status);
   void report(int status);
-  void write_report_file(const FailureReport& report);
   void leave_loop();
 
   LaunchOptions options_;
@@ -403,34 +402,8 @@ void Agent::report(int status) {
                         .why = why_,
                         .cause = job_cause_,
                         .local_workers = attempt_.ends()};
-  if (status == 0) return write_report_file(failure);
-  const bool to_blame = job_cause_ && job_cause_->kind != FirstCause::Kind::Interrupted;
-  if (to_blame) {
-    failure.log_dir = attempt_.keep_files();
-    const std::string text = to_text(failure);
-    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-      end = text.find('\n', begin);
-      output_.write_line(text.substr(begin, end - begin));
-    }
-  } else if (job_cause_) {
-    spdlog::warn("stopped: {}; exit status {}", rendezvous::describe(*job_cause_), status);
-  } else if (own_signal_ != 0) {
-    spdlog::warn("stopped by {}; exit status {}", rendezvous::signal_name(own_signal_), status);
-  } else {
-    spdlog::error("{}; exit status {}", why_, status);
-  }
-  write_report_file(failure);
-  // For a scheduler that reads torch's error files.
-  if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
-    const std::string error = write_whole_file(*path, to_error_file(failure) + '\n');
-    if (!error.empty()) spdlog::warn("cannot write the error file {}: {}", *path, error);
-  }
-}
-
-void Agent::write_report_file(const FailureReport& report) {
-  if (options_.report_file.empty()) return;
-  const std::string error = write_whole_file(options_.report_file, to_json(report) + '\n');
-  if (!error.empty()) spdlog::warn("cannot write the report {}: {}", options_.report_file, error);
+  if (has_cause_to_blame(failure)) failure.log_dir = attempt_.keep_files();
+  tell_end_of_job(failure, options_, own_signal_, output_);
 }
 
 }  // namespace

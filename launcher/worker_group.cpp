@@ -24,13 +24,12 @@
 #include <climits>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <system_error>
 
 #include "launcher/child_guard.h"
 #include "launcher/child_launch.h"
 #include "launcher/child_process.h"
-#include "launcher/child_sessions.h"
+#include "launcher/worker_members.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -84,9 +83,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void settle();
   void finish();
   void kill_now();
-  std::vector<int> adopted_children();
-  std::vector<ProcessRow> members();
-  void ask_members(int signal, int session = 0);
+  std::vector<int> leaders() const;
   void kill_members();
   int running() const;
 
@@ -101,9 +98,9 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<ChildGuard> guard;
   std::string temporary_folder;  // For the guard.
   std::vector<std::shared_ptr<Worker>> workers;
-  bool active = false;                        // Between start() and on_all_reaped.
-  int stop_signal = SIGTERM;                  // How processes are asked to end.
-  std::set<int> asked;                        // Who was.
+  bool active = false;        // Between start() and on_all_reaped.
+  int stop_signal = SIGTERM;  // How processes are asked to end.
+  WorkerMembers members;
   bool killing = false;                       // SIGKILL is out.
   int generation = 0;                         // Counts start(): a late handler knows it is late.
   std::optional<Clock::time_point> deadline;  // Of the grace, or of kill_wait when killing.
@@ -121,7 +118,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
   ++generation;
   stop_signal = SIGTERM;
-  asked.clear();
+  members.forget_asked();
   killing = false;
   deadline.reset();
   order_deadline.reset();
@@ -184,7 +181,7 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
   const int pid = worker->child.pid();
   report_ended();
   // Anything left of its group? The question is cheap, the look at /proc is not.
-  if (active && !killing && ::kill(-pid, 0) == 0) ask_members(stop_signal, pid);
+  if (active && !killing && ::kill(-pid, 0) == 0) members.ask(leaders(), stop_signal, pid);
   settle();
 }
 
@@ -206,10 +203,11 @@ std::shared_ptr<Worker> WorkerGroup::Impl::next_ended(bool wait, bool& kept_back
   kept_back = false;
   for (const auto& ended : workers) {
     if (ended->gone || !ended->status) continue;
-    const bool after_another =
-        !ended->stop_sent && std::any_of(workers.begin(), workers.end(), [&](const auto& other) {
-          return (wait || other->status) && ended_earlier(*other, *ended);
-        });
+    const bool failed = ended->status->signal != 0 || ended->status->exit_code != 0;
+    const bool after_another = failed && !ended->stop_sent &&
+                               std::any_of(workers.begin(), workers.end(), [&](const auto& other) {
+                                 return (wait || other->status) && ended_earlier(*other, *ended);
+                               });
     kept_back = kept_back || after_another;
     if (!after_another && (!next || ended->ended_at < next->ended_at)) next = ended;
   }
@@ -263,9 +261,9 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
     if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
   }
   if (grace.count() > 0) {
-    if (signal != stop_signal) asked.clear();
+    if (signal != stop_signal) members.forget_asked();
     stop_signal = signal;
-    ask_members(signal);
+    members.ask(leaders(), signal);
   }
   set_deadline(std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + grace));
 }
@@ -294,7 +292,7 @@ void WorkerGroup::Impl::on_deadline() {
 void WorkerGroup::Impl::give_up() {
   order_deadline = Clock::now();
   report_ended();
-  for (const ProcessRow& row : members()) {
+  for (const ProcessRow& row : WorkerMembers::of(leaders())) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
     const std::string note = "pid " + std::to_string(row.pid) + " (" + row.name + ") did not end " +
@@ -322,14 +320,14 @@ void WorkerGroup::Impl::settle() {
     if (!worker->gone && worker->end_seen) take_status(*worker);
   }
   report_ended();
-  const std::vector<int> adopted = adopted_children();
+  const std::vector<int> adopted = WorkerMembers::adopted_children();
   bool left = false;
   for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
   if (!active || running() > 0) return;
   if (!left) return finish();
   // An orphan may have been born since the last look.
   if (killing) return kill_members();
-  ask_members(stop_signal);
+  members.ask(leaders(), stop_signal);
   if (!deadline) set_deadline(Clock::now() + limits.leftover_grace);
 }
 
@@ -351,41 +349,17 @@ void WorkerGroup::Impl::finish() {
   if (on_all_reaped) on_all_reaped();
 }
 
-// Children that are neither ours nor of our session: what workers have left behind. A test or a
-// program that embeds this class may have children of its own, in its own session.
-std::vector<int> WorkerGroup::Impl::adopted_children() {
-  std::vector<int> adopted;
-  const int own_session = ::getsid(0);
-  for (int pid : read_own_children()) {
-    if (!is_spawned_child(pid) && read_process(pid).session != own_session) adopted.push_back(pid);
-  }
-  return adopted;
-}
-
-std::vector<ProcessRow> WorkerGroup::Impl::members() {
-  std::vector<int> roots = adopted_children();
+std::vector<int> WorkerGroup::Impl::leaders() const {
+  std::vector<int> pids;
   for (const auto& worker : workers) {
-    if (!worker->child.reaped()) roots.push_back(worker->child.pid());
+    if (!worker->child.reaped()) pids.push_back(worker->child.pid());
   }
-  return read_with_descendants(roots);
-}
-
-// Sends `signal` to every member that was not asked yet: a second SIGTERM makes some programs give
-// up their clean-up. `session`: only to members of that one; 0 = all.
-void WorkerGroup::Impl::ask_members(int signal, int session) {
-  for (const ProcessRow& row : members()) {
-    if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
-    if (!asked.insert(row.pid).second) continue;
-    ::kill(row.pid, signal);
-    if (row.state == 'T') ::kill(row.pid, SIGCONT);  // A stopped process could not answer.
-  }
+  return pids;
 }
 
 void WorkerGroup::Impl::kill_members() {
   for (const auto& worker : workers) worker->child.send_to_group(SIGKILL);
-  for (const ProcessRow& row : members()) {
-    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
-  }
+  WorkerMembers::kill(leaders());
 }
 
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
@@ -397,7 +371,8 @@ void WorkerGroup::Impl::kill_now() {
     for (const auto& worker : workers) worker->child.reap();
     bool left = std::any_of(workers.begin(), workers.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
-    for (int pid : adopted_children()) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
+    for (int pid : WorkerMembers::adopted_children())
+      left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
     if (!left || Clock::now() > limit) break;
     ::usleep(500);
   }

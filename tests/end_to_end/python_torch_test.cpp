@@ -50,8 +50,8 @@ TEST_CASE("Python torch workers open a store of their own when they are told to"
   if (!have_torch()) DDPRUN_SKIP(no_torch);
 
   const auto result =
-      run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", worker,
-                  "--kill-rank", "1"}),
+      run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", worker, "--kills",
+                  "1"}),
           limit, {{"PYTHON_EXEC", python}, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
 
   INFO(result.output);
