@@ -28,8 +28,6 @@ constexpr std::array<Operation, store_op_last + 1> operations{{
 constexpr std::uint8_t legacy_op_last = 11;
 constexpr std::uint8_t legacy_op_ambiguous = 8;  // Family A: DELETE_KEY. B: APPEND.
 
-// A value of this size that arrives in pieces gets a string of its own, which the store can keep.
-constexpr std::size_t large_value_bytes = 64u << 10;
 // What a parser may keep between two commands.
 constexpr std::size_t idle_held_bytes = 1024;
 constexpr std::size_t idle_fields = 32;
@@ -100,6 +98,12 @@ void StoreParser::resolve_as_delete() {
   family_ = StoreFamily::A;
   request_.op = StoreOp::DeleteKey;
   fill_request();
+}
+
+void StoreParser::note_abandoned_wait(std::string_view input) {
+  constexpr char legacy_cancel_wait = 11;
+  if (family_ != StoreFamily::Legacy || step_ != Step::Op) return;
+  if (!input.empty() && input.front() != legacy_cancel_wait) family_ = StoreFamily::A;
 }
 
 std::size_t StoreParser::memory_bytes() const {
@@ -287,7 +291,7 @@ void StoreParser::read_bytes(std::string_view& input) {
   }
   hold_fields();
   const bool may_keep = request_.op == StoreOp::Set || request_.op == StoreOp::QueuePush;
-  large_used_ = may_keep && fields_.size() == 1 && bytes_left_ >= large_value_bytes;
+  large_used_ = may_keep && fields_.size() == 1 && bytes_left_ >= limits_->large_value_bytes;
   fields_.emplace_back();
   if (!large_used_) held_fields_ = fields_.size();
   field_open_ = true;

@@ -62,6 +62,8 @@ struct WireLimits {
   std::size_t value_bytes_max = 64u << 20;
   std::size_t keys_per_request_max = 131'072;  // Pairs, for MULTI_SET.
   std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
+  // A value of this size that arrives in pieces gets a string of its own, which the store can keep.
+  std::size_t large_value_bytes = 64u << 10;
 };
 
 // One command. The views point into the parser or the bytes it was given: they are valid until
@@ -98,6 +100,11 @@ class StoreParser {
   // After Ambiguous, and a pause of the peer: the command was a DELETE_KEY of family A. Fills
   // request().
   void resolve_as_delete();
+
+  // The peer sends `input` although it waits: its wait has timed out. Only family A does that
+  // without CANCEL_WAIT. It must be told apart here, for it may still apply that timeout to its
+  // next call, which is then over before the pause that Ambiguous asks for.
+  void note_abandoned_wait(std::string_view input);
 
   const std::string& bad_reason() const { return bad_reason_; }
   StoreFamily family() const { return family_; }
