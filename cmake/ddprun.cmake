@@ -21,12 +21,22 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
+if(DDPRUN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    message(FATAL_ERROR "DDPRUN_FUZZ needs clang, whose libFuzzer it uses: scripts/fuzz, or "
+                        "cmake --preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)  # So that libFuzzer sees which code was reached.
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   # The sloppiness lets ccache reuse objects that were built with a precompiled header.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
-  add_compile_options(-fpch-preprocess)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-fpch-preprocess)
+  endif()
 endif()
 
 # ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...]): a static library; includes are written
