@@ -4,9 +4,11 @@
   store_oracle.py gloo PROGRAM             serve_store at PROGRAM: process groups, two attempts
   store_oracle.py rank PORT RANK           one rank of such a group
   store_oracle.py serve                    PyTorch's server: prints its port, ends with its input
+  store_oracle.py serve_many COUNT         so many: prints their ports and "all", runs until killed
 """
 import datetime
 import os
+import signal
 import subprocess
 import sys
 
@@ -69,6 +71,15 @@ def serve():
     sys.stdin.read()
 
 
+def serve_many(count):
+    stores = [dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+              for _ in range(count)]
+    for store in stores:
+        print(store.port)
+    print("all", flush=True)
+    signal.pause()
+
+
 if __name__ == "__main__":
     mode, arguments = sys.argv[1], sys.argv[2:]
     if mode == "gloo":
@@ -77,3 +88,5 @@ if __name__ == "__main__":
         rank(int(arguments[0]), int(arguments[1]))
     elif mode == "serve":
         serve()
+    elif mode == "serve_many":
+        serve_many(int(arguments[0]))
