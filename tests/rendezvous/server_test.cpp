@@ -122,28 +122,6 @@ TEST_CASE("an old client's two connections are served, the silent one included",
   CHECK(silent.read(8) == u64(0));
 }
 
-TEST_CASE("an old client whose wait timed out gets its delete_key answered at once", "[server]") {
-  Fixture f;
-  const string wait_z = string("\x05") + u64(1) + text("z");
-  Client other(f);
-  for (const string& between : {string(), string("\x06")}) {  // Nothing, or GETNUMKEYS.
-    Client old(f, wait_z);
-    other.sync();
-    other.sync();  // By now the wait is parked.
-    const string before = between.empty() ? "" : u64(0);
-    CHECK(old.ask(between, before.size()) == before);
-    // A byte behind the key would make it an APPEND, had the server waited for more.
-    CHECK(old.ask(string("\x08") + text("z") + "\x06", 16) == u64(0) + u64(0));
-  }
-  Client newer(f, wait_z);  // Torch 2.1 does cancel its wait, and then 8 may be an APPEND.
-  other.sync();
-  other.sync();
-  CHECK(newer.ask("\x0b", 1) == canceled);
-  newer.send(string("\x08") + text("z") + text("more"));
-  newer.ask("\x06", 8);
-  CHECK(other.ask(get("z"), 12) == text("more"));
-}
-
 TEST_CASE("junk closes the connection that sent it, and no other", "[server]") {
   Fixture f;
   Client good(f);
