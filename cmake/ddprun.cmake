@@ -21,6 +21,11 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
+  # It has C++20's coroutines, but does not say so to the standard library and to Asio.
+  add_compile_definitions(__cpp_impl_coroutine=201902L ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE)
+endif()
+
 if(DDPRUN_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
     message(FATAL_ERROR "DDPRUN_FUZZ needs clang, whose libFuzzer it uses: scripts/fuzz, or "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -128,5 +129,21 @@ TEST_CASE("what real clients of each torch said is answered the same, cut at any
       INFO("cut before byte " << cut);
       replay(blocks, [cut](std::size_t at) { return at == cut; });
     }
+  }
+}
+
+TEST_CASE("the document shows what was recorded", "[store]") {
+  const auto whole = [](const std::filesystem::path& path) {
+    std::ifstream in(path);
+    return string(std::istreambuf_iterator<char>(in), {});
+  };
+  const string document = whole(DDPRUN_STORE_PROTOCOL);
+  for (const char* version : {"1.13.1", "2.1.2", "2.15.0"}) {
+    INFO("torch " << version);
+    const auto path = std::filesystem::path(DDPRUN_STORE_CAPTURES) /
+                      string("torch-").append(version).append(".txt");
+    const string capture = whole(path);
+    REQUIRE(!capture.empty());
+    CHECK(document.find("```\n" + capture + "```\n") != string::npos);
   }
 }
