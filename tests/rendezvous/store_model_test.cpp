@@ -25,6 +25,11 @@ using std::string;
 namespace {
 
 constexpr int clients = 5;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned core_sequences = 1'000;
+#else
+constexpr unsigned core_sequences = 8'000;
+#endif
 
 // What was done so far, for the message of a failure.
 string describe(int client, const Operation& operation) {
@@ -203,7 +208,7 @@ void run_over_sockets(std::uint16_t port, unsigned seed, OperationMix mix) {
 }  // namespace
 
 TEST_CASE("the store does what the model does, in thousands of random sequences", "[model]") {
-  for (unsigned seed = 1; seed <= 8'000; ++seed) {
+  for (unsigned seed = 1; seed <= core_sequences; ++seed) {
     Core core(seed);
     run_sequence(
         seed, 60, {},
