@@ -24,6 +24,9 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
   # It has C++20's coroutines, but does not say so to the standard library and to Asio.
   add_compile_definitions(__cpp_impl_coroutine=201902L ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE)
+  if(DDPRUN_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize=function)  # It breaks their code generation.
+  endif()
 endif()
 
 if(DDPRUN_FUZZ)
