@@ -2,10 +2,11 @@
 
   store_clients.py SERVE_STORE [PYTHON ...]
 
-SERVE_STORE is build/bin/serve_store. The interpreters are those of the arguments and of the variable
-DDPRUN_TORCH_CLIENTS (separated by ':'; scripts/setup_store_clients makes some); one that is missing or has no torch
-is named and passed over. Every step of store_clients_steps.py must be ok against ours. The same steps
-run against that torch's own server, so that they are known to ask for what clients expect.
+SERVE_STORE is build/bin/serve_store. The interpreters are those of the arguments and of the
+variable DDPRUN_TORCH_CLIENTS (separated by ':'; scripts/setup_store_clients makes some); one that
+is missing or has no torch is named and passed over. Every step of store_clients_steps.py must be ok
+against ours. The same steps run against that torch's own server, so that they are known to ask for
+what clients expect.
 """
 import json
 import os

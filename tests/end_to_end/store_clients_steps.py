@@ -1,7 +1,8 @@
 """Every store operation that this interpreter's torch has, against the store at PORT.
 
   store_clients_steps.py exercise PORT   prints one JSON list [step, outcome] a line
-  store_clients_steps.py serve           this torch's own server: prints its port, ends with its input
+  store_clients_steps.py serve           this torch's own server: prints its port, ends with
+                                         its input
 
 An outcome is "ok", "not in this torch", or what went wrong. store_clients.py starts both.
 """
@@ -254,12 +255,9 @@ def twenty_clients(store):
         if hasattr(store, "barrier"):
             mine.barrier("all", CLIENTS)
         if hasattr(store, "queue_push"):
-            store_number = mine.queue_pop("work")
-            mine.set(b"worked".decode() + store_number.decode(), "1")
+            mine.set("worked" + mine.queue_pop("work").decode(), "1")
         mine.add("done", 1)
 
-    before = store.add("init-before", 0)
-    equal(before, 0)
     finish = in_children(CLIENTS, rank)
     while store.add("joined", 0) < CLIENTS:
         pass

@@ -4,9 +4,9 @@
   store_capture.py corpus                      writes tests/fuzz/corpus/ from the captures
   store_capture.py operations PORT             (run by `record`, in PYTHON: the client)
 
-A capture has one paragraph per operation: its call, then lines of bytes in hexadecimal, "->" from the
-client and "<-" to it, each with a line below that says what the bytes are. store_captures_test.cpp
-replays them; docs/store_protocol.md shows them.
+A capture has one paragraph per operation: its call, then lines of bytes in hexadecimal, "->" from
+the client and "<-" to it, each with a line below that says what the bytes are.
+store_captures_test.cpp replays them; docs/store_protocol.md shows them.
 """
 import datetime
 import pathlib
@@ -22,8 +22,9 @@ CAPTURES = HERE / "captures"
 CORPUS = HERE.parent / "fuzz" / "corpus"
 WIDTH = 100
 
-# Opcode of torch >= 2.2: name, body, answer. k key, v value, i i64, u u32, K keys, P pairs, s string,
-# b byte, * a string for each key asked for, q a length and if that is not 0 a string, l a list.
+# Opcode of torch >= 2.2: name, body, answer. k key, v value, i i64, u u32, K keys, P pairs,
+# s string, b byte, * a string for each key asked for, q a length and if that is not 0 a string,
+# l a list.
 OPERATIONS = {
     0: ("VALIDATE", "u", ""), 1: ("SET", "kv", ""), 2: ("COMPARE_SET", "kvv", "s"),
     3: ("GET", "k", "s"), 4: ("ADD", "ki", "i"), 5: ("CHECK", "K", "b"), 6: ("WAIT", "K", "b"),
@@ -228,8 +229,10 @@ def lines_of(arrow, fields):
 
 
 def record(program, python):
-    version = subprocess.run([python, "-W", "ignore", "-c", "import torch; print(torch.__version__)"],
-                             capture_output=True, text=True, check=True).stdout.strip().split("+")[0]
+    ask = "import torch; print(torch.__version__)"
+    asked = subprocess.run([python, "-W", "ignore", "-c", ask], capture_output=True, text=True,
+                           check=True)
+    version = asked.stdout.strip().split("+")[0]
     annotator = Annotator(tuple(int(part) for part in version.split(".")[:2]))
     server = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     relay = Relay(int(server.stdout.readline()))

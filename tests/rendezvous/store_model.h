@@ -5,24 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "tests/rendezvous/store_operation.h"
 
 namespace ddprun::rendezvous::testing {
-
-struct Operation {
-  StoreOp op = StoreOp::Ping;
-  std::string key, value, desired;
-  std::int64_t number = 0;
-  std::vector<std::string> items;  // Keys; for MULTI_SET key, value, key, value ...
-};
-
-// The bytes that a client of torch 2.2 or later sends.
-std::string encode(const Operation& operation);
 
 class StoreModel {
  public:
@@ -62,16 +51,5 @@ class StoreModel {
   Outcome outcome_;          // Of the operation under way.
   int caller_ = 0;
 };
-
-// Operations at random, on few keys, so that clients meet.
-struct OperationMix {
-  // Only what torch's own server does right too, and keeps to: no BARRIER (2.12), no waits on a
-  // queue and a key together, no name that is both.
-  bool stock = false;
-};
-Operation random_operation(std::minstd_rand& random, OperationMix mix);
-
-// LIST_KEYS has no order: the reply with its keys sorted. Other bytes come back as they are.
-std::string sorted_list(const std::string& reply);
 
 }  // namespace ddprun::rendezvous::testing
