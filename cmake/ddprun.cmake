@@ -21,12 +21,30 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
+  # It has C++20's coroutines, but does not say so to the standard library and to Asio.
+  add_compile_definitions(__cpp_impl_coroutine=201902L ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE)
+  if(DDPRUN_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize=function)  # It breaks their code generation.
+  endif()
+endif()
+
+if(DDPRUN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    message(FATAL_ERROR "DDPRUN_FUZZ needs clang, whose libFuzzer it uses: scripts/fuzz, or "
+                        "cmake --preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)  # So that libFuzzer sees which code was reached.
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   # The sloppiness lets ccache reuse objects that were built with a precompiled header.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
-  add_compile_options(-fpch-preprocess)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-fpch-preprocess)
+  endif()
 endif()
 
 # ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...]): a static library; includes are written

@@ -23,8 +23,10 @@ std::uint64_t random_seed() {
 }
 
 WireLimits wire_limits(const ServerOptions& options) {
-  return {options.key_bytes_max, options.value_bytes_max, options.keys_per_request_max,
-          options.request_bytes_max};
+  return {.key_bytes_max = options.key_bytes_max,
+          .value_bytes_max = options.value_bytes_max,
+          .keys_per_request_max = options.keys_per_request_max,
+          .request_bytes_max = options.request_bytes_max};
 }
 
 }  // namespace
@@ -99,21 +101,22 @@ void StoreSessions::process(ConnectionId id, std::string_view input, Clock::time
   Connection& connection = *connections_[id].connection;
   reply_.clear();
   if (std::exchange(connection.wake_pending, false)) reply_.put(wait_stopped);
+  if (store_.waiting(id)) connection.parser.note_abandoned_wait(input);
   serve_all(id, input, now);
 }
 
 // Carries out every complete command of `input`, and sends reply_.
 void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::time_point now) {
-  Connection& connection = *connections_[id].connection;
-  ParseStatus status = connection.parser.next(input);
+  StoreParser& parser = connections_[id].connection->parser;
+  ParseStatus status = parser.next(input);
   while (status == ParseStatus::Request) {
-    connection.command_began.reset();
+    connections_[id].connection->command_began.reset();
     if (!serve(id)) return;
-    status = connection.parser.next(input);
+    status = parser.next(input);
   }
   if (!flush(id)) return queue_wakes();
   if (status == ParseStatus::Bad) {
-    refuse(id, connection.parser.bad_reason());
+    refuse(id, parser.bad_reason());
   } else if (account(id)) {
     if (status == ParseStatus::Ambiguous) {
       ambiguous_.push_back({token_of(id), now + ambiguous_pause});

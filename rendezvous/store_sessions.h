@@ -65,6 +65,7 @@ class StoreSessions {
   void close_all();
 
   const Store& store() const { return store_; }
+  std::size_t memory_bytes() const { return budget_.used(); }  // Of ServerOptions' total.
 
  private:
   struct Connection {

@@ -1,11 +1,9 @@
 // The parser as a table (the grammar of each operation) and a small machine that walks it.
 #include "rendezvous/wire.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
-#include <utility>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -27,24 +25,6 @@ constexpr std::array<Operation, store_op_last + 1> operations{{
 
 constexpr std::uint8_t legacy_op_last = 11;
 constexpr std::uint8_t legacy_op_ambiguous = 8;  // Family A: DELETE_KEY. B: APPEND.
-
-// A value of this size that arrives in pieces gets a string of its own, which the store can keep.
-constexpr std::size_t large_value_bytes = 64u << 10;
-// What a parser may keep between two commands.
-constexpr std::size_t idle_held_bytes = 1024;
-constexpr std::size_t idle_fields = 32;
-
-// Grows as bytes arrive, and never beyond what was announced: nothing is left over for the store.
-void append_within(std::string& to, std::string_view bytes, std::size_t announced) {
-  const std::size_t needed = to.size() + bytes.size();
-  if (needed > to.capacity()) {
-    // A new string, because reserve() of one with content at least doubles it.
-    std::string larger;
-    larger.reserve(std::max(needed, std::min(2 * to.capacity(), to.size() + announced)));
-    to = std::move(larger.append(to));
-  }
-  to.append(bytes);
-}
 
 std::string over_limit(const char* what, std::uint64_t size, const char* limit_name,
                        std::size_t limit) {
@@ -82,7 +62,7 @@ ParseStatus StoreParser::next(std::string_view& input) {
         break;
       default:  // The steps that read a number.
         if (!read_number(input)) {
-          hold_fields();
+          fields_.hold();
           return ParseStatus::NeedMore;
         }
         done = on_number();
@@ -92,7 +72,7 @@ ParseStatus StoreParser::next(std::string_view& input) {
       fill_request();
       return ParseStatus::Request;
     }
-    if (step_ == Step::Ambiguous && input.empty()) hold_fields();
+    if (step_ == Step::Ambiguous && input.empty()) fields_.hold();
   }
 }
 
@@ -102,9 +82,10 @@ void StoreParser::resolve_as_delete() {
   fill_request();
 }
 
-std::size_t StoreParser::memory_bytes() const {
-  const std::size_t held = held_.capacity() + large_.capacity();
-  return held + fields_.capacity() * sizeof(std::string_view);
+void StoreParser::note_abandoned_wait(std::string_view input) {
+  constexpr char legacy_cancel_wait = 11;
+  if (family_ != StoreFamily::Legacy || step_ != Step::Op) return;
+  if (!input.empty() && input.front() != legacy_cancel_wait) family_ = StoreFamily::A;
 }
 
 bool StoreParser::begin(std::uint8_t opcode) {
@@ -248,7 +229,7 @@ bool StoreParser::on_magic() {
 }
 
 bool StoreParser::on_length() {
-  const bool key = fields_.empty() || (list_ && (!pairs_ || fields_.size() % 2 == 0));
+  const bool key = fields_.size() == 0 || (list_ && (!pairs_ || fields_.size() % 2 == 0));
   const std::size_t limit = key ? limits_->key_bytes_max : limits_->value_bytes_max;
   if (number_ > limit) {
     return refuse(over_limit(key ? "a key" : "a value", number_,
@@ -264,78 +245,42 @@ bool StoreParser::on_length() {
   return false;
 }
 
-// Reads the string of this step. In one piece it stays where it is; otherwise it is gathered.
+// Reads the string of this step, as much of it as there is.
 void StoreParser::read_bytes(std::string_view& input) {
-  if (field_open_) {
-    const std::string_view piece = input.substr(0, bytes_left_);
-    if (large_used_) {
-      append_within(large_, piece, bytes_left_);
-    } else {
-      held_.append(piece);
-      fields_.back() = {nullptr, fields_.back().size() + piece.size()};
+  const std::string_view piece = input.substr(0, bytes_left_);
+  input.remove_prefix(piece.size());
+  if (!field_open_ && piece.size() == bytes_left_) {
+    fields_.add(piece);
+  } else {
+    if (!field_open_) {
+      const bool may_keep = request_.op == StoreOp::Set || request_.op == StoreOp::QueuePush;
+      fields_.open(may_keep && fields_.size() == 1 && bytes_left_ >= limits_->large_value_bytes);
     }
-    bytes_left_ -= piece.size();
-    input.remove_prefix(piece.size());
-    field_open_ = bytes_left_ > 0;
-    return;
+    fields_.append(piece, bytes_left_);
   }
-  if (input.size() >= bytes_left_) {
-    fields_.push_back(input.substr(0, bytes_left_));
-    input.remove_prefix(bytes_left_);
-    bytes_left_ = 0;
-    return;
-  }
-  hold_fields();
-  const bool may_keep = request_.op == StoreOp::Set || request_.op == StoreOp::QueuePush;
-  large_used_ = may_keep && fields_.size() == 1 && bytes_left_ >= large_value_bytes;
-  fields_.emplace_back();
-  if (!large_used_) held_fields_ = fields_.size();
-  field_open_ = true;
-  read_bytes(input);
-}
-
-// Copies the strings that lie in the input, which is about to go away.
-void StoreParser::hold_fields() {
-  for (; held_fields_ < fields_.size() - large_used_; ++held_fields_) {
-    std::string_view& field = fields_[held_fields_];
-    held_.append(field);
-    field = {nullptr, field.size()};
-  }
+  bytes_left_ -= piece.size();
+  field_open_ = bytes_left_ > 0;
 }
 
 void StoreParser::fill_request() {
-  const char* at = held_.data();
-  for (std::size_t i = 0; i < held_fields_; ++i) {
-    fields_[i] = {at, fields_[i].size()};
-    at += fields_[i].size();
-  }
-  request_.large_value = nullptr;
-  if (large_used_) {
-    fields_.back() = large_;
-    request_.large_value = &large_;
-  }
-  const std::size_t strings = list_ ? 0 : fields_.size();
-  request_.key = strings > 0 ? fields_[0] : std::string_view{};
-  request_.value = strings > 1 ? fields_[1] : std::string_view{};
-  request_.desired = strings > 2 ? fields_[2] : std::string_view{};
+  const auto fields = fields_.finish();
+  const std::size_t strings = list_ ? 0 : fields.size();
+  request_.key = strings > 0 ? fields[0] : std::string_view{};
+  request_.value = strings > 1 ? fields[1] : std::string_view{};
+  request_.desired = strings > 2 ? fields[2] : std::string_view{};
   request_.items = {};
-  if (list_) request_.items = fields_;
+  if (list_) request_.items = fields;
+  request_.large_value = fields_.large();
   step_ = Step::Op;
   complete_ = true;
 }
 
-// Forgets the command that was returned, and gives back memory that idle connections do not need.
+// Forgets the command that was returned.
 void StoreParser::reset() {
   complete_ = false;
   list_ = false;
   pairs_ = false;
-  held_fields_ = 0;
-  held_.clear();
   fields_.clear();
-  if (held_.capacity() > idle_held_bytes) held_ = std::string();
-  if (fields_.capacity() > idle_fields) fields_ = {};
-  if (large_used_) large_ = std::string();
-  large_used_ = false;
 }
 
 bool StoreParser::refuse(const std::string& reason) {

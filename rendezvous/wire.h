@@ -15,7 +15,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "rendezvous/wire_fields.h"
 
 namespace ddprun::rendezvous {
 
@@ -62,6 +63,8 @@ struct WireLimits {
   std::size_t value_bytes_max = 64u << 20;
   std::size_t keys_per_request_max = 131'072;  // Pairs, for MULTI_SET.
   std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
+  // A value of this size that arrives in pieces gets a string of its own, which the store can keep.
+  std::size_t large_value_bytes = 64u << 10;
 };
 
 // One command. The views point into the parser or the bytes it was given: they are valid until
@@ -99,11 +102,16 @@ class StoreParser {
   // request().
   void resolve_as_delete();
 
+  // The peer sends `input` although it waits: its wait has timed out. Only family A does that
+  // without CANCEL_WAIT. It must be told apart here, for it may still apply that timeout to its
+  // next call, which is then over before the pause that Ambiguous asks for.
+  void note_abandoned_wait(std::string_view input);
+
   const std::string& bad_reason() const { return bad_reason_; }
   StoreFamily family() const { return family_; }
   bool ambiguous() const { return step_ == Step::Ambiguous; }
   bool mid_command() const { return step_ != Step::Op && step_ != Step::Bad && !ambiguous(); }
-  std::size_t memory_bytes() const;  // Held for the command under way.
+  std::size_t memory_bytes() const { return fields_.memory_bytes(); }  // Of the command under way.
 
  private:
   enum class Step : std::uint8_t {
@@ -128,7 +136,6 @@ class StoreParser {
   bool on_magic();
   bool on_length();
   void read_bytes(std::string_view& input);
-  void hold_fields();
   void fill_request();
   void reset();
   bool refuse(const std::string& reason);
@@ -139,10 +146,7 @@ class StoreParser {
   std::size_t items_left_ = 0;     // Strings still to come in a list.
   std::size_t bytes_left_ = 0;     // Of the string being read.
   std::size_t request_bytes_ = 0;  // Announced by the command so far.
-  std::size_t held_fields_ = 0;    // fields_[0 .. held_fields_) lie in held_, in this order.
-  std::string held_;               // What earlier input brought of this command.
-  std::string large_;              // A large value that arrives in pieces.
-  std::vector<std::string_view> fields_;
+  WireFields fields_;
   StoreRequest request_;
   std::string bad_reason_;
   StoreFamily family_ = StoreFamily::Unknown;
@@ -151,7 +155,6 @@ class StoreParser {
   bool list_ = false;             // The command has a list of strings.
   bool pairs_ = false;            // ... of keys and values in turn.
   bool field_open_ = false;       // The last field is not yet whole.
-  bool large_used_ = false;       // The last field lies in large_.
   bool complete_ = false;         // The last call of next() returned a request.
 };
 

@@ -1,137 +1,26 @@
 // The server over real loopback sockets: what one client does to others, and attempts.
 #include "rendezvous/server.h"
 
-#include <netinet/in.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <asio.hpp>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "tests/rendezvous/store_server_fixture.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::rendezvous;
+using namespace ddprun::rendezvous::testing;
 using std::string;
-
-namespace {
-
-string u64(std::uint64_t number) {
-  string out;
-  put_number(out, number);
-  return out;
-}
-string text(std::string_view bytes) {
-  string out;
-  put_string(out, bytes);
-  return out;
-}
-string op(StoreOp code) { return string(1, static_cast<char>(code)); }
-const string validate{"\x00\xCE\xF7\x85\x3C", 5};
-const string stop("\0", 1), canceled("\1", 1);
-
-string set(std::string_view key, std::string_view value) {
-  return op(StoreOp::Set) + text(key) + text(value);
-}
-string get(std::string_view key) { return op(StoreOp::Get) + text(key); }
-string wait(std::string_view key) { return op(StoreOp::Wait) + u64(1) + text(key); }
-
-// A server in a thread of its own.
-struct Fixture {
-  explicit Fixture(ServerOptions options = {}) {
-    spdlog::set_level(spdlog::level::off);
-    server = std::make_unique<Server>(io, options,
-                                      [this](asio::ip::tcp::socket socket, string received) {
-                                        controls.emplace_back(std::move(socket));
-                                        control.set_value(std::move(received));
-                                      });
-    thread = std::thread([this] { io.run(); });
-  }
-  ~Fixture() {
-    run([this] { server.reset(); });
-    thread.join();
-    spdlog::set_level(spdlog::level::info);
-  }
-  // In the server's thread.
-  template <class Function>
-  void run(Function function) {
-    std::promise<void> done;
-    asio::post(io, [&] {
-      function();
-      done.set_value();
-    });
-    done.get_future().get();
-  }
-
-  asio::io_context io;
-  std::vector<asio::ip::tcp::socket> controls;
-  std::promise<string> control;  // What the first control connection brought.
-  std::unique_ptr<Server> server;
-  std::thread thread;
-};
-
-// A client that writes and reads bytes; every read has a limit of ten seconds.
-struct Client {
-  explicit Client(Fixture& fixture, const string& first = validate) {
-    fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(fixture.server->port());
-    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    if (!first.empty()) send(first);
-  }
-  Client(Client&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
-  Client(const Client&) = delete;
-  ~Client() { close(); }
-  void close() {
-    if (fd >= 0) ::close(fd);
-    fd = -1;
-  }
-  void send(const string& bytes) const {
-    std::size_t at = 0;
-    while (at < bytes.size()) {
-      const ssize_t sent = ::send(fd, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-      if (sent <= 0) return;  // The server closed it, which read() will show.
-      at += static_cast<std::size_t>(sent);
-    }
-  }
-  // `size` bytes, or fewer if the server closes the connection or says nothing more.
-  string read(std::size_t size, int limit_ms = 10'000) const {
-    string bytes;
-    while (bytes.size() < size) {
-      pollfd entry{fd, POLLIN, 0};
-      if (::poll(&entry, 1, limit_ms) <= 0) break;
-      char buffer[65536];
-      const ssize_t got = ::recv(fd, buffer, std::min(sizeof buffer, size - bytes.size()), 0);
-      if (got <= 0) break;
-      bytes.append(buffer, static_cast<std::size_t>(got));
-    }
-    return bytes;
-  }
-  bool closed() const {
-    pollfd entry{fd, POLLIN, 0};
-    char byte;
-    return ::poll(&entry, 1, 10'000) == 1 && ::recv(fd, &byte, 1, 0) <= 0;
-  }
-  string ask(const string& request, std::size_t size) const {
-    send(request);
-    return read(size);
-  }
-  // Returns when the server has carried out everything sent before.
-  void sync() const { REQUIRE(ask(op(StoreOp::Ping) + "sync", 4) == "sync"); }
-
-  int fd = -1;
-};
-
-}  // namespace
+using Fixture = ServerFixture;
+using Client = RawClient;
 
 TEST_CASE("clients see each other's keys", "[server]") {
   Fixture f;

@@ -1,15 +1,12 @@
-// Python torch's own client against our server, and our client against torch's own server.
+// Python torch's process groups on our server, and our client against torch's own server.
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <asio.hpp>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "rendezvous/server.h"
 #include "rendezvous/store_client.h"
 #include "tests/testing/catch.h"
 
@@ -39,19 +36,6 @@ bool ends_with(const std::string& text, const std::string& end) {
 }
 
 }  // namespace
-
-TEST_CASE("every operation of torch's client works against our server", "[oracle]") {
-  if (!python_torch_is_here()) DDPRUN_SKIP("no Python torch at " DDPRUN_PEER_PYTHON);
-  asio::io_context io;
-  Server server(io, {}, nullptr);
-  std::thread thread([&] { io.run(); });
-  const std::string output = output_of(oracle("client " + std::to_string(server.port())));
-  asio::post(io, [&] { server.close(); });
-  thread.join();
-  INFO(output);
-  CHECK(output.find("client ok\n") != std::string::npos);
-  CHECK(ends_with(output, "exit 0"));
-}
 
 TEST_CASE("torch's gloo works through our server, in the next attempt as well", "[oracle]") {
   if (!python_torch_is_here()) DDPRUN_SKIP("no Python torch at " DDPRUN_PEER_PYTHON);

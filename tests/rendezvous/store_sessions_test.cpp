@@ -1,108 +1,111 @@
-// Deadlines of store connections, with time as an argument.
+// The connections of the store without a thread or a clock: what must not depend on when bytes
+// come.
 #include "rendezvous/store_sessions.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "rendezvous/wire.h"
+#include <array>
+#include <string>
+
+#include "tests/rendezvous/store_server_fixture.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::rendezvous;
-using namespace std::chrono_literals;
+using namespace ddprun::rendezvous::testing;
+using std::string;
 
 namespace {
 
-// One client of a store that is driven by hand.
-class HandDriven {
- public:
-  HandDriven() {
-    int ends[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-    client_ = UniqueFd(ends[0]);
-    sessions_.add(UniqueFd(ends[1]));
+struct Fixture {
+  // One end of a connection; the other is the store's.
+  UniqueFd connect() {
+    std::array<int, 2> ends{-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    sessions.add(UniqueFd(ends[1]));
+    return UniqueFd(ends[0]);
+  }
+  // Sends, lets the store do all that it can do now, and returns what it answers.
+  string ask(const UniqueFd& client, const string& bytes) {
+    REQUIRE(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+    serve();
+    return read(client);
+  }
+  static string read(const UniqueFd& client) {
+    std::array<char, 4'096> buffer;
+    string got;
+    for (ssize_t size; (size = ::recv(client.get(), buffer.data(), buffer.size(), 0)) > 0;) {
+      got.append(buffer.data(), static_cast<std::size_t>(size));
+    }
+    return got;
+  }
+  void serve() {
+    std::array<epoll_event, 8> events;
+    for (int ready; (ready = epoll_wait(epoll.get(), events.data(), events.size(), 0)) > 0;) {
+      for (int i = 0; i < ready; ++i) sessions.on_event(events[i].data.u64, events[i].events, now);
+    }
   }
 
-  // Sends, and lets the store see it at `now`.
-  void send(std::string_view bytes) {
-    const ssize_t sent = ::send(client_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    REQUIRE(sent == static_cast<ssize_t>(bytes.size()));
-    epoll_event event;
-    REQUIRE(::epoll_wait(epoll_.get(), &event, 1, 0) == 1);
-    sessions_.on_event(event.data.u64, event.events, now);
-  }
-  void pass(std::chrono::milliseconds time) {
-    now += time;
-    if (sessions_.deadline() <= now) sessions_.on_deadline(now);
-  }
-  bool open() const { return sessions_.size() == 1; }
-  bool has_deadline() const {
-    return sessions_.deadline() != StoreSessions::Clock::time_point::max();
-  }
-
+  UniqueFd epoll{epoll_create1(EPOLL_CLOEXEC)};
   StoreSessions::Clock::time_point now{};
-  std::string refused;
-
- private:
-  ServerOptions options_{.command_time_max = 60s};
-  UniqueFd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
-  UniqueFd client_;
-  StoreSessions sessions_{options_,
-                          epoll_.get(),
-                          {.on_control = [](UniqueFd, const std::string&) {},
-                           .on_refused = [this](int, const std::string& why) { refused = why; }}};
+  StoreSessions sessions{ServerOptions{},
+                         epoll.get(),
+                         {[](const UniqueFd&, const string&) {}, [](int, const string&) {}}};
 };
 
-std::string set_command() {
-  std::string out(1, static_cast<char>(StoreOp::Set));
-  put_string(out, "key");
-  put_string(out, "value");
-  return out;
-}
-const std::string hello{"\x00\xCE\xF7\x85\x3C", 5};
+// As torch 1.13, 2.0 and 2.1 send them.
+const string legacy_wait = string("\x05") + u64(1) + text("z");
+const string legacy_num_keys = "\x06";
+const string legacy_8 = string("\x08") + text("z");  // DELETE_KEY, or the start of an APPEND.
+const string legacy_cancel_wait = "\x0b";
 
 }  // namespace
 
-TEST_CASE("a command may take its time, but not more", "[sessions]") {
-  HandDriven client;
-  client.send(hello);
-  CHECK_FALSE(client.has_deadline());  // Silence between commands is nobody's fault.
-  client.send(set_command().substr(0, 10));
-  CHECK(client.has_deadline());
-  client.pass(59s);
-  client.send(set_command().substr(10, 1));  // Bytes that drip do not help.
-  client.pass(999ms);
-  CHECK(client.open());
-  client.pass(1ms);
+TEST_CASE("opcode 8 of an old client is answered when the peer has been silent", "[sessions]") {
+  Fixture f;
+  const UniqueFd old = f.connect();
+  CHECK(f.ask(old, legacy_num_keys) == u64(0));
+  CHECK(f.ask(old, legacy_8).empty());
+  REQUIRE(f.sessions.deadline() == f.now + StoreSessions::ambiguous_pause);
 
-  CHECK_FALSE(client.open());
-  CHECK(client.refused.find("command_time_max = 60000 ms") != std::string::npos);
-  CHECK_FALSE(client.has_deadline());
+  f.sessions.on_deadline(f.now + StoreSessions::ambiguous_pause);
+
+  CHECK(Fixture::read(old) == u64(0));
+  CHECK(f.ask(old, legacy_8) == u64(0));  // From now on at once.
 }
 
-TEST_CASE("each command has its own time", "[sessions]") {
-  HandDriven client;
-  const std::string half = set_command().substr(0, 10), rest = set_command().substr(10);
-  client.send(hello + half);
-  for (int i = 0; i < 5; ++i) {
-    client.pass(40s);
-    client.send(rest + half);
-    CHECK(client.open());
+TEST_CASE("a torch 1.13 client whose wait timed out has its delete_key answered at once",
+          "[sessions]") {
+  Fixture f;
+  for (const string& between : {string(), legacy_num_keys}) {
+    const UniqueFd old = f.connect();
+    CHECK(f.ask(old, legacy_wait).empty());
+    if (!between.empty()) CHECK(f.ask(old, between) == u64(0));
+    CHECK(f.ask(old, legacy_8) == u64(0));
   }
-  client.pass(20s);  // The deadline of an earlier command.
-  CHECK(client.open());
-  client.pass(39'999ms);
-  CHECK(client.open());
-  client.pass(1ms);
-  CHECK_FALSE(client.open());
 }
 
-TEST_CASE("a finished command leaves no deadline behind for long", "[sessions]") {
-  HandDriven client;
-  client.send(hello + set_command().substr(0, 10));
-  client.send(set_command().substr(10));
-  client.pass(60s);
+TEST_CASE("a torch 2.1 client that cancelled its wait may still append", "[sessions]") {
+  Fixture f;
+  const UniqueFd old = f.connect();
+  CHECK(f.ask(old, legacy_wait).empty());
+  CHECK(f.ask(old, legacy_cancel_wait) == canceled);
+  CHECK(f.ask(old, legacy_8).empty());
+  f.sessions.on_deadline(f.now + StoreSessions::ambiguous_pause);  // CANCEL_WAIT tells.
+  CHECK(f.ask(old, text("more") + legacy_num_keys) == u64(1));
+  CHECK(f.ask(f.connect(), validate + get("z")) == text("more"));
+}
 
-  CHECK(client.open());
-  CHECK_FALSE(client.has_deadline());
+TEST_CASE("a connection that is reset in any state gives its memory back", "[sessions]") {
+  Fixture f;
+  const string half = set("k", string(9'000, 'x')).substr(0, 5'000);
+  for (const string& state : {validate, validate + half, validate + wait("k"), legacy_wait,
+                              legacy_8, validate.substr(0, 3)}) {
+    UniqueFd client = f.connect();
+    f.ask(client, state);
+    client.reset();
+    f.serve();
+    CHECK(f.sessions.memory_bytes() == 0);
+    CHECK(f.sessions.size() == 0);
+  }
 }
