@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import platform
+import select
 import statistics
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -54,6 +55,20 @@ def alternate(sides, rounds):
             for quantity, value in sides[name]().items():
                 samples[name].setdefault(quantity, []).append(value)
     return samples
+
+
+def wait(process, limit_s):
+    """Until a Popen has ended, to the microsecond: its own wait(timeout) looks at intervals that grow
+    to 50 ms, which is what a short job would seem to last."""
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        if not poller.poll(1e3 * limit_s):
+            raise TimeoutError(f"{process.args} did not end within {limit_s} s")
+    finally:
+        os.close(pidfd)
+    return process.wait()
 
 
 def summary(values):

@@ -72,7 +72,7 @@ def one_job(launcher):
             rest()
             killed_again = time.perf_counter()
             os.kill(pids[1], signal.SIGKILL)
-            job.wait(timeout=LIMIT_S)
+            measure.wait(job, LIMIT_S)
             ended = time.perf_counter()
         finally:
             if job.poll() is None:
