@@ -18,6 +18,7 @@ OPERATIONS = ("set", "get", "add", "check", "wait", "multi_get", "mixed")
 THREADS = (1, 8, 64)
 CROWDS = (10, 100, 1000, 9000)  # 10,000 and more where open files are not limited to less.
 SECONDS = 0.5
+LARGE_BYTES = 64 << 20
 
 
 @contextlib.contextmanager
@@ -73,6 +74,21 @@ def pipelined_rows(servers, rounds):
     return rows
 
 
+def large_rows(servers, rounds):
+    """Values that the stock server does not take."""
+    raw = measure.ours("store_load")
+    _, port = servers["ours"]
+    rows = []
+    for operation in ("set", "get"):
+        one = lambda o=operation: {"gb": load(raw, port, "--threads", 1, "--operation", o,
+                                              "--value-bytes", LARGE_BYTES, "--seconds",
+                                              SECONDS)["per_second"] * LARGE_BYTES / 1e9}
+        samples = measure.alternate({"ours": one}, rounds)
+        rows.append(measure.row(f"{operation} of 64 MiB", "GB/s", samples["ours"]["gb"], [],
+                                lower_is_better=False))
+    return rows
+
+
 def crowd_rows(commands, rounds):
     scale = measure.ours("store_scale")
 
@@ -104,5 +120,5 @@ def run(rounds):
                 "peer": [measure.ours("store_torch"), "serve"]}
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(server(argv)) for name, argv in commands.items()}
-        rows = operation_rows(servers, rounds) + pipelined_rows(servers, rounds)
+        rows = operation_rows(servers, rounds) + pipelined_rows(servers, rounds) + large_rows(servers, rounds)
     return rows + crowd_rows(commands, rounds), {"rounds": rounds, "seconds": SECONDS}

@@ -1,7 +1,7 @@
 // Load for a c10d store: how many requests it answers a second, and how late.
 //
 //   store_load --port P [--host 127.0.0.1] [--threads 8] [--seconds 1] [--pipeline 1]
-//              [--operation add|set|get|check|wait|ping|multi_get]
+//              [--operation add|set|get|check|wait|ping|multi_get] [--value-bytes 32]
 //
 // Each thread has one connection. With --pipeline 1 a request is sent when the one before has been
 // answered (for `set`, which has no answer, a PING follows); with more, so many are sent at a time.
@@ -38,6 +38,7 @@ struct Options {
   double seconds = 1;
   int pipeline = 1;
   std::string operation = "add";
+  std::size_t value_bytes = 32;  // Of set and get.
 };
 
 struct Step {
@@ -59,8 +60,9 @@ std::string with_key(StoreOp op, const std::string& key) {
 }
 
 // What one operation of thread `thread` sends and gets.
-std::vector<Step> steps_of(const std::string& operation, int thread) {
-  const std::string value(32, 'v');
+std::vector<Step> steps_of(const Options& options, int thread) {
+  const std::string& operation = options.operation;
+  const std::string value(options.value_bytes, 'v');
   const std::string own = "/bench/thread/" + std::to_string(thread);
   std::string ping(1, static_cast<char>(StoreOp::Ping));
   put_number<std::uint32_t>(ping, 1);
@@ -76,10 +78,12 @@ std::vector<Step> steps_of(const std::string& operation, int thread) {
   if (operation == "check") return {{with_keys(StoreOp::Check, {shared}), 1}};
   if (operation == "wait") return {{with_keys(StoreOp::Wait, {shared}), 1}};
   if (operation == "get") {
-    return {{with_keys(StoreOp::Wait, {shared}), 1}, {with_key(StoreOp::Get, shared), 8 + 32}};
+    return {{with_keys(StoreOp::Wait, {shared}), 1},
+            {with_key(StoreOp::Get, shared), 8 + value.size()}};
   }
   if (operation == "multi_get") {
-    return {{with_keys(StoreOp::Wait, all), 1}, {with_keys(StoreOp::MultiGet, all), 8 * (8 + 32)}};
+    return {{with_keys(StoreOp::Wait, all), 1},
+            {with_keys(StoreOp::MultiGet, all), 8 * (8 + value.size())}};
   }
   std::fprintf(stderr, "store_load: no operation named %s\n", operation.c_str());
   std::exit(2);
@@ -127,7 +131,7 @@ void hello(int fd) {
 // One thread's load, until `stop`. Returns the duration of every exchange in nanoseconds.
 std::vector<std::uint32_t> load(const Options& options, int thread, const std::atomic<bool>& go,
                                 const std::atomic<bool>& stop) {
-  std::vector<Step> steps = steps_of(options.operation, thread);
+  std::vector<Step> steps = steps_of(options, thread);
   for (Step& step : steps) {
     const std::string once = step.request;
     for (int i = 1; i < options.pipeline; ++i) step.request += once;
@@ -172,12 +176,13 @@ int main(int argc, char** argv) {
   app.add_option("--pipeline", options.pipeline, "Requests sent at a time")
       ->check(CLI::Range(1, 4096));
   app.add_option("--operation", options.operation, "add, set, get, check, wait, ping, multi_get");
+  app.add_option("--value-bytes", options.value_bytes, "Of set and get");
   CLI11_PARSE(app, argc, argv);
 
   const int fd = connect_to(options);
   hello(fd);
   std::string set = with_key(StoreOp::Set, "/bench/shared");
-  put_string(set, std::string(32, 'v'));
+  put_string(set, std::string(options.value_bytes, 'v'));
   exchange(fd, set, 0);
   ::close(fd);
 

@@ -286,6 +286,9 @@ TEST_CASE("real failures of shell commands get their advice") {
 }
 
 TEST_CASE("a core dump is named") {
+#ifdef __SANITIZE_ADDRESS__
+  DDPRUN_SKIP("AddressSanitizer forbids core dumps to ddprun and what it starts");
+#endif
   const TemporaryFolder folder;
   const std::string pattern = content_of("/proc/sys/kernel/core_pattern");
   rlimit limit{};
@@ -311,6 +314,9 @@ TEST_CASE("a core dump is named") {
 }
 
 TEST_CASE("a worker that the kernel killed for its memory is told apart") {
+#ifdef __SANITIZE_ADDRESS__
+  DDPRUN_SKIP("with AddressSanitizer ddprun itself needs more than the limit");
+#endif
   const MemoryLimit limit(64 << 20);
   if (!limit.why_not().empty()) DDPRUN_SKIP(limit.why_not());
   const TemporaryFolder folder;
