@@ -14,9 +14,10 @@ constexpr std::size_t idle_fields = 32;
 void append_within(std::string& to, std::string_view bytes, std::size_t announced) {
   const std::size_t needed = to.size() + bytes.size();
   if (needed > to.capacity()) {
-    // A new string, because reserve() of one with content at least doubles it.
+    // A new string, because reserve() of one with content at least doubles it; by four, so that
+    // little is copied.
     std::string larger;
-    larger.reserve(std::max(needed, std::min(2 * to.capacity(), to.size() + announced)));
+    larger.reserve(std::max(needed, std::min(4 * to.capacity(), to.size() + announced)));
     to = std::move(larger.append(to));
   }
   to.append(bytes);
