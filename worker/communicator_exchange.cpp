@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 
+#include "rendezvous/hosted_store.h"
 #include "rendezvous/store_client.h"
 #include "worker/communicator.h"
 
@@ -17,8 +21,28 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Without a launcher there is no store unless rank 0 hosts it, as PyTorch's rank 0 does. It lives
+// as long as the process: others may come to their first communicator late. A port in use is no
+// error: then somebody hosts a store there already, or the client says what it found.
+void host_store_if_asked(const WorkerEnv& env) {
+  if (env.use_agent_store || env.rank != 0 || env.world_size == 1 || env.master_port == 0) return;
+  static std::mutex mutex;
+  static auto* const hosted = new std::map<std::uint16_t, rendezvous::HostedStore>;
+  const std::lock_guard lock(mutex);
+  if (hosted->count(env.master_port) != 0) return;
+  const bool local = env.master_addr == "127.0.0.1" || env.master_addr == "localhost";
+  try {
+    hosted->try_emplace(env.master_port, local ? "127.0.0.1" : "", env.master_port);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::address_in_use) {
+      throw rendezvous::StoreError(std::string("rank 0 cannot host the store: ") + error.what());
+    }
+  }
+}
+
 class StoreExchange : public AddressExchange {
  public:
+  // After host_store_if_asked().
   StoreExchange(const WorkerEnv& env, std::chrono::milliseconds timeout)
       : rank_(env.rank),
         world_size_(env.world_size),
@@ -55,7 +79,10 @@ class StoreExchange : public AddressExchange {
 class CheckedExchange : public AddressExchange {
  public:
   CheckedExchange(const WorkerEnv& env, std::chrono::milliseconds timeout) : env_(env) {
-    guarded([&] { inner_ = std::make_unique<StoreExchange>(env, timeout); });
+    guarded([&] {
+      host_store_if_asked(env);
+      inner_ = std::make_unique<StoreExchange>(env, timeout);
+    });
   }
   std::vector<std::string> all_gather(const std::string& mine,
                                       Clock::time_point deadline) override {

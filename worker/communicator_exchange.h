@@ -26,8 +26,9 @@ class AddressExchange {
 };
 
 // Through the job's store. Keys carry the attempt and count this rank's communicators, so that
-// neither an earlier attempt nor an earlier communicator of this one is read by mistake. Throws
-// CommunicatorError when the store cannot be reached.
+// neither an earlier attempt nor an earlier communicator of this one is read by mistake. Where no
+// launcher hosts the store, rank 0 does (WorkerEnv::use_agent_store). Throws CommunicatorError when
+// the store cannot be reached.
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      std::chrono::milliseconds timeout);
 

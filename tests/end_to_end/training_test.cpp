@@ -57,6 +57,15 @@ std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// One of two workers as somebody would start it by hand.
+std::map<std::string, std::string> by_hand(int rank, std::uint16_t port) {
+  return {{"OMP_NUM_THREADS", "1"},
+          {"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)}};
+}
+
 // The checkpoint written last, or nothing.
 std::optional<std::filesystem::path> newest_checkpoint(const std::string& folder) {
   std::optional<std::filesystem::path> newest;
@@ -105,6 +114,30 @@ TEST_CASE("two workers train, and one node of two ends with the same weights as 
   CHECK(steps.front().at("world_size") == 2);
   CHECK(steps.back().at("step") == 20);
   const auto one = newest_checkpoint(folder / "one"), two = newest_checkpoint(folder / "two");
+  REQUIRE(one);
+  REQUIRE(two);
+  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  CHECK(same_weights);
+}
+
+TEST_CASE("two workers started by hand meet in the store of rank 0, and train the same weights") {
+  TemporaryFolder folder;
+  const auto worker = [&](const std::string& name) {
+    return train({"--steps", "6", "--checkpoint-dir", folder / name});
+  };
+  const std::uint16_t port = free_port();
+  Process second(worker("hand"), by_hand(1, port));  // First, so that it has to wait.
+  Process first(worker("hand"), by_hand(0, port));
+  const auto first_result = first.wait(limit), second_result = second.wait(limit);
+  INFO(first_result.output << second_result.output);
+  REQUIRE(first_result.status == 0);
+  REQUIRE(second_result.status == 0);
+
+  const auto launched =
+      run(launch({"--standalone", "--nproc-per-node", "2"}) + worker("launched"), limit);
+  INFO(launched.output);
+  REQUIRE(launched.status == 0);
+  const auto one = newest_checkpoint(folder / "hand"), two = newest_checkpoint(folder / "launched");
   REQUIRE(one);
   REQUIRE(two);
   const bool same_weights = tensors_of(*one) == tensors_of(*two);
