@@ -12,9 +12,7 @@
 #include <utility>
 
 namespace ddprun::launcher {
-namespace {
 
-// All of it; the errno of the failure otherwise.
 int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd, bytes.data(), bytes.size());
@@ -26,8 +24,6 @@ int write_all(int fd, std::string_view bytes) {
   }
   return 0;
 }
-
-}  // namespace
 
 LogCut::Step LogCut::fill(std::string_view bytes, std::size_t count) {
   size_ += count;

@@ -7,6 +7,9 @@
 
 namespace ddprun::launcher {
 
+// Writes all of it; returns the errno of the failure, or 0.
+int write_all(int fd, std::string_view bytes);
+
 struct LogRotation {
   std::size_t bytes_max = 0;  // Of one file; 0 = one file, however long.
   int keep = -1;              // How many full files stay beside the current one; -1 = all.

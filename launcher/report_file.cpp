@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "launcher/output_log.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -36,18 +38,6 @@ bool is_special(const std::string& path) {
   if (name.rfind("/dev/", 0) == 0 && name.rfind("/dev/shm/", 0) != 0) return true;
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
-}
-
-int write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
 }
 
 mode_t usual_mode() {

@@ -19,8 +19,13 @@ class TemporaryFolder {
     path_ = pattern;
   }
   ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    // Again when it stops half-way: a guard process may be removing its own part at the same time.
+    constexpr int tries_max = 100;
+    std::error_code error;
+    for (int tries = 0; tries < tries_max; ++tries) {
+      std::filesystem::remove_all(path_, error);
+      if (!error) break;
+    }
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
