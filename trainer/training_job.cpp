@@ -11,6 +11,7 @@
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
+#include "trainer/parameter_kinds.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
 
@@ -42,6 +43,9 @@ void open_data(TrainingJob& job) {
   if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
   job.image_size = image_size_of(job.options, *job.training_set);
   job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
+  job.options.learning_rate =
+      resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
+                            job.plan.global_batch_size, job.env.world_size);
 }
 
 RunIdentity identity_of(const TrainingJob& job) {
@@ -66,7 +70,8 @@ void make_job_model(TrainingJob& job) {
                           .input_channels = job.training_set->shape().channels,
                           .image_size = job.image_size,
                           .classes = job.training_set->classes()});
-  check_last_batch(job.plan, *job.model, job.image_size);
+  check_last_batch(job.plan, *job.model, job.image_size,
+                   job.options.sync_batch_norm ? job.env.world_size : 1);
   job.model->to(job.place.device);
   job.channels_last =
       job.options.layout == LayoutOption::ChannelsLast ||
@@ -86,7 +91,7 @@ Sgd make_optimizer(const TrainingJob& job) {
   for (const auto& entry : job.model->named_parameters()) {
     parameters.emplace_back(entry.key(), entry.value());
   }
-  return Sgd(std::move(parameters), {job.options.momentum, job.options.weight_decay});
+  return Sgd(std::move(parameters), sgd_options(job.options, *job.model));
 }
 
 void announce(TrainingJob& job) {
@@ -139,7 +144,7 @@ std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
 std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
   return std::make_unique<BatchLoader>(
       *validation_set, worker::evaluation_indices(validation_set->size(), env.world_size, env.rank),
-      LoaderOptions{plan.batch_size, options.workers, image_size, channels_last});
+      LoaderOptions{plan.micro_batch_size, options.workers, image_size, channels_last});
 }
 
 void TrainingJob::save_checkpoint() {

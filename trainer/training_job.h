@@ -11,6 +11,7 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
+#include "trainer/model_average.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/options.h"
 #include "trainer/reporter.h"
@@ -35,6 +36,7 @@ struct TrainingJob {
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
+  std::unique_ptr<ModelAverage> average;  // With --ema.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
 
