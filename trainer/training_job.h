@@ -8,6 +8,7 @@
 #include "trainer/batch_plan.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint_part.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
@@ -35,6 +36,7 @@ struct TrainingJob {
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
+  CheckpointParts checkpoint_parts;  // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
 
