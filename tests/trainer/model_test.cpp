@@ -124,8 +124,9 @@ TEST_CASE("weights of torchvision give torchvision's logits", "[trainer][model][
     load_weights(oracle.weights, "oracle", *net);  // Throws if a name or a shape differs.
 
     torch::NoGradGuard no_grad;
+    // 53 normalisations by batch statistics enlarge what rounding leaves.
     CHECK(difference(net->forward(oracle.others.at("images")), oracle.others.at("train_logits")) <
-          1e-5);
+          1e-4);
     net->eval();
     CHECK(difference(net->forward(oracle.others.at("images")), oracle.others.at("eval_logits")) <
           1e-5);
