@@ -151,7 +151,7 @@ void TrainingJob::save_checkpoint() {
   const CheckpointName name{state.epoch, state.step};
   if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
   Stopwatch watch;
-  const auto path = folder->save(name, make_checkpoint(identity, state, *model, *optimizer));
+  const auto path = folder->save(name, make_checkpoint(identity, state, *model, checkpoint_parts));
   last_saved = name;
   reporter->event("checkpoint",
                   {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
@@ -178,6 +178,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   job->place = open_device(options, env);
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
+  job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
   bring_to_start(*job);
   // Broadcasts rank 0's model to all.
   job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(

@@ -8,6 +8,7 @@
 #include "trainer/batch_plan.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint_part.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
@@ -37,6 +38,7 @@ struct TrainingJob {
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.
+  CheckpointParts checkpoint_parts;  // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
 
