@@ -38,7 +38,7 @@ struct TrainingJob {
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.
-  CheckpointParts checkpoint_parts;  // What is saved besides the model.
+  CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
 
