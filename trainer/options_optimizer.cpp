@@ -1,15 +1,18 @@
 // Options of `train`: the optimizer and the schedule of its learning rate.
-#include <sstream>
-
 #include "trainer/options_parts.h"
 
 namespace ddprun::trainer {
 namespace {
 
 std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
   return parts;
 }
 
@@ -44,7 +47,7 @@ DecayExclusion parse_exclusion(const std::string& text) {
 
 void add_schedule_options(CLI::App& app, LearningRateOptions& rate) {
   app.add_option("--lr", rate.base, "Learning rate")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(number_in(0, number_max, "a number of at least 0"))
       ->capture_default_str();
   app.add_option_function<std::vector<std::int64_t>>(
          "--scale-lr",
@@ -69,7 +72,7 @@ void add_schedule_options(CLI::App& app, LearningRateOptions& rate) {
          "Epochs after which the learning rate drops; implies multistep")
       ->type_name("EPOCH,...");
   app.add_option("--lr-gamma", rate.gamma, "What the learning rate is multiplied by at a drop")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
   add_count(app, "--warmup-steps", rate.warmup_steps, 0, count_max,
             "Steps over which the learning rate rises at first");
@@ -90,26 +93,26 @@ void check_schedule_options(const LearningRateOptions& rate) {
 
 void add_update_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--momentum", options.momentum, "Part of the last update that goes on")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
   app.add_flag("--nesterov", options.nesterov, "Nesterov's momentum");
   app.add_option("--weight-decay", options.weight_decay, "Pull of weights towards 0")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(number_in(0, number_max, "a number of at least 0"))
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--no-decay", [&](const std::string& text) { options.no_decay = parse_exclusion(text); },
          "Parameters without weight decay: bn, bias, bn,bias, or none [lars: bn,bias; sgd: none]")
       ->type_name("KIND,...");
   app.add_option("--lars-trust", options.lars_trust, "LARS's trust coefficient")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(number_in(number_min, number_max, "a number above 0"))
       ->capture_default_str();
   app.add_option("--clip-grad-norm", options.clip_grad_norm,
                  "Scale the averaged gradient down to this norm where it is longer")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(number_in(number_min, number_max, "a number above 0"));
   app.add_option("--ema", options.ema_decay,
                  "Average the weights with this decay after each step, such as 0.999; validation "
                  "reports both")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(number_in(0, 1, "a number from 0 to below 1"))
       ->type_name("DECAY");
 }
 

@@ -27,7 +27,7 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
   add_batch_options(app, options);
   app.add_option("--label-smoothing", options.label_smoothing,
                  "Part of the target that is shared by all classes; training only")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
   app.add_flag("--sync-bn", options.sync_batch_norm, "BatchNorm over the batches of all workers");
   app.add_option_function<std::vector<std::int64_t>>(

@@ -112,6 +112,14 @@ TEST_CASE("values that no recipe can have end with code 2", "[trainer][options][
   }
   CHECK(parse({"--clip-grad-norm", "0"}).exit_code == 2);
   CHECK(parse({"--clip-grad-norm", "nan"}).exit_code == 2);
+  for (const char* name : {"--lr", "--momentum", "--weight-decay", "--lr-gamma", "--lars-trust",
+                           "--label-smoothing", "--ema", "--clip-grad-norm"}) {
+    INFO(name);
+    CHECK(parse({name, "nan"}).exit_code == 2);
+    CHECK(parse({name, "inf"}).exit_code == 2);
+    CHECK(parse({name, "-1"}).exit_code == 2);
+    CHECK(parse({name, ""}).exit_code == 2);
+  }
   CHECK(parse({"--ema", "1"}).exit_code == 2);
   CHECK(parse({"--ema", "-0.1"}).exit_code == 2);
   CHECK(parse({"--accumulate", "0"}).exit_code == 2);

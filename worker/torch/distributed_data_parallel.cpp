@@ -81,7 +81,8 @@ std::vector<std::string> DataParallelCore::describe() const {
                            options_.buckets.bytes, " ", options_.buckets.last_bytes,
                            ", find_unused_parameters ", options_.find_unused_parameters,
                            ", static_graph ", options_.static_graph, ", broadcast_buffers ",
-                           options_.broadcast_buffers));
+                           options_.broadcast_buffers, ", bfloat16_gradients ",
+                           options_.bfloat16_gradients));
   return lines;
 }
 
