@@ -65,7 +65,7 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 
     job.state.step += 1;
     job.state.samples_done += images.size(0) * job.env.world_size;
-    guard.watch(output.loss, {job.state.step, job.state.epoch, {}});
+    guard.watch(output.loss, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.logits, labels, output.loss);
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
   }

@@ -1,5 +1,6 @@
 // The recipe's options in `train` itself: equal to PyTorch, to a larger batch, and to a run that
 // was never cut.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -109,8 +110,9 @@ TEST_CASE("thirty steps of every recipe have the losses of PyTorch, with one and
 
 TEST_CASE("with --sync-bn two workers train as one with the double batch",
           "[trainer][program][recipe][sync_bn]") {
-  // 88 images: five steps of 16 and one of 8.
-  const std::string common = "--synthetic-images 88 --model resnet20 --epochs 2 --lr 0.05 ";
+  // 88 images: five steps of 16 and one of 8. Not more, because noise as images and a high rate
+  // magnify rounding.
+  const std::string common = "--synthetic-images 88 --model resnet20 --epochs 1 --lr 0.05 ";
   const auto loss = [&](const std::string& options, int workers) {
     const ScratchFolder folder;
     const Result result = train(synthetic(folder, common + options), folder, workers);
@@ -122,8 +124,8 @@ TEST_CASE("with --sync-bn two workers train as one with the double batch",
   const double synchronised = loss("--batch-size 8 --sync-bn --verify-sync 1", 2);
   const double separate = loss("--batch-size 8", 2);
 
-  CHECK(std::abs(synchronised - alone) / alone < 1e-3);
-  CHECK(std::abs(separate - alone) / alone > 1e-2);
+  CHECK(std::abs(synchronised - alone) / alone < 5e-3);
+  CHECK(std::abs(separate - alone) / alone > 5e-2);
 }
 
 TEST_CASE("with --sync-bn a last batch of one image per worker can be trained on",
@@ -243,4 +245,10 @@ TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][pro
   CHECK(result.code == 1);
   INFO(result.output);
   CHECK((contains(result.output, "at step 2 ") || contains(result.output, "at step 3 ")));
+  // The eight samples of that step.
+  const std::size_t begin = result.output.find("its batch: samples ");
+  REQUIRE(begin != std::string::npos);
+  const std::string list =
+      result.output.substr(begin, result.output.find(": lower", begin) - begin);
+  CHECK(std::count(list.begin(), list.end(), ',') == 7);
 }

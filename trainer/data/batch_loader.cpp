@@ -87,6 +87,7 @@ Batch BatchLoader::make_batch(std::int64_t number) const {
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count * shape.bytes()));
   Batch batch;
   batch.labels = torch::empty({count}, torch::kInt64);
+  batch.indices.assign(indices_.begin() + begin, indices_.begin() + begin + count);
   dataset_.read({indices_.data() + begin, static_cast<std::size_t>(count)}, pixels.data(),
                 batch.labels.data_ptr<std::int64_t>());
   const auto layout =

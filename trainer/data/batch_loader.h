@@ -18,8 +18,9 @@
 namespace ddprun::trainer {
 
 struct Batch {
-  torch::Tensor images;  // (N, C, H, W) float on the CPU, normalised.
-  torch::Tensor labels;  // (N) int64
+  torch::Tensor images;               // (N, C, H, W) float on the CPU, normalised.
+  torch::Tensor labels;               // (N) int64
+  std::vector<std::int64_t> indices;  // (N) Of the images in the data set.
 };
 
 struct LoaderOptions {

@@ -11,6 +11,7 @@
 #include "trainer/kernels/batch_norm_kernel.h"
 #include "trainer/models/dense_memory.h"
 #include "trainer/models/parallel_parts.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -36,6 +37,8 @@ bool matches(const torch::Tensor& other, const torch::Tensor& x) {
 
 bool kernels_apply(const torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
                    const torch::Tensor& shortcut) {
+  const auto* const synchronized = dynamic_cast<const worker::SyncBatchNorm2dImpl*>(&module);
+  if (synchronized != nullptr && synchronized->synchronizes()) return false;
   return module.is_training() && module.options.track_running_stats() &&
          module.options.momentum().has_value() && module.weight.defined() &&
          module.weight.scalar_type() == torch::kFloat32 && has_kernel_memory(x) &&
@@ -227,6 +230,12 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
   }
 };
 
+// forward() is not virtual: the type says which one is meant.
+torch::Tensor separate_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
+  auto* const synchronized = dynamic_cast<worker::SyncBatchNorm2dImpl*>(&module);
+  return synchronized != nullptr ? synchronized->forward(x) : module.forward(x);
+}
+
 torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
                     const torch::Tensor& shortcut, bool relu) {
   if (kernels_apply(module, x, shortcut)) {
@@ -238,7 +247,7 @@ torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
     const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
     return BatchNormRelu::apply(x, module.weight, module.bias, added, statistics, relu);
   }
-  torch::Tensor y = module.forward(x);
+  torch::Tensor y = separate_norm(module, x);
   if (shortcut.defined()) y += shortcut;
   return relu ? y.relu_() : y;
 }

@@ -4,15 +4,15 @@
 // ResNet's time when they are separate operations; one operation reads and writes a third less
 // (trainer/kernels/batch_norm_kernel.h). Same results as the separate ones within rounding, same
 // running statistics. Wherever the kernels do not apply - CUDA, evaluation, double or half
-// precision, odd strides - the separate operations are what runs.
+// precision, odd strides, statistics of all ranks - the separate operations are what runs.
 #pragma once
 
 #include <torch/torch.h>
 
 namespace ddprun::trainer {
 
-// x: (N, C, H, W). `shortcut` has x's shape, or is undefined for none. `module` must be a plain
-// BatchNorm2d; its running statistics are updated in training mode.
+// x: (N, C, H, W). `shortcut` has x's shape, or is undefined for none. `module` is a plain
+// BatchNorm2d or a worker::SyncBatchNorm2d; its running statistics are updated in training mode.
 torch::Tensor batch_norm_relu(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
                               const torch::Tensor& shortcut = {});
 
