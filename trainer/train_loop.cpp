@@ -76,7 +76,7 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 
 // After the last step: nothing may have gone apart unnoticed.
 void verify_at_end(TrainingJob& job) {
-  if (!job.options.verify_sync) return;
+  if (!job.options.verify_sync || job.env.world_size == 1) return;
   verify_sync(job);
   job.reporter->line(fmt::format("All {} workers hold equal models after step {}",
                                  job.env.world_size, job.state.step));
