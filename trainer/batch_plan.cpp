@@ -16,20 +16,26 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size) {
   BatchPlan plan;
-  plan.batch_size = options.batch_size.value_or(batch_size_by_default);
+  plan.micro_batch_size = options.batch_size.value_or(batch_size_by_default);
   if (options.global_batch_size) {
-    if (*options.global_batch_size % world_size != 0) {
-      throw UsageError(fmt::format("--global-batch-size {} cannot be shared evenly by {} workers",
-                                   *options.global_batch_size, world_size));
+    const std::int64_t parts = world_size * options.accumulate;
+    if (*options.global_batch_size % parts != 0) {
+      throw UsageError(fmt::format(
+          "--global-batch-size {} cannot be shared evenly by {} workers{}",
+          *options.global_batch_size, world_size,
+          options.accumulate > 1 ? fmt::format(" with --accumulate {}", options.accumulate) : ""));
     }
-    plan.batch_size = *options.global_batch_size / world_size;
+    plan.micro_batch_size = *options.global_batch_size / parts;
   }
+  plan.batch_size = plan.micro_batch_size * options.accumulate;
   plan.global_batch_size = plan.batch_size * world_size;
   if (plan.global_batch_size > dataset_size) {
     throw UsageError(fmt::format(
-        "a batch of {} images ({} {} x {} workers) is larger than the data, which has {}",
+        "a batch of {} images ({} {}{} x {} workers) is larger than the data, which has {}",
         plan.global_batch_size, options.global_batch_size ? "--global-batch-size" : "--batch-size",
-        plan.batch_size, world_size, dataset_size));
+        plan.micro_batch_size,
+        options.accumulate > 1 ? fmt::format(" x --accumulate {}", options.accumulate) : "",
+        world_size, dataset_size));
   }
   plan.samples_per_worker = divide_up(dataset_size, world_size);
   plan.steps_per_epoch = divide_up(plan.samples_per_worker, plan.batch_size);
@@ -42,13 +48,18 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
   return plan;
 }
 
-void check_last_batch(const BatchPlan& plan, const ImageClassifier& model,
-                      std::int64_t image_size) {
-  if (plan.last_batch_size > 1 || image_size > model.normalized_stride()) return;
+void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size,
+                      int workers) {
+  const std::int64_t micro_batches = divide_up(plan.last_batch_size, plan.micro_batch_size);
+  const std::int64_t images =
+      plan.last_batch_size - (micro_batches - 1) * plan.micro_batch_size;  // Of the last one.
+  if (images * workers > 1 || image_size > model.normalized_stride()) return;
   throw UsageError(fmt::format(
       "the last batch of an epoch would hold one image per worker ({} = {} x {} + 1), which batch "
-      "normalisation cannot be trained on at {} pixels: choose another --batch-size",
-      plan.samples_per_worker, plan.steps_per_epoch - 1, plan.batch_size, image_size));
+      "normalisation cannot be trained on at {} pixels: choose another --batch-size{}",
+      plan.samples_per_worker, (plan.samples_per_worker - 1) / plan.micro_batch_size,
+      plan.micro_batch_size, image_size,
+      plan.global_batch_size > plan.batch_size ? ", or use --sync-bn" : ""));
 }
 
 }  // namespace ddprun::trainer

@@ -10,8 +10,9 @@
 namespace ddprun::trainer {
 
 struct BatchPlan {
-  std::int64_t batch_size = 0;          // Per worker.
-  std::int64_t global_batch_size = 0;   // Of all workers.
+  std::int64_t batch_size = 0;          // Of a step, per worker: all its micro batches.
+  std::int64_t micro_batch_size = 0;    // Of one forward; the last of a step may be smaller.
+  std::int64_t global_batch_size = 0;   // Of a step, of all workers.
   std::int64_t samples_per_worker = 0;  // Of an epoch, padded so that all workers have as many.
   std::int64_t steps_per_epoch = 0;     // The last batch of an epoch may be smaller.
   std::int64_t total_steps = 0;         // Of the run, unless it ends earlier by an error.
@@ -21,8 +22,9 @@ struct BatchPlan {
 // Throws UsageError for a batch that the workers cannot share, or that is larger than the data.
 BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size);
 
-// Throws UsageError when the last batch of an epoch holds a single image that batch normalisation
-// cannot be trained on.
-void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size);
+// Throws UsageError when the last micro batch of an epoch holds a single image that batch
+// normalisation cannot be trained on. workers: how many normalise together (--sync-bn).
+void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size,
+                      int workers);
 
 }  // namespace ddprun::trainer

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <sstream>
 
 namespace ddprun::trainer {
@@ -13,7 +14,6 @@ namespace {
 constexpr const char* format_key = "format";
 constexpr const char* format_name = "ddprun-checkpoint-1";
 constexpr const char* weights_name = "pt";  // What Python's writers call a file of torch weights.
-constexpr std::string_view momentum_prefix = "optimizer/momentum/";
 constexpr std::string_view module_prefix = "module.";
 constexpr std::size_t names_listed_max = 5;
 
@@ -97,6 +97,29 @@ std::string listed(const std::vector<std::string>& names) {
                                          : text;
 }
 
+void check_part(const CheckpointPart& part, const PartState& state, const std::string& name) {
+  if (!part.check) return;
+  try {
+    part.check(state);
+  } catch (const std::invalid_argument& error) {
+    throw CheckpointError(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+// What is left with a '/' belongs to parts that this run does not have.
+std::vector<std::string> take_unknown_parts(Safetensors& file) {
+  std::set<std::string> names;
+  const auto note = [&](const std::string& key) {
+    if (const std::size_t end = key.find('/'); end != std::string::npos) {
+      names.insert(key.substr(0, end));
+    }
+  };
+  for (const auto& [key, tensor] : file.tensors) note(key);
+  for (const auto& [key, value] : file.metadata) note(key);
+  for (const std::string& name : names) take_part(name, file);
+  return {names.begin(), names.end()};
+}
+
 }  // namespace
 
 Safetensors make_weights(const RunIdentity& identity, const TrainingState& state,
@@ -107,18 +130,16 @@ Safetensors make_weights(const RunIdentity& identity, const TrainingState& state
 }
 
 Safetensors make_checkpoint(const RunIdentity& identity, const TrainingState& state,
-                            const torch::nn::Module& model, const Sgd& optimizer) {
+                            const torch::nn::Module& model, const CheckpointParts& parts) {
   Safetensors file{model_tensors(model), describe(identity, state)};
   file.metadata[format_key] = format_name;
-  for (const auto& [name, buffer] : optimizer.momentum_buffers()) {
-    file.tensors.emplace_back(std::string(momentum_prefix) + name, buffer);
-  }
+  for (const CheckpointPart& part : parts) add_part(part.name, part.save(), file);
   return file;
 }
 
-TrainingState restore_checkpoint(const Safetensors& file, const std::string& name,
-                                 const RunIdentity& identity, torch::nn::Module& model,
-                                 Sgd& optimizer) {
+RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
+                                      const RunIdentity& identity, torch::nn::Module& model,
+                                      const CheckpointParts& parts) {
   if (const auto format = file.metadata.find(format_key);
       format == file.metadata.end() || format->second != format_name) {
     throw CheckpointError(
@@ -128,28 +149,22 @@ TrainingState restore_checkpoint(const Safetensors& file, const std::string& nam
   }
   metadata_value(file, checksum_key, name);  // Checked by the reader, if it is there.
   check_identity(file, name, identity);
-  const TrainingState state{
+  RestoredCheckpoint restored;
+  restored.state = {
       .epoch = metadata_count(file, "epoch", name),
       .samples_done = metadata_count(file, "samples_done", name),
       .step = metadata_count(file, "step", name),
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
-  NamedTensors weights, momenta;
-  for (const auto& [key, tensor] : file.tensors) {
-    if (key.starts_with(momentum_prefix)) {
-      momenta.emplace_back(key.substr(momentum_prefix.size()), tensor);
-    } else {
-      weights.emplace_back(key, tensor);
-    }
+  std::vector<PartState> states;
+  for (const CheckpointPart& part : parts) {
+    states.push_back(take_part(part.name, file));
+    check_part(part, states.back(), name);
   }
-  try {
-    optimizer.check_momentum_buffers(momenta);
-  } catch (const std::invalid_argument& error) {
-    throw CheckpointError(fmt::format("{}: {}", name, error.what()));
-  }
-  load_weights(weights, name, model);
-  optimizer.load_momentum_buffers(momenta);
-  return state;
+  restored.unknown_parts = take_unknown_parts(file);
+  load_weights(file.tensors, name, model);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].restore(states[i]);
+  return restored;
 }
 
 void load_weights(const NamedTensors& tensors, const std::string& name, torch::nn::Module& model) {

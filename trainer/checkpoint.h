@@ -2,7 +2,8 @@
 // safetensors file.
 //
 //   conv1.weight, bn1.running_mean ...       the model, by torchvision's names
-//   optimizer/momentum/conv1.weight ...      SGD's momentum
+//   optimizer/momentum/conv1.weight ...      SGD's momentum: the state of the part "optimizer"
+//   ema/conv1.weight ...                     other parts (checkpoint_part.h)
 //   __metadata__                             format, what was trained, position, best accuracy
 //
 // Random numbers need no state: sample order is a function of (seed, epoch), and what a step draws
@@ -14,9 +15,9 @@
 #include <filesystem>
 #include <string>
 
+#include "trainer/checkpoint_part.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/safetensors.h"
-#include "trainer/sgd.h"
 
 namespace ddprun::trainer {
 
@@ -48,19 +49,24 @@ struct TrainingState {
   double best_prec1 = 0;          // Percent; of validations so far.
 };
 
-// The file holds copies made at once; the model may be trained on afterwards.
+// Neither copies tensors: they are the live ones, to be written or copied before training goes on.
 Safetensors make_checkpoint(const RunIdentity& identity, const TrainingState& state,
-                            const torch::nn::Module& model, const Sgd& optimizer);
+                            const torch::nn::Module& model, const CheckpointParts& parts);
 
 // Only the model, for other programs: loads in Python with strict=True.
 Safetensors make_weights(const RunIdentity& identity, const TrainingState& state,
                          const torch::nn::Module& model);
 
-// Puts a checkpoint into the model and the optimizer and returns its state. Nothing is changed
-// when it throws: CheckpointError, or ForeignCheckpointError.
-TrainingState restore_checkpoint(const Safetensors& file, const std::string& name,
-                                 const RunIdentity& identity, torch::nn::Module& model,
-                                 Sgd& optimizer);
+struct RestoredCheckpoint {
+  TrainingState state;
+  std::vector<std::string> unknown_parts;  // In the file, but not in this run.
+};
+
+// Puts a checkpoint into the model and the parts. Nothing is changed when it throws:
+// CheckpointError, or ForeignCheckpointError.
+RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
+                                      const RunIdentity& identity, torch::nn::Module& model,
+                                      const CheckpointParts& parts);
 
 // Loads parameters and buffers by name; a prefix "module." (Python's DDP) is ignored. Names and
 // shapes must agree exactly: throws CheckpointError naming those that do not, before any change.

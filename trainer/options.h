@@ -22,6 +22,14 @@ enum class DatasetKind { Mnist, Cifar10, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Nccl };
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
+enum class OptimizerKind { Sgd, Lars };
+enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
+
+// What `--no-decay` leaves without weight decay.
+struct DecayExclusion {
+  bool batch_norm = false;  // Weights and biases of batch normalisation.
+  bool bias = false;        // Everything called bias.
+};
 
 struct TrainOptions {
   // Data.
@@ -37,15 +45,27 @@ struct TrainOptions {
   std::string model = "resnet18";
   StemChoice stem = StemChoice::Auto;
   std::filesystem::path weights;  // Start from these weights; empty = drawn from the seed.
+  bool zero_init_residual = false;
 
   // Training.
   std::optional<std::int64_t> epochs;             // Default 90, or as many as `steps` needs.
   std::optional<std::int64_t> steps;              // Optimizer steps of the whole run, at most.
-  std::optional<std::int64_t> batch_size;         // Per worker. Default 64.
-  std::optional<std::int64_t> global_batch_size;  // Over all workers.
+  std::optional<std::int64_t> batch_size;         // Per worker and micro batch. Default 64.
+  std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
+  std::int64_t accumulate = 1;                    // Micro batches a step.
   LearningRateOptions learning_rate;
+  OptimizerKind optimizer = OptimizerKind::Sgd;
   double momentum = 0.9;
+  bool nesterov = false;
   double weight_decay = 1e-4;
+  std::optional<DecayExclusion> no_decay;  // Default: none with SGD, both with LARS.
+  double lars_trust = 0.001;
+  double label_smoothing = 0;
+  std::optional<double> clip_grad_norm;
+  std::optional<double> ema_decay;
+  bool sync_batch_norm = false;
+  std::optional<std::int64_t> verify_sync;  // Every so many steps; 0: at the end only.
+  GradientType gradient_type = GradientType::Parameters;
   std::uint64_t seed = 0;
 
   // Output.

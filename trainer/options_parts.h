@@ -44,12 +44,14 @@ inline void refuse_if(bool wrong, const char* message) {
 void add_data_options(CLI::App& app, TrainOptions& options);
 void add_model_options(CLI::App& app, TrainOptions& options);
 void add_training_options(CLI::App& app, TrainOptions& options);
+void add_optimizer_options(CLI::App& app, TrainOptions& options);  // Of the training group.
 void add_output_options(CLI::App& app, TrainOptions& options);
 void add_checkpoint_options(CLI::App& app, TrainOptions& options);
 void add_device_options(CLI::App& app, TrainOptions& options);
 void check_data_options(const TrainOptions& options);
 void check_model_options(const TrainOptions& options);
 void check_training_options(const TrainOptions& options);
+void check_optimizer_options(const TrainOptions& options);
 void check_output_options(const TrainOptions& options);
 void check_checkpoint_options(const TrainOptions& options);
 void check_device_options(const TrainOptions& options);

@@ -11,8 +11,14 @@ namespace ddprun::trainer {
 namespace {
 
 void resume_from(TrainingJob& job, const std::filesystem::path& path) {
-  const Safetensors file = read_safetensors(path);
-  job.state = restore_checkpoint(file, path.string(), job.identity, *job.model, *job.optimizer);
+  const RestoredCheckpoint restored = restore_checkpoint(
+      read_safetensors(path), path.string(), job.identity, *job.model, job.checkpoint_parts);
+  job.state = restored.state;
+  for (const std::string& part : restored.unknown_parts) {
+    job.reporter->warning(
+        fmt::format("{} holds the state of '{}', which this run does not have: it is left out",
+                    path.string(), part));
+  }
   job.reporter->line(fmt::format("resumed from {}: epoch {}, step {}", path.string(),
                                  job.state.epoch, job.state.step));
 }
@@ -92,14 +98,9 @@ void share_state(TrainingJob& job) {
   const double* value = numbers.data_ptr<double>();
   job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
                static_cast<std::int64_t>(value[2]), value[3]};
-
-  std::vector<std::uint8_t> flags = job.optimizer->momentum_flags();
-  torch::Tensor shared_flags = on_device(torch::tensor(flags, torch::kUInt8));
-  worker::broadcast(job.communicator(), shared_flags, 0);
-  shared_flags = shared_flags.to(torch::kCPU);
-  std::copy_n(shared_flags.data_ptr<std::uint8_t>(), flags.size(), flags.begin());
-  const std::vector<torch::Tensor> buffers = job.optimizer->prepare_momentum_buffers(flags);
-  if (!buffers.empty()) worker::TensorBroadcast(job.communicator()).run(buffers, 0);
+  if (job.state.step > 0) {
+    share_parts(job.checkpoint_parts, job.communicator(), job.env.rank, job.place.device);
+  }
 }
 
 }  // namespace ddprun::trainer

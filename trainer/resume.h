@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 // comes first. Throws CheckpointError or SafetensorsError; the other ranks then lose their peer.
 void bring_to_start(TrainingJob& job);
 
-// Gives all ranks rank 0's state and momentum (the model is DistributedDataParallel's business).
+// Gives all ranks rank 0's state and parts (the model is DistributedDataParallel's business).
 // Collective.
 void share_state(TrainingJob& job);
 

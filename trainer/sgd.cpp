@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
+
+#include "trainer/lars.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -19,23 +22,27 @@ torch::Tensor gradient_like(const torch::Tensor& parameter) {
 }  // namespace
 
 Sgd::Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options)
-    : options_(options) {
+    : options_(std::move(options)) {
   for (auto& [name, parameter] : parameters) {
-    slots_.push_back({std::move(name), std::move(parameter), {}});
+    const bool decays = !options_.no_decay.contains(name);
+    const bool adapts = options_.lars && !options_.lars->not_adapted.contains(name);
+    slots_.push_back({std::move(name), std::move(parameter), {}, decays, adapts});
   }
 }
 
 void Sgd::step(double learning_rate) {
   torch::NoGradGuard no_grad;
-  std::vector<Slot*> first, later;
+  // By what update() must be told: mostly there is one group, which is one fused pass.
+  std::array<std::vector<Slot*>, 8> groups;
   for (Slot& slot : slots_) {
     if (!slot.parameter.grad().defined()) continue;
     const bool first_step = options_.momentum != 0 && !slot.momentum.defined();
     if (first_step) slot.momentum = torch::empty_like(slot.parameter);
-    (first_step ? first : later).push_back(&slot);
+    groups[(first_step ? 4 : 0) + (slot.decays ? 2 : 0) + (slot.adapts ? 1 : 0)].push_back(&slot);
   }
-  if (!first.empty()) update(first, learning_rate, true);
-  if (!later.empty()) update(later, learning_rate, false);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].empty()) update(groups[i], learning_rate, /*first_step=*/i >= 4);
+  }
 }
 
 void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool first_step) {
@@ -45,9 +52,16 @@ void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool fir
     gradients.push_back(gradient_like(slot->parameter));
     if (options_.momentum != 0) momenta.push_back(slot->momentum);
   }
-  at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum,
-                  learning_rate, /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false,
-                  first_step);
+  double decay = slots.front()->decays ? options_.weight_decay : 0;
+  if (options_.lars) {  // Rate and decay are part of what the momentum sums up.
+    gradients = slots.front()->adapts ? lars_updates(parameters, gradients, learning_rate,
+                                                     options_.lars->trust, decay)
+                                      : plain_updates(parameters, gradients, learning_rate, decay);
+    learning_rate = 1;
+    decay = 0;
+  }
+  at::_fused_sgd_(parameters, gradients, momenta, decay, options_.momentum, learning_rate,
+                  /*dampening=*/0.0, options_.nesterov, /*maximize=*/false, first_step);
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> Sgd::momentum_buffers() const {

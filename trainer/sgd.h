@@ -2,20 +2,33 @@
 //
 //   g <- grad + weight_decay * w;   v <- momentum * v + g (v = g on a parameter's first step);
 //   w <- w - lr * v                 the rule of torch.optim.SGD, in the same order
+//   w <- w - lr * (g + momentum * v)    with nesterov
+//
+// With `lars` each layer has a rate of its own (lars.h), in two more passes.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ddprun::trainer {
 
+struct LarsOptions {
+  double trust = 0.001;
+  std::set<std::string> not_adapted;  // Parameters that take the plain rate.
+};
+
 struct SgdOptions {
   double momentum = 0.9;
   double weight_decay = 1e-4;
+  bool nesterov = false;           // Needs momentum.
+  std::set<std::string> no_decay;  // Parameters without weight decay.
+  std::optional<LarsOptions> lars;
 };
 
 class Sgd {
@@ -47,6 +60,8 @@ class Sgd {
     std::string name;
     torch::Tensor parameter;
     torch::Tensor momentum;  // Undefined until the first step.
+    bool decays;
+    bool adapts;  // To LARS's rate.
   };
   std::size_t index_of(const std::string& name) const;  // Throws std::invalid_argument.
   void update(const std::vector<Slot*>& slots, double learning_rate, bool first_step);

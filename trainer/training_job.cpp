@@ -11,8 +11,11 @@
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
+#include "trainer/parameter_kinds.h"
+#include "trainer/recipe_parts.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -42,6 +45,9 @@ void open_data(TrainingJob& job) {
   if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
   job.image_size = image_size_of(job.options, *job.training_set);
   job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
+  job.options.learning_rate =
+      resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
+                            job.plan.global_batch_size, job.env.world_size);
 }
 
 RunIdentity identity_of(const TrainingJob& job) {
@@ -65,8 +71,12 @@ void make_job_model(TrainingJob& job) {
                           .stem = job.options.stem,
                           .input_channels = job.training_set->shape().channels,
                           .image_size = job.image_size,
-                          .classes = job.training_set->classes()});
-  check_last_batch(job.plan, *job.model, job.image_size);
+                          .classes = job.training_set->classes(),
+                          .zero_init_residual = job.options.zero_init_residual});
+  if (!job.options.evaluate) {
+    check_last_batch(job.plan, *job.model, job.image_size,
+                     job.options.sync_batch_norm ? job.env.world_size : 1);
+  }
   job.model->to(job.place.device);
   job.channels_last =
       job.options.layout == LayoutOption::ChannelsLast ||
@@ -86,7 +96,32 @@ Sgd make_optimizer(const TrainingJob& job) {
   for (const auto& entry : job.model->named_parameters()) {
     parameters.emplace_back(entry.key(), entry.value());
   }
-  return Sgd(std::move(parameters), {job.options.momentum, job.options.weight_decay});
+  return Sgd(std::move(parameters), sgd_options(job.options, *job.model));
+}
+
+void add_recipe_parts(TrainingJob& job) {
+  job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
+  if (!job.options.ema_decay) return;
+  job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
+  job.checkpoint_parts.push_back(average_part(*job.average));
+}
+
+// Broadcasts rank 0's model to all.
+void wrap_model(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  if (job.options.sync_batch_norm && job.env.world_size > 1) {
+    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
+  }
+  job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
+      job.model, job.communicator(), options);
+}
+
+std::string batch_text(const TrainingJob& job) {
+  const BatchPlan& plan = job.plan;
+  return fmt::format("{} x {}{} = {}", job.env.world_size,
+                     job.options.accumulate > 1 ? fmt::format("{} x ", job.options.accumulate) : "",
+                     plan.micro_batch_size, plan.global_batch_size);
 }
 
 void announce(TrainingJob& job) {
@@ -95,11 +130,10 @@ void announce(TrainingJob& job) {
   Reporter& reporter = *job.reporter;
   reporter.line(job.training_set->description());
   if (job.validation_set) reporter.line(job.validation_set->description());
-  reporter.line(
-      fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {} x {} = {}, {} steps an epoch",
-                  job.identity.model, static_cast<double>(parameters) / 1e6, job.place.device.str(),
-                  job.communicator().description(), job.env.world_size, job.plan.batch_size,
-                  job.plan.global_batch_size, job.plan.steps_per_epoch));
+  reporter.line(fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {}, {} steps an epoch",
+                            job.identity.model, static_cast<double>(parameters) / 1e6,
+                            job.place.device.str(), job.communicator().description(),
+                            batch_text(job), job.plan.steps_per_epoch));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
                            {"images", job.training_set->size()},
@@ -107,6 +141,8 @@ void announce(TrainingJob& job) {
                            {"world_size", job.env.world_size},
                            {"batch_size", job.plan.batch_size},
                            {"global_batch_size", job.plan.global_batch_size},
+                           {"accumulate", job.options.accumulate},
+                           {"base_lr", job.options.learning_rate.base},
                            {"device", job.place.device.str()},
                            {"total_steps", job.plan.total_steps},
                            {"resumed_from_step", job.state.step},
@@ -139,14 +175,14 @@ std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
 std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
   return std::make_unique<BatchLoader>(
       *validation_set, worker::evaluation_indices(validation_set->size(), env.world_size, env.rank),
-      LoaderOptions{plan.batch_size, options.workers, image_size, channels_last});
+      LoaderOptions{plan.micro_batch_size, options.workers, image_size, channels_last});
 }
 
 void TrainingJob::save_checkpoint() {
   const CheckpointName name{state.epoch, state.step};
   if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
   Stopwatch watch;
-  const auto path = folder->save(name, make_checkpoint(identity, state, *model, *optimizer));
+  const auto path = folder->save(name, make_checkpoint(identity, state, *model, checkpoint_parts));
   last_saved = name;
   reporter->event("checkpoint",
                   {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
@@ -173,10 +209,10 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   job->place = open_device(options, env);
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
+  job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
+  add_recipe_parts(*job);
   bring_to_start(*job);
-  // Broadcasts rank 0's model to all.
-  job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      job->model, job->communicator());
+  wrap_model(*job);
   share_state(*job);
   announce(*job);
   return job;

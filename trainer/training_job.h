@@ -8,9 +8,11 @@
 #include "trainer/batch_plan.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint_part.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
+#include "trainer/model_average.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/options.h"
 #include "trainer/reporter.h"
@@ -35,6 +37,8 @@ struct TrainingJob {
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
+  std::unique_ptr<ModelAverage> average;  // With --ema.
+  CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
 

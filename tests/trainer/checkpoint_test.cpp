@@ -5,6 +5,7 @@
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/models/model_zoo.h"
+#include "trainer/sgd.h"
 
 using namespace ddprun::trainer;
 
@@ -29,6 +30,7 @@ struct Run {
     }
     optimizer.step(0.1);
   }
+  CheckpointParts parts() { return {optimizer_part(optimizer)}; }
   torch::Tensor weight() const { return model->named_parameters()["fc1.weight"].detach().clone(); }
 
   std::shared_ptr<ImageClassifier> model;
@@ -39,7 +41,7 @@ std::string restore_error(const Safetensors& file, const RunIdentity& wanted = i
   Run run;
   const torch::Tensor before = run.weight();
   const std::string message = message_of<CheckpointError>(
-      [&] { restore_checkpoint(file, "file", wanted, *run.model, run.optimizer); });
+      [&] { restore_checkpoint(file, "file", wanted, *run.model, run.parts()); });
   CHECK((message.empty() || torch::equal(run.weight(), before)));
   return message;
 }
@@ -57,11 +59,11 @@ TEST_CASE("a restored run goes on exactly as the saved one", "[trainer][checkpoi
   saved.step();
   const TrainingState state{
       .epoch = 2, .samples_done = 640, .step = 12, .best_prec1 = 97.123456789};
-  const Safetensors file = on_disk(make_checkpoint(identity, state, *saved.model, saved.optimizer));
+  const Safetensors file = on_disk(make_checkpoint(identity, state, *saved.model, saved.parts()));
 
   Run restored;
   const TrainingState back =
-      restore_checkpoint(file, "file", identity, *restored.model, restored.optimizer);
+      restore_checkpoint(file, "file", identity, *restored.model, restored.parts()).state;
 
   CHECK(back.epoch == 2);
   CHECK(back.samples_done == 640);
@@ -74,7 +76,7 @@ TEST_CASE("a restored run goes on exactly as the saved one", "[trainer][checkpoi
 
 TEST_CASE("a checkpoint of another run is refused with all that differs", "[trainer][checkpoint]") {
   Run run;
-  const Safetensors file = on_disk(make_checkpoint(identity, {}, *run.model, run.optimizer));
+  const Safetensors file = on_disk(make_checkpoint(identity, {}, *run.model, run.parts()));
   RunIdentity other = identity;
   other.dataset = "cifar10";
   other.seed = 4;
@@ -89,7 +91,7 @@ TEST_CASE("a checkpoint of another run is refused with all that differs", "[trai
 TEST_CASE("a checkpoint with wrong metadata or tensors is refused", "[trainer][checkpoint]") {
   Run run;
   run.step();
-  const Safetensors good = on_disk(make_checkpoint(identity, {}, *run.model, run.optimizer));
+  const Safetensors good = on_disk(make_checkpoint(identity, {}, *run.model, run.parts()));
   REQUIRE(restore_error(good) == "");
 
   Safetensors file = good;
@@ -177,4 +179,39 @@ TEST_CASE("a checkpoint folder that cannot be used is refused at once", "[traine
   CHECK(contains(error(scratch / "file"), "--checkpoint-dir"));
   CHECK(contains(error(scratch / "file/below"), "--checkpoint-dir"));
   CHECK(contains(error("/proc/no-such-folder"), "/proc/no-such-folder"));
+}
+
+TEST_CASE("a part of training is saved and restored by its name", "[trainer][checkpoint]") {
+  Run run;
+  torch::Tensor average = torch::arange(6).reshape({2, 3}).t();
+  PartState seen;
+  int restores = 0;
+  CheckpointParts parts = run.parts();
+  parts.push_back({.name = "ema",
+                   .save =
+                       [&] {
+                         return PartState{{{"a.weight", average}}, {{"decay", "0.5"}}};
+                       },
+                   .check = {},
+                   .restore =
+                       [&](const PartState& state) {
+                         seen = state;
+                         ++restores;
+                       }});
+  const Safetensors file = on_disk(make_checkpoint(identity, {}, *run.model, parts));
+
+  restore_checkpoint(file, "file", identity, *run.model, parts);
+
+  REQUIRE(seen.tensors.size() == 1);
+  CHECK(seen.tensors[0].first == "a.weight");
+  CHECK(torch::equal(seen.tensors[0].second, average));
+  CHECK(seen.values.at("decay") == "0.5");
+  // A run without the part says so, and a checkpoint without it gives the part an empty state.
+  const auto without = restore_checkpoint(file, "file", identity, *run.model, run.parts());
+  CHECK(without.unknown_parts == std::vector<std::string>{"ema"});
+  restore_checkpoint(on_disk(make_checkpoint(identity, {}, *run.model, run.parts())), "file",
+                     identity, *run.model, parts);
+  CHECK(restores == 2);
+  CHECK(seen.tensors.empty());
+  CHECK(seen.values.empty());
 }

@@ -145,7 +145,7 @@ TEST_CASE("a last batch of one small image is refused for normalised networks", 
   const BatchPlan plan = plan_batches(options, 9, 1);
   const auto error = [&](const char* name, StemChoice stem) {
     const auto model = make_model({name, stem, 3, 32, 10});
-    return message_of<UsageError>([&] { check_last_batch(plan, *model, 32); });
+    return message_of<UsageError>([&] { check_last_batch(plan, *model, 32, 1); });
   };
   CHECK(contains(error("resnet18", StemChoice::ImageNet), "--batch-size"));
   CHECK(error("resnet18", StemChoice::Small) == "");

@@ -23,7 +23,7 @@ ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<Conv
     const std::string number = std::to_string(i + 1);
     convs_.push_back(register_module("conv" + number, make_conv(channels, convs[i])));
     channels = convs[i].output_channels;
-    norms_.push_back(register_module("bn" + number, torch::nn::BatchNorm2d(channels)));
+    norms_.push_back(register_module("bn" + number, worker::SyncBatchNorm2d(channels)));
   }
   if (!downsample_.is_empty()) {
     register_module("downsample", downsample_);
@@ -39,6 +39,11 @@ torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
     y = batch_norm_relu(*norms_[i], convs_[i]->forward(y), last ? shortcut(x) : torch::Tensor());
   }
   return y;
+}
+
+void ResidualBlock::zero_last_norm() {
+  const torch::NoGradGuard no_grad;
+  norms_.back()->weight.zero_();
 }
 
 torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {
