@@ -12,6 +12,7 @@
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
 #include "trainer/parameter_kinds.h"
+#include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
 
@@ -62,14 +63,18 @@ RunIdentity identity_of(const TrainingJob& job) {
           .seed = job.options.seed};
 }
 
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
+  return make_model({.name = job.options.model,
+                     .stem = job.options.stem,
+                     .input_channels = job.training_set->shape().channels,
+                     .image_size = job.image_size,
+                     .classes = job.training_set->classes()});
+}
+
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void make_job_model(TrainingJob& job) {
   torch::manual_seed(job.options.seed);
-  job.model = make_model({.name = job.options.model,
-                          .stem = job.options.stem,
-                          .input_channels = job.training_set->shape().channels,
-                          .image_size = job.image_size,
-                          .classes = job.training_set->classes()});
+  job.model = new_model(job);
   check_last_batch(job.plan, *job.model, job.image_size,
                    job.options.sync_batch_norm ? job.env.world_size : 1);
   job.model->to(job.place.device);
@@ -84,6 +89,29 @@ void make_job_model(TrainingJob& job) {
       }
     }
   }
+}
+
+// What runs forward: the model, or replicas of it.
+std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
+  if (job.place.replicas.size() == 1) return job.model;
+  check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+  return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
+                                                [&job] { return new_model(job); });
+}
+
+worker::DataParallelOptions parallel_options(const TrainOptions& options) {
+  worker::DataParallelOptions result;
+  if (!options.overlap) result.buckets = worker::BucketLimits::whole_step();
+  return result;
+}
+
+void make_precision(TrainingJob& job) {
+  job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
+  if (job.precision->scaler() != nullptr) {
+    job.checkpoint_parts.push_back(loss_scaler_part(*job.precision->scaler()));
+  }
+  const std::string warning = slow_precision_warning(job.options.precision, job.place.device);
+  if (!warning.empty()) job.reporter->warning(warning);
 }
 
 Sgd make_optimizer(const TrainingJob& job) {
@@ -113,6 +141,8 @@ void announce(TrainingJob& job) {
                            {"batch_size", job.plan.batch_size},
                            {"global_batch_size", job.plan.global_batch_size},
                            {"device", job.place.device.str()},
+                           {"precision", name_of(job.options.precision)},
+                           {"replicas", job.place.replicas.size()},
                            {"total_steps", job.plan.total_steps},
                            {"resumed_from_step", job.state.step},
                            {"restart_count", job.env.restart_count}});
@@ -179,10 +209,11 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
+  make_precision(*job);
   bring_to_start(*job);
   // Broadcasts rank 0's model to all.
   job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      job->model, job->communicator());
+      make_network(*job), job->communicator(), parallel_options(options));
   share_state(*job);
   announce(*job);
   return job;

@@ -4,7 +4,10 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "trainer/models/padded_conv.h"
 
 namespace ddprun::trainer {
 
@@ -15,6 +18,7 @@ struct ConvShape {
 };
 
 // A convolution without bias (batch normalisation follows), padded to keep the size at stride 1.
+torch::nn::Conv2dOptions conv_options(std::int64_t input_channels, const ConvShape& shape);
 torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape);
 
 // Children conv1, bn1, conv2, bn2 ... and, when given, downsample: torchvision's names.
@@ -31,7 +35,7 @@ class ResidualBlock : public torch::nn::Module {
  private:
   torch::Tensor shortcut(const torch::Tensor& x);
 
-  std::vector<torch::nn::Conv2d> convs_;
+  std::vector<std::shared_ptr<PaddedConv>> convs_;
   std::vector<torch::nn::BatchNorm2d> norms_;
   torch::nn::Sequential downsample_{nullptr};
   std::int64_t added_channels_ = 0;
