@@ -12,9 +12,11 @@ ValidationReport evaluate(TrainingJob& job) {
   torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
   {
     const torch::InferenceMode inference;
+    const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
     const auto batches = job.validation_batches();
     while (const auto batch = batches->next()) {
-      const torch::Tensor logits = job.model->forward(batch->images.to(job.place.device));
+      const torch::Tensor logits =
+          job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
       const torch::Tensor labels = batch->labels.to(job.place.device);
       counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
     }

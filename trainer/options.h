@@ -22,6 +22,7 @@ enum class DatasetKind { Mnist, Cifar10, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Nccl };
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
+enum class PrecisionOption { Fp32, Bf16, Fp16 };
 enum class OptimizerKind { Sgd, Lars };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
 
@@ -84,6 +85,9 @@ struct TrainOptions {
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
   LayoutOption layout = LayoutOption::Auto;
+  PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
+  bool overlap = true;    // Reduce gradients while backward computes the rest of them.
+  int data_parallel = 1;  // Replicas of the model in each worker.
 
   std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.
 };

@@ -13,6 +13,7 @@
 #include "trainer/open_dataset.h"
 #include "trainer/parameter_kinds.h"
 #include "trainer/recipe_parts.h"
+#include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
 #include "worker/torch/sync_batch_norm.h"
@@ -64,15 +65,19 @@ RunIdentity identity_of(const TrainingJob& job) {
           .seed = job.options.seed};
 }
 
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
+  return make_model({.name = job.options.model,
+                     .stem = job.options.stem,
+                     .input_channels = job.training_set->shape().channels,
+                     .image_size = job.image_size,
+                     .classes = job.training_set->classes(),
+                     .zero_init_residual = job.options.zero_init_residual});
+}
+
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void make_job_model(TrainingJob& job) {
   torch::manual_seed(job.options.seed);
-  job.model = make_model({.name = job.options.model,
-                          .stem = job.options.stem,
-                          .input_channels = job.training_set->shape().channels,
-                          .image_size = job.image_size,
-                          .classes = job.training_set->classes(),
-                          .zero_init_residual = job.options.zero_init_residual});
+  job.model = new_model(job);
   if (!job.options.evaluate) {
     check_last_batch(job.plan, *job.model, job.image_size,
                      job.options.sync_batch_norm ? job.env.world_size : 1);
@@ -89,6 +94,29 @@ void make_job_model(TrainingJob& job) {
       }
     }
   }
+}
+
+// What runs forward: the model, or replicas of it.
+std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
+  if (job.place.replicas.size() == 1) return job.model;
+  check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+  return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
+                                                [&job] { return new_model(job); });
+}
+
+worker::DataParallelOptions parallel_options(const TrainOptions& options) {
+  worker::DataParallelOptions result;
+  if (!options.overlap) result.buckets = worker::BucketLimits::whole_step();
+  return result;
+}
+
+void make_precision(TrainingJob& job) {
+  job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
+  if (job.precision->scaler() != nullptr) {
+    job.checkpoint_parts.push_back(loss_scaler_part(*job.precision->scaler()));
+  }
+  const std::string warning = slow_precision_warning(job.options.precision, job.place.device);
+  if (!warning.empty()) job.reporter->warning(warning);
 }
 
 Sgd make_optimizer(const TrainingJob& job) {
@@ -108,13 +136,13 @@ void add_recipe_parts(TrainingJob& job) {
 
 // Broadcasts rank 0's model to all.
 void wrap_model(TrainingJob& job) {
-  worker::DataParallelOptions options;
+  worker::DataParallelOptions options = parallel_options(job.options);
   if (job.options.sync_batch_norm && job.env.world_size > 1) {
     options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
     worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
   }
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      job.model, job.communicator(), options);
+      make_network(job), job.communicator(), options);
 }
 
 std::string batch_text(const TrainingJob& job) {
@@ -144,6 +172,8 @@ void announce(TrainingJob& job) {
                            {"accumulate", job.options.accumulate},
                            {"base_lr", job.options.learning_rate.base},
                            {"device", job.place.device.str()},
+                           {"precision", name_of(job.options.precision)},
+                           {"replicas", job.place.replicas.size()},
                            {"total_steps", job.plan.total_steps},
                            {"resumed_from_step", job.state.step},
                            {"restart_count", job.env.restart_count}});
@@ -211,6 +241,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
   add_recipe_parts(*job);
+  make_precision(*job);
   bring_to_start(*job);
   wrap_model(*job);
   share_state(*job);

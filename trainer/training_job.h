@@ -15,6 +15,7 @@
 #include "trainer/model_average.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/options.h"
+#include "trainer/precision.h"
 #include "trainer/reporter.h"
 #include "trainer/sgd.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -35,6 +36,7 @@ struct TrainingJob {
   DeviceAndPeers place;
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
+  std::unique_ptr<Precision> precision;
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.

@@ -34,13 +34,13 @@ bool matches(const torch::Tensor& other, const torch::Tensor& x) {
          other.is_contiguous(format_of(x));
 }
 
-bool kernels_apply(const torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+bool kernels_apply(const worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                    const torch::Tensor& shortcut) {
-  return module.is_training() && module.options.track_running_stats() &&
-         module.options.momentum().has_value() && module.weight.defined() &&
-         module.weight.scalar_type() == torch::kFloat32 && has_kernel_memory(x) &&
-         x.size(1) == module.options.num_features() && x.numel() / x.size(1) > 1 &&
-         (!shortcut.defined() || matches(shortcut, x));
+  return module.is_training() && !module.is_synchronized() &&
+         module.options.track_running_stats() && module.options.momentum().has_value() &&
+         module.weight.defined() && module.weight.scalar_type() == torch::kFloat32 &&
+         has_kernel_memory(x) && x.size(1) == module.options.num_features() &&
+         x.numel() / x.size(1) > 1 && (!shortcut.defined() || matches(shortcut, x));
 }
 
 // work(part, range) over the parts of `outer`.
@@ -94,7 +94,7 @@ struct Statistics {
 };
 
 // The batch's statistics; the module's running ones take them up.
-Statistics gather_statistics(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
+Statistics gather_statistics(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
   const BatchGeometry geometry = geometry_of(x);
   const std::int64_t channels = geometry.channels;
   std::vector<float> center(index(channels));
@@ -227,7 +227,7 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
   }
 };
 
-torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+torch::Tensor apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                     const torch::Tensor& shortcut, bool relu) {
   if (kernels_apply(module, x, shortcut)) {
     const Statistics statistics = [&] {
@@ -245,12 +245,12 @@ torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
 
 }  // namespace
 
-torch::Tensor batch_norm_relu(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+torch::Tensor batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                               const torch::Tensor& shortcut) {
   return apply(module, x, shortcut, /*relu=*/true);
 }
 
-torch::Tensor batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
+torch::Tensor batch_norm(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
   return apply(module, x, {}, /*relu=*/false);
 }
 

@@ -48,6 +48,8 @@ class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
 
   void set_group(BatchNormGroup group) { group_ = std::move(group); }
 
+  bool is_synchronized() const { return group_.world_size > 1; }
+
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
 
  private:
