@@ -20,6 +20,7 @@ void check_loss(const TrainingJob& job, double loss) {
 }
 
 struct Totals {
+  std::int64_t steps = 0;
   std::int64_t images = 0;  // Over all workers.
   double seconds = 0;       // In training steps; without validation and checkpoints.
 };
@@ -31,9 +32,13 @@ void report_and_save(TrainingJob& job, StepMeters& meters, const torch::Tensor& 
       job.options.checkpoint_every > 0 && job.state.step % job.options.checkpoint_every == 0;
   if (print || save) check_loss(job, loss.item<double>());  // Waits for a GPU: not on every step.
   if (print || job.reporter->wants_progress()) {
-    const StepReport report = meters.report(job.state, rate);
+    StepReport report = meters.report(job.state, rate);
     job.reporter->progress(report);
-    if (print) job.reporter->step(report);
+    if (print) {
+      report.memory = memory_use();
+      report.gpu_memory = device_memory(job.place.device);
+      job.reporter->step(report);
+    }
   }
   if (print) meters.start_window();
   if (save) job.save_checkpoint();
@@ -42,11 +47,12 @@ void report_and_save(TrainingJob& job, StepMeters& meters, const torch::Tensor& 
 
 // Trains to the end of the epoch or of the run.
 void train_epoch(TrainingJob& job, Totals& totals) {
-  StepMeters meters(job.plan, job.place.device);
+  StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
   TrainingStep step(job);
   torch::Tensor loss;
   while (job.state.step < job.plan.total_steps) {
+    if (job.profiler) job.profiler->begin_step(job.state.step + 1);
     const auto batch = batches->next();
     if (!batch) break;
     const torch::Tensor images = batch->images.to(job.place.device);  // (N, C, H, W)
@@ -60,26 +66,34 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 
     job.state.step += 1;
     job.state.samples_done += images.size(0) * job.env.world_size;
+    job.phase("report");
     meters.step_done(output.logits, labels, loss);
+    meters.communicated(job.parallel->exposed_communication());
     report_and_save(job, meters, loss, rate);
+    if (job.profiler && job.profiler->end_step()) meters.restart_clock();
   }
   if (loss.defined()) check_loss(job, loss.item<double>());
+  totals.steps += meters.steps();
   totals.seconds += meters.seconds();
   totals.images += meters.images();
 }
 
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {
   const double rate = totals.seconds > 0 ? static_cast<double>(totals.images) / totals.seconds : 0;
+  const double step_s = totals.steps > 0 ? totals.seconds / static_cast<double>(totals.steps) : 0;
   job.reporter->line(fmt::format(
-      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {:.1f} s in all",
+      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {} steps per worker "
+      "of {:.4f} s on average, {:.1f} s in all",
       job.state.step,
       job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
-      totals.images, totals.seconds, rate, seconds));
+      totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
   job.reporter->event("end", {{"step", job.state.step},
                               {"best_prec1", job.state.best_prec1},
                               {"seconds", seconds},
                               {"train_s", totals.seconds},
-                              {"images_per_s", rate}});
+                              {"images_per_s", rate},
+                              {"steps_per_worker", totals.steps},
+                              {"step_s_avg", step_s}});
 }
 
 }  // namespace
@@ -103,6 +117,7 @@ void train(TrainingJob& job) {
     job.save_checkpoint();
   }
   if (!validated && job.validation_set) job.reporter->validation(evaluate(job));
+  if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
 }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
@@ -29,12 +31,36 @@ std::size_t terminal_columns() {
 }
 
 std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
-  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+  Reporter::Options options{.enabled = job.is_first_rank(),
+                            .metrics = metrics_path(job.options.metrics, job.env.rank),
+                            .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
     options.columns = columns;
   }
   return std::make_unique<Reporter>(std::cout, options);
+}
+
+// The device, and the communicator so that the profiler sees what goes through it.
+void open_place(TrainingJob& job) {
+  job.place = open_device(job.options, job.env);
+  if (job.options.profile.empty() || job.options.evaluate) return;
+  job.profiler =
+      std::make_unique<Profiler>(Profiler::Options{.folder = job.options.profile,
+                                                   .window = job.options.profile_steps,
+                                                   .operations = job.options.profile_operations,
+                                                   .device = job.place.device},
+                                 job.env, *job.reporter);
+  job.place.communicator = worker::observe(std::move(job.place.communicator), *job.profiler);
+}
+
+worker::DataParallelOptions parallel_options(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  if (job.profiler && job.place.device.is_cpu()) {
+    options.queue = job.profiler->observe_queue(
+        worker::make_reduction_queue(job.communicator(), job.place.device));
+  }
+  return options;
 }
 
 void open_data(TrainingJob& job) {
@@ -89,6 +115,16 @@ Sgd make_optimizer(const TrainingJob& job) {
   return Sgd(std::move(parameters), {job.options.momentum, job.options.weight_decay});
 }
 
+// What TensorBoard shows under "Text": the command line, and what it came to.
+std::string describe_run(const TrainingJob& job) {
+  std::ifstream file("/proc/self/cmdline");
+  std::string command{std::istreambuf_iterator<char>(file), {}};
+  std::replace(command.begin(), command.end(), '\0', ' ');
+  return fmt::format("    {}\n\n{} on {} ({} images); workers: {}; batch of each: {}; {}", command,
+                     job.identity.model, job.identity.dataset, job.training_set->size(),
+                     job.env.world_size, job.plan.batch_size, job.place.device.str());
+}
+
 void announce(TrainingJob& job) {
   std::int64_t parameters = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
@@ -100,6 +136,7 @@ void announce(TrainingJob& job) {
                   job.identity.model, static_cast<double>(parameters) / 1e6, job.place.device.str(),
                   job.communicator().description(), job.env.world_size, job.plan.batch_size,
                   job.plan.global_batch_size, job.plan.steps_per_epoch));
+  reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
                            {"images", job.training_set->size()},
@@ -146,7 +183,9 @@ void TrainingJob::save_checkpoint() {
   const CheckpointName name{state.epoch, state.step};
   if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
   Stopwatch watch;
+  phase("checkpoint");
   const auto path = folder->save(name, make_checkpoint(identity, state, *model, *optimizer));
+  end_phase();
   last_saved = name;
   reporter->event("checkpoint",
                   {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
@@ -170,13 +209,13 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
     job->folder.emplace(options.checkpoint_dir);
   }
   job->reporter = make_reporter(*job);
-  job->place = open_device(options, env);
+  open_place(*job);
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   bring_to_start(*job);
   // Broadcasts rank 0's model to all.
   job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      job->model, job->communicator());
+      job->model, job->communicator(), parallel_options(*job));
   share_state(*job);
   announce(*job);
   return job;

@@ -16,10 +16,13 @@ void seed_step(const TrainingJob& job) {
 StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& labels,
                              double learning_rate) {
   seed_step(job_);
+  job_.phase("forward");
   job_.parallel->zero_grad();
   StepOutput output{job_.parallel->forward(images), labels, {}};
   output.loss = torch::cross_entropy_loss(output.logits, labels);
+  job_.phase("backward");
   output.loss.backward();  // Returns when the gradients are averaged over all ranks.
+  job_.phase("optimizer");
   job_.optimizer->step(learning_rate);
   return output;
 }
