@@ -44,7 +44,9 @@ def main():
     names = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description=f"Benchmarks: {names}. Peers are measured in the same run, "
-        "A B A B, when Python torch is in .deps/peer (scripts/setup --peer).")
+        "A B A B, when Python torch is in .deps/peer (scripts/setup --peer). Beside these there are scaling "
+        "(speed and efficiency over numbers of workers, with a chart) and modes (one process, DataParallel, "
+        "DistributedDataParallel), which have options of their own: scripts/bench scaling --help.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all when left out")
     parser.add_argument("--rounds", type=int, help="how often each side runs")
     parser.add_argument("--docs", action="store_true",

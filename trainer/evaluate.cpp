@@ -7,6 +7,7 @@ namespace ddprun::trainer {
 
 ValidationReport evaluate(TrainingJob& job) {
   Stopwatch watch;
+  job.phase("validation");
   job.parallel->synchronize_buffers();
   job.model->eval();
   torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
@@ -25,6 +26,7 @@ ValidationReport evaluate(TrainingJob& job) {
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
   counts = counts.to(torch::kCPU);
+  job.end_phase();
   const double* sums = counts.data_ptr<double>();
   const auto images = static_cast<double>(job.validation_set->size());
   return {.epoch = job.state.epoch,

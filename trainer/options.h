@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trainer/learning_rate.h"
+#include "trainer/log/profile_window.h"
 #include "trainer/models/model_names.h"
 
 namespace ddprun::trainer {
@@ -73,7 +74,11 @@ struct TrainOptions {
   std::int64_t print_freq = 10;                    // Steps.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.
-  std::filesystem::path metrics;                   // JSON lines; empty = none.
+  std::string metrics;                             // JSON lines; empty = none. May hold {rank}.
+  std::filesystem::path tensorboard;               // Folder of event files; empty = none.
+  std::filesystem::path profile;                   // Folder of traces; empty = none.
+  ProfileWindow profile_steps;                     // Which steps are traced.
+  bool profile_operations = false;                 // LibTorch's operations too.
   std::optional<std::int64_t> print_sample_order;  // An epoch.
 
   // Checkpoints.

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
@@ -33,12 +35,27 @@ std::size_t terminal_columns() {
 }
 
 std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
-  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+  Reporter::Options options{.enabled = job.is_first_rank(),
+                            .metrics = metrics_path(job.options.metrics, job.env.rank),
+                            .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
     options.columns = columns;
   }
   return std::make_unique<Reporter>(std::cout, options);
+}
+
+// The device, and the communicator so that the profiler sees what goes through it.
+void open_place(TrainingJob& job) {
+  job.place = open_device(job.options, job.env);
+  if (job.options.profile.empty() || job.options.evaluate) return;
+  job.profiler =
+      std::make_unique<Profiler>(Profiler::Options{.folder = job.options.profile,
+                                                   .window = job.options.profile_steps,
+                                                   .operations = job.options.profile_operations,
+                                                   .device = job.place.device},
+                                 job.env, *job.reporter);
+  job.place.communicator = worker::observe(std::move(job.place.communicator), *job.profiler);
 }
 
 void open_data(TrainingJob& job) {
@@ -104,12 +121,20 @@ std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
                                                 [&job] { return new_model(job); });
 }
 
-worker::DataParallelOptions parallel_options(const TrainOptions& options) {
-  worker::DataParallelOptions result;
-  if (!options.overlap) result.buckets = worker::BucketLimits::whole_step();
-  return result;
+worker::DataParallelOptions parallel_options(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
+  const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
+  const bool observed = job.profiler && job.place.device.is_cpu();
+  if (synchronized || observed) {
+    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+  }
+  if (observed) options.queue = job.profiler->observe_queue(options.queue);
+  if (synchronized) {
+    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
+  }
+  return options;
 }
-
 void make_precision(TrainingJob& job) {
   job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
   if (job.precision->scaler() != nullptr) {
@@ -136,13 +161,8 @@ void add_recipe_parts(TrainingJob& job) {
 
 // Broadcasts rank 0's model to all.
 void wrap_model(TrainingJob& job) {
-  worker::DataParallelOptions options = parallel_options(job.options);
-  if (job.options.sync_batch_norm && job.env.world_size > 1) {
-    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
-    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
-  }
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      make_network(job), job.communicator(), options);
+      make_network(job), job.communicator(), parallel_options(job));
 }
 
 std::string batch_text(const TrainingJob& job) {
@@ -150,6 +170,16 @@ std::string batch_text(const TrainingJob& job) {
   return fmt::format("{} x {}{} = {}", job.env.world_size,
                      job.options.accumulate > 1 ? fmt::format("{} x ", job.options.accumulate) : "",
                      plan.micro_batch_size, plan.global_batch_size);
+}
+
+// What TensorBoard shows under "Text": the command line, and what it came to.
+std::string describe_run(const TrainingJob& job) {
+  std::ifstream file("/proc/self/cmdline");
+  std::string command{std::istreambuf_iterator<char>(file), {}};
+  std::replace(command.begin(), command.end(), '\0', ' ');
+  return fmt::format("    {}\n\n{} on {} ({} images); workers: {}; batch of each: {}; {}", command,
+                     job.identity.model, job.identity.dataset, job.training_set->size(),
+                     job.env.world_size, job.plan.batch_size, job.place.device.str());
 }
 
 void announce(TrainingJob& job) {
@@ -162,6 +192,7 @@ void announce(TrainingJob& job) {
                             job.identity.model, static_cast<double>(parameters) / 1e6,
                             job.place.device.str(), job.communicator().description(),
                             batch_text(job), job.plan.steps_per_epoch));
+  reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
                            {"images", job.training_set->size()},
@@ -212,7 +243,9 @@ void TrainingJob::save_checkpoint() {
   const CheckpointName name{state.epoch, state.step};
   if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
   Stopwatch watch;
+  phase("checkpoint");
   const auto path = folder->save(name, make_checkpoint(identity, state, *model, checkpoint_parts));
+  end_phase();
   last_saved = name;
   reporter->event("checkpoint",
                   {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
@@ -236,7 +269,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
     job->folder.emplace(options.checkpoint_dir);
   }
   job->reporter = make_reporter(*job);
-  job->place = open_device(options, env);
+  open_place(*job);
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));

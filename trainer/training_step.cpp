@@ -39,6 +39,7 @@ StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& l
   seed_step(job_);
   job_.parallel->zero_grad();
   StepOutput output = forward_backward(images, labels);
+  job_.phase("optimizer");
   if (job_.precision->accept(parameters_)) {
     output.gradient_norm = clip();
     update(learning_rate);
@@ -71,6 +72,7 @@ StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
 
 StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels,
                                          double share) {
+  job_.phase("forward");
   torch::Tensor logits, loss;
   {
     const AutocastGuard autocast = job_.precision->autocast();
@@ -78,6 +80,7 @@ StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torc
     loss = torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
                                      /*ignore_index=*/-100, job_.options.label_smoothing);
   }
+  job_.phase("backward");
   // Returns when the gradients are averaged over all ranks, unless they stay local.
   job_.precision->scaled(share == 1 ? loss : loss * share).backward();
   return {logits.detach(), labels, loss.detach(), {}};
