@@ -40,13 +40,18 @@ void host_store_if_asked(const WorkerEnv& env) {
   }
 }
 
+// A launcher's store serves one attempt at a time. One that rank 0 hosts knows of none.
+std::string attempt_of(const WorkerEnv& env) {
+  return env.use_agent_store ? std::to_string(env.restart_count) : std::string();
+}
+
 class StoreExchange : public AddressExchange {
  public:
   // After host_store_if_asked().
   StoreExchange(const WorkerEnv& env, std::chrono::milliseconds timeout)
       : rank_(env.rank),
         world_size_(env.world_size),
-        store_(env.master_addr, env.master_port, timeout),
+        store_(env.master_addr, env.master_port, {.timeout = timeout, .attempt = attempt_of(env)}),
         prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     prefix_ += '/';
