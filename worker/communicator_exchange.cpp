@@ -19,6 +19,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A launcher's store serves one attempt at a time. One that rank 0 hosts knows of none.
+std::string attempt_of(const WorkerEnv& env) {
+  return env.use_agent_store ? std::to_string(env.restart_count) : std::string();
+}
+
 class StoreExchange : public AddressExchange {
  public:
   StoreExchange(const WorkerEnv& env, const CommunicatorOptions& options,
@@ -26,7 +31,8 @@ class StoreExchange : public AddressExchange {
       : rank_(env.rank),
         world_size_(env.world_size),
         limit_(within_limit(options)),
-        store_(endpoint.host, endpoint.port, options.connect_timeout),
+        store_(endpoint.host, endpoint.port,
+               {.timeout = options.connect_timeout, .attempt = attempt_of(env)}),
         address_(chosen_address(options.interface)),
         prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
     if (address_.empty()) address_ = env.own_address;

@@ -67,6 +67,16 @@ class ObservedCommunicator : public Communicator {
     inner_->recv(data, count, type, peer, stream);
   }
 
+  // A message under way belongs to no span: it moves within other calls.
+  std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type, int peer,
+                                 Stream stream) override {
+    return inner_->isend(data, count, type, peer, stream);
+  }
+  std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer,
+                                 Stream stream) override {
+    return inner_->irecv(data, count, type, peer, stream);
+  }
+
   void barrier(Stream stream) override {
     const Observation observation(observer_, {"barrier", 0, stream});
     inner_->barrier(stream);
