@@ -11,7 +11,7 @@ import sys
 
 import measure
 
-# name: (module, rounds by default)
+# name: (module, rounds by default[, what the module's run() takes besides])
 BENCHMARKS = {
     "launch": ("launch", 7),
     "forward": ("forward", 5),
@@ -21,6 +21,10 @@ BENCHMARKS = {
     "gloo-restart": ("gloo_restart", 10),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),
+    "train-cpu-bf16": ("train_cpu", 3, "bf16"),
+    "train-cpu-224": ("train_cpu", 3, "224"),
+    "train-cpu-224-bf16": ("train_cpu", 3, "224-bf16"),
+    "train-cpu-resnet50": ("train_cpu", 3, "resnet50"),
 }
 
 
@@ -40,7 +44,9 @@ def main():
     names = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description=f"Benchmarks: {names}. Peers are measured in the same run, "
-        "A B A B, when Python torch is in .deps/peer (scripts/setup --peer).")
+        "A B A B, when Python torch is in .deps/peer (scripts/setup --peer). Beside these there are scaling "
+        "(speed and efficiency over numbers of workers, with a chart) and modes (one process, DataParallel, "
+        "DistributedDataParallel), which have options of their own: scripts/bench scaling --help.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all when left out")
     parser.add_argument("--rounds", type=int, help="how often each side runs")
     parser.add_argument("--docs", action="store_true",
@@ -54,14 +60,14 @@ def main():
     machine = f"{measure.machine()}; load before the start {os.getloadavg()[0]:.2f}"
     print(f"Machine: {machine}")
     for name in options.names or BENCHMARKS:
-        module_name, rounds = BENCHMARKS[name]
+        module_name, rounds, *case = BENCHMARKS[name]
         module = importlib.import_module(module_name)
         print(f"\n## {name}: medians of {options.rounds or rounds} runs each (minimum - maximum)\n",
               flush=True)
         if not measure.peer("torchrun"):
             print(f"Peer skipped: {measure.NO_PEER}\n")
         try:
-            rows, settings = module.run(options.rounds or rounds)
+            rows, settings = module.run(options.rounds or rounds, *case)
         except measure.Unavailable as reason:
             print(f"Skipped: {reason}")
             failed = True

@@ -11,7 +11,7 @@ import select
 import statistics
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BIN = ROOT / "build" / "bin"
+BIN = pathlib.Path(os.environ.get("DDPRUN_BIN_DIR", ROOT / "build" / "bin"))
 PEER = ROOT / ".deps" / "peer" / "bin"
 RESULTS = ROOT / "build" / "bench"
 NO_PEER = "no Python torch in .deps/peer (scripts/setup --peer installs it)"
@@ -25,7 +25,7 @@ def ours(name):
     """Path of one of our programs."""
     path = BIN / name
     if not path.exists():
-        raise Unavailable(f"no {path.relative_to(ROOT)} (scripts/build makes it)")
+        raise Unavailable(f"no {path} (scripts/build makes it)")
     return str(path)
 
 

@@ -24,6 +24,8 @@ def options():
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--block-steps", type=int, default=10)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--memory-format", choices=["nchw", "channels-last"], default="nchw")
     parser.add_argument("--plain", action="store_true", help="DDP and SGD with their defaults")
     parser.add_argument("--json", required=True)
     return parser.parse_args()
@@ -39,20 +41,26 @@ def main():
     rank = dist.get_rank()
 
     model = getattr(torchvision.models, o.arch)(num_classes=o.classes)
+    memory_format = (torch.channels_last if o.memory_format == "channels-last"
+                     else torch.contiguous_format)
+    model = model.to(memory_format=memory_format)
     settings = {} if o.plain else {"static_graph": True, "gradient_as_bucket_view": True}
     ddp = DistributedDataParallel(model, **settings)
     fused = {} if o.plain else {"fused": True}
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused)
 
     generator = torch.Generator().manual_seed(rank)
-    batches = [(torch.randn(o.batch, 3, o.img, o.img, generator=generator),
+    batches = [(torch.randn(o.batch, 3, o.img, o.img, generator=generator)
+                .contiguous(memory_format=memory_format),
                 torch.randint(o.classes, (o.batch,), generator=generator)) for _ in range(4)]
 
     def steps(count):
         for i in range(count):
             images, targets = batches[i % len(batches)]
             optimizer.zero_grad(set_to_none=o.plain)
-            torch.nn.functional.cross_entropy(ddp(images), targets).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=o.precision == "bf16"):
+                loss = torch.nn.functional.cross_entropy(ddp(images), targets)
+            loss.backward()
             optimizer.step()
 
     steps(o.warmup)

@@ -39,3 +39,14 @@ if(DDPRUN_WITH_CUDA)
     message(STATUS "No CUDA module: it needs a CUDA toolkit and NCCL (CPU training works without)")
   endif()
 endif()
+
+# train --backend mpi: optional, and only compiled and linked here. Open MPI >= 4. libopenmpi-dev 4.1
+if(DDPRUN_WITH_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)  # MPI's C interface, from C++.
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(MPI_CXX_FOUND)
+    set(DDPRUN_HAVE_MPI ON)
+  else()
+    message(STATUS "No MPI module: it needs Open MPI (libopenmpi-dev; scripts/setup --mpi)")
+  endif()
+endif()

@@ -74,7 +74,10 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
       io, job_limits(options, plan, node_id, host->server_->port()),
       rendezvous::CoordinatorCallbacks{
-          .on_start_attempt = [host = host.get()](int) { host->server_->start_attempt(); },
+          .on_start_attempt =
+              [host = host.get()](int attempt) {
+                host->server_->start_attempt(std::to_string(attempt));
+              },
           .on_admitted =
               [host = host.get()](const std::vector<std::string>& addresses) {
                 for (const std::string& address : addresses) host->store_access_.allow(address);

@@ -113,19 +113,30 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 
   void accept_some(std::size_t count_max) {
     for (std::size_t count = 0; count < count_max && listener.valid(); ++count) {
-      UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      sockaddr_storage address{};
+      socklen_t size = sizeof address;
+      UniqueFd fd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                          SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (fd.valid()) {
-        if (sessions.size() < options.connections_max) {
-          sessions.add(std::move(fd));
-        } else {
-          log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
-                                    " connections are open");
-        }
+        take(std::move(fd), ip_address(address));
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         return pause_accepting(errno);
       }  // Otherwise the connection was gone before it was accepted: on to the next.
+    }
+  }
+
+  void take(UniqueFd fd, const asio::ip::address& from) {
+    if (sessions.size() >= options.connections_max) {
+      log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
+                                " connections are open");
+    } else if (sessions.size_from(from) >= options.connections_per_address_max) {
+      log_refused(fd.get(), "connections_per_address_max = " +
+                                std::to_string(options.connections_per_address_max) +
+                                " connections of this address are open");
+    } else {
+      sessions.add(std::move(fd), from);
     }
   }
 
@@ -182,11 +193,11 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
                                             " more of that host since its last line)");
   }
 
-  void start_attempt() {
-    sessions.start_attempt();
+  void start_attempt(const std::string& name) {
+    sessions.start_attempt(name);
     // Those in the kernel's queue connected before this moment, too.
     accept_some(options.connections_max);
-    sessions.start_attempt();
+    sessions.start_attempt(name);
   }
 
   void close() {
@@ -220,7 +231,7 @@ Server::~Server() { close(); }
 
 std::uint16_t Server::port() const { return impl_->port; }
 
-void Server::start_attempt() { impl_->start_attempt(); }
+void Server::start_attempt(const std::string& name) { impl_->start_attempt(name); }
 
 void Server::close() { impl_->close(); }
 

@@ -15,6 +15,9 @@ namespace {
 // A map node, its links, its cached hash and the allocator's share.
 constexpr std::size_t entry_overhead_bytes = 192;
 
+// The map and the first chunk of a std::deque.
+constexpr std::size_t queue_overhead_bytes = 600;
+
 constexpr const char* out_of_memory = "memory_bytes_max is used up";
 
 std::string quoted(std::string_view key) {
@@ -57,6 +60,7 @@ void Store::clear() {
   entries_.clear();
   parked_.clear();
   num_keys_ = 0;
+  wait_bytes_ = 0;
   budget_.give(charged_);
   charged_ = 0;
 }
@@ -115,13 +119,14 @@ std::string Store::handle(ConnectionId caller, const StoreRequest& request, Repl
 
 std::string Store::set(const Call& call) {
   const StoreRequest& request = call.request;
-  return set_value(request.key, request.value, request.large_value, call.woken) ? ""
-                                                                                : out_of_memory;
+  StoreBlock* owned = request.large.empty() ? nullptr : &request.large.front().block;
+  return set_value(request.key, request.value, owned, call.woken) ? "" : out_of_memory;
 }
 
 // On a missing key an empty `expected` creates it; any other is answered with itself.
 std::string Store::compare_set(const Call& call) {
   const auto& [op, key, expected, desired, number, items, large] = call.request;
+  if (key.starts_with(attempt_key_prefix)) return tell_attempt(call);
   const Keyed* keyed = find(key);
   const bool present = keyed != nullptr && keyed->second.present;
   if (present && keyed->second.value.view() != expected) {
@@ -132,9 +137,20 @@ std::string Store::compare_set(const Call& call) {
     call.reply.put_bytes(expected);
     return {};
   }
-  if (!set_value(key, desired, nullptr, call.woken)) return out_of_memory;
-  call.reply.put_bytes(desired);
+  const bool own = !large.empty() && large.back().field == 2;
+  if (!set_value(key, desired, own ? &large.back().block : nullptr, call.woken)) {
+    return out_of_memory;
+  }
+  call.reply.put_value(find(key)->second.value);
   return {};
+}
+
+// Nothing is compared, set or kept.
+std::string Store::tell_attempt(const Call& call) {
+  const std::string_view attempt = call.request.key.substr(attempt_key_prefix.size());
+  call.reply.put_bytes(attempt_.text());
+  if (attempt_.fits(attempt)) return {};
+  return "it is of attempt " + quoted(attempt) + ", and this is attempt " + quoted(attempt_.name);
 }
 
 std::string Store::get(const Call& call) {
@@ -171,8 +187,11 @@ std::string Store::append(const Call& call) {
            std::to_string(size) +
            " bytes, over value_bytes_max = " + std::to_string(limits_.value_bytes_max);
   }
-  if (!charge(value.size(), size)) return out_of_memory;
-  value.append(call.request.value);
+  const std::size_t before = value.small_bytes();
+  const std::size_t after = size < StoreValue::shared_bytes_min ? size : 0;
+  if (after > before && !charge(before, after)) return out_of_memory;
+  if (!value.append(call.request.value, budget_)) return out_of_memory;
+  if (after < before) charge(before, after);
   value_changed(*keyed, call.woken);
   return {};
 }
@@ -201,8 +220,11 @@ std::string Store::multi_get(const Call& call) {
 
 std::string Store::multi_set(const Call& call) {
   const auto items = call.request.items;
+  auto large = call.request.large.begin();
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (!set_value(items[i], items[i + 1], nullptr, call.woken)) return out_of_memory;
+    const bool own = large != call.request.large.end() && large->field == i + 1;
+    StoreBlock* owned = own ? &(large++)->block : nullptr;
+    if (!set_value(items[i], items[i + 1], owned, call.woken)) return out_of_memory;
   }
   return {};
 }
@@ -214,10 +236,11 @@ std::string Store::delete_key(const Call& call) {
   call.reply.put<std::int64_t>(present ? 1 : 0);
   if (!present) return {};
   Entry& entry = keyed->second;
-  charge(entry.value.size(), 0);
+  charge(entry.value.small_bytes(), 0);
   entry.value = StoreValue();
   entry.present = false;
   --num_keys_;
+  count_placeholder(*keyed);
   erase_if_unused(keyed);
   return {};
 }
@@ -249,21 +272,26 @@ Store::Keyed* Store::find_or_create(std::string_view key) {
 }
 
 // `owned` may be null; otherwise it holds `value`, and a large one is kept as it is.
-bool Store::set_value(std::string_view key, std::string_view value, std::string* owned,
+bool Store::set_value(std::string_view key, std::string_view value, StoreBlock* owned,
                       std::vector<ConnectionId>& woken) {
   Keyed* keyed = find_or_create(key);
   if (keyed == nullptr) return false;
-  if (!charge(keyed->second.value.size(), value.size())) {
+  if (!assign(keyed->second.value, value, owned)) {
     erase_if_unused(keyed);
     return false;
   }
-  if (owned != nullptr) {
-    keyed->second.value.assign(std::move(*owned));
-  } else {
-    keyed->second.value.assign(value);
-  }
   value_changed(*keyed, woken);
   return true;
+}
+
+bool Store::assign(StoreValue& stored, std::string_view value, StoreBlock* owned) {
+  const std::size_t before = stored.small_bytes();
+  const std::size_t after = value.size() < StoreValue::shared_bytes_min ? value.size() : 0;
+  if (after > before && !charge(before, after)) return false;
+  const bool done =
+      owned != nullptr ? stored.assign(std::move(*owned), budget_) : stored.assign(value, budget_);
+  if (done && after < before) charge(before, after);
+  return done;
 }
 
 bool Store::set_number(std::string_view key, std::int64_t number,
@@ -278,6 +306,7 @@ void Store::value_changed(Keyed& keyed, std::vector<ConnectionId>& woken) {
   Entry& entry = keyed.second;
   num_keys_ += entry.present ? 0 : 1;
   entry.present = true;
+  count_placeholder(keyed);
   while (entry.waiters.first != nullptr) satisfy(*entry.waiters.first, woken);
   if (entry.extra) release_barriers(keyed, woken);
 }
@@ -286,8 +315,26 @@ void Store::erase_if_unused(Keyed* keyed) {
   const Entry& entry = keyed->second;
   if (entry.ready() || entry.waiters.first != nullptr) return;
   if (entry.extra && entry.extra->barriers.first != nullptr) return;
-  charge(entry_overhead_bytes + keyed->first.size(), 0);
+  const std::size_t bytes = entry_overhead_bytes + keyed->first.size();
+  if (entry.placeholder) wait_bytes_ -= bytes;
+  charge(bytes + (entry.extra ? sizeof(Extra) + queue_overhead_bytes : 0), 0);
   entries_.erase(entries_.find(keyed->first));
+}
+
+Store::Extra* Store::extra_of(Entry& entry) {
+  if (!entry.extra && charge(0, sizeof(Extra) + queue_overhead_bytes)) {
+    entry.extra = std::make_unique<Extra>();
+  }
+  return entry.extra.get();
+}
+
+// A key that is not there, and only waited for, belongs to those who wait.
+void Store::count_placeholder(Keyed& keyed) {
+  Entry& entry = keyed.second;
+  if (entry.placeholder == !entry.ready()) return;
+  entry.placeholder = !entry.placeholder;
+  const std::size_t bytes = entry_overhead_bytes + keyed.first.size();
+  wait_bytes_ += entry.placeholder ? bytes : -bytes;
 }
 
 bool Store::charge(std::size_t before, std::size_t after) {

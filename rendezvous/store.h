@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/store_attempt.h"
 #include "rendezvous/store_memory.h"
 #include "rendezvous/store_reply.h"
 #include "rendezvous/wire.h"
@@ -30,6 +31,8 @@ using ConnectionId = std::uint32_t;
 struct StoreLimits {
   std::size_t value_bytes_max = 64u << 20;   // What APPEND may grow a value to.
   std::size_t reply_bytes_max = 256u << 20;  // Of one MULTI_GET or LIST_KEYS.
+  // Of all parked waits and barriers: what they are linked by, and keys that only waits know.
+  std::size_t wait_bytes_max = std::size_t{2} << 30;
 };
 
 class Store {
@@ -52,8 +55,11 @@ class Store {
 
   // A new attempt: no keys, no queues, no waits.
   void clear();
+  // What clients that ask are told (store_attempt.h). An empty name fits every client.
+  void set_attempt(StoreAttempt attempt) { attempt_ = std::move(attempt); }
 
   std::size_t num_keys() const { return num_keys_; }
+  std::size_t wait_bytes() const { return wait_bytes_; }
   bool waiting(ConnectionId connection) const;
 
  private:
@@ -87,6 +93,7 @@ class Store {
   struct Entry {
     StoreValue value;  // Empty if not present.
     bool present = false;
+    bool placeholder = false;  // Counted in wait_bytes_.
     NodeList waiters;
     std::unique_ptr<Extra> extra;
 
@@ -115,6 +122,7 @@ class Store {
   std::string list_keys(const Call& call);
   std::string get(const Call& call);
   std::string delete_key(const Call& call);
+  std::string tell_attempt(const Call& call);
   // store_waits.cpp: what waits, or is waited for in order.
   std::string check(const Call& call);
   std::string wait(const Call& call);
@@ -125,11 +133,14 @@ class Store {
 
   Keyed* find(std::string_view key);
   Keyed* find_or_create(std::string_view key);  // Null: over the memory budget.
-  bool set_value(std::string_view key, std::string_view value, std::string* owned,
+  bool set_value(std::string_view key, std::string_view value, StoreBlock* owned,
                  std::vector<ConnectionId>& woken);
+  bool assign(StoreValue& stored, std::string_view value, StoreBlock* owned);
   bool set_number(std::string_view key, std::int64_t number, std::vector<ConnectionId>& woken);
   void value_changed(Keyed& keyed, std::vector<ConnectionId>& woken);
+  Extra* extra_of(Entry& entry);  // Made if there is none. Null: over the memory budget.
   void erase_if_unused(Keyed* keyed);
+  void count_placeholder(Keyed& keyed);
   bool charge(std::size_t before, std::size_t after);
 
   void release_barriers(Keyed& keyed, std::vector<ConnectionId>& woken);
@@ -146,8 +157,10 @@ class Store {
   std::vector<Parked> parked_;             // By ConnectionId.
   std::vector<std::string_view> missing_;  // Scratch of wait().
   std::vector<const Keyed*> found_;        // Scratch of multi_get().
+  StoreAttempt attempt_;
   std::size_t num_keys_ = 0;
-  std::size_t charged_ = 0;  // What this store took from the budget.
+  std::size_t wait_bytes_ = 0;  // What limits_.wait_bytes_max bounds.
+  std::size_t charged_ = 0;     // What this store took from the budget.
 };
 
 }  // namespace ddprun::rendezvous

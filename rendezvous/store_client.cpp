@@ -1,226 +1,299 @@
+// The calls of StoreClient; connecting, and connecting again, is StoreLink's.
 #include "rendezvous/store_client.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "rendezvous/store_connection.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/store_link.h"
+#include "rendezvous/store_requests.h"
+#include "rendezvous/store_wait.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// After a wait that timed out the store must acknowledge the cancellation; a store that does not
-// is gone.
-constexpr std::chrono::milliseconds cancel_timeout{5'000};
-constexpr std::size_t missing_keys_named_max = 16;
+using Deadline = StoreConnection::Deadline;
+
 // Longer than any job; keeps deadlines within the clock's range.
 constexpr StoreClient::Timeout timeout_max = std::chrono::hours(24 * 365);
+constexpr std::size_t large_bytes = 64u << 10;  // Such a value is sent from where it lies.
+// Of one request; torch's servers take 131,072 keys.
+constexpr std::size_t keys_per_wait = 65'536, keys_per_get = 4'096, pairs_per_set = 16'384;
+constexpr std::size_t set_bytes = 4u << 20;
 
-void put_key(std::string& out, std::string_view key) {
-  put_number<std::uint64_t>(out, key.size() + 1);
-  out += '/';
-  out += key;
-}
-
-std::string begin(StoreOp op) { return std::string(1, static_cast<char>(op)); }
-
-std::string begin(StoreOp op, std::string_view key) {
-  std::string request = begin(op);
-  put_key(request, key);
-  return request;
-}
-
-std::string begin(StoreOp op, std::span<const std::string> keys) {
-  std::string request = begin(op);
-  put_number<std::uint64_t>(request, keys.size());
-  for (const std::string& key : keys) put_key(request, key);
-  return request;
-}
-
-// "get('a')", for messages.
-std::string call_text(const char* name, std::span<const std::string> keys) {
-  std::string text = std::string(name) + "(";
-  const std::size_t shown = std::min<std::size_t>(keys.size(), 4);
-  for (std::size_t i = 0; i < shown; ++i) {
-    if (i > 0) text += ", ";
-    text.append("'").append(keys[i]).append("'");
-  }
-  if (shown < keys.size()) text += ", ... " + std::to_string(keys.size()) + " keys";
-  return text + ")";
-}
-
-std::string call_text(const char* name, std::string_view key) {
-  return std::string(name).append("('").append(key).append("')");
-}
+using Keys = std::span<const std::string>;
 
 }  // namespace
 
-// One request, one reply; the socket and its deadlines are StoreConnection's.
 struct StoreClient::Impl {
-  Impl(const std::string& host, std::uint16_t port, Timeout default_timeout)
-      : connection(host, port, std::min(default_timeout, timeout_max)),
-        timeout(std::min(default_timeout, timeout_max)) {}
+  Impl(const std::string& host, std::uint16_t port, StoreClientOptions options)
+      : link(host, port, bounded(std::move(options))), connection(link.connection()) {}
 
-  StoreConnection::Deadline deadline() const { return StoreConnection::Clock::now() + timeout; }
-
-  void send(const std::string& request, const std::string& call) {
-    connection.send(request, deadline(), call);
+  static StoreClientOptions bounded(StoreClientOptions options) {
+    options.timeout = std::min(options.timeout, timeout_max);
+    options.reconnect_timeout = std::min(options.reconnect_timeout, timeout_max);
+    return options;
+  }
+  Timeout limit_of(const Limit& limit) const {
+    return std::min(limit.value_or(link.options().timeout), timeout_max);
+  }
+  Deadline deadline(const Limit& limit) const {
+    return StoreConnection::Clock::now() + limit_of(limit);
   }
 
   template <class Number>
-  Number ask(const std::string& request, const std::string& call) {
-    const auto until = deadline();
-    connection.send(request, until, call);
-    return connection.receive_number<Number>(until, call);
+  Number ask(const std::string& call, const std::string& bytes, const Limit& limit) {
+    const auto until = deadline(limit);
+    return link.repeat(call, until, [&] {
+      connection.send(bytes, until, call);
+      return connection.receive_number<Number>(until, call);
+    });
+  }
+  template <class Number>
+  Number ask_once(const std::string& call, const std::string& bytes, const Limit& limit) {
+    const auto until = deadline(limit);
+    return link.once(call, until, bytes,
+                     [&] { return connection.receive_number<Number>(until, call); });
   }
 
-  std::string ask_bytes(const std::string& request, const std::string& call) {
-    const auto until = deadline();
-    connection.send(request, until, call);
-    return connection.receive_bytes(until, call);
+  // Several requests without an answer, sent by `send(until)`; the store has them when it returns.
+  template <class Send>
+  void confirm(const std::string& call, const Limit& limit, Send send) {
+    const auto until = deadline(limit);
+    link.repeat(call, until, [&] {
+      send(until);
+      connection.send(confirm_request(), until, call);
+      return confirmation(until, call);
+    });
+  }
+  bool confirmation(Deadline until, const std::string& call) {
+    if (connection.receive_number<std::uint32_t>(until, call) == confirm_nonce) return true;
+    connection.fail(call, "got a garbled answer");
   }
 
-  void wait(std::span<const std::string> keys, Timeout limit, const std::string& call) {
-    const auto until = StoreConnection::Clock::now() + limit;
-    connection.send(begin(StoreOp::Wait, keys), until + cancel_timeout, call);
-    if (connection.wait_readable(until, call)) {
-      const auto answer = connection.receive_number<std::uint8_t>(until + cancel_timeout, call);
-      if (answer == wait_stopped) return;
-      connection.fail(call, "got the answer " + std::to_string(answer) + " to a wait");
+  // The end of a request: `head`, then a value that is not copied.
+  void send_with(std::string& head, std::string_view value, Deadline until,
+                 const std::string& call) {
+    put_number<std::uint64_t>(head, value.size());
+    if (value.size() < large_bytes) {
+      head.append(value);
+      return;
     }
-    if (cancel(call)) return;
-    throw StoreTimeout(call + " on store " + connection.name() + ": timed out after " +
-                       std::to_string(limit.count()) + " ms; missing: " + missing(keys, call));
+    connection.send(head, until, call);
+    connection.send(value, until, call);
+    head.clear();
   }
 
-  // True if the keys came while the wait was being cancelled: the answers are then 0 and 1.
-  bool cancel(const std::string& call) {
-    const auto until = StoreConnection::Clock::now() + cancel_timeout;
-    connection.send(begin(StoreOp::CancelWait), until, call);
-    const auto first = connection.receive_number<std::uint8_t>(until, call);
-    if (first == wait_canceled) return false;
-    const auto second = connection.receive_number<std::uint8_t>(until, call);
-    if (first == wait_stopped && second == wait_canceled) return true;
-    connection.fail(call, "got the answers " + std::to_string(first) + " and " +
-                              std::to_string(second) + " to the cancellation of a wait");
+  void wait(Keys keys, const std::string& call, const Limit& limit, Deadline until) {
+    do {
+      const Keys part = keys.first(std::min(keys.size(), keys_per_wait));
+      keys = keys.subspan(part.size());
+      link.repeat(call, until, [&] {
+        connection.send(request(StoreOp::Wait, part), until + cancel_timeout, call);
+        return receive_release(connection, part, call, limit_of(limit), until);
+      });
+    } while (!keys.empty());
   }
 
-  // One CHECK per key, sent together.
-  std::string missing(std::span<const std::string> keys, const std::string& call) {
-    const auto asked = keys.first(std::min(keys.size(), missing_keys_named_max));
-    const auto until = StoreConnection::Clock::now() + cancel_timeout;
-    std::string request;
-    for (const std::string& key : asked) request += begin(StoreOp::Check, std::span(&key, 1));
-    connection.send(request, until, call);
-    std::string text;
-    for (const std::string& key : asked) {
-      if (connection.receive_number<std::uint8_t>(until, call) == check_ready) continue;
-      text.append(text.empty() ? "'" : ", '").append(key).append("'");
+  // While one part is answered the next is on its way.
+  std::vector<std::string> get_all(Keys keys, const std::string& call, Deadline until) {
+    std::vector<std::string> values;
+    values.reserve(keys.size());
+    for (std::size_t sent = 0; values.size() < keys.size();) {
+      while (sent < keys.size() && sent - values.size() <= keys_per_get) {
+        const Keys part = keys.subspan(sent, std::min(keys_per_get, keys.size() - sent));
+        connection.send(request(StoreOp::MultiGet, part), until, call);
+        sent += part.size();
+      }
+      values.push_back(connection.receive_bytes(until, call));
     }
-    if (asked.size() < keys.size()) {
-      text += " (the first " + std::to_string(asked.size()) + " of " + std::to_string(keys.size()) +
-              " keys were looked at)";
-    }
-    return text.empty() ? "none any more" : text;
+    return values;
   }
 
-  StoreConnection connection;
-  Timeout timeout;
+  void set_all(Keys keys, Keys values, const std::string& call, Deadline until) {
+    std::string bytes;
+    for (std::size_t begin = 0; begin < keys.size();) {
+      std::size_t end = begin, size = 0;
+      while (end < keys.size() && end - begin < pairs_per_set && size < set_bytes) {
+        size += keys[end].size() + values[end].size();
+        ++end;
+      }
+      bytes += request(StoreOp::MultiSet);
+      put_number<std::uint64_t>(bytes, end - begin);
+      for (; begin < end; ++begin) {
+        put_key(bytes, keys[begin]);
+        send_with(bytes, values[begin], until, call);
+      }
+      connection.send(bytes, until, call);
+      bytes.clear();
+    }
+  }
+
+  std::optional<std::string> pop(std::string_view key, const std::string& call, Deadline until) {
+    return link.once(call, until, request(StoreOp::QueuePop, key),
+                     [&]() -> std::optional<std::string> {
+                       if (connection.receive_number<std::int64_t>(until, call) == 0) return {};
+                       return connection.receive_bytes(until, call);
+                     });
+  }
+
+  StoreLink link;
+  StoreConnection& connection;
 };
 
+StoreClient::StoreClient(const std::string& host, std::uint16_t port, StoreClientOptions options)
+    : impl_(std::make_unique<Impl>(host, port, std::move(options))) {}
 StoreClient::StoreClient(const std::string& host, std::uint16_t port, Timeout timeout)
-    : impl_(std::make_unique<Impl>(host, port, timeout)) {}
+    : StoreClient(host, port, StoreClientOptions{.timeout = timeout}) {}
 StoreClient::~StoreClient() = default;
 StoreClient::StoreClient(StoreClient&&) noexcept = default;
 StoreClient& StoreClient::operator=(StoreClient&&) noexcept = default;
 
-void StoreClient::set(std::string_view key, std::string_view value) {
-  std::string request = begin(StoreOp::Set, key);
-  put_string(request, value);
-  impl_->send(request, call_text("set", key));
+void StoreClient::set(std::string_view key, std::string_view value, Limit limit) {
+  const std::string call = call_text("set", key);
+  std::string head = request(StoreOp::Set, key);
+  if (value.size() < large_bytes) {
+    put_string(head, value);
+    return impl_->link.post(call, impl_->deadline(limit), head);
+  }
+  impl_->confirm(call, limit, [&](Deadline until) {
+    std::string again = head;
+    impl_->send_with(again, value, until, call);
+  });
 }
 
-std::string StoreClient::get(std::string_view key) {
+std::string StoreClient::get(std::string_view key, Limit limit) {
   const std::string call = call_text("get", key);
   const std::string owned(key);
-  impl_->wait(std::span(&owned, 1), impl_->timeout, call);
-  return impl_->ask_bytes(begin(StoreOp::Get, key), call);
+  const auto until = impl_->deadline(limit);
+  impl_->wait(Keys(&owned, 1), call, limit, until);
+  return impl_->link.repeat(call, until, [&] {
+    impl_->connection.send(request(StoreOp::Get, key), until, call);
+    return impl_->connection.receive_bytes(until, call);
+  });
 }
 
-std::int64_t StoreClient::add(std::string_view key, std::int64_t delta) {
-  std::string request = begin(StoreOp::Add, key);
-  put_number(request, delta);
-  return impl_->ask<std::int64_t>(request, call_text("add", key));
+std::int64_t StoreClient::add(std::string_view key, std::int64_t delta, Limit limit) {
+  const std::string call = call_text("add", key);
+  std::string bytes = request(StoreOp::Add, key);
+  put_number(bytes, delta);
+  if (delta == 0) return impl_->ask<std::int64_t>(call, bytes, limit);
+  return impl_->ask_once<std::int64_t>(call, bytes, limit);
 }
 
 std::string StoreClient::compare_set(std::string_view key, std::string_view expected,
-                                     std::string_view desired) {
-  std::string request = begin(StoreOp::CompareSet, key);
-  put_string(request, expected);
-  put_string(request, desired);
-  return impl_->ask_bytes(request, call_text("compare_set", key));
+                                     std::string_view desired, Limit limit) {
+  const std::string call = call_text("compare_set", key);
+  std::string bytes = request(StoreOp::CompareSet, key);
+  put_string(bytes, expected);
+  put_string(bytes, desired);
+  const auto until = impl_->deadline(limit);
+  return impl_->link.once(call, until, bytes,
+                          [&] { return impl_->connection.receive_bytes(until, call); });
 }
 
-bool StoreClient::check(std::span<const std::string> keys) {
+bool StoreClient::check(Keys keys, Limit limit) {
   const std::string call = call_text("check", keys);
-  const auto answer = impl_->ask<std::uint8_t>(begin(StoreOp::Check, keys), call);
+  const auto answer = impl_->ask<std::uint8_t>(call, request(StoreOp::Check, keys), limit);
   if (answer > check_not_ready) {
     impl_->connection.fail(call, "got the answer " + std::to_string(answer));
   }
   return answer == check_ready;
 }
 
-void StoreClient::wait(std::span<const std::string> keys) { wait(keys, impl_->timeout); }
-
-void StoreClient::wait(std::span<const std::string> keys, Timeout timeout) {
-  impl_->wait(keys, std::min(timeout, timeout_max), call_text("wait", keys));
+void StoreClient::wait(Keys keys, Limit limit) {
+  impl_->wait(keys, call_text("wait", keys), limit, impl_->deadline(limit));
 }
 
-bool StoreClient::delete_key(std::string_view key) {
-  const std::string request = begin(StoreOp::DeleteKey, key);
-  return impl_->ask<std::int64_t>(request, call_text("delete_key", key)) > 0;
+bool StoreClient::delete_key(std::string_view key, Limit limit) {
+  return impl_->ask_once<std::int64_t>(call_text("delete_key", key),
+                                       request(StoreOp::DeleteKey, key), limit) > 0;
 }
 
-std::int64_t StoreClient::num_keys() {
-  return impl_->ask<std::int64_t>(begin(StoreOp::NumKeys), "num_keys()");
+std::int64_t StoreClient::num_keys(Limit limit) {
+  return impl_->ask<std::int64_t>("num_keys()", request(StoreOp::NumKeys), limit);
 }
 
-void StoreClient::append(std::string_view key, std::string_view value) {
-  std::string request = begin(StoreOp::Append, key);
-  put_string(request, value);
-  impl_->send(request, call_text("append", key));
+void StoreClient::append(std::string_view key, std::string_view value, Limit limit) {
+  const std::string call = call_text("append", key);
+  std::string bytes = request(StoreOp::Append, key);
+  put_string(bytes, value);
+  const auto until = impl_->deadline(limit);
+  impl_->link.once(call, until, bytes + confirm_request(),
+                   [&] { return impl_->confirmation(until, call); });
 }
 
-std::vector<std::string> StoreClient::multi_get(std::span<const std::string> keys) {
+std::vector<std::string> StoreClient::list_keys(Limit limit) {
+  const auto until = impl_->deadline(limit);
+  StoreConnection& connection = impl_->connection;
+  return impl_->link.repeat("list_keys()", until, [&] {
+    std::vector<std::string> keys;
+    connection.send(request(StoreOp::ListKeys), until, "list_keys()");
+    auto left = connection.receive_number<std::int64_t>(until, "list_keys()");
+    for (; left > 0; --left) {
+      std::string key = connection.receive_bytes(until, "list_keys()");
+      if (key.starts_with('/')) keys.push_back(key.substr(1));
+    }
+    return keys;
+  });
+}
+
+std::vector<std::string> StoreClient::multi_get(Keys keys, Limit limit) {
   const std::string call = call_text("multi_get", keys);
-  impl_->wait(keys, impl_->timeout, call);
-  const auto until = impl_->deadline();
-  impl_->connection.send(begin(StoreOp::MultiGet, keys), until, call);
-  std::vector<std::string> values;
-  values.reserve(keys.size());
-  while (values.size() < keys.size()) {
-    values.push_back(impl_->connection.receive_bytes(until, call));
-  }
-  return values;
+  const auto until = impl_->deadline(limit);
+  impl_->wait(keys, call, limit, until);
+  return impl_->link.repeat(call, until, [&] { return impl_->get_all(keys, call, until); });
 }
 
-void StoreClient::multi_set(std::span<const std::string> keys,
-                            std::span<const std::string> values) {
+void StoreClient::multi_set(Keys keys, Keys values, Limit limit) {
   const std::string call = call_text("multi_set", keys);
   if (keys.size() != values.size()) {
     throw StoreError(call + ": " + std::to_string(keys.size()) + " keys but " +
                      std::to_string(values.size()) + " values");
   }
-  std::string request = begin(StoreOp::MultiSet);
-  put_number<std::uint64_t>(request, keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    put_key(request, keys[i]);
-    put_string(request, values[i]);
+  impl_->confirm(call, limit, [&](Deadline until) { impl_->set_all(keys, values, call, until); });
+}
+
+void StoreClient::queue_push(std::string_view key, std::string_view value, Limit limit) {
+  const std::string call = call_text("queue_push", key);
+  std::string bytes = request(StoreOp::QueuePush, key);
+  put_string(bytes, value);
+  const auto until = impl_->deadline(limit);
+  impl_->link.once(call, until, bytes + confirm_request(),
+                   [&] { return impl_->confirmation(until, call); });
+}
+
+// Another client may take the item between the WAIT and the QUEUE_POP.
+std::string StoreClient::queue_pop(std::string_view key, Limit limit) {
+  const std::string call = call_text("queue_pop", key);
+  const std::string owned(key);
+  const auto until = impl_->deadline(limit);
+  for (;;) {
+    impl_->wait(Keys(&owned, 1), call, limit, until);
+    if (auto item = impl_->pop(key, call, until + cancel_timeout)) return *std::move(item);
   }
-  impl_->send(request, call);
+}
+
+std::optional<std::string> StoreClient::try_queue_pop(std::string_view key, Limit limit) {
+  return impl_->pop(key, call_text("try_queue_pop", key), impl_->deadline(limit));
+}
+
+std::int64_t StoreClient::queue_len(std::string_view key, Limit limit) {
+  return impl_->ask<std::int64_t>(call_text("queue_len", key), request(StoreOp::QueueLen, key),
+                                  limit);
+}
+
+void StoreClient::barrier(std::string_view key, std::int64_t count, Limit limit) {
+  const std::string call = call_text("barrier", key);
+  std::string bytes = request(StoreOp::Barrier, key);
+  put_number(bytes, count);
+  const auto until = impl_->deadline(limit);
+  impl_->link.once(call, until, bytes, [&] {
+    return receive_release(impl_->connection, {}, call, impl_->limit_of(limit), until);
+  });
 }
 
 std::string StoreClient::local_address() const { return impl_->connection.local_address(); }
+
+const std::string& StoreClient::store_identity() const { return impl_->link.identity(); }
 
 }  // namespace ddprun::rendezvous

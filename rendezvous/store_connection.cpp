@@ -13,7 +13,7 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/store_client.h"
+#include "rendezvous/store_attempt.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
@@ -28,6 +28,7 @@ constexpr milliseconds pause_max{1'000};
 constexpr milliseconds attempt_timeout{8'000};
 constexpr std::size_t read_bytes = 4u << 10;    // Of answers, at a time.
 constexpr std::size_t value_bytes = 64u << 10;  // Of a value, at first.
+constexpr std::size_t identity_bytes_max = 256;
 
 constexpr const char* closed_by_store =
     "the store closed the connection (a new attempt began, it refused the request, or it ended)";
@@ -48,18 +49,20 @@ milliseconds jittered(milliseconds pause) {
 
 }  // namespace
 
-StoreConnection::StoreConnection(const std::string& host, std::uint16_t port, milliseconds timeout)
-    : host_(host), port_(port), name_(host + ":" + std::to_string(port)) {
+StoreConnection::StoreConnection(std::string host, std::uint16_t port)
+    : host_(std::move(host)), port_(port), name_(host_ + ":" + std::to_string(port)) {}
+
+std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
   for (milliseconds pause = pause_first;; pause = std::min(pause * 3 / 2, pause_max)) {
-    if (try_connect(deadline)) return;
+    if (try_connect(attempt, deadline)) return identity_;
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     if (left <= milliseconds(0)) break;
     std::this_thread::sleep_for(std::min(jittered(pause), left));
   }
-  throw StoreError("cannot connect to store " + name_ + " within " +
-                   std::to_string(timeout.count()) + " ms: " + problem_ +
-                   " (is the launcher running there, and are address and port right?)");
+  throw StoreConnectionLost("cannot connect to store " + name_ + " within " +
+                            std::to_string(timeout.count()) + " ms: " + problem_ +
+                            " (is the launcher running there, and are address and port right?)");
 }
 
 StoreConnection::~StoreConnection() { close(); }
@@ -69,7 +72,8 @@ void StoreConnection::close() {
   fd_ = -1;
 }
 
-bool StoreConnection::try_connect(Deadline deadline) {
+bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
+  close();
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -81,8 +85,8 @@ bool StoreConnection::try_connect(Deadline deadline) {
   }
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const Deadline attempt = std::min(deadline, Clock::now() + attempt_timeout);
-    if (try_address(*at, attempt) && shake_hands(attempt)) return true;
+    const Deadline until = std::min(deadline, Clock::now() + attempt_timeout);
+    if (try_address(*at, until) && shake_hands(attempt, until)) return true;
     close();
   }
   return false;
@@ -111,19 +115,28 @@ bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
   return error == 0;
 }
 
-// VALIDATE, which is not answered, and PING, which is: so that a port on which something else
-// listens is noticed here.
-bool StoreConnection::shake_hands(Deadline deadline) {
+// VALIDATE, which is not answered; PING, so that a port on which something else listens is noticed
+// here; the question for the attempt.
+bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
   const auto nonce = static_cast<std::uint32_t>(getpid());
   std::string hello(1, static_cast<char>(StoreOp::Validate));
   put_number(hello, validate_magic);
   hello += static_cast<char>(StoreOp::Ping);
   put_number(hello, nonce);
+  hello += static_cast<char>(StoreOp::CompareSet);
+  put_string(hello, std::string(attempt_key_prefix).append(attempt));
+  put_string(hello, {});
+  // Never the same twice: an emptied store would keep it.
+  put_string(hello, std::string("#").append(random_nonce()));
   input_.clear();
   input_at_ = 0;
   try {
     send(hello, deadline, "handshake");
-    if (receive_number<std::uint32_t>(deadline, "handshake") == nonce) {
+    const bool store = receive_number<std::uint32_t>(deadline, "handshake") == nonce;
+    const auto size = store ? receive_number<std::uint64_t>(deadline, "handshake") : 0;
+    if (store && size > 0 && size <= identity_bytes_max) {
+      identity_.resize(size);
+      receive(identity_.data(), size, deadline, "handshake");
       problem_.clear();
       return true;
     }
@@ -131,6 +144,15 @@ bool StoreConnection::shake_hands(Deadline deadline) {
   } catch (const StoreError&) {  // problem_ says why.
   }
   return false;
+}
+
+// What is left of an answer that somebody gave up, or the end of the connection: neither can be
+// before the next request is sent.
+bool StoreConnection::idle() {
+  if (fd_ < 0 || input_at_ < input_.size()) return false;
+  char byte;
+  const ssize_t got = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
 std::string StoreConnection::local_address() const {
@@ -153,9 +175,11 @@ void StoreConnection::send(std::string_view bytes, Deadline deadline, const std:
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!poll_until(POLLOUT, deadline)) fail(call, "the store took no more bytes in time");
+      if (!poll_until(POLLOUT, deadline)) {
+        give_up<StoreTimeout>(call, "the store took no more bytes in time");
+      }
     } else if (errno != EINTR) {
-      fail(call, errno_text(errno));
+      give_up<StoreConnectionLost>(call, errno_text(errno));
     }
   }
 }
@@ -190,11 +214,13 @@ void StoreConnection::receive(char* to, std::size_t size, Deadline deadline,
       size -= static_cast<std::size_t>(got);
     }
     if (got > 0) continue;
-    if (got == 0) fail(call, closed_by_store);
+    if (got == 0) give_up<StoreConnectionLost>(call, closed_by_store);
     if (error == EAGAIN || error == EWOULDBLOCK) {
-      if (!poll_until(POLLIN, deadline)) fail(call, "the store did not answer in time");
+      if (!poll_until(POLLIN, deadline)) {
+        give_up<StoreTimeout>(call, "the store did not answer in time");
+      }
     } else if (error != EINTR) {
-      fail(call, errno_text(error));
+      give_up<StoreConnectionLost>(call, errno_text(error));
     }
   }
 }
@@ -224,14 +250,19 @@ bool StoreConnection::poll_until(short events, Deadline deadline) const {
 
 void StoreConnection::require_open(const std::string& call) const {
   if (fd_ >= 0) return;
-  throw StoreError(call + " on store " + name_ +
-                   ": the connection was given up before: " + problem_);
+  throw StoreConnectionLost(call + " on store " + name_ +
+                            ": the connection was given up before: " + problem_);
+}
+
+template <class Error>
+void StoreConnection::give_up(const std::string& call, const std::string& what) {
+  problem_ = what;
+  close();
+  throw Error(call + " on store " + name_ + ": " + what);
 }
 
 void StoreConnection::fail(const std::string& call, const std::string& what) {
-  problem_ = what;
-  close();
-  throw StoreError(call + " on store " + name_ + ": " + what);
+  give_up<StoreError>(call, what);
 }
 
 }  // namespace ddprun::rendezvous

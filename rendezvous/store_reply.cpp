@@ -12,33 +12,58 @@ constexpr std::size_t idle_bytes_max = 256u << 10;
 
 }  // namespace
 
-void StoreValue::assign(std::string_view bytes) {
+bool StoreValue::assign(std::string_view bytes, MemoryBudget& budget) {
   if (bytes.size() < shared_bytes_min) {
     shared_.reset();
     small_.assign(bytes);
-  } else {
-    shared_ = std::make_shared<std::string>(bytes);
-    small_ = std::string();
+    return true;
   }
+  if (!take(bytes.size(), budget)) return false;
+  hold(StoreBlock(bytes), budget);
+  return true;
 }
 
-void StoreValue::assign(std::string&& bytes) {
-  if (bytes.size() < shared_bytes_min) return assign(std::string_view(bytes));
-  shared_ = std::make_shared<std::string>(std::move(bytes));
-  small_ = std::string();
+bool StoreValue::assign(StoreBlock&& bytes, MemoryBudget& budget) {
+  if (bytes.size() < shared_bytes_min) return assign(bytes.view(), budget);
+  if (!take(bytes.size(), budget)) return false;
+  hold(std::move(bytes), budget);
+  return true;
 }
 
-void StoreValue::append(std::string_view bytes) {
-  if (shared_ && shared_.use_count() == 1) {
-    shared_->append(bytes);
-  } else if (size() + bytes.size() < shared_bytes_min) {
+bool StoreValue::append(std::string_view bytes, MemoryBudget& budget) {
+  const std::size_t both = size() + bytes.size();
+  if (both < shared_bytes_min) {
     small_.append(bytes);
-  } else {
-    std::string both;
-    both.reserve(size() + bytes.size());
-    both.append(view()).append(bytes);
-    assign(std::move(both));
+    return true;
   }
+  if (shared_ && shared_.use_count() == 1) {
+    if (!budget.change(shared_->charged, both)) return false;
+    shared_->charged = both;
+    shared_->block.append(bytes);
+    return true;
+  }
+  if (!take(both, budget)) return false;
+  StoreBlock block;
+  block.reserve(both);
+  block.append(view());
+  block.append(bytes);
+  hold(std::move(block), budget);
+  return true;
+}
+
+// Takes `bytes` for a value that replaces this one, whose own go back if nobody else holds it.
+bool StoreValue::take(std::size_t bytes, MemoryBudget& budget) {
+  const bool alone = shared_ && shared_.use_count() == 1;
+  if (!budget.change(alone ? shared_->charged : 0, bytes)) return false;
+  if (alone) shared_->charged = 0;
+  return true;
+}
+
+// After take() of its size.
+void StoreValue::hold(StoreBlock&& bytes, MemoryBudget& budget) {
+  const std::size_t size = bytes.size();
+  shared_ = std::make_shared<SharedBlock>(std::move(bytes), budget, size);
+  small_ = std::string();
 }
 
 void ReplyBuffer::put_value(const StoreValue& value) {
@@ -68,7 +93,7 @@ std::size_t ReplyBuffer::pieces(iovec* out, std::size_t count) const {
   std::size_t at = 0;
   for (const Shared& shared : shared_) {
     add(bytes_.data() + at, shared.at - at);
-    add(shared.value->data(), shared.value->size());
+    add(shared.value->block.view().data(), shared.value->block.size());
     at = shared.at;
     if (filled == count) return filled;
   }
@@ -82,8 +107,9 @@ void ReplyBuffer::consume(std::size_t size) {
   // Let go of large values and of a long sent front, so that a slow reader holds what it must.
   std::size_t gone = 0;
   std::size_t front = 0;
-  while (gone < shared_.size() && shared_[gone].at + front + shared_[gone].value->size() <= sent_) {
-    front += shared_[gone++].value->size();
+  while (gone < shared_.size() &&
+         shared_[gone].at + front + shared_[gone].value->block.size() <= sent_) {
+    front += shared_[gone++].value->block.size();
   }
   const std::size_t whole =
       gone < shared_.size() ? std::min(sent_ - front, shared_[gone].at) : sent_ - front;

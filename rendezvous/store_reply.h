@@ -12,29 +12,51 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "rendezvous/store_block.h"
+#include "rendezvous/store_memory.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
 
+// A large value, in memory once however many replies it is part of. It has its share of the memory
+// budget until the last of them has been sent, whatever the store holds by then.
+struct SharedBlock {
+  SharedBlock(StoreBlock bytes, MemoryBudget& of, std::size_t taken)
+      : block(std::move(bytes)), budget(of), charged(taken) {}
+  ~SharedBlock() { budget.give(charged); }
+  SharedBlock(const SharedBlock&) = delete;
+  SharedBlock& operator=(const SharedBlock&) = delete;
+
+  StoreBlock block;
+  MemoryBudget& budget;
+  std::size_t charged;  // Already taken from the budget.
+};
+
 // A value of the store: small ones are held here, large ones are shared with the replies that are
-// still being sent.
+// still being sent. Large ones take their bytes from the budget, which must outlive them; for small
+// ones the owner does. False: the budget is used up, and the value as it was.
 class StoreValue {
  public:
   static constexpr std::size_t shared_bytes_min = 16u << 10;
 
-  std::string_view view() const { return shared_ ? std::string_view(*shared_) : small_; }
+  std::string_view view() const { return shared_ ? shared_->block.view() : small_; }
   std::size_t size() const { return view().size(); }
-  void assign(std::string_view bytes);
-  void assign(std::string&& bytes);  // Keeps the string when it is large.
-  void append(std::string_view bytes);
+  std::size_t small_bytes() const { return small_.size(); }  // 0 for a large one.
+  bool assign(std::string_view bytes, MemoryBudget& budget);
+  bool assign(StoreBlock&& bytes, MemoryBudget& budget);  // Keeps the block when it is large.
+  bool append(std::string_view bytes, MemoryBudget& budget);
   // Null for a small value.
-  const std::shared_ptr<std::string>& shared() const { return shared_; }
+  const std::shared_ptr<SharedBlock>& shared() const { return shared_; }
 
  private:
+  bool take(std::size_t bytes, MemoryBudget& budget);
+  void hold(StoreBlock&& bytes, MemoryBudget& budget);
+
   std::string small_;
-  std::shared_ptr<std::string> shared_;  // Never changed while somebody else holds it.
+  std::shared_ptr<SharedBlock> shared_;  // Never changed while somebody else holds it.
 };
 
 class ReplyBuffer {
@@ -64,7 +86,7 @@ class ReplyBuffer {
  private:
   struct Shared {
     std::size_t at;  // Before this byte of bytes_.
-    std::shared_ptr<const std::string> value;
+    std::shared_ptr<const SharedBlock> value;
   };
 
   std::string bytes_;

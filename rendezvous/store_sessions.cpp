@@ -2,8 +2,10 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <random>
 #include <utility>
@@ -14,6 +16,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::size_t input_bytes = 256u << 10;      // Read per event: what one peer may keep busy.
+constexpr std::size_t large_input_bytes = 1u << 20;  // The same, of a large value.
 constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
 constexpr std::size_t wakes_per_event_max = 1'024;
 
@@ -37,12 +40,22 @@ StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbac
       epoll_fd_(epoll_fd),
       callbacks_(std::move(callbacks)),
       budget_(options.memory_bytes_max),
-      store_({options.value_bytes_max, options.output_bytes_max}, budget_, random_seed()),
-      input_(new char[input_bytes]) {}
+      store_({.value_bytes_max = options.value_bytes_max,
+              .reply_bytes_max = options.output_bytes_max,
+              .wait_bytes_max = options.wait_bytes_max},
+             budget_, random_seed()),
+      input_(new char[input_bytes]) {
+  store_.set_attempt({.name = {}, .nonce = random_nonce()});
+}
 
 StoreSessions::~StoreSessions() { close_all(); }
 
-void StoreSessions::add(UniqueFd fd) {
+std::size_t StoreSessions::size_from(const asio::ip::address& from) const {
+  const auto found = connections_from_.find(from);
+  return found == connections_from_.end() ? 0 : found->second;
+}
+
+void StoreSessions::add(UniqueFd fd, const asio::ip::address& from) {
   ConnectionId id = static_cast<ConnectionId>(connections_.size());
   if (free_.empty()) {
     connections_.emplace_back();
@@ -54,6 +67,8 @@ void StoreSessions::add(UniqueFd fd) {
   ++slot.generation;
   slot.connection = std::make_unique<Connection>(limits_);
   slot.connection->fd = std::move(fd);
+  slot.connection->from = from;
+  ++connections_from_[from];
   epoll_event event{.events = EPOLLIN, .data = {.u64 = token_of(id)}};
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) close(id);
 }
@@ -66,12 +81,28 @@ void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::t
 }
 
 void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
-  const ssize_t size =
-      ::recv(connections_[id].connection->fd.get(), input_.get(), input_bytes, MSG_DONTWAIT);
+  Connection& connection = *connections_[id].connection;
+  const std::span<char> room = connection.parser.large_room();
+  if (!room.empty()) return on_large_value(id, room, now);
+  const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return close(id);  // Every complete command was carried out when it came.
   const std::string_view input(input_.get(), static_cast<std::size_t>(size));
-  if (connections_[id].connection->classified || classify(id, input)) process(id, input, now);
+  if (connection.classified || classify(id, input)) process(id, input, now);
+}
+
+// The middle of a large value is received where it is kept, and what follows it as usual.
+void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  const std::size_t direct = std::min(room.size(), large_input_bytes);
+  std::array<iovec, 2> parts{{{room.data(), direct}, {input_.get(), input_bytes}}};
+  const int count = direct == room.size() ? 2 : 1;
+  const ssize_t got = ::readv(connection.fd.get(), parts.data(), count);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return close(id);
+  const auto size = static_cast<std::size_t>(got);
+  connection.parser.received(std::min(size, direct));
+  process(id, {input_.get(), size - std::min(size, direct)}, now);
 }
 
 // By the first byte. False: the connection is not ours any more.
@@ -273,7 +304,7 @@ void StoreSessions::resolve_ambiguous(Clock::time_point now) {
   }
 }
 
-void StoreSessions::start_attempt() {
+void StoreSessions::start_attempt(const std::string& name) {
   for (ConnectionId id = 0; id < connections_.size(); ++id) {
     Connection* connection = connections_[id].connection.get();
     if (connection == nullptr) continue;
@@ -281,6 +312,7 @@ void StoreSessions::start_attempt() {
     if (connection->classified) close(id);
   }
   store_.clear();
+  store_.set_attempt({.name = name, .nonce = random_nonce()});
   wakes_.clear();
   ambiguous_.clear();
   half_commands_.clear();
@@ -321,6 +353,8 @@ void StoreSessions::close(ConnectionId id) {
   if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
   store_.disconnect(id);
   budget_.give(connection->charged);
+  const auto from = connections_from_.find(connection->from);
+  if (--from->second == 0) connections_from_.erase(from);
   free_.push_back(id);
 }
 

@@ -9,12 +9,15 @@
 // Not thread-safe; no clock of its own, no logging: rendezvous/server.cpp has both.
 #pragma once
 
+#include <asio/ip/address.hpp>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,9 +47,10 @@ class StoreSessions {
   StoreSessions(const StoreSessions&) = delete;
   StoreSessions& operator=(const StoreSessions&) = delete;
 
-  // Takes a new connection, non-blocking.
-  void add(UniqueFd fd);
+  // Takes a new connection, non-blocking, of a peer at `from`.
+  void add(UniqueFd fd, const asio::ip::address& from = {});
   std::size_t size() const { return connections_.size() - free_.size(); }
+  std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
 
   // Something is ready on the connection of this token; an old token is ignored. Bounded work.
   void on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
@@ -61,7 +65,7 @@ class StoreSessions {
 
   // Closes every connection that has sent something. The others may belong to agents that have
   // yet to speak: they stay, but are closed if it is the store that they speak to.
-  void start_attempt();
+  void start_attempt(const std::string& name = {});  // As Server's.
   void close_all();
 
   const Store& store() const { return store_; }
@@ -71,6 +75,7 @@ class StoreSessions {
   struct Connection {
     explicit Connection(const WireLimits& limits) : parser(limits) {}
     UniqueFd fd;
+    asio::ip::address from;
     StoreParser parser;
     std::unique_ptr<ReplyBuffer> tail;               // Replies that the socket did not take.
     std::size_t charged = 0;                         // Taken from the budget for parser and tail.
@@ -93,6 +98,7 @@ class StoreSessions {
   Connection* find(std::uint64_t token);
   std::uint64_t token_of(ConnectionId id) const;
   void on_readable(ConnectionId id, Clock::time_point now);
+  void on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now);
   bool classify(ConnectionId id, std::string_view input);
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
@@ -116,6 +122,7 @@ class StoreSessions {
   Store store_;
   std::vector<Slot> connections_;  // By ConnectionId.
   std::vector<ConnectionId> free_;
+  std::map<asio::ip::address, std::size_t> connections_from_;
   std::unique_ptr<char[]> input_;
   ReplyBuffer reply_;
   std::vector<ConnectionId> woken_;

@@ -134,16 +134,22 @@ std::string peer_name(int fd) {
   return name;
 }
 
+asio::ip::address ip_address(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    return asio::ip::address_v4(ntohl(v4->sin_addr.s_addr));
+  }
+  asio::ip::address_v6::bytes_type bytes;
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+  std::memcpy(bytes.data(), &v6->sin6_addr, bytes.size());
+  return asio::ip::address_v6(bytes);
+}
+
 asio::ip::address peer_address(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
-  if (storage.ss_family == AF_INET) {
-    return asio::ip::address_v4(ntohl(reinterpret_cast<sockaddr_in*>(&storage)->sin_addr.s_addr));
-  }
-  asio::ip::address_v6::bytes_type bytes;
-  std::memcpy(bytes.data(), &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_addr, bytes.size());
-  return asio::ip::address_v6(bytes);
+  return ip_address(storage);
 }
 
 SendStatus send_some(int fd, ReplyBuffer& reply) {

@@ -2,6 +2,8 @@
 // calls on non-blocking descriptors; nothing here looks up a name.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <asio/ip/address.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +40,7 @@ std::uint16_t local_port(int fd);
 // "10.0.0.7:40112", "[fe80::1]:40112"; "an unknown peer" if the connection is already gone.
 std::string peer_name(int fd);
 
+asio::ip::address ip_address(const sockaddr_storage& address);
 asio::ip::address peer_address(int fd);  // 0.0.0.0 if the connection is already gone.
 
 enum class SendStatus : std::uint8_t { Done, Blocked, Failed };

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t idle_nodes = 16;  // Kept by a connection between two waits.
 constexpr const char* out_of_memory = "memory_bytes_max is used up";
+constexpr const char* too_many_waits = "wait_bytes_max is used up by parked waits";
 
 }  // namespace
 
@@ -59,6 +60,11 @@ std::string Store::wait(const Call& call) {
       return out_of_memory;
     }
     link(parked.nodes[i], *keyed, keyed->second.waiters);
+    count_placeholder(*keyed);
+    if (wait_bytes_ > limits_.wait_bytes_max) {
+      unpark(call.caller);
+      return too_many_waits;
+    }
   }
   return {};
 }
@@ -85,7 +91,10 @@ std::string Store::barrier(const Call& call) {
   parked.barrier = true;
   parked.barrier_target = target;
   Keyed* keyed = find(key);
-  if (!keyed->second.extra) keyed->second.extra = std::make_unique<Extra>();
+  if (extra_of(keyed->second) == nullptr) {
+    unpark(call.caller);
+    return out_of_memory;
+  }
   Extra& extra = *keyed->second.extra;
   const bool first = extra.barriers.first == nullptr;
   extra.barrier_target_min = first ? target : std::min(extra.barrier_target_min, target);
@@ -118,18 +127,20 @@ std::string Store::queue_push(const Call& call) {
   const StoreRequest& request = call.request;
   Keyed* keyed = find_or_create(request.key);
   if (keyed == nullptr) return out_of_memory;
-  if (!charge(0, sizeof(StoreValue) + request.value.size())) {
+  Entry& entry = keyed->second;
+  if (extra_of(entry) == nullptr || !charge(0, sizeof(StoreValue))) {
     erase_if_unused(keyed);
     return out_of_memory;
   }
-  Entry& entry = keyed->second;
-  if (!entry.extra) entry.extra = std::make_unique<Extra>();
-  StoreValue& item = entry.extra->queue.emplace_back();
-  if (request.large_value != nullptr) {
-    item.assign(std::move(*request.large_value));
-  } else {
-    item.assign(request.value);
+  auto& queue = entry.extra->queue;
+  StoreBlock* owned = request.large.empty() ? nullptr : &request.large.front().block;
+  if (!assign(queue.emplace_back(), request.value, owned)) {
+    queue.pop_back();
+    charge(sizeof(StoreValue), 0);
+    erase_if_unused(keyed);
+    return out_of_memory;
   }
+  count_placeholder(*keyed);
   while (entry.waiters.first != nullptr && !satisfy(*entry.waiters.first, call.woken)) {
   }
   return {};
@@ -145,8 +156,9 @@ std::string Store::queue_pop(const Call& call) {
   auto& queue = keyed->second.extra->queue;
   call.reply.put<std::int64_t>(static_cast<std::int64_t>(queue.size()));
   call.reply.put_value(queue.front());
-  charge(sizeof(StoreValue) + queue.front().size(), 0);
+  charge(sizeof(StoreValue) + queue.front().small_bytes(), 0);
   queue.pop_front();
+  count_placeholder(*keyed);
   erase_if_unused(keyed);
   return {};
 }
@@ -161,7 +173,12 @@ std::string Store::queue_len(const Call& call) {
 
 // Makes `nodes` unlinked nodes for the connection. Not empty: why it cannot wait.
 std::string Store::park(ConnectionId connection, std::size_t nodes) {
+  if (nodes * sizeof(Node) >
+      limits_.wait_bytes_max - std::min(wait_bytes_, limits_.wait_bytes_max)) {
+    return too_many_waits;
+  }
   if (!charge(0, nodes * sizeof(Node))) return out_of_memory;
+  wait_bytes_ += nodes * sizeof(Node);
   if (connection >= parked_.size()) parked_.resize(connection + 1);
   Parked& parked = parked_[connection];
   parked.nodes.assign(nodes, Node{.connection = connection});
@@ -210,6 +227,7 @@ bool Store::satisfy(Node& node, std::vector<ConnectionId>& woken) {
 
 void Store::release_nodes(Parked& parked) {
   charge(parked.nodes.size() * sizeof(Node), 0);
+  wait_bytes_ -= parked.nodes.size() * sizeof(Node);
   parked.missing = 0;
   parked.nodes.clear();
   if (parked.nodes.capacity() > idle_nodes) parked.nodes = {};

@@ -228,8 +228,13 @@ bool StoreParser::on_magic() {
   return false;
 }
 
+// Whether the next string is a key, and not a value.
+bool StoreParser::next_is_key() const {
+  return fields_.size() == 0 || (list_ && (!pairs_ || fields_.size() % 2 == 0));
+}
+
 bool StoreParser::on_length() {
-  const bool key = fields_.size() == 0 || (list_ && (!pairs_ || fields_.size() % 2 == 0));
+  const bool key = next_is_key();
   const std::size_t limit = key ? limits_->key_bytes_max : limits_->value_bytes_max;
   if (number_ > limit) {
     return refuse(over_limit(key ? "a key" : "a value", number_,
@@ -253,13 +258,22 @@ void StoreParser::read_bytes(std::string_view& input) {
     fields_.add(piece);
   } else {
     if (!field_open_) {
-      const bool may_keep = request_.op == StoreOp::Set || request_.op == StoreOp::QueuePush;
-      fields_.open(may_keep && fields_.size() == 1 && bytes_left_ >= limits_->large_value_bytes);
+      fields_.open(!next_is_key() && bytes_left_ >= limits_->large_value_bytes);
     }
     fields_.append(piece, bytes_left_);
   }
   bytes_left_ -= piece.size();
   field_open_ = bytes_left_ > 0;
+}
+
+std::span<char> StoreParser::large_room() {
+  if (step_ != Step::Bytes || !field_open_ || !fields_.open_large()) return {};
+  return fields_.large_room(bytes_left_);
+}
+
+void StoreParser::received(std::size_t bytes) {
+  fields_.commit_large(bytes);
+  bytes_left_ -= bytes;
 }
 
 void StoreParser::fill_request() {
@@ -270,7 +284,7 @@ void StoreParser::fill_request() {
   request_.desired = strings > 2 ? fields[2] : std::string_view{};
   request_.items = {};
   if (list_) request_.items = fields;
-  request_.large_value = fields_.large();
+  request_.large = fields_.large();
   step_ = Step::Op;
   complete_ = true;
 }

@@ -63,7 +63,7 @@ struct WireLimits {
   std::size_t value_bytes_max = 64u << 20;
   std::size_t keys_per_request_max = 131'072;  // Pairs, for MULTI_SET.
   std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
-  // A value of this size that arrives in pieces gets a string of its own, which the store can keep.
+  // A value of this size that arrives in pieces gets a block of its own, which the store can keep.
   std::size_t large_value_bytes = 64u << 10;
 };
 
@@ -76,7 +76,9 @@ struct StoreRequest {
   std::string_view desired;                 // COMPARE_SET only.
   std::int64_t number = 0;                  // ADD: delta. BARRIER: world size. PING: nonce.
   std::span<const std::string_view> items;  // Keys; for MULTI_SET key, value, key, value ...
-  std::string* large_value = nullptr;       // If set, owns `value`, and may be moved from.
+  // Those of these strings that own their bytes, which may be moved from; ordered by field. Field
+  // 0 is the key, 1 the value, 2 `desired`; of a list, the item's place.
+  std::span<LargeField> large;
 };
 
 enum class ParseStatus : std::uint8_t {
@@ -88,7 +90,8 @@ enum class ParseStatus : std::uint8_t {
 };
 
 // Resumable at every byte: nothing is looked at twice, and a value that arrives in many pieces is
-// copied once. Memory grows with the bytes received, never with a length announced.
+// copied once, or not at all (large_room()). Memory grows with the bytes received, never with a
+// length announced.
 class StoreParser {
  public:
   // `limits` must outlive the parser.
@@ -96,6 +99,12 @@ class StoreParser {
 
   // Consumes bytes from the front of `input`. After Bad the parser stays Bad.
   ParseStatus next(std::string_view& input);
+
+  // In the middle of a large value: where its next bytes belong, so that they can be received there
+  // instead of being given to next(). Empty: there is no such place.
+  std::span<char> large_room();
+  // So many bytes were received there; call next() then, with what came behind them.
+  void received(std::size_t bytes);
   // After Request. The fields that the operation does not have are empty.
   const StoreRequest& request() const { return request_; }
   // After Ambiguous, and a pause of the peer: the command was a DELETE_KEY of family A. Fills
@@ -135,6 +144,7 @@ class StoreParser {
   bool on_number();
   bool on_magic();
   bool on_length();
+  bool next_is_key() const;
   void read_bytes(std::string_view& input);
   void fill_request();
   void reset();

@@ -10,36 +10,34 @@ namespace {
 constexpr std::size_t idle_held_bytes = 1024;
 constexpr std::size_t idle_fields = 32;
 
-// Grows as bytes arrive, and never beyond what was announced: nothing is left over for the store.
-void append_within(std::string& to, std::string_view bytes, std::size_t announced) {
-  const std::size_t needed = to.size() + bytes.size();
-  if (needed > to.capacity()) {
-    // A new string, because reserve() of one with content at least doubles it; by four, so that
-    // little is copied.
-    std::string larger;
-    larger.reserve(std::max(needed, std::min(4 * to.capacity(), to.size() + announced)));
-    to = std::move(larger.append(to));
-  }
-  to.append(bytes);
-}
-
 }  // namespace
 
 void WireFields::open(bool large) {
   hold();
-  large_used_ = large;
   fields_.emplace_back();
-  if (!large) held_fields_ = fields_.size();
+  held_fields_ = fields_.size();
+  if (large) large_.push_back({.field = fields_.size() - 1, .block = {}});
 }
 
 void WireFields::append(std::string_view piece, std::size_t announced) {
-  if (large_used_) return append_within(large_, piece, announced);
-  held_.append(piece);
-  fields_.back() = {nullptr, fields_.back().size() + piece.size()};
+  if (!open_large()) {
+    held_.append(piece);
+    fields_.back() = {nullptr, fields_.back().size() + piece.size()};
+    return;
+  }
+  StoreBlock& block = large_.back().block;
+  while (block.room_bytes() < piece.size()) block.grow_for(announced);
+  block.append(piece);
+}
+
+std::span<char> WireFields::large_room(std::size_t announced) {
+  StoreBlock& block = large_.back().block;
+  if (block.room_bytes() == 0) block.grow_for(announced);
+  return {block.room(), std::min(block.room_bytes(), announced)};
 }
 
 void WireFields::hold() {
-  for (; held_fields_ < fields_.size() - large_used_; ++held_fields_) {
+  for (; held_fields_ < fields_.size(); ++held_fields_) {
     std::string_view& field = fields_[held_fields_];
     held_.append(field);
     field = {nullptr, field.size()};
@@ -48,11 +46,16 @@ void WireFields::hold() {
 
 std::span<const std::string_view> WireFields::finish() {
   const char* at = held_.data();
+  auto large = large_.begin();
   for (std::size_t i = 0; i < held_fields_; ++i) {
-    fields_[i] = {at, fields_[i].size()};
-    at += fields_[i].size();
+    if (large != large_.end() && large->field == i) {
+      large->block.trim();
+      fields_[i] = (large++)->block.view();
+    } else {
+      fields_[i] = {at, fields_[i].size()};
+      at += fields_[i].size();
+    }
   }
-  if (large_used_) fields_.back() = large_;
   return fields_;
 }
 
@@ -62,13 +65,14 @@ void WireFields::clear() {
   fields_.clear();
   if (held_.capacity() > idle_held_bytes) held_ = std::string();
   if (fields_.capacity() > idle_fields) fields_ = {};
-  if (large_used_) large_ = std::string();
-  large_used_ = false;
+  if (!large_.empty()) large_ = std::vector<LargeField>();
 }
 
 std::size_t WireFields::memory_bytes() const {
-  const std::size_t held = held_.capacity() + large_.capacity();
-  return held + fields_.capacity() * sizeof(std::string_view);
+  std::size_t bytes = held_.capacity() + fields_.capacity() * sizeof(std::string_view) +
+                      large_.capacity() * sizeof(LargeField);
+  for (const LargeField& large : large_) bytes += large.block.capacity();
+  return bytes;
 }
 
 }  // namespace ddprun::rendezvous

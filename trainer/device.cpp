@@ -17,7 +17,7 @@ constexpr int heap_growth_bytes = 64 << 20;
 
 // Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
 // about CUDA before.
-std::string reason_against_cuda(const worker::WorkerEnv& env) {
+std::string reason_against_cuda(const worker::WorkerEnv& env, int replicas) {
   std::error_code ignored;
   if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -29,18 +29,22 @@ std::string reason_against_cuda(const worker::WorkerEnv& env) {
   }
   if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
   const auto devices = static_cast<int>(torch::cuda::device_count());
-  if (env.local_rank >= devices) {
-    return fmt::format("local rank {} has no GPU of its own: there are {}", env.local_rank,
-                       devices);
+  if ((env.local_rank + 1) * replicas > devices) {
+    return fmt::format("local rank {} has no {} of its own: there are {}", env.local_rank,
+                       replicas > 1 ? fmt::format("{} GPUs", replicas) : "GPU", devices);
   }
   return "";
 }
 
-DeviceAndPeers open_cuda(const worker::WorkerEnv& env) {
+// The worker's GPUs are `replicas` neighbours; gradients travel from and to the first.
+DeviceAndPeers open_cuda(const worker::WorkerEnv& env, int replicas) {
   worker::CommunicatorOptions options;
-  options.cuda_device = env.local_rank;
-  return {torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank)),
-          worker::make_nccl_communicator(env, options)};
+  options.cuda_device = env.local_rank * replicas;
+  std::vector<torch::Device> devices;
+  for (int i = 0; i < replicas; ++i) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_device + i));
+  }
+  return {devices.front(), devices, worker::make_nccl_communicator(env, options)};
 }
 
 }  // namespace
@@ -63,14 +67,16 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
   const bool wanted =
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
-    const std::string reason = reason_against_cuda(env);
-    if (reason.empty()) return open_cuda(env);
+    const std::string reason = reason_against_cuda(env, options.data_parallel);
+    if (reason.empty()) return open_cuda(env, options.data_parallel);
     if (required) {
       throw UsageError(
           fmt::format("--{} cannot be used: {}", nccl ? "backend nccl" : "device cuda", reason));
     }
   }
-  return {torch::Device(torch::kCPU), worker::make_cpu_communicator(env)};
+  const std::vector<torch::Device> devices(static_cast<std::size_t>(options.data_parallel),
+                                           torch::kCPU);
+  return {devices.front(), devices, worker::make_cpu_communicator(env)};
 }
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <vector>
 
 #include "trainer/options.h"
 #include "worker/communicator.h"
@@ -13,6 +14,7 @@ namespace ddprun::trainer {
 
 struct DeviceAndPeers {
   torch::Device device{torch::kCPU};
+  std::vector<torch::Device> replicas{torch::kCPU};  // The first one is `device`.
   std::unique_ptr<worker::Communicator> communicator;
 };
 

@@ -7,14 +7,17 @@ namespace ddprun::trainer {
 
 ValidationReport evaluate(TrainingJob& job) {
   Stopwatch watch;
+  job.phase("validation");
   job.parallel->synchronize_buffers();
   job.model->eval();
   torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
   {
     const torch::InferenceMode inference;
+    const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
     const auto batches = job.validation_batches();
     while (const auto batch = batches->next()) {
-      const torch::Tensor logits = job.model->forward(batch->images.to(job.place.device));
+      const torch::Tensor logits =
+          job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
       const torch::Tensor labels = batch->labels.to(job.place.device);
       counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
     }
@@ -23,6 +26,7 @@ ValidationReport evaluate(TrainingJob& job) {
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
   counts = counts.to(torch::kCPU);
+  job.end_phase();
   const double* sums = counts.data_ptr<double>();
   const auto images = static_cast<double>(job.validation_set->size());
   return {.epoch = job.state.epoch,

@@ -31,7 +31,11 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin) {
   return fmt::format(
       "rank {}: the loss is {} at step {} (epoch {}){}: lower --lr, add --warmup-steps or "
       "--clip-grad-norm, or look at these samples if it comes at the same ones again",
-      rank, std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf", origin.step, origin.epoch, samples);
+      rank,
+      std::isnan(loss) ? "nan"
+      : loss > 0       ? "inf"
+                       : "-inf",
+      origin.step, origin.epoch, samples);
 }
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {

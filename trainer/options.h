@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trainer/learning_rate.h"
+#include "trainer/log/profile_window.h"
 #include "trainer/models/model_names.h"
 
 namespace ddprun::trainer {
@@ -22,6 +23,7 @@ enum class DatasetKind { Mnist, Cifar10, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Nccl };
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
+enum class PrecisionOption { Fp32, Bf16, Fp16 };
 enum class OptimizerKind { Sgd, Lars };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
 
@@ -72,7 +74,11 @@ struct TrainOptions {
   std::int64_t print_freq = 10;                    // Steps.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.
-  std::filesystem::path metrics;                   // JSON lines; empty = none.
+  std::string metrics;                             // JSON lines; empty = none. May hold {rank}.
+  std::filesystem::path tensorboard;               // Folder of event files; empty = none.
+  std::filesystem::path profile;                   // Folder of traces; empty = none.
+  ProfileWindow profile_steps;                     // Which steps are traced.
+  bool profile_operations = false;                 // LibTorch's operations too.
   std::optional<std::int64_t> print_sample_order;  // An epoch.
 
   // Checkpoints.
@@ -84,6 +90,9 @@ struct TrainOptions {
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
   LayoutOption layout = LayoutOption::Auto;
+  PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
+  bool overlap = true;    // Reduce gradients while backward computes the rest of them.
+  int data_parallel = 1;  // Replicas of the model in each worker.
 
   std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.
 };

@@ -2,6 +2,11 @@
 #include "trainer/options_parts.h"
 
 namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t data_parallel_max = 1024;
+
+}  // namespace
 
 void add_device_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Device");
@@ -18,6 +23,16 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
                             {"nchw", LayoutOption::Nchw},
                             {"channels-last", LayoutOption::ChannelsLast}},
                            "Order of activations in memory: auto, nchw or channels-last");
+  add_choice<PrecisionOption>(
+      app, "--precision", options.precision,
+      {{"fp32", PrecisionOption::Fp32},
+       {"bf16", PrecisionOption::Bf16},
+       {"fp16", PrecisionOption::Fp16}},
+      "Of forward and backward; weights stay fp32. fp16 scales the loss by itself");
+  app.add_flag("!--no-overlap", options.overlap,
+               "Exchange all gradients at once after backward, not while it computes");
+  add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
+            "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }
 
 void check_device_options(const TrainOptions& options) {
@@ -25,6 +40,9 @@ void check_device_options(const TrainOptions& options) {
             "--backend nccl needs GPUs, but --device cpu was given");
   refuse_if(options.device == DeviceOption::Cuda && options.backend == BackendOption::Cpu,
             "--backend cpu cannot reach the memory of --device cuda: use --backend nccl or auto");
+  refuse_if(options.data_parallel > 1 && options.sync_batch_norm,
+            "--sync-bn normalises over workers, which the replicas of --data-parallel cannot: give "
+            "one worker to each device instead");
 }
 
 }  // namespace ddprun::trainer

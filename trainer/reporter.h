@@ -1,18 +1,24 @@
-// What a run tells: lines and a progress line on standard output, and JSON lines in a file. Only
-// rank 0's reporter says anything.
+// What a run tells: lines and a progress line on standard output, TensorBoard's event files, and
+// JSON lines in a file. Only rank 0 says anything, but for --metrics with {rank} in the name: then
+// every rank writes its own file, with its own losses, times and memory.
 //
 // --metrics: one JSON object per line, appended. "event" is one of
 //   start       model, dataset, images, parameters, world_size, batch_size, global_batch_size,
-//               device, total_steps, resumed_from_step, restart_count, accumulate, base_lr
-//   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr, images_per_s,
-//               step_s, data_s        (the last three: over the steps since the previous line);
-//               grad_norm (before clipping, with --clip-grad-norm)
+//               device, total_steps, resumed_from_step, restart_count, accumulate, base_lr,
+//               precision, replicas
+//   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr,
+//               images_per_s (all workers), step_s, data_s, exposed_comm_s (means over the steps
+//               since the previous line; the last: communication that no computation hid, CPU
+//               only), grad_norm (before clipping, with --clip-grad-norm), rss_bytes,
+//               rss_peak_bytes, and on a GPU gpu_allocated_bytes, gpu_allocated_peak_bytes,
+//               gpu_reserved_bytes
 //   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds; averaged (true: of
-//   the
-//               weights that --ema averages)
-//   verify_sync step         (all ranks' models were equal at the end)
+//               the weights that --ema averages)
+//   loss_scale  step, scale   (fp16: when it changes)
+//   verify_sync step          (all ranks' models were equal at the end)
 //   checkpoint  step, path, seconds
-//   end         step, best_prec1, seconds, train_s, images_per_s
+//   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
+//               (the last two: of this process, which may have resumed)
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
 // run and epoch the full passes before this one. Every line has "time", seconds since 1970.
 // Names are never reused for something else.
@@ -27,6 +33,9 @@
 #include <ostream>
 #include <string>
 
+#include "trainer/log/device_memory.h"
+#include "trainer/log/memory_use.h"
+#include "trainer/log/tensorboard_writer.h"
 #include "trainer/meters.h"
 
 namespace ddprun::trainer {
@@ -40,10 +49,13 @@ struct StepReport {
   Meter time_s, data_s, loss, prec1, prec5;  // Averages over the epoch.
   double window_step_s = 0;                  // Mean since the previous line.
   double window_data_s = 0;
-  double images_per_s = 0;  // All workers, since the previous line.
+  std::optional<double> window_exposed_s;  // Waits for communication; nothing on a GPU.
+  double images_per_s = 0;                 // All workers, since the previous line.
   double learning_rate = 0;
-  std::optional<double> gradient_norm;  // Of the last step.
-  double remaining_s = 0;               // Until the last step, at this pace.
+  double remaining_s = 0;  // Until the last step, at this pace.
+  std::optional<double> gradient_norm;
+  MemoryUse memory;
+  std::optional<DeviceMemory> gpu_memory;
 };
 
 struct ValidationReport {
@@ -60,20 +72,27 @@ struct ValidationReport {
 
 std::string step_line(const StepReport& report);
 std::string validation_line(const ValidationReport& report);
-// One row of a terminal: `columns` characters at most.
+// One row of a terminal: as much as fits into `columns` characters, the least important left out.
 std::string progress_line(const StepReport& report, std::size_t columns);
+
+// Where this rank's JSON lines go; empty: nowhere. `option` as --metrics was given.
+std::filesystem::path metrics_path(const std::string& option, int rank);
 
 class Reporter {
  public:
   struct Options {
-    bool enabled = true;    // False on all ranks but 0: every call does nothing.
+    bool enabled = true;    // False on all ranks but 0: nothing but the metrics file.
     bool terminal = false;  // Draw the progress line, too.
     std::size_t columns = 80;
-    std::filesystem::path metrics;  // Empty: none.
+    std::filesystem::path metrics;      // Empty: none.
+    std::filesystem::path tensorboard;  // A folder. Empty: none.
   };
 
-  // Throws std::runtime_error when the metrics file cannot be opened.
+  // Throws std::runtime_error when the metrics or the event file cannot be opened.
   Reporter(std::ostream& out, Options options);
+
+  // The run goes on after `step` steps; `markdown` says what it is.
+  void begin(std::int64_t step, const std::string& markdown);
 
   void line(const std::string& text);                                  // A plain line.
   void warning(const std::string& text);                               // To standard error.
@@ -86,10 +105,12 @@ class Reporter {
 
  private:
   void clear_progress();
+  void scalars(std::int64_t step, const std::vector<Scalar>& values);
 
   std::ostream& out_;
   Options options_;
   std::ofstream metrics_;
+  std::optional<TensorboardWriter> tensorboard_;
   bool progress_shown_ = false;
   std::chrono::steady_clock::time_point progress_at_{};
 };

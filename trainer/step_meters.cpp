@@ -16,11 +16,15 @@ Meter meter_of(double last_sum, double last_count, double sum, double count) {
 
 }  // namespace
 
-StepMeters::StepMeters(const BatchPlan& plan, torch::Device device)
+StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
+                       std::chrono::nanoseconds exposed)
     : plan_(plan),
       world_size_(plan.global_batch_size / plan.batch_size),
       counts_(torch::zeros({3}, torch::dtype(torch::kFloat64).device(device))),
-      last_counts_(counts_.clone()) {}
+      last_counts_(counts_.clone()),
+      exposed_(exposed) {
+  start_window();
+}
 
 void StepMeters::data_ready() {
   data_s_ = watch_.lap();
@@ -36,6 +40,7 @@ void StepMeters::step_done(const torch::Tensor& logits, const torch::Tensor& lab
   const double step_s = data_s_ + watch_.lap();
   time_meter_.update(step_s);
   seconds_ += step_s;
+  steps_ += 1;
   images_ += last_images_ * world_size_;
   window_.steps += 1;
   window_.images += last_images_ * world_size_;
@@ -64,6 +69,10 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, window_.steps));
   report.window_step_s = window_.seconds / steps;
   report.window_data_s = window_.data_seconds / steps;
+  if (counts_.device().is_cpu()) {
+    const std::chrono::duration<double> exposed = exposed_ - window_.exposed_before;
+    report.window_exposed_s = exposed.count() / steps;
+  }
   report.images_per_s =
       window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;
   report.learning_rate = learning_rate;
@@ -71,7 +80,7 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   return report;
 }
 
-void StepMeters::start_window() { window_ = {}; }
+void StepMeters::start_window() { window_ = {.exposed_before = exposed_}; }
 
 void StepMeters::restart_clock() { watch_.lap(); }
 

@@ -13,11 +13,15 @@ namespace ddprun::trainer {
 
 class StepMeters {
  public:
-  StepMeters(const BatchPlan& plan, torch::Device device);
+  // `exposed`: see communicated().
+  StepMeters(const BatchPlan& plan, torch::Device device, std::chrono::nanoseconds exposed = {});
 
   void data_ready();  // The step's batch is there.
   void step_done(const torch::Tensor& logits, const torch::Tensor& labels,
                  const torch::Tensor& loss);
+
+  // For how long this process has waited for communication since its start, as of now.
+  void communicated(std::chrono::nanoseconds exposed) { exposed_ = exposed; }
 
   // The last step and the averages so far. Waits for the device. `state` is that after the step.
   StepReport report(const TrainingState& state, double learning_rate);
@@ -26,9 +30,11 @@ class StepMeters {
 
   double seconds() const { return seconds_; }      // Of all steps.
   std::int64_t images() const { return images_; }  // Over all workers.
+  std::int64_t steps() const { return steps_; }
 
  private:
   struct Window {
+    std::chrono::nanoseconds exposed_before{0};
     std::int64_t steps = 0;
     std::int64_t images = 0;
     double seconds = 0;
@@ -45,7 +51,9 @@ class StepMeters {
   std::int64_t own_images_ = 0;
   std::int64_t last_images_ = 0;
   std::int64_t images_ = 0;
+  std::int64_t steps_ = 0;
   double seconds_ = 0;
+  std::chrono::nanoseconds exposed_;
   Window window_;
 };
 

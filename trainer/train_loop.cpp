@@ -13,6 +13,7 @@ namespace ddprun::trainer {
 namespace {
 
 struct Totals {
+  std::int64_t steps = 0;
   std::int64_t images = 0;  // Over all workers.
   double seconds = 0;       // In training steps; without validation and checkpoints.
 };
@@ -29,7 +30,10 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
   StepReport report = parts.meters.report(job.state, parts.rate);
   if (parts.gradient_norm.defined()) report.gradient_norm = parts.gradient_norm.item<double>();
   job.reporter->progress(report);
-  if (print) job.reporter->step(report);
+  if (!print) return;
+  report.memory = memory_use();
+  report.gpu_memory = device_memory(job.place.device);
+  job.reporter->step(report);
 }
 
 // What is due after a step; the same on every rank.
@@ -48,11 +52,12 @@ void report_and_save(TrainingJob& job, StepParts parts) {
 
 // Trains to the end of the epoch or of the run.
 void train_epoch(TrainingJob& job, Totals& totals) {
-  StepMeters meters(job.plan, job.place.device);
+  StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
   TrainingStep step(job);
   LossGuard guard(job.env.rank);
   while (job.state.step < job.plan.total_steps) {
+    if (job.profiler) job.profiler->begin_step(job.state.step + 1);
     const auto batch = batches->next();
     if (!batch) break;
     const torch::Tensor images = batch->images.to(job.place.device);  // (N, C, H, W)
@@ -65,11 +70,15 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 
     job.state.step += 1;
     job.state.samples_done += images.size(0) * job.env.world_size;
+    job.phase("report");
     guard.watch(output.loss, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.logits, labels, output.loss);
+    meters.communicated(job.parallel->exposed_communication());
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
+    if (job.profiler && job.profiler->end_step()) meters.restart_clock();
   }
   guard.finish();
+  totals.steps += meters.steps();
   totals.seconds += meters.seconds();
   totals.images += meters.images();
 }
@@ -85,16 +94,20 @@ void verify_at_end(TrainingJob& job) {
 
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {
   const double rate = totals.seconds > 0 ? static_cast<double>(totals.images) / totals.seconds : 0;
+  const double step_s = totals.steps > 0 ? totals.seconds / static_cast<double>(totals.steps) : 0;
   job.reporter->line(fmt::format(
-      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {:.1f} s in all",
+      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {} steps per worker "
+      "of {:.4f} s on average, {:.1f} s in all",
       job.state.step,
       job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
-      totals.images, totals.seconds, rate, seconds));
+      totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
   job.reporter->event("end", {{"step", job.state.step},
                               {"best_prec1", job.state.best_prec1},
                               {"seconds", seconds},
                               {"train_s", totals.seconds},
-                              {"images_per_s", rate}});
+                              {"images_per_s", rate},
+                              {"steps_per_worker", totals.steps},
+                              {"step_s_avg", step_s}});
 }
 
 }  // namespace
@@ -116,6 +129,7 @@ void train(TrainingJob& job) {
   }
   if (!validated && job.validation_set) validate(job, /*keep_best=*/false);
   verify_at_end(job);
+  if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
 }
 

@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
 #include "trainer/parameter_kinds.h"
 #include "trainer/recipe_parts.h"
+#include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
 #include "worker/torch/sync_batch_norm.h"
@@ -32,12 +35,27 @@ std::size_t terminal_columns() {
 }
 
 std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
-  Reporter::Options options{.enabled = job.is_first_rank(), .metrics = job.options.metrics};
+  Reporter::Options options{.enabled = job.is_first_rank(),
+                            .metrics = metrics_path(job.options.metrics, job.env.rank),
+                            .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
     options.columns = columns;
   }
   return std::make_unique<Reporter>(std::cout, options);
+}
+
+// The device, and the communicator so that the profiler sees what goes through it.
+void open_place(TrainingJob& job) {
+  job.place = open_device(job.options, job.env);
+  if (job.options.profile.empty() || job.options.evaluate) return;
+  job.profiler =
+      std::make_unique<Profiler>(Profiler::Options{.folder = job.options.profile,
+                                                   .window = job.options.profile_steps,
+                                                   .operations = job.options.profile_operations,
+                                                   .device = job.place.device},
+                                 job.env, *job.reporter);
+  job.place.communicator = worker::observe(std::move(job.place.communicator), *job.profiler);
 }
 
 void open_data(TrainingJob& job) {
@@ -64,15 +82,19 @@ RunIdentity identity_of(const TrainingJob& job) {
           .seed = job.options.seed};
 }
 
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
+  return make_model({.name = job.options.model,
+                     .stem = job.options.stem,
+                     .input_channels = job.training_set->shape().channels,
+                     .image_size = job.image_size,
+                     .classes = job.training_set->classes(),
+                     .zero_init_residual = job.options.zero_init_residual});
+}
+
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void make_job_model(TrainingJob& job) {
   torch::manual_seed(job.options.seed);
-  job.model = make_model({.name = job.options.model,
-                          .stem = job.options.stem,
-                          .input_channels = job.training_set->shape().channels,
-                          .image_size = job.image_size,
-                          .classes = job.training_set->classes(),
-                          .zero_init_residual = job.options.zero_init_residual});
+  job.model = new_model(job);
   if (!job.options.evaluate) {
     check_last_batch(job.plan, *job.model, job.image_size,
                      job.options.sync_batch_norm ? job.env.world_size : 1);
@@ -89,6 +111,37 @@ void make_job_model(TrainingJob& job) {
       }
     }
   }
+}
+
+// What runs forward: the model, or replicas of it.
+std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
+  if (job.place.replicas.size() == 1) return job.model;
+  check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+  return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
+                                                [&job] { return new_model(job); });
+}
+
+worker::DataParallelOptions parallel_options(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
+  const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
+  const bool observed = job.profiler && job.place.device.is_cpu();
+  if (synchronized || observed) {
+    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+  }
+  if (observed) options.queue = job.profiler->observe_queue(options.queue);
+  if (synchronized) {
+    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
+  }
+  return options;
+}
+void make_precision(TrainingJob& job) {
+  job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
+  if (job.precision->scaler() != nullptr) {
+    job.checkpoint_parts.push_back(loss_scaler_part(*job.precision->scaler()));
+  }
+  const std::string warning = slow_precision_warning(job.options.precision, job.place.device);
+  if (!warning.empty()) job.reporter->warning(warning);
 }
 
 Sgd make_optimizer(const TrainingJob& job) {
@@ -108,13 +161,8 @@ void add_recipe_parts(TrainingJob& job) {
 
 // Broadcasts rank 0's model to all.
 void wrap_model(TrainingJob& job) {
-  worker::DataParallelOptions options;
-  if (job.options.sync_batch_norm && job.env.world_size > 1) {
-    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
-    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
-  }
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      job.model, job.communicator(), options);
+      make_network(job), job.communicator(), parallel_options(job));
 }
 
 std::string batch_text(const TrainingJob& job) {
@@ -122,6 +170,16 @@ std::string batch_text(const TrainingJob& job) {
   return fmt::format("{} x {}{} = {}", job.env.world_size,
                      job.options.accumulate > 1 ? fmt::format("{} x ", job.options.accumulate) : "",
                      plan.micro_batch_size, plan.global_batch_size);
+}
+
+// What TensorBoard shows under "Text": the command line, and what it came to.
+std::string describe_run(const TrainingJob& job) {
+  std::ifstream file("/proc/self/cmdline");
+  std::string command{std::istreambuf_iterator<char>(file), {}};
+  std::replace(command.begin(), command.end(), '\0', ' ');
+  return fmt::format("    {}\n\n{} on {} ({} images); workers: {}; batch of each: {}; {}", command,
+                     job.identity.model, job.identity.dataset, job.training_set->size(),
+                     job.env.world_size, job.plan.batch_size, job.place.device.str());
 }
 
 void announce(TrainingJob& job) {
@@ -134,6 +192,7 @@ void announce(TrainingJob& job) {
                             job.identity.model, static_cast<double>(parameters) / 1e6,
                             job.place.device.str(), job.communicator().description(),
                             batch_text(job), job.plan.steps_per_epoch));
+  reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
                            {"images", job.training_set->size()},
@@ -144,6 +203,8 @@ void announce(TrainingJob& job) {
                            {"accumulate", job.options.accumulate},
                            {"base_lr", job.options.learning_rate.base},
                            {"device", job.place.device.str()},
+                           {"precision", name_of(job.options.precision)},
+                           {"replicas", job.place.replicas.size()},
                            {"total_steps", job.plan.total_steps},
                            {"resumed_from_step", job.state.step},
                            {"restart_count", job.env.restart_count}});
@@ -182,7 +243,9 @@ void TrainingJob::save_checkpoint() {
   const CheckpointName name{state.epoch, state.step};
   if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
   Stopwatch watch;
+  phase("checkpoint");
   const auto path = folder->save(name, make_checkpoint(identity, state, *model, checkpoint_parts));
+  end_phase();
   last_saved = name;
   reporter->event("checkpoint",
                   {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
@@ -206,11 +269,12 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
     job->folder.emplace(options.checkpoint_dir);
   }
   job->reporter = make_reporter(*job);
-  job->place = open_device(options, env);
+  open_place(*job);
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
   add_recipe_parts(*job);
+  make_precision(*job);
   bring_to_start(*job);
   wrap_model(*job);
   share_state(*job);

@@ -12,9 +12,11 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
+#include "trainer/log/profiler.h"
 #include "trainer/model_average.h"
 #include "trainer/models/image_classifier.h"
 #include "trainer/options.h"
+#include "trainer/precision.h"
 #include "trainer/reporter.h"
 #include "trainer/sgd.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -32,9 +34,11 @@ struct TrainingJob {
   RunIdentity identity;
   std::optional<CheckpointFolder> folder;  // Rank 0, with --checkpoint-dir.
   std::unique_ptr<Reporter> reporter;
+  std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
+  std::unique_ptr<Precision> precision;
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.
@@ -44,6 +48,14 @@ struct TrainingJob {
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
+
+  // Names what this thread does from now on, for --profile.
+  void phase(const char* name) {
+    if (profiler) profiler->phase(name);
+  }
+  void end_phase() {
+    if (profiler) profiler->end_phase();
+  }
 
   // What is left of this rank's share of the epoch at hand, and of the validation set.
   std::unique_ptr<BatchLoader> training_batches() const;

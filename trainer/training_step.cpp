@@ -1,6 +1,8 @@
 // See training_step.h.
 #include "trainer/training_step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -16,6 +18,20 @@ void seed_step(const TrainingJob& job) {
   torch::manual_seed(job.options.seed * 0x9e3779b97f4a7c15U + place);
 }
 
+void report_loss_scale(TrainingJob& job) {
+  const auto& decision = job.precision->decision();
+  if (!decision || decision->reason.empty()) return;
+  const std::int64_t step = job.state.step + 1;
+  if (!decision->take_step) {
+    job.reporter->warning(fmt::format("step {}: {}; the next scale is {}", step, decision->reason,
+                                      decision->scale_after));
+  }
+  job.reporter->event("loss_scale", {{"step", step},
+                                     {"taken", decision->take_step},
+                                     {"scale", decision->scale_after},
+                                     {"reason", decision->reason}});
+}
+
 }  // namespace
 
 StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& labels,
@@ -23,8 +39,12 @@ StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& l
   seed_step(job_);
   job_.parallel->zero_grad();
   StepOutput output = forward_backward(images, labels);
-  output.gradient_norm = clip();
-  update(learning_rate);
+  job_.phase("optimizer");
+  if (job_.precision->accept(parameters_)) {
+    output.gradient_norm = clip();
+    update(learning_rate);
+  }
+  report_loss_scale(job_);
   return output;
 }
 
@@ -52,12 +72,17 @@ StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
 
 StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels,
                                          double share) {
-  const torch::Tensor logits = job_.parallel->forward(images);
-  const torch::Tensor loss =
-      torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
-                                /*ignore_index=*/-100, job_.options.label_smoothing);
+  job_.phase("forward");
+  torch::Tensor logits, loss;
+  {
+    const AutocastGuard autocast = job_.precision->autocast();
+    logits = job_.parallel->forward(images).to(torch::kFloat32);
+    loss = torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
+                                     /*ignore_index=*/-100, job_.options.label_smoothing);
+  }
+  job_.phase("backward");
   // Returns when the gradients are averaged over all ranks, unless they stay local.
-  (share == 1 ? loss : loss * share).backward();
+  job_.precision->scaled(share == 1 ? loss : loss * share).backward();
   return {logits.detach(), labels, loss.detach(), {}};
 }
 

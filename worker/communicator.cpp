@@ -2,6 +2,27 @@
 #include "worker/communicator.h"
 
 namespace ddprun::worker {
+namespace {
+
+class DoneRequest final : public Request {
+ public:
+  bool test() override { return true; }
+  void wait() override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Request> Communicator::isend(const void* data, std::size_t count, DataType type,
+                                             int peer, Stream stream) {
+  send(data, count, type, peer, stream);
+  return std::make_unique<DoneRequest>();
+}
+
+std::unique_ptr<Request> Communicator::irecv(void* data, std::size_t count, DataType type, int peer,
+                                             Stream stream) {
+  recv(data, count, type, peer, stream);
+  return std::make_unique<DoneRequest>();
+}
 
 std::size_t bytes_of(DataType type) {
   switch (type) {

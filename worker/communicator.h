@@ -3,7 +3,7 @@
 //
 //   rank 0   rank 1  ...             CPU:  shared memory within a host, TCP between hosts
 //     |        |                     CUDA: NCCL, in the module that loads at run time
-//     +--------+---- all_reduce ...
+//     +--------+---- all_reduce ...     MPI:  a module too, over the MPI of the cluster
 //
 // Threads: one thread at a time may be inside a collective; abort() may be called from any thread
 // at any time. Errors: a dead or aborted peer ends every blocked and every later call with
@@ -35,6 +35,22 @@ class CommunicatorError : public std::runtime_error {
 // the stream; on the CPU it returns when the result is there.
 using Stream = void*;
 
+// A message under way, of isend() or irecv(). Must not outlive its communicator. One that is
+// dropped before it is done goes on; its memory must stay in place as long as the communicator.
+class Request {
+ public:
+  virtual ~Request() = default;
+  Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // True once it is done: what was sent may be overwritten, what was to be received is there. Does
+  // not block. Throws CommunicatorError.
+  virtual bool test() = 0;
+  // Returns once it is done; throws CommunicatorError, at the latest after collective_timeout.
+  virtual void wait() = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -65,12 +81,23 @@ class Communicator {
   virtual void broadcast(void* data, std::size_t count, DataType type, int root,
                          Stream stream = nullptr) = 0;
 
-  // Point to point, matched in order per pair of ranks; blocks on the CPU until delivered to the
-  // peer's memory or its socket buffer.
+  // Point to point, matched in order per pair of ranks, count and type included; blocks on the CPU
+  // until delivered to the peer's memory or its socket buffer. A message is received before later
+  // collectives, unless its irecv() was posted before.
   virtual void send(const void* data, std::size_t count, DataType type, int peer,
                     Stream stream = nullptr) = 0;
   virtual void recv(void* data, std::size_t count, DataType type, int peer,
                     Stream stream = nullptr) = 0;
+
+  // The same without waiting. Messages move while this rank is inside a call of the communicator or
+  // of a request, not in between. `data` must stay in place, what is sent unchanged, until the
+  // request is done. CUDA: send() and recv() themselves, which only queue: the request is done at
+  // once in the sense of the stream, and two ranks that send to each other must not both send
+  // first.
+  virtual std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type,
+                                         int peer, Stream stream = nullptr);
+  virtual std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer,
+                                         Stream stream = nullptr);
 
   // Returns when every rank has called it (CUDA: after synchronizing the stream).
   virtual void barrier(Stream stream = nullptr) = 0;
@@ -86,12 +113,15 @@ class Communicator {
 
 struct CommunicatorOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // To meet all peers through the store.
+  // Messages name it as what to change when that time was too short.
+  std::string connect_timeout_name = "CommunicatorOptions::connect_timeout";
   std::chrono::milliseconds collective_timeout{
       600'000};               // One collective; then abort, naming who was late.
   bool shared_memory = true;  // False: TCP also within a host (for tests and comparison).
-  std::string
-      interface_address;  // Address that peers connect to; "" = the one that reaches the store.
-  int cuda_device = 0;    // NCCL only.
+  // Where peers connect to this rank: an interface's name, an address of this host, or a network
+  // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.
+  std::string interface;
+  int cuda_device = 0;  // NCCL only.
 };
 
 // Meets the other ranks through the store at env.master_addr:env.master_port and connects to them.
@@ -103,5 +133,11 @@ std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
 // CommunicatorError with what is missing when the module, a driver or a device is not there.
 std::unique_ptr<Communicator> make_nccl_communicator(const WorkerEnv& env,
                                                      const CommunicatorOptions& options = {});
+
+// Opens libddprun_mpi.so from beside this program, then as above over MPI: under mpirun (or srun
+// with PMI), which must have started as many processes as the world has ranks. Uses no store.
+// Throws CommunicatorError with what is missing. What MPI cannot do: docs/workers.md.
+std::unique_ptr<Communicator> make_mpi_communicator(const WorkerEnv& env,
+                                                    const CommunicatorOptions& options = {});
 
 }  // namespace ddprun::worker

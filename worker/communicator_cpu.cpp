@@ -1,4 +1,4 @@
-// Starting and failing of calls, and the calls that need no slices.
+// Starting and failing of calls, barrier and allocate.
 #include "worker/communicator_cpu.h"
 
 #include <algorithm>
@@ -95,40 +95,6 @@ void CpuCommunicator::check_calls(const Running& running) {
       fail(running.call, describe_mismatch(rank_, running.call, peer, theirs));
     }
   }
-}
-
-CpuCommunicator::Running CpuCommunicator::start_message(const void* data, std::size_t count,
-                                                        DataType type, std::uint32_t& sequence) {
-  Call call;
-  call.kind = CallKind::Message;
-  call.count = count;
-  call.type = type;
-  call.sequence = ++sequence;
-  if (watch_.aborted()) throw_aborted(call);
-  require(count <= SIZE_MAX / 16, call, "this many elements do not fit any memory");
-  require(data != nullptr || count == 0, call, "the data is a null pointer");
-  return {call, steps_, Clock::now() + timeout_};
-}
-
-void CpuCommunicator::send(const void* data, std::size_t count, DataType type, int peer, Stream) {
-  if (peer < 0 || peer >= world_size_ || peer == rank_) {
-    throw CommunicatorError("send: there is no other rank " + std::to_string(peer) + " among " +
-                            std::to_string(world_size_));
-  }
-  const Running running = start_message(data, count, type, sent_[static_cast<std::size_t>(peer)]);
-  streams_->post_send(peer, running.call, 0, data, count * bytes_of(type));
-  wait_streams_idle(running);
-}
-
-void CpuCommunicator::recv(void* data, std::size_t count, DataType type, int peer, Stream) {
-  if (peer < 0 || peer >= world_size_ || peer == rank_) {
-    throw CommunicatorError("recv: there is no other rank " + std::to_string(peer) + " among " +
-                            std::to_string(world_size_));
-  }
-  const Running running =
-      start_message(data, count, type, received_[static_cast<std::size_t>(peer)]);
-  streams_->post_receive(peer, running.call, 0, data, count * bytes_of(type));
-  wait_streams_idle(running);
 }
 
 void CpuCommunicator::barrier(Stream) {

@@ -65,6 +65,10 @@ class CpuCommunicator final : public Communicator {
   void broadcast(void* data, std::size_t count, DataType type, int root, Stream) override;
   void send(const void* data, std::size_t count, DataType type, int peer, Stream) override;
   void recv(void* data, std::size_t count, DataType type, int peer, Stream) override;
+  std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type, int peer,
+                                 Stream) override;
+  std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer,
+                                 Stream) override;
   void barrier(Stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void abort(const std::string& reason) noexcept override { watch_.abort(reason); }
@@ -84,8 +88,21 @@ class CpuCommunicator final : public Communicator {
   Running start(CallKind kind, std::size_t count, DataType type,
                 std::initializer_list<const void*> pointers, ReduceOp op = ReduceOp::Sum,
                 int root = 0);
-  Running start_message(const void* data, std::size_t count, DataType type,
-                        std::uint32_t& sequence);
+  // A message under way.
+  struct Message {
+    Call call;
+    int peer = 0;
+    bool sends = false;
+    std::uint64_t ticket = 0;
+  };
+  class MessageRequest;
+  Message post_send(const void* data, std::size_t count, DataType type, int peer);
+  Message post_recv(void* data, std::size_t count, DataType type, int peer);
+  Call start_message(const char* name, const void* data, std::size_t count, DataType type, int peer,
+                     std::vector<std::uint32_t>& sequences);
+  bool is_done(const Message& message) const;
+  void wait_message(const Message& message);
+  bool test_message(const Message& message);
   void require(bool condition, const Call& call, const std::string& problem);
 
   enum class Via { Memory, Streams };

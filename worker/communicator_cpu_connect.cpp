@@ -13,6 +13,7 @@
 
 #include "worker/communicator_cpu.h"
 #include "worker/communicator_mesh.h"
+#include "worker/meeting.h"
 
 namespace ddprun::worker {
 namespace {
@@ -38,9 +39,7 @@ class Connecting {
         segments_(static_cast<std::size_t>(world_size)) {}
 
   std::unique_ptr<Communicator> run() {
-    const std::string ip = options_.common.interface_address.empty()
-                               ? exchange_.local_address()
-                               : options_.common.interface_address;
+    const std::string ip = exchange_.local_address();
     Mesh mesh(rank_, epoch_, ip);
     create_segment();
     publish(mesh, ip);
@@ -187,7 +186,8 @@ std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
   options.common = common;
   check_world(env.rank, env.world_size);
   if (env.world_size == 1) return make_lone_communicator(options);
-  const auto exchange = make_store_exchange(env, common.connect_timeout);
+  const WorkerEnv met = meet_workers(env, common);
+  const auto exchange = make_store_exchange(met, common);
   return connect_cpu_communicator(
       env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count), *exchange, options);
 }

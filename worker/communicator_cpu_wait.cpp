@@ -55,6 +55,10 @@ void CpuCommunicator::check(const Running& running, Via via, Done done, Late lat
     waits_for |= RankSet{1} << peer;
     // A connection tells by itself when it is at its end, after all that is still in it.
     if (via == Via::Memory && watch_.departed(peer)) left = peer;
+    // Ahead of what we wait for lies something that this rank never asked for.
+    if (const auto call = streams_->held(peer); call && via == Via::Streams) {
+      fail(running.call, describe_mismatch(rank_, running.call, peer, *call));
+    }
   }
   watch_.set_waiting_for(waits_for);
   const bool timed_out = Clock::now() >= running.deadline;
@@ -135,8 +139,29 @@ void CpuCommunicator::wait_received(const Running& running,
 
 void CpuCommunicator::wait_streams_idle(const Running& running) {
   wait(
-      running, Via::Streams, [&] { return streams_->idle(); },
-      [&](int peer) { return !streams_->idle(peer); });
+      running, Via::Streams, [&] { return streams_->idle(Traffic::Collectives); },
+      [&](int peer) { return !streams_->idle(peer, Traffic::Collectives); });
+}
+
+bool CpuCommunicator::is_done(const Message& message) const {
+  return message.sends ? streams_->sent(message.peer, message.ticket)
+                       : streams_->received(message.peer, message.ticket, Traffic::Messages);
+}
+
+void CpuCommunicator::wait_message(const Message& message) {
+  const Running running{message.call, steps_, Clock::now() + timeout_};
+  wait(
+      running, Via::Streams, [&] { return is_done(message); },
+      [&](int peer) { return peer == message.peer && !is_done(message); });
+}
+
+bool CpuCommunicator::test_message(const Message& message) {
+  const Running running{message.call, steps_, Clock::now() + timeout_};
+  if (is_done(message)) return true;
+  if (watch_.aborted()) throw_aborted(message.call);
+  while (!is_done(message) && move_streams(running)) {
+  }
+  return is_done(message);
 }
 
 }  // namespace ddprun::worker

@@ -6,48 +6,37 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <new>
-#include <system_error>
+#include <span>
 #include <thread>
 
-#include "rendezvous/hosted_store.h"
 #include "rendezvous/store_client.h"
-#include "worker/communicator.h"
+#include "worker/network_interface.h"
+#include "worker/worker_store.h"
 
 namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Without a launcher there is no store unless rank 0 hosts it, as PyTorch's rank 0 does. It lives
-// as long as the process: others may come to their first communicator late. A port in use is no
-// error: then somebody hosts a store there already, or the client says what it found.
-void host_store_if_asked(const WorkerEnv& env) {
-  if (env.use_agent_store || env.rank != 0 || env.world_size == 1 || env.master_port == 0) return;
-  static std::mutex mutex;
-  static auto* const hosted = new std::map<std::uint16_t, rendezvous::HostedStore>;
-  const std::lock_guard lock(mutex);
-  if (hosted->count(env.master_port) != 0) return;
-  const bool local = env.master_addr == "127.0.0.1" || env.master_addr == "localhost";
-  try {
-    hosted->try_emplace(env.master_port, local ? "127.0.0.1" : "", env.master_port);
-  } catch (const std::system_error& error) {
-    if (error.code() != std::errc::address_in_use) {
-      throw rendezvous::StoreError(std::string("rank 0 cannot host the store: ") + error.what());
-    }
-  }
+// A launcher's store serves one attempt at a time. One that rank 0 hosts knows of none.
+std::string attempt_of(const WorkerEnv& env) {
+  return env.use_agent_store ? std::to_string(env.restart_count) : std::string();
 }
 
 class StoreExchange : public AddressExchange {
  public:
-  // After host_store_if_asked().
-  StoreExchange(const WorkerEnv& env, std::chrono::milliseconds timeout)
+  StoreExchange(const WorkerEnv& env, const CommunicatorOptions& options,
+                const StoreEndpoint& endpoint)
       : rank_(env.rank),
         world_size_(env.world_size),
-        store_(env.master_addr, env.master_port, timeout),
+        limit_(within_limit(options)),
+        store_(endpoint.host, endpoint.port,
+               {.timeout = options.connect_timeout, .attempt = attempt_of(env)}),
+        address_(chosen_address(options.interface)),
         prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
+    if (address_.empty()) address_ = env.own_address;
+    if (address_.empty()) address_ = store_.local_address();
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     prefix_ += '/';
     prefix_ += std::to_string(number);
@@ -61,16 +50,31 @@ class StoreExchange : public AddressExchange {
     for (int rank = 0; rank < world_size_; ++rank) keys.push_back(round + std::to_string(rank));
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+    try {
+      store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+    } catch (const rendezvous::StoreTimeout&) {
+      throw rendezvous::StoreError(missing_of(keys) + " did not come " + limit_);
+    }
     return store_.multi_get(keys);
   }
 
-  std::string local_address() const override { return store_.local_address(); }
+  std::string local_address() const override { return address_; }
 
  private:
+  std::string missing_of(const std::vector<std::string>& keys) {
+    std::string missing;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      if (store_.check(std::span(&keys[static_cast<std::size_t>(rank)], 1))) continue;
+      missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
+    return missing;
+  }
+
   int rank_;
   int world_size_;
+  std::string limit_;
   rendezvous::StoreClient store_;
+  std::string address_;
   std::string prefix_;
   int round_ = 0;
 };
@@ -78,11 +82,9 @@ class StoreExchange : public AddressExchange {
 // Turns the store's errors into ours, with what they mean for the communicator.
 class CheckedExchange : public AddressExchange {
  public:
-  CheckedExchange(const WorkerEnv& env, std::chrono::milliseconds timeout) : env_(env) {
-    guarded([&] {
-      host_store_if_asked(env);
-      inner_ = std::make_unique<StoreExchange>(env, timeout);
-    });
+  CheckedExchange(const WorkerEnv& env, const CommunicatorOptions& options)
+      : env_(env), endpoint_(open_store(env, options)) {
+    guarded([&] { inner_ = std::make_unique<StoreExchange>(env, options, endpoint_); });
   }
   std::vector<std::string> all_gather(const std::string& mine,
                                       Clock::time_point deadline) override {
@@ -98,22 +100,23 @@ class CheckedExchange : public AddressExchange {
     try {
       action();
     } catch (const rendezvous::StoreError& error) {
-      throw CommunicatorError(
-          "rank " + std::to_string(env_.rank) + " of " + std::to_string(env_.world_size) +
-          " could not meet the others through the store at " + env_.master_addr + ":" +
-          std::to_string(env_.master_port) + ": " + error.what());
+      throw CommunicatorError("rank " + std::to_string(env_.rank) + " of " +
+                              std::to_string(env_.world_size) +
+                              " could not meet the others through the store at " + endpoint_.host +
+                              ":" + std::to_string(endpoint_.port) + ": " + error.what());
     }
   }
 
   WorkerEnv env_;
+  StoreEndpoint endpoint_;
   std::unique_ptr<StoreExchange> inner_;
 };
 
 }  // namespace
 
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
-                                                     std::chrono::milliseconds timeout) {
-  return std::make_unique<CheckedExchange>(env, timeout);
+                                                     const CommunicatorOptions& options) {
+  return std::make_unique<CheckedExchange>(env, options);
 }
 
 struct MappedExchange::Board {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/worker_env.h"
+#include "worker/communicator.h"
 
 namespace ddprun::worker {
 
@@ -27,10 +27,10 @@ class AddressExchange {
 
 // Through the job's store. Keys carry the attempt and count this rank's communicators, so that
 // neither an earlier attempt nor an earlier communicator of this one is read by mistake. Where no
-// launcher hosts the store, rank 0 does (WorkerEnv::use_agent_store). Throws CommunicatorError when
-// the store cannot be reached.
+// launcher hosts the store, rank 0 does (worker_store.h). Throws CommunicatorError when the store
+// cannot be reached.
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
-                                                     std::chrono::milliseconds timeout);
+                                                     const CommunicatorOptions& options);
 
 // Through memory that ranks have in common: threads of one process, or processes forked after
 // `create`. For tests and benchmarks, which need no store this way.

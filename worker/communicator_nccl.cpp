@@ -23,6 +23,7 @@
 #include "worker/communicator_mesh.h"
 #include "worker/communicator_watch.h"
 #include "worker/cuda_module.h"
+#include "worker/meeting.h"
 
 namespace ddprun::worker {
 namespace {
@@ -226,11 +227,10 @@ void NcclCommunicator::connect(const WorkerEnv& env, const CommunicatorOptions& 
     watch_ = std::make_unique<PeerWatch>(std::vector<PeerWatch::Peer>(1), wake);
     return start_nccl(id, deadline);
   }
-  const auto exchange = make_store_exchange(env, options.connect_timeout);
+  const auto exchange = make_store_exchange(meet_workers(env, options), options);
   const auto epoch = static_cast<std::uint32_t>(env.restart_count);
   PeerAddress mine;
-  mine.ip =
-      options.interface_address.empty() ? exchange->local_address() : options.interface_address;
+  mine.ip = exchange->local_address();
   Mesh mesh(rank_, epoch, mine.ip);
   mine.port = mesh.port();
   mine.secret = mesh.secret();

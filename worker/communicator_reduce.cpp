@@ -35,8 +35,8 @@ namespace ddprun::worker {
 namespace {
 
 constexpr std::size_t block_elements = 1024;
-constexpr int levels_max = 6;  // Trees of fewer than 2^7 ranks: see ranks_max.
-static_assert(ranks_max < (1 << (levels_max + 1)));
+constexpr int levels_max = 10;
+static_assert(tree_ranks_max < (1 << (levels_max + 1)) && ranks_max <= tree_ranks_max);
 
 struct Add {
   template <typename T>

@@ -16,7 +16,8 @@
 
 namespace ddprun::worker {
 
-inline constexpr int ranks_max = 64;  // Of one CPU communicator.
+inline constexpr int ranks_max = 64;         // Of one CPU communicator.
+inline constexpr int tree_ranks_max = 2047;  // Of one tree.
 
 // Writes the combination of `sources` (source i is rank i's, `count` elements each, any alignment)
 // to every destination. A destination may be one of the sources; partial overlap is not allowed.

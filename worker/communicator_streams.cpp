@@ -25,15 +25,27 @@ PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<UniqueFd> co
   }
 }
 
-void PeerStreams::post_send(int peer, const Call& call, std::uint32_t part, const void* data,
-                            std::size_t bytes) {
+void PeerStreams::begin(Peer& peer, Traffic traffic) {
+  ++peer.pending[index(traffic)];
+  ++pending_[index(traffic)];
+}
+
+void PeerStreams::finish(Peer& peer, Traffic traffic) {
+  --peer.pending[index(traffic)];
+  --pending_[index(traffic)];
+}
+
+std::uint64_t PeerStreams::post_send(int peer, const Call& call, std::uint32_t part,
+                                     const void* data, std::size_t bytes) {
   Outgoing out{{}, static_cast<const unsigned char*>(data), 0};
   out.header.epoch = epoch_;
   out.header.call = call;
   out.header.part = part;
   out.header.bytes = bytes;
-  peers_[static_cast<std::size_t>(peer)].outgoing.push_back(out);
-  ++pending_;
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  p.outgoing.push_back(out);
+  begin(p, traffic_of(call));
+  return ++p.posted;
 }
 
 std::uint64_t PeerStreams::post_receive(int peer, const Call& call, std::uint32_t part, void* data,
@@ -43,17 +55,24 @@ std::uint64_t PeerStreams::post_receive(int peer, const Call& call, std::uint32_
   in.expected.call = call;
   in.expected.part = part;
   in.expected.bytes = bytes;
-  ++pending_;
   Peer& p = peers_[static_cast<std::size_t>(peer)];
-  p.incoming.push_back(in);
-  return ++p.posted;
+  begin(p, traffic_of(call));
+  Receiving& receiving = p.receiving[index(traffic_of(call))];
+  receiving.expected.push_back(in);
+  return ++receiving.posted;
+}
+
+std::optional<Call> PeerStreams::held(int peer) const {
+  const Peer& p = at(peer);
+  const bool whole = p.received == sizeof(FrameHeader) && !p.checked;
+  return whole && !p.expects_nothing() ? std::optional(p.header.call) : std::nullopt;
 }
 
 PeerStreams::Progress PeerStreams::progress() {
   bool moved = false;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     if (!at(peer).outgoing.empty()) moved |= send_some(peer);
-    if (fault_.peer < 0 && !at(peer).incoming.empty()) moved |= receive_some(peer);
+    if (fault_.peer < 0 && !at(peer).expects_nothing()) moved |= receive_some(peer);
     if (fault_.peer >= 0) return Progress::Failed;
   }
   return moved ? Progress::Moved : Progress::Blocked;
@@ -83,8 +102,9 @@ bool PeerStreams::send_some(int peer) {
   }
   out.sent += static_cast<std::size_t>(sent);
   if (out.sent == total) {
+    finish(p, traffic_of(out.header.call));
+    ++p.sent;
     p.outgoing.pop_front();
-    --pending_;
   }
   return true;
 }
@@ -105,15 +125,32 @@ bool PeerStreams::receive_header(int peer) {
   const auto got =
       read(peer, reinterpret_cast<char*>(&p.header) + p.received, sizeof(FrameHeader) - p.received);
   p.received += static_cast<std::size_t>(got);
-  if (p.received < sizeof(FrameHeader)) return got > 0;
-  const FrameDecision decision = check_frame(p.incoming.front().expected, p.header, rank_, peer);
+  return got > 0;
+}
+
+// Once the header is whole: is it the next one of its kind? False: it cannot go on now.
+bool PeerStreams::check_header(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  std::size_t kind = index(traffic_of(p.header.call));
+  // Older attempts and strangers are told from any frame that is expected.
+  const bool sound = p.header.magic == frame_magic && p.header.epoch == epoch_;
+  if (p.receiving[kind].expected.empty()) {
+    if (sound) return false;  // Held until it is posted.
+    kind = 1 - kind;
+  }
+  const FrameDecision decision =
+      check_frame(p.receiving[kind].expected.front().expected, p.header, rank_, peer);
   if (decision.verdict == FrameVerdict::Refuse) {
     fault_ = {peer, false, decision.reason};
-  } else if (decision.verdict == FrameVerdict::DropStale) {
+    return false;
+  }
+  if (decision.verdict == FrameVerdict::DropStale) {
     ++stale_frames_;
     p.drop_bytes = p.header.bytes;
     p.received = 0;
+    return false;
   }
+  p.checked = true;
   return true;
 }
 
@@ -126,11 +163,11 @@ bool PeerStreams::receive_some(int peer) {
     return got > 0;
   }
   bool moved = false;
-  if (p.received < sizeof(FrameHeader)) {
-    moved = receive_header(peer);
-    if (fault_.peer >= 0 || p.received < sizeof(FrameHeader)) return moved;
-  }
-  const Incoming& in = p.incoming.front();
+  if (p.received < sizeof(FrameHeader)) moved = receive_header(peer);
+  if (fault_.peer >= 0 || p.received < sizeof(FrameHeader)) return moved;
+  if (!p.checked && !check_header(peer)) return moved;
+  Receiving& receiving = p.receiving[index(traffic_of(p.header.call))];
+  const Incoming& in = receiving.expected.front();
   const std::size_t body = p.received - sizeof(FrameHeader);
   if (body < in.expected.bytes) {
     const auto got = read(peer, in.data + body, in.expected.bytes - body);
@@ -138,18 +175,22 @@ bool PeerStreams::receive_some(int peer) {
     moved |= got > 0;
   }
   if (p.received == sizeof(FrameHeader) + in.expected.bytes) {
-    p.incoming.pop_front();
-    ++p.completed;
-    --pending_;
+    finish(p, traffic_of(p.header.call));
+    receiving.expected.pop_front();
+    ++receiving.completed;
     p.received = 0;
+    p.checked = false;
+    moved = true;
   }
   return moved;
 }
 
 void PeerStreams::sleep_until(Clock::time_point deadline) {
   std::vector<pollfd> polled{{interrupt_.get(), POLLIN, 0}};
-  for (const Peer& p : peers_) {
-    const int events = (p.outgoing.empty() ? 0 : POLLOUT) | (p.incoming.empty() ? 0 : POLLIN);
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    const Peer& p = at(peer);
+    const bool receives = !p.expects_nothing() && !held(peer);
+    const int events = (p.outgoing.empty() ? 0 : POLLOUT) | (receives ? POLLIN : 0);
     if (events != 0) polled.push_back({p.connection.get(), static_cast<short>(events), 0});
   }
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());

@@ -2,18 +2,12 @@
 // only when a device is asked for, so that CPU jobs start without it and programs build without it.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "worker/communicator.h"
+#include "worker/loaded_module.h"
 
 namespace ddprun::worker {
 
-// What the module offers, by the name of its one entry point. `error` receives at most
-// `error_bytes` characters, terminated, when the result is null.
+// The module's one entry point, a MakeModuleCommunicator.
 inline constexpr char cuda_module_entry[] = "ddprun_make_nccl_communicator";
-using MakeNcclCommunicator = Communicator*(const WorkerEnv* env, const CommunicatorOptions* options,
-                                           char* error, std::size_t error_bytes);
 
 // Opens $DDPRUN_CUDA_MODULE, or libddprun_cuda.so from beside this program; once per process.
 // From then on LibTorch finds its CUDA parts, if the module was built with them: open it before

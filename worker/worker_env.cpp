@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <map>
 
 namespace ddprun::worker {
 namespace {
@@ -113,6 +114,7 @@ void read_ranks(const Reader& reader, const Source& source, WorkerEnv& env) {
   }
 
   const char* local_rank_name = reader.first_set(source.local_rank);
+  env.local_rank_known = local_rank_name != nullptr || env.world_size == 1;
   if (local_rank_name != nullptr) env.local_rank = *reader.number(local_rank_name, 0);
   const char* local_size_name = reader.first_set(source.local_world_size);
   if (local_size_name != nullptr) {
@@ -127,7 +129,8 @@ void read_ranks(const Reader& reader, const Source& source, WorkerEnv& env) {
                            ": a node cannot have more workers than the job");
     }
   } else {
-    env.local_world_size = env.local_rank + 1;  // Unknown; at least this many.
+    env.local_world_size = env.local_rank + 1;  // At least this many.
+    env.local_world_size_known = env.world_size == 1;
   }
 }
 
@@ -147,18 +150,18 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   env.error_file = reader.text("TORCHELASTIC_ERROR_FILE", "");
 }
 
-void read_endpoint(const Reader& reader, WorkerEnv& env) {
+void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& env) {
   const std::string addr = reader.text("MASTER_ADDR", "");
   const int port = reader.number("MASTER_PORT", 0, 65'535).value_or(0);
   const std::string world = "a world of " + std::to_string(env.world_size);
-  if (env.world_size > 1 && port == 0) {
+  if (env.world_size > 1 && port == 0 && method.needs_store) {
     throw WorkerEnvError(
         std::string(reader.has("MASTER_PORT") ? "MASTER_PORT=0" : "MASTER_PORT is not set") +
         " but " + world +
         " needs it: set it to the port of rank 0's store (1..65535), the same on "
         "every rank");
   }
-  if (env.world_size > env.local_world_size && addr.empty()) {
+  if (env.world_size > env.local_world_size && addr.empty() && method.needs_store) {
     throw WorkerEnvError("MASTER_ADDR is not set but " + world +
                          " needs it: set it to the address of the host of rank 0, the same on "
                          "every rank");
@@ -171,6 +174,70 @@ void read_endpoint(const Reader& reader, WorkerEnv& env) {
     throw WorkerEnvError("TORCHELASTIC_USE_AGENT_STORE=\"" + store + "\": expected True or False");
   }
   env.use_agent_store = store == "True";
+}
+
+// What was said twice must be the same.
+std::optional<int> agreed(const char* what, std::optional<int> option, std::optional<int> in_url,
+                          const std::string& url) {
+  if (option && in_url && *option != *in_url) {
+    throw WorkerEnvError(std::string(what) + " " + std::to_string(*option) + " is given, but " +
+                         url + " says " + std::to_string(*in_url) + ": give one of them");
+  }
+  return option ? option : in_url;
+}
+
+void check_given_rank(std::optional<int> rank, std::optional<int> world_size) {
+  if (world_size && *world_size < 1) {
+    throw WorkerEnvError("a world size of " + std::to_string(*world_size) +
+                         ": expected the number of workers, at least 1");
+  }
+  if (rank && (*rank < 0 || (world_size && *rank >= *world_size))) {
+    const std::string range =
+        world_size ? "0.." + std::to_string(*world_size - 1) : "0..(world size - 1)";
+    throw WorkerEnvError("rank " + std::to_string(*rank) +
+                         (world_size ? " in a world of " + std::to_string(*world_size) : "") +
+                         ": ranks are " + range + ", another one for each worker");
+  }
+}
+
+// What variables would say the same as the options.
+std::map<std::string, std::string> as_variables(const InitMethod& method, const MeetingPlace& place,
+                                                const Reader& reader) {
+  std::map<std::string, std::string> result;
+  const auto rank = agreed("rank", method.rank, place.rank, method.url);
+  const auto size = agreed("world size", method.world_size, place.world_size, method.url);
+  check_given_rank(rank, size);
+  if (rank) result["RANK"] = std::to_string(*rank);
+  if (size) result["WORLD_SIZE"] = std::to_string(*size);
+  if (method.local_rank) {
+    if (*method.local_rank < 0) {
+      throw WorkerEnvError("local rank " + std::to_string(*method.local_rank) +
+                           ": expected 0 or more");
+    }
+    result["LOCAL_RANK"] = std::to_string(*method.local_rank);
+  }
+  if (rank && !size && !reader.has("WORLD_SIZE")) {
+    throw WorkerEnvError("rank " + std::to_string(*rank) +
+                         " is given, but not of how many: give the world size too (--world-size, "
+                         "or WORLD_SIZE)");
+  }
+  const bool has_rank = rank || choose_source(reader) != nullptr;
+  if (place.kind != MeetingPlace::Kind::Environment && !has_rank && size.value_or(2) > 1) {
+    throw WorkerEnvError(method.url +
+                         " says where to meet, but nothing says which worker this is: give a rank "
+                         "and the world size (--rank and --world-size, or RANK and WORLD_SIZE)");
+  }
+  if (place.kind == MeetingPlace::Kind::Tcp) {
+    result["MASTER_ADDR"] = place.host;
+    result["MASTER_PORT"] = std::to_string(place.port);
+    // The launcher's store is at the launcher's port; elsewhere rank 0 hosts one.
+    if (reader.text("MASTER_PORT", "") != result["MASTER_PORT"]) {
+      result["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+    }
+  } else if (place.kind == MeetingPlace::Kind::File) {
+    result["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  }
+  return result;
 }
 
 }  // namespace
@@ -197,26 +264,45 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
   };
 }
 
-WorkerEnv read_worker_env(const EnvironmentLookup& lookup) {
-  const Reader reader(lookup);
+WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& lookup) {
+  const MeetingPlace place = parse_init_url(method.url);
+  const auto given = as_variables(method, place, Reader(lookup));
+  const EnvironmentLookup both = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = given.find(name);
+    return found == given.end() ? lookup(name) : std::optional(found->second);
+  };
+  const Reader reader(both);
   WorkerEnv env;
   if (const Source* source = choose_source(reader)) {
     read_ranks(reader, *source, env);
   } else if (const int size = reader.number("WORLD_SIZE", 1).value_or(1); size > 1) {
     throw WorkerEnvError("WORLD_SIZE=" + std::to_string(size) +
                          " but RANK is not set: expected 0.." + std::to_string(size - 1) +
-                         "; start the program with ddprun, or set RANK for each process");
+                         "; start the program with ddprun, or set RANK (--rank) for each process");
   }
   read_group(reader, env);
-  read_endpoint(reader, env);
+  InitMethod needs = method;
+  if (place.kind == MeetingPlace::Kind::File) {
+    needs.needs_store = false;
+    if (env.world_size > 1) env.rendezvous_file = place.path;
+  }
+  read_endpoint(reader, needs, env);
+  // A number of this process, not a count of the node's: nothing else is known of the node.
+  if (method.local_rank) env.local_rank = *method.local_rank;
   return env;
 }
 
-WorkerEnv read_worker_env() {
-  return read_worker_env([](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+WorkerEnv read_worker_env(const EnvironmentLookup& lookup) { return read_worker_env({}, lookup); }
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+WorkerEnv read_worker_env() { return read_worker_env(environment_variable); }
+
+WorkerEnv read_worker_env(const InitMethod& method) {
+  return read_worker_env(method, environment_variable);
 }
 
 }  // namespace ddprun::worker

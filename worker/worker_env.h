@@ -38,12 +38,46 @@ struct WorkerEnv {
   // True when a launcher (torchrun or ddprun) started this process.
   bool launched = false;
 
+  // Workers that were started by hand; meet_workers() of meeting.h fills in what is missing.
+  std::string rendezvous_file;         // file://: where rank 0 says where its store is.
+  bool local_rank_known = true;        // False: `local_rank` is a guess ...
+  bool local_world_size_known = true;  // ... and `local_world_size` and the group's are.
+  std::string own_address;             // Where this worker listens; "" = on its way to the store.
+
   // The variables that the launcher sets for this worker, as NAME, value.
   std::vector<std::pair<std::string, std::string>> to_variables() const;
 };
 
-// Variables that are missing, not numbers, or that contradict each other (RANK >= WORLD_SIZE). The
-// message names the variable, its value and what was expected.
+// What a worker was told on its command line, by the names of PyTorch's init_process_group(). What
+// is given here wins over the environment.
+struct InitMethod {
+  // env://            where to meet is in MASTER_ADDR and MASTER_PORT
+  // tcp://HOST:PORT   rank 0 runs on HOST and hosts a store there
+  // file:///PATH      a file that all workers see and rank 0 may write; the next job may take it
+  // Each may end in ?rank=R&world_size=W, as PyTorch's may.
+  std::string url = "env://";
+  std::optional<int> rank;
+  std::optional<int> world_size;
+  std::optional<int> local_rank;
+  bool needs_store = true;  // False for MPI, whose processes know each other already.
+};
+
+// An InitMethod's url, taken apart.
+struct MeetingPlace {
+  enum class Kind { Environment, Tcp, File };
+  Kind kind = Kind::Environment;
+  std::string host;        // Tcp.
+  std::uint16_t port = 0;  // Tcp.
+  std::string path;        // File; absolute.
+  std::optional<int> rank;
+  std::optional<int> world_size;
+};
+
+// Throws WorkerEnvError that says what is wrong with `url` and what it may be.
+MeetingPlace parse_init_url(const std::string& url);
+
+// Variables or options that are missing, not numbers, or that contradict each other (RANK >=
+// WORLD_SIZE). The message names the variable, its value and what was expected.
 class WorkerEnvError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -57,7 +91,12 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 // is a world of one. Throws WorkerEnvError.
 WorkerEnv read_worker_env(const EnvironmentLookup& lookup);
 
+// The same for a worker that was also told something on its command line.
+WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& lookup);
+
 // The same from this process's environment.
 WorkerEnv read_worker_env();
+WorkerEnv read_worker_env(const InitMethod& method);
+std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace ddprun::worker

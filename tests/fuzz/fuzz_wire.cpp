@@ -1,8 +1,10 @@
 // Any bytes, cut in any way, must give the requests that they give in one piece, and take no more
 // memory than there are bytes.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +47,7 @@ class Reading {
     received_ += piece.size();
     const std::vector<char> memory(piece.begin(), piece.end());
     std::string_view input(memory.data(), memory.size());
+    if (take_large) receive_in_place(input);
     for (;;) {
       const std::size_t before = input.size();
       const ParseStatus status = parser_.next(input);
@@ -76,12 +79,25 @@ class Reading {
   }
 
  private:
+  // What of a large value's middle can be received where it is kept.
+  void receive_in_place(std::string_view& input) {
+    const std::span<char> room = parser_.large_room();
+    const std::size_t size = std::min(room.size(), input.size());
+    if (size == 0) return;
+    std::copy_n(input.data(), size, room.data());
+    parser_.received(size);
+    input.remove_prefix(size);
+  }
   void note_request(bool take_large) {
     const StoreRequest& request = parser_.request();
     requests_.push_back(describe(request));
-    if (take_large && request.large_value != nullptr) {
-      require(*request.large_value == request.value, "large_value is another value");
-      const std::string taken = std::move(*request.large_value);
+    if (!take_large) return;
+    for (LargeField& large : request.large) {
+      const std::string_view field = !request.items.empty() ? request.items[large.field]
+                                     : large.field == 1     ? request.value
+                                                            : request.desired;
+      require(large.block.view() == field, "a large field is another one");
+      const StoreBlock taken = std::move(large.block);
     }
   }
 

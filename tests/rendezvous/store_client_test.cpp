@@ -1,6 +1,7 @@
 // The blocking client against the server in another thread.
 #include "rendezvous/store_client.h"
 
+#include <algorithm>
 #include <asio.hpp>
 #include <future>
 #include <string>
@@ -26,14 +27,6 @@ struct Fixture {
   }
   StoreClient client(milliseconds timeout = milliseconds(10'000)) {
     return {"127.0.0.1", server.port(), timeout};
-  }
-  void start_attempt() {
-    std::promise<void> done;
-    asio::post(io, [&] {
-      server.start_attempt();
-      done.set_value();
-    });
-    done.get_future().get();
   }
 
   asio::io_context io;
@@ -179,25 +172,81 @@ TEST_CASE("a listener that is no store is noticed", "[store_client]") {
   }
 }
 
-TEST_CASE("a client of the attempt before gets errors, for good", "[store_client]") {
-  Fixture f;
-  StoreClient old = f.client();
-  old.set("k", "v");
-  CHECK(old.num_keys() == 1);
-  f.start_attempt();
-  CHECK(
-      contains(message_of<StoreError>([&] { old.num_keys(); }), "num_keys() on store 127.0.0.1:"));
-  CHECK(contains(message_of<StoreError>([&] { old.num_keys(); }), "was given up before"));
-  CHECK(f.client().num_keys() == 0);
-}
-
 TEST_CASE("a store that dies while a client waits ends the wait", "[store_client]") {
   auto f = std::make_unique<Fixture>();
-  StoreClient client = f->client();
+  StoreClient client("127.0.0.1", f->server.port(),
+                     StoreClientOptions{.reconnect_timeout = milliseconds(50)});
   auto failed = std::async(std::launch::async,
                            [&] { return message_of<StoreError>([&] { client.get("never"); }); });
   f.reset();
-  CHECK(contains(failed.get(), "get('never') on store 127.0.0.1:"));
+  CHECK(contains(failed.get(), "store 127.0.0.1:"));
+}
+
+TEST_CASE("queues are first in, first out, and a pop waits for an item", "[store_client]") {
+  Fixture f;
+  StoreClient popper = f.client(), pusher = f.client();
+  CHECK(!popper.try_queue_pop("q"));
+  auto item = std::async(std::launch::async, [&] { return popper.queue_pop("q"); });
+  pusher.queue_push("q", "1");
+  CHECK(item.get() == "1");
+  pusher.queue_push("q", "2");
+  pusher.queue_push("q", "");
+  CHECK(pusher.queue_len("q") == 2);
+  CHECK(popper.try_queue_pop("q") == "2");
+  CHECK(popper.queue_pop("q").empty());
+  CHECK(contains(message_of<StoreTimeout>([&] { popper.queue_pop("q", milliseconds(20)); }),
+                 "timed out after 20 ms; missing: 'q'"));
+}
+
+TEST_CASE("two clients that pop one item leave one of them waiting", "[store_client]") {
+  Fixture f;
+  StoreClient first = f.client(), second = f.client(), pusher = f.client();
+  auto one = std::async(std::launch::async, [&] { return first.queue_pop("q"); });
+  auto other = std::async(std::launch::async, [&] { return second.queue_pop("q"); });
+  pusher.queue_push("q", "item");
+  pusher.queue_push("q", "item");
+  CHECK(one.get() == "item");
+  CHECK(other.get() == "item");
+  CHECK(pusher.queue_len("q") == 0);
+}
+
+TEST_CASE("a barrier returns when all have come", "[store_client]") {
+  Fixture f;
+  StoreClient first = f.client(), second = f.client();
+  auto passed = std::async(std::launch::async, [&] { first.barrier("b", 2); });
+  second.barrier("b", 2);
+  passed.get();
+  CHECK(second.get("b") == "2");
+  CHECK(contains(message_of<StoreTimeout>([&] { first.barrier("alone", 2, milliseconds(20)); }),
+                 "barrier('alone') on store 127.0.0.1:"));
+  CHECK(first.add("n", 1) == 1);  // Still usable.
+}
+
+TEST_CASE("list_keys names the keys that clients set", "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  client.set("a", "1");
+  client.add("b/c", 1);
+  client.queue_push("queues are not listed", "x");
+  std::vector<string> keys = client.list_keys();
+  std::sort(keys.begin(), keys.end());
+  CHECK(keys == std::vector<string>{"a", "b/c"});
+}
+
+TEST_CASE("many keys, and large values among them, are set and fetched", "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  std::vector<string> keys, values;
+  for (int i = 0; i < 40'000; ++i) {
+    keys.push_back("key " + std::to_string(i));
+    values.push_back(i % 10'000 == 7 ? string(300'000, static_cast<char>('a' + i / 10'000))
+                                     : std::to_string(i));
+  }
+  client.multi_set(keys, values);
+  CHECK(client.num_keys() == 40'000);
+  CHECK(client.multi_get(keys) == values);
+  client.wait(keys);
+  CHECK(client.check(keys));
 }
 
 TEST_CASE("keys and values that do not pair up are refused before anything is sent",

@@ -71,9 +71,16 @@ TEST_CASE("our client works against torch's own server", "[oracle]") {
     CHECK(client.get("a") == "23");
     client.multi_set(keys, values);
     CHECK(client.multi_get(keys) == values);
-    CHECK(client.num_keys() == 2);
+    CHECK(client.num_keys() == 3);  // And that which tells one store from another.
     CHECK(client.delete_key("a"));
-    CHECK(client.num_keys() == 1);
+    CHECK(client.num_keys() == 2);
+    CHECK(client.list_keys() == std::vector<std::string>{"n"});
+    client.queue_push("q", "item");
+    CHECK(client.queue_len("q") == 1);
+    CHECK(client.queue_pop("q") == "item");
+    CHECK(!client.try_queue_pop("q"));
+    const StoreClient same("127.0.0.1", static_cast<std::uint16_t>(port));
+    CHECK(same.store_identity() == client.store_identity());
     StoreClient moved = std::move(client);
     CHECK(moved.get("n") == "y");
   }

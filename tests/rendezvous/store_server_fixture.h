@@ -2,6 +2,7 @@
 // and the bytes of the common commands of torch 2.2 and later.
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -84,10 +85,16 @@ struct ServerFixture {
 
 // A client that writes and reads bytes; every read has a limit of ten seconds.
 struct RawClient {
-  explicit RawClient(std::uint16_t port, const std::string& first = validate) {
+  // `from`: an address of this machine; null: the usual.
+  explicit RawClient(std::uint16_t port, const std::string& first = validate,
+                     const char* from = nullptr) {
     fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    if (from != nullptr) {
+      REQUIRE(::inet_pton(AF_INET, from, &address.sin_addr) == 1);
+      REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
     REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);

@@ -417,6 +417,65 @@ TEST_CASE("the memory budget refuses what is too much, and nothing else", "[stor
   CHECK(f.refused.empty());
 }
 
+TEST_CASE("what waits take is given back, whatever ends them", "[store]") {
+  Fixture f;
+  const Keys keys{"a", "b", "a"};
+  CHECK(f.wait(0, keys).empty());
+  const std::size_t first = f.store.wait_bytes();
+  CHECK(first > 0);
+  CHECK(f.wait(1, keys).empty());
+  const std::size_t both = f.store.wait_bytes();
+  CHECK(both < 2 * first);  // The keys are there once.
+  SECTION("the keys come") {
+    f.set(2, "a", "1");
+    CHECK(f.store.wait_bytes() < both);
+    f.set(2, "b", "1");
+  }
+  SECTION("a queue of that name is filled, emptied, and filled again") {
+    f.push("a", "1");
+    f.push("a", "2");
+    f.pop(2, "a");
+    f.pop(2, "a");
+    f.set(2, "b", "1");
+    f.push("a", "3");
+    f.push("a", "4");
+    f.set(2, "a", "1");
+  }
+  SECTION("they are given up, and the keys come and go") {
+    f.ask(0, {.op = StoreOp::CancelWait});
+    CHECK(f.store.wait_bytes() == first);
+    f.store.disconnect(1);
+    f.set(2, "a", "1");
+    f.erase("a");
+  }
+  SECTION("a barrier's key is deleted") {
+    f.barrier(0, "a", 3);
+    f.erase("a");
+    f.store.disconnect(0);
+    f.store.disconnect(1);
+  }
+  SECTION("a new attempt begins") { f.store.clear(); }
+  CHECK(f.store.wait_bytes() == 0);
+  f.store.clear();
+  CHECK(f.budget.used() == 0);
+}
+
+TEST_CASE("waits over their limit are refused and leave nothing", "[store]") {
+  Fixture f(1u << 30, {.wait_bytes_max = 1'000});
+  Keys many(100, "key");
+  CHECK(f.wait(0, many).empty());
+  CHECK(f.refused == "wait_bytes_max is used up by parked waits");
+  const Keys keys{"a", "b", "c", "d", "e"};
+  f.wait(0, keys);
+  CHECK(f.refused == "wait_bytes_max is used up by parked waits");
+  CHECK(f.store.wait_bytes() == 0);
+  CHECK(f.budget.used() == 0);
+  CHECK(f.wait(0, {"a"}).empty());
+  CHECK(f.refused.empty());
+  f.barrier(1, "b", 3);
+  CHECK(f.refused.empty());
+}
+
 TEST_CASE("a reply that would be too large is refused before it is built", "[store]") {
   Fixture f(1u << 30, {.reply_bytes_max = 1'000'000});
   f.set(0, "a", string(100'000, 'x'));

@@ -1,6 +1,7 @@
 // The parser of the c10d protocol: every message of every family, cut anywhere; limits; junk.
 #include "rendezvous/wire.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -198,27 +199,57 @@ TEST_CASE("a length that is announced takes no memory before its bytes come", "[
   CHECK(list.memory_bytes() < 4096);
 }
 
-TEST_CASE("a large value that comes in pieces is handed over as a string of its own", "[wire]") {
+TEST_CASE("a large value that comes in pieces is handed over as a block of its own", "[wire]") {
   const WireLimits limits;
   StoreParser parser(limits);
   const string value(1 << 20, 'v');
   const string bytes = validate + op(1) + text("/a") + text(value);
-  string owned;
-  for (std::size_t at = 0; at < bytes.size(); at += 10'000) {
-    const string piece = bytes.substr(at, 10'000);
+  StoreBlock owned;
+  const bool in_place = GENERATE(false, true);
+  for (std::size_t at = 0; at < bytes.size();) {
+    string piece = bytes.substr(at, 10'000);
+    at += piece.size();
+    if (const auto room = parser.large_room(); in_place && !room.empty()) {
+      const std::size_t size = std::min(room.size(), piece.size());
+      std::copy_n(piece.begin(), size, room.begin());
+      parser.received(size);
+      piece.erase(0, size);
+    }
     std::string_view input(piece);
     if (parser.next(input) != ParseStatus::Request) continue;
-    REQUIRE(parser.request().large_value != nullptr);
-    owned = std::move(*parser.request().large_value);
+    REQUIRE(parser.request().large.size() == 1);
+    CHECK(parser.request().large[0].field == 1);
+    owned = std::move(parser.request().large[0].block);
   }
 
-  CHECK(owned == value);
+  CHECK(owned.view() == value);
   CHECK(owned.capacity() == value.size());  // Nothing left over for the store to carry.
+  CHECK(parser.large_room().empty());
   std::string_view rest(bytes.data() + 5, bytes.size() - 5);
   CHECK(parser.next(rest) == ParseStatus::Request);
   CHECK(parser.request().value == value);
   CHECK(parser.next(rest) == ParseStatus::NeedMore);
   CHECK(parser.memory_bytes() < 4096);  // Given back.
+}
+
+TEST_CASE("each large value of a list that comes in pieces has a block of its own", "[wire]") {
+  const WireLimits limits;
+  StoreParser parser(limits);
+  const std::vector<string> values{string(100'000, 'a'), "small", string(300'000, 'b'), string()};
+  string bytes = validate + op(11) + u64(values.size());
+  for (const string& value : values) bytes += text("key") + text(value);
+  std::vector<string> got;
+  std::vector<std::size_t> large;
+  for (std::size_t at = 0; at < bytes.size(); at += 30'000) {
+    const string piece = bytes.substr(at, 30'000);
+    std::string_view input(piece);
+    if (parser.next(input) != ParseStatus::Request) continue;
+    for (const std::string_view item : parser.request().items) got.emplace_back(item);
+    for (const LargeField& field : parser.request().large) large.push_back(field.field);
+  }
+  REQUIRE(got.size() == 8);
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(got[2 * i + 1] == values[i]);
+  CHECK(large == std::vector<std::size_t>{1, 5});
 }
 
 TEST_CASE("a long list in many pieces is parsed once", "[wire]") {

@@ -23,8 +23,8 @@ torch::Tensor random_input(const Layer& layer) {
   return (torch::randn(layer.shape) * 2 + 3).to(layer.type).contiguous(layer.format);
 }
 
-torch::nn::BatchNorm2d make_norm(std::int64_t channels) {
-  torch::nn::BatchNorm2d norm(channels);
+ddprun::worker::SyncBatchNorm2d make_norm(std::int64_t channels) {
+  ddprun::worker::SyncBatchNorm2d norm(channels);
   const torch::NoGradGuard no_grad;
   norm->weight.uniform_(-1, 2);
   norm->bias.uniform_(-1, 1);
@@ -32,11 +32,12 @@ torch::nn::BatchNorm2d make_norm(std::int64_t channels) {
 }
 
 // Outputs, gradients and running statistics of one step.
-std::vector<torch::Tensor> step(torch::nn::BatchNorm2d norm, const Layer& layer, torch::Tensor x,
-                                torch::Tensor shortcut, const torch::Tensor& direction, bool ours) {
+std::vector<torch::Tensor> step(ddprun::worker::SyncBatchNorm2d norm, const Layer& layer,
+                                torch::Tensor x, torch::Tensor shortcut,
+                                const torch::Tensor& direction, bool ours) {
   x = x.detach().clone(layer.format).requires_grad_();
   if (shortcut.defined()) shortcut = shortcut.detach().clone(layer.format).requires_grad_();
-  norm = std::dynamic_pointer_cast<torch::nn::BatchNorm2dImpl>(norm->clone());
+  norm = std::dynamic_pointer_cast<ddprun::worker::SyncBatchNorm2dImpl>(norm->clone());
   torch::Tensor y;
   if (ours) {
     y = layer.relu ? batch_norm_relu(*norm, x, shortcut) : batch_norm(*norm, x);
@@ -147,7 +148,7 @@ TEST_CASE("evaluation and double precision take the separate operations", "[trai
   CHECK(torch::equal(batch_norm_relu(*norm, x), norm->forward(x).relu()));
   norm->train();
   norm->to(torch::kFloat64);
-  auto other = std::dynamic_pointer_cast<torch::nn::BatchNorm2dImpl>(norm->clone());
+  auto other = std::dynamic_pointer_cast<ddprun::worker::SyncBatchNorm2dImpl>(norm->clone());
   CHECK(torch::equal(batch_norm_relu(*norm, x.to(torch::kFloat64)),
                      other->forward(x.to(torch::kFloat64)).relu()));
 }

@@ -196,11 +196,15 @@ TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[train
   const ScratchFolder folder;
   std::ostringstream out;
   {
-    Reporter silent(out, {.enabled = false, .metrics = folder / "none"});
+    Reporter silent(out, {.enabled = false,
+                          .metrics = metrics_path((folder / "none").string(), /*rank=*/1),
+                          .tensorboard = folder / "none"});
     silent.validation({});
   }
   CHECK(out.str().empty());
   CHECK_FALSE(std::filesystem::exists(folder / "none"));
+  CHECK(metrics_path("a", 0) == "a");
+  CHECK(metrics_path("d/r{rank}.x", 12) == "d/r12.x");
 
   Reporter reporter(out, {.metrics = folder / "metrics"});
   reporter.validation({.epoch = 1,
@@ -227,7 +231,12 @@ TEST_CASE("a progress line fits the terminal and is wiped before other lines",
   report.remaining_s = 75;
   CHECK(contains(progress_line(report, 200), "##########.........."));
   CHECK(contains(progress_line(report, 200), "ETA 1:15"));
-  CHECK(progress_line(report, 30).size() == 30);
+  for (std::size_t columns = 0; columns < 130; ++columns) {
+    const std::string line = progress_line(report, columns);
+    INFO(columns << ": " << line);
+    CHECK(line.size() <= columns);
+    if (columns >= 25) CHECK(contains(line, "ETA 1:15"));
+  }
 
   std::ostringstream out;
   Reporter reporter(out, {.terminal = true, .columns = 60});

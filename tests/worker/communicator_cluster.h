@@ -26,6 +26,12 @@ inline const char* name_of(Wiring wiring) {
                                         : "two hosts";
 }
 
+#if defined(DDPRUN_TEST_OVER_MPI)
+inline const std::vector<Wiring> wirings{Wiring::SharedMemory};  // As MPI has it.
+#else
+inline const std::vector<Wiring> wirings{Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts};
+#endif
+
 struct Cluster {
   int world = 2;
   Wiring wiring = Wiring::SharedMemory;
@@ -46,6 +52,24 @@ inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int ra
   return connect_cpu_communicator(rank, cluster.world, cluster.epoch, exchange, options);
 }
 
+#if defined(DDPRUN_TEST_OVER_MPI)
+// Under mpirun this process is one rank, and worlds of another size are left out.
+inline std::vector<std::string> spawn(const Cluster& cluster,
+                                      const std::function<void(Communicator&)>& body) {
+  const WorkerEnv env = read_worker_env(InitMethod{.needs_store = false});
+  if (env.world_size != cluster.world) return {};
+  try {
+    CommunicatorOptions options;
+    options.collective_timeout = cluster.collective_timeout;
+    const auto communicator = make_mpi_communicator(env, options);
+    body(*communicator);
+    communicator->barrier();  // No rank leaves while another still waits for it.
+  } catch (const std::exception& error) {
+    return {error.what()};
+  }
+  return {};
+}
+#else
 // Runs `body` on every rank. Returns what each rank's body threw, "" if nothing.
 inline std::vector<std::string> spawn(const Cluster& cluster,
                                       const std::function<void(Communicator&)>& body) {
@@ -65,5 +89,6 @@ inline std::vector<std::string> spawn(const Cluster& cluster,
   for (std::thread& thread : threads) thread.join();
   return errors;
 }
+#endif
 
 }  // namespace ddprun::worker

@@ -17,8 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-const std::vector<Wiring> wirings{Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts};
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }

@@ -13,7 +13,6 @@ using namespace ddprun::worker;
 
 namespace {
 
-const std::vector<Wiring> wirings{Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts};
 const std::vector<int> worlds{1, 2, 3, 4, 5, 8};
 
 // Contribution of a rank: repeatable, different per rank, with rounding errors when added.
@@ -59,7 +58,7 @@ void require_no_errors(const std::vector<std::string>& errors) {
 }  // namespace
 
 TEST_CASE("all_reduce gives the bits of one fixed tree for every world, wiring and size",
-          "[worker][communicator]") {
+          "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     for (const int world : worlds) {
       std::mutex mutex;
@@ -82,8 +81,37 @@ TEST_CASE("all_reduce gives the bits of one fixed tree for every world, wiring a
   }
 }
 
+TEST_CASE("large buffers of several chunks are reduced, scattered and broadcast",
+          "[worker][communicator][any-backend]") {
+  for (const Wiring wiring : wirings) {
+    for (const int world : {2, 4}) {
+      std::atomic<int> wrong{0};
+      const std::size_t count = 2'500'003;  // 10 MB.
+      const auto expected = expected_sum(world, count);
+      require_no_errors(spawn(
+          {.world = world, .wiring = wiring, .chunk_bytes = 1 << 20}, [&](Communicator& comm) {
+            const auto own = contribution(comm.rank(), count);
+            auto data = own;
+            comm.all_reduce(data.data(), count, DataType::Float32, ReduceOp::Sum);
+            wrong += data != expected;
+            const std::size_t part = count / static_cast<std::size_t>(world);
+            comm.reduce_scatter(own.data(), data.data(), part, DataType::Float32, ReduceOp::Sum);
+            wrong += !std::equal(
+                data.begin(), data.begin() + static_cast<std::ptrdiff_t>(part),
+                expected.begin() +
+                    static_cast<std::ptrdiff_t>(part * static_cast<std::size_t>(comm.rank())));
+            data = own;
+            comm.broadcast(data.data(), count, DataType::Float32, world - 1);
+            wrong += data != contribution(world - 1, count);
+          }));
+      INFO(name_of(wiring) << ", world " << world);
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("all_reduce in place on allocated memory gives the same bits as on other memory",
-          "[worker][communicator]") {
+          "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     for (const int world : worlds) {
       std::atomic<int> wrong{0};
@@ -112,7 +140,7 @@ TEST_CASE("all_reduce in place on allocated memory gives the same bits as on oth
 }
 
 TEST_CASE("allocated memory is zeroed, aligned, and can be given back in any order",
-          "[worker][communicator]") {
+          "[worker][communicator][any-backend]") {
   std::atomic<int> wrong{0};
   require_no_errors(spawn({.world = 3}, [&](Communicator& comm) {
     for (int round = 0; round < 5; ++round) {
@@ -187,23 +215,23 @@ void check_operations(DataType type) {
 
 }  // namespace
 
-TEST_CASE("every operation is right on float32", "[worker][communicator]") {
+TEST_CASE("every operation is right on float32", "[worker][communicator][any-backend]") {
   check_operations<float>(DataType::Float32);
 }
-TEST_CASE("every operation is right on float64", "[worker][communicator]") {
+TEST_CASE("every operation is right on float64", "[worker][communicator][any-backend]") {
   check_operations<double>(DataType::Float64);
 }
-TEST_CASE("every operation is right on int32", "[worker][communicator]") {
+TEST_CASE("every operation is right on int32", "[worker][communicator][any-backend]") {
   check_operations<std::int32_t>(DataType::Int32);
 }
-TEST_CASE("every operation is right on int64", "[worker][communicator]") {
+TEST_CASE("every operation is right on int64", "[worker][communicator][any-backend]") {
   check_operations<std::int64_t>(DataType::Int64);
 }
-TEST_CASE("every operation is right on uint8", "[worker][communicator]") {
+TEST_CASE("every operation is right on uint8", "[worker][communicator][any-backend]") {
   check_operations<std::uint8_t>(DataType::UInt8);
 }
 
-TEST_CASE("all_reduce takes memory at any address", "[worker][communicator]") {
+TEST_CASE("all_reduce takes memory at any address", "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     std::atomic<int> wrong{0};
     const auto errors = spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
@@ -225,7 +253,7 @@ TEST_CASE("all_reduce takes memory at any address", "[worker][communicator]") {
 }
 
 TEST_CASE("all_gather, reduce_scatter and broadcast give every rank its part",
-          "[worker][communicator]") {
+          "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     for (const int world : worlds) {
       std::atomic<int> wrong{0};
@@ -266,7 +294,7 @@ TEST_CASE("all_gather, reduce_scatter and broadcast give every rank its part",
 }
 
 TEST_CASE("messages arrive in order between two ranks, also between collectives",
-          "[worker][communicator]") {
+          "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     std::atomic<int> wrong{0};
     const auto errors = spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
@@ -287,7 +315,8 @@ TEST_CASE("messages arrive in order between two ranks, also between collectives"
   }
 }
 
-TEST_CASE("many small calls of all kinds keep ranks in step", "[worker][communicator]") {
+TEST_CASE("many small calls of all kinds keep ranks in step",
+          "[worker][communicator][any-backend]") {
   for (const Wiring wiring : wirings) {
     std::atomic<int> wrong{0};
     const auto errors = spawn({.world = 4, .wiring = wiring}, [&](Communicator& comm) {

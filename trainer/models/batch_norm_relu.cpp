@@ -11,7 +11,6 @@
 #include "trainer/kernels/batch_norm_kernel.h"
 #include "trainer/models/dense_memory.h"
 #include "trainer/models/parallel_parts.h"
-#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -35,15 +34,13 @@ bool matches(const torch::Tensor& other, const torch::Tensor& x) {
          other.is_contiguous(format_of(x));
 }
 
-bool kernels_apply(const torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+bool kernels_apply(const worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                    const torch::Tensor& shortcut) {
-  const auto* const synchronized = dynamic_cast<const worker::SyncBatchNorm2dImpl*>(&module);
-  if (synchronized != nullptr && synchronized->synchronizes()) return false;
-  return module.is_training() && module.options.track_running_stats() &&
-         module.options.momentum().has_value() && module.weight.defined() &&
-         module.weight.scalar_type() == torch::kFloat32 && has_kernel_memory(x) &&
-         x.size(1) == module.options.num_features() && x.numel() / x.size(1) > 1 &&
-         (!shortcut.defined() || matches(shortcut, x));
+  return module.is_training() && !module.is_synchronized() &&
+         module.options.track_running_stats() && module.options.momentum().has_value() &&
+         module.weight.defined() && module.weight.scalar_type() == torch::kFloat32 &&
+         has_kernel_memory(x) && x.size(1) == module.options.num_features() &&
+         x.numel() / x.size(1) > 1 && (!shortcut.defined() || matches(shortcut, x));
 }
 
 // work(part, range) over the parts of `outer`.
@@ -97,7 +94,7 @@ struct Statistics {
 };
 
 // The batch's statistics; the module's running ones take them up.
-Statistics gather_statistics(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
+Statistics gather_statistics(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
   const BatchGeometry geometry = geometry_of(x);
   const std::int64_t channels = geometry.channels;
   std::vector<float> center(index(channels));
@@ -230,13 +227,7 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
   }
 };
 
-// forward() is not virtual: the type says which one is meant.
-torch::Tensor separate_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
-  auto* const synchronized = dynamic_cast<worker::SyncBatchNorm2dImpl*>(&module);
-  return synchronized != nullptr ? synchronized->forward(x) : module.forward(x);
-}
-
-torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+torch::Tensor apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                     const torch::Tensor& shortcut, bool relu) {
   if (kernels_apply(module, x, shortcut)) {
     const Statistics statistics = [&] {
@@ -247,19 +238,19 @@ torch::Tensor apply(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
     const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
     return BatchNormRelu::apply(x, module.weight, module.bias, added, statistics, relu);
   }
-  torch::Tensor y = separate_norm(module, x);
+  torch::Tensor y = module.forward(x);
   if (shortcut.defined()) y += shortcut;
   return relu ? y.relu_() : y;
 }
 
 }  // namespace
 
-torch::Tensor batch_norm_relu(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+torch::Tensor batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                               const torch::Tensor& shortcut) {
   return apply(module, x, shortcut, /*relu=*/true);
 }
 
-torch::Tensor batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x) {
+torch::Tensor batch_norm(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
   return apply(module, x, {}, /*relu=*/false);
 }
 

@@ -3,20 +3,23 @@
 // On the CPU in training these steps are bound by memory, and together take up to a third of a
 // ResNet's time when they are separate operations; one operation reads and writes a third less
 // (trainer/kernels/batch_norm_kernel.h). Same results as the separate ones within rounding, same
-// running statistics. Wherever the kernels do not apply - CUDA, evaluation, double or half
-// precision, odd strides, statistics of all ranks - the separate operations are what runs.
+// running statistics. Wherever the kernels do not apply - CUDA, evaluation, SyncBatchNorm, double
+// or half precision, odd strides - the separate operations are what runs.
 #pragma once
 
 #include <torch/torch.h>
 
+#include "worker/torch/sync_batch_norm.h"
+
 namespace ddprun::trainer {
 
-// x: (N, C, H, W). `shortcut` has x's shape, or is undefined for none. `module` is a plain
-// BatchNorm2d or a worker::SyncBatchNorm2d; its running statistics are updated in training mode.
-torch::Tensor batch_norm_relu(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+// x: (N, C, H, W). `shortcut` has x's shape, or is undefined for none. The module's
+// running statistics are updated in training mode. A module that normalises with other ranks does
+// that first; shortcut and ReLU are operations of their own then.
+torch::Tensor batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                               const torch::Tensor& shortcut = {});
 
 // Without the ReLU.
-torch::Tensor batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x);
+torch::Tensor batch_norm(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x);
 
 }  // namespace ddprun::trainer

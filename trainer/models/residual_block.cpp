@@ -7,12 +7,15 @@
 
 namespace ddprun::trainer {
 
+torch::nn::Conv2dOptions conv_options(std::int64_t input_channels, const ConvShape& shape) {
+  return torch::nn::Conv2dOptions(input_channels, shape.output_channels, shape.kernel)
+      .stride(shape.stride)
+      .padding(shape.kernel / 2)
+      .bias(false);
+}
+
 torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape) {
-  return torch::nn::Conv2d(
-      torch::nn::Conv2dOptions(input_channels, shape.output_channels, shape.kernel)
-          .stride(shape.stride)
-          .padding(shape.kernel / 2)
-          .bias(false));
+  return torch::nn::Conv2d(conv_options(input_channels, shape));
 }
 
 ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<ConvShape>& convs,
@@ -21,7 +24,8 @@ ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<Conv
   std::int64_t channels = input_channels;
   for (std::size_t i = 0; i < convs.size(); ++i) {
     const std::string number = std::to_string(i + 1);
-    convs_.push_back(register_module("conv" + number, make_conv(channels, convs[i])));
+    convs_.push_back(register_module(
+        "conv" + number, std::make_shared<PaddedConv>(conv_options(channels, convs[i]))));
     channels = convs[i].output_channels;
     norms_.push_back(register_module("bn" + number, worker::SyncBatchNorm2d(channels)));
   }
@@ -48,7 +52,7 @@ void ResidualBlock::zero_last_norm() {
 
 torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {
   if (!downsample_.is_empty()) {
-    return batch_norm(*downsample_[1]->as<torch::nn::BatchNorm2d>(),
+    return batch_norm(*downsample_[1]->as<worker::SyncBatchNorm2d>(),
                       downsample_[0]->as<torch::nn::Conv2d>()->forward(x));
   }
   if (added_channels_ == 0) return x;

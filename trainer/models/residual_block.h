@@ -4,8 +4,10 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "trainer/models/padded_conv.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
@@ -17,6 +19,7 @@ struct ConvShape {
 };
 
 // A convolution without bias (batch normalisation follows), padded to keep the size at stride 1.
+torch::nn::Conv2dOptions conv_options(std::int64_t input_channels, const ConvShape& shape);
 torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape);
 
 // Children conv1, bn1, conv2, bn2 ... and, when given, downsample: torchvision's names.
@@ -37,7 +40,7 @@ class ResidualBlock : public torch::nn::Module {
  private:
   torch::Tensor shortcut(const torch::Tensor& x);
 
-  std::vector<torch::nn::Conv2d> convs_;
+  std::vector<std::shared_ptr<PaddedConv>> convs_;
   std::vector<worker::SyncBatchNorm2d> norms_;  // Of this rank alone without --sync-bn.
   torch::nn::Sequential downsample_{nullptr};
   std::int64_t added_channels_ = 0;

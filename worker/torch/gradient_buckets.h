@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,13 @@ struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;  // A bucket is full once it has so many bytes,
   std::size_t bytes = std::size_t{25} << 20;       // so one large gradient may exceed the limit.
   std::size_t last_bytes = std::size_t{1} << 20;   // At most; 0 = no separate last bucket.
+
+  // One bucket for each dtype, full when its last gradient is there: with one dtype nothing is
+  // reduced before backward has ended.
+  static BucketLimits whole_step() {
+    constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+    return {unlimited, unlimited, 0};
+  }
 };
 
 // What the plan must know of one gradient. Gradients are named by their index.

@@ -47,7 +47,8 @@ class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
       : BatchNorm2dImpl(norm_options), group_(std::move(group)) {}
 
   void set_group(BatchNormGroup group) { group_ = std::move(group); }
-  bool synchronizes() const { return group_.world_size > 1; }  // In training mode.
+
+  bool is_synchronized() const { return group_.world_size > 1; }
 
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
 

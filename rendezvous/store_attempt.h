@@ -1,0 +1,36 @@
+// How a client learns which attempt of a job a store serves, so that a process of an attempt that
+// is over, which makes a new connection, is turned away before it can read or write.
+//
+// Before all else the client sends a COMPARE_SET of the key "ddprun/attempt/" + the name of its own
+// attempt (empty: it does not know), that expects nothing and proposes "#" + a random number:
+//
+//   our server     answers with StoreAttempt::text() and keeps nothing; it closes the connection of
+//                  a client that named another attempt
+//   any other      creates the key, or answers with what the first client proposed
+//
+// Either way the answer is the same for as long as the store lives and is not emptied, which is
+// what a client that reconnects has to know. The key has no "/" before it, so it is none of a
+// user's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddprun::rendezvous {
+
+inline constexpr std::string_view attempt_key_prefix = "ddprun/attempt/";
+
+struct StoreAttempt {
+  std::string name;   // "0", "1" ...; empty: the server does not know.
+  std::string nonce;  // Of this server and this attempt, and of no other.
+
+  std::string text() const { return std::string(name).append("#").append(nonce); }
+  // Whether a client that says it is of `attempt` (empty: it does not know) may stay.
+  bool fits(std::string_view attempt) const {
+    return attempt.empty() || name.empty() || attempt == name;
+  }
+};
+
+std::string random_nonce();  // 16 hexadecimal digits.
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,293 @@
+// What `train` leaves behind for people to look at: event files, traces, metrics.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+
+using namespace ddprun::trainer;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::string clean =
+    "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
+
+std::string shell_word(const std::filesystem::path& path) {
+  std::string result = "'";
+  result += path.string();
+  result += "'";
+  return result;
+}
+
+// `arguments` come after those of a small run over 7 steps an epoch.
+void train(const ScratchFolder& folder, const std::string& arguments, int workers = 1) {
+  std::string command = clean;
+  if (workers > 1) {
+    command +=
+        "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node " + std::to_string(workers) + " ";
+  }
+  command += "'" DDPRUN_TRAIN "' --dataset synthetic --synthetic-images 112 --synthetic-classes 10";
+  command += " --image-size 20 --model convnet --batch-size 16 --lr 0.01 --print-freq 1";
+  command += " --workers 0 --device cpu " + arguments;
+  const int code = run_command(command, folder / "out");
+  INFO(command << "\n" << read_bytes(folder / "out"));
+  REQUIRE(code == 0);
+}
+
+std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(metrics));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+// Of complete events only, in nanoseconds.
+struct Span {
+  std::string name, category;
+  std::int64_t thread, start_ns, end_ns;
+  bool within(const Span& other) const {
+    return other.start_ns <= start_ns && end_ns <= other.end_ns;
+  }
+};
+
+std::vector<Span> spans_of(const Json& trace) {
+  const auto ns = [](const Json& us) { return std::llround(us.get<double>() * 1000); };
+  std::vector<Span> spans;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    spans.push_back({event["name"], event["cat"], event["tid"], ns(event["ts"]),
+                     ns(event["ts"]) + ns(event["dur"])});
+  }
+  return spans;
+}
+
+std::vector<Span> named(const std::vector<Span>& spans, const std::string& name) {
+  std::vector<Span> found;
+  std::copy_if(spans.begin(), spans.end(), std::back_inserter(found),
+               [&](const Span& span) { return span.name == name; });
+  return found;
+}
+
+// The spans of each thread lie within each other or apart.
+bool nest(const std::vector<Span>& spans) {
+  std::map<std::int64_t, std::vector<Span>> threads;
+  for (const Span& span : spans) threads[span.thread].push_back(span);
+  for (auto& [thread, own] : threads) {
+    std::stable_sort(own.begin(), own.end(), [](const Span& a, const Span& b) {
+      return std::pair(a.start_ns, -a.end_ns) < std::pair(b.start_ns, -b.end_ns);
+    });
+    std::vector<Span> open;
+    for (const Span& span : own) {
+      while (!open.empty() && open.back().end_ns <= span.start_ns) open.pop_back();
+      if (!open.empty() && !span.within(open.back())) {
+        UNSCOPED_INFO(span.name << " crosses the end of " << open.back().name);
+        return false;
+      }
+      open.push_back(span);
+    }
+  }
+  return true;
+}
+
+std::int64_t overlap_ns(const Span& a, const Span& b) {
+  return std::max<std::int64_t>(0, std::min(a.end_ns, b.end_ns) - std::max(a.start_ns, b.start_ns));
+}
+
+}  // namespace
+
+TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
+          "[trainer][program][oracle]") {
+  if (!has_oracle() ||
+      run_command(shell_word(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
+    DDPRUN_SKIP("no tensorboard in .deps/peer (scripts/setup --peer installs it)");
+  }
+  const ScratchFolder folder;
+  const std::string common = "--tensorboard " + shell_word(folder / "tb") + " --checkpoint-dir " +
+                             shell_word(folder / "checkpoints");
+  // Two epochs; then the second one's checkpoint is lost, and the run goes on from the first.
+  train(folder, "--epochs 2 --metrics " + shell_word(folder / "lost") + " " + common);
+  std::filesystem::remove(folder / "checkpoints/epoch_0002_step_0000014.safetensors");
+  train(folder, "--epochs 3 --metrics " + shell_word(folder / "metrics") + " " + common);
+
+  // Its log says that later steps were seen before; that is not part of the answer.
+  const std::string reader = DDPRUN_SOURCE_DIR "/tests/trainer/log/tensorboard_reader.py";
+  const int code = run_command("(" + shell_word(oracle_python) + " " + shell_word(reader) + " " +
+                                   shell_word(folder / "tb") + " 2> /dev/null)",
+                               folder / "shown");
+
+  REQUIRE(code == 0);
+  const Json shown = Json::parse(read_bytes(folder / "shown"));
+  std::vector<Json> expected = events(folder / "lost", "train");
+  REQUIRE(expected.size() == 14);
+  expected.resize(7);
+  for (const Json& event : events(folder / "metrics", "train")) expected.push_back(event);
+  REQUIRE(expected.size() == 21);
+  const std::map<std::string, std::string> fields{{"train/loss", "loss"},
+                                                  {"train/prec1", "prec1"},
+                                                  {"train/lr", "lr"},
+                                                  {"train/images_per_s", "images_per_s"},
+                                                  {"train/exposed_comm_s", "exposed_comm_s"}};
+  for (const auto& [tag, field] : fields) {
+    INFO(tag);
+    REQUIRE(shown["scalars"].contains(tag));
+    const Json& points = shown["scalars"][tag];
+    REQUIRE(points.size() == 21);
+    for (std::size_t i = 0; i < 21; ++i) {
+      CHECK(points[i][0] == expected[i]["step"]);
+      CHECK(points[i][1].get<float>() == Approx(expected[i][field].get<float>()));
+    }
+  }
+  const Json& validations = shown["scalars"]["val/prec1"];
+  REQUIRE(validations.size() == 3);
+  CHECK(validations[0][0] == 7);
+  CHECK(validations[1][0] == 14);
+  CHECK(validations[2][0] == 21);
+  REQUIRE(shown["text"]["run"].size() == 2);
+  CHECK(contains(shown["text"]["run"][1][1], "--epochs 3"));
+}
+
+TEST_CASE("a trace of two workers shows communication beside backward", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder,
+        "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation "
+        "--profile-steps 2:5 --profile " +
+            shell_word(folder / "trace"),
+        2);
+
+  std::vector<std::vector<Span>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    INFO("rank " << rank);
+    const Json trace =
+        Json::parse(read_bytes(folder / ("trace/rank_" + std::to_string(rank) + ".json")));
+    for (const Json& event : trace["traceEvents"]) CHECK(event["pid"] == rank);
+    CHECK(trace["otherData"]["world_size"] == 2);
+    CHECK(trace["otherData"]["dropped_spans"] == 0);
+    const std::vector<Span> spans = spans_of(trace);
+    ranks.push_back(spans);
+    CHECK(nest(spans));
+
+    const auto steps = named(spans, "step");
+    REQUIRE(steps.size() == 3);
+    for (const char* phase : {"data wait", "forward", "backward", "optimizer", "report"}) {
+      INFO(phase);
+      const auto found = named(spans, phase);
+      REQUIRE(found.size() == 3);
+      for (std::size_t i = 0; i < 3; ++i) CHECK(found[i].within(steps[i]));
+    }
+    const auto reductions = named(spans, "all_reduce");
+    const auto waits = named(spans, "wait for gradients");
+    REQUIRE(waits.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Span backward = named(spans, "backward")[i];
+      CHECK(waits[i].within(backward));
+      CHECK(waits[i].thread == backward.thread);
+      std::int64_t hidden_ns = 0;
+      int in_this_step = 0;
+      for (const Span& reduction : reductions) {
+        CHECK(reduction.thread != backward.thread);
+        if (!reduction.within(backward)) continue;
+        in_this_step += 1;
+        hidden_ns += overlap_ns(reduction, backward) - overlap_ns(reduction, waits[i]);
+      }
+      CHECK(in_this_step >= 3);
+      CHECK(hidden_ns > 0);
+    }
+  }
+  // One clock: what the ranks do together overlaps.
+  CHECK(overlap_ns(named(ranks[0], "step")[1], named(ranks[1], "step")[1]) > 0);
+}
+
+TEST_CASE("operations are traced within the phases", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--steps 3 --no-validation --profile-ops --profile-steps 0:2 --profile " +
+                    shell_word(folder / "trace"));
+
+  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+
+  CHECK(nest(spans));
+  const auto phases = named(spans, "forward");
+  const auto convolutions = named(spans, "aten::conv2d");
+  REQUIRE(phases.size() == 2);
+  REQUIRE(convolutions.size() == 4);  // Two layers.
+  CHECK(convolutions[0].within(phases[0]));
+  CHECK(convolutions[3].within(phases[1]));
+}
+
+TEST_CASE("a run that ends within the window leaves a trace, one before it a warning",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + shell_word(folder / "trace"));
+  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+  CHECK(named(spans, "step").size() == 2);
+  CHECK(named(spans, "validation").size() == 1);
+
+  train(folder, "--epochs 1 --profile " + shell_word(folder / "none"));
+  CHECK(contains(read_bytes(folder / "out"), "--profile: the run ended after 7 steps, before"));
+  CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
+}
+
+TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder,
+        "--steps 4 --no-validation --profile-steps 1:3 --profile " + shell_word(folder / "trace"),
+        2);
+  // Of an earlier run with more ranks.
+  std::string other = read_bytes(folder / "trace/rank_1.json");
+  write_bytes(folder / "trace/rank_2.json", other);
+
+  const int code =
+      run_command("'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + shell_word(folder / "trace"),
+                  folder / "out");
+
+  INFO(read_bytes(folder / "out"));
+  REQUIRE(code == 0);
+  CHECK(contains(read_bytes(folder / "out"), "rank_2.json"));
+  const Json merged = Json::parse(read_bytes(folder / "trace/all_ranks.json"));
+  std::map<int, int> steps;
+  for (const Json& event : merged["traceEvents"]) steps[event["pid"]] += event["name"] == "step";
+  CHECK(steps == std::map<int, int>{{0, 2}, {1, 2}});
+}
+
+TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--epochs 1 --metrics " + shell_word(folder / "rank_{rank}.jsonl"), 2);
+
+  for (const char* name : {"rank_0.jsonl", "rank_1.jsonl"}) {
+    INFO(name);
+    const auto steps = events(folder / name, "train");
+    REQUIRE(steps.size() == 4);
+    for (const Json& step : steps) {
+      CHECK(step["step_s"] > 0);
+      CHECK(step["data_s"] <= step["step_s"]);
+      CHECK(step["exposed_comm_s"] >= 0);
+      CHECK(step["exposed_comm_s"] < step["step_s"]);
+      CHECK(step["rss_bytes"] > 10'000'000);
+      CHECK(step["rss_peak_bytes"] >= step["rss_bytes"]);
+      CHECK_FALSE(step.contains("gpu_allocated_bytes"));
+    }
+    const Json end = events(folder / name, "end").at(0);
+    CHECK(end["steps_per_worker"] == 4);
+    CHECK(end["step_s_avg"].get<double>() * 4 == Approx(end["train_s"].get<double>()));
+  }
+  const std::string out = read_bytes(folder / "out");
+  CHECK(contains(out, "4 steps per worker of 0."));
+  CHECK(contains(out, "ETA 0:"));
+}
+
+TEST_CASE("folders that cannot be written are refused before training", "[trainer][program]") {
+  const ScratchFolder folder;
+  for (const std::string option : {"--tensorboard", "--profile"}) {
+    const int code = run_command(
+        clean + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
+        folder / "out");
+    INFO(read_bytes(folder / "out"));
+    CHECK(code == 1);
+    CHECK(contains(read_bytes(folder / "out"), option + ": cannot"));
+    CHECK(contains(read_bytes(folder / "out"), "/proc/none"));
+  }
+}

@@ -1,0 +1,118 @@
+// `train` in mixed precision, without overlap and with replicas: the program as users run it.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+
+using namespace ddprun::trainer;
+using Json = nlohmann::json;
+
+namespace {
+
+// In this way g++ 12 does not warn of an overlap that is none.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
+// `workers` under ddprun; 0: without a launcher.
+int train(const ScratchFolder& folder, int workers, const std::string& more) {
+  std::string command =
+      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
+  if (workers > 0) {
+    command += "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node " + std::to_string(workers);
+  }
+  command +=
+      " '" DDPRUN_TRAIN "' --dataset synthetic --synthetic-images 64 --synthetic-classes 10 ";
+  command +=
+      "--image-size 20 --model resnet20 --batch-size 8 --lr 0.01 --print-freq 1 --workers 0 ";
+  command += "--device cpu --metrics " + quoted((folder / "metrics").string()) + " " + more;
+  return run_command(command, folder / "out");
+}
+
+std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(folder / "metrics"));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+std::vector<double> losses(const ScratchFolder& folder) {
+  std::vector<double> result;
+  for (const Json& step : events(folder, "train")) result.push_back(step["loss"]);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("losses in bfloat16 and float16 follow those in float32",
+          "[trainer][program][precision]") {
+  std::vector<std::vector<double>> all;
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    const ScratchFolder folder;
+    const int code = train(folder, 2, "--epochs 2 --precision " + precision);
+    INFO(read_bytes(folder / "out"));
+    REQUIRE(code == 0);
+    all.push_back(losses(folder));
+    REQUIRE(all.back().size() == 8);
+    CHECK(events(folder, "start").front()["precision"] == precision);
+    CHECK(std::isfinite(events(folder, "validation").back()["loss"].get<double>()));
+    for (std::size_t i = 0; i < 8; ++i)
+      CHECK(std::abs(all.back()[i] - all[0][i]) < 0.1 * all[0][i]);
+  }
+  CHECK(all[1] != all[0]);
+  CHECK(all[2] != all[0]);
+}
+
+TEST_CASE("without overlap losses have the same digits", "[trainer][program]") {
+  const ScratchFolder overlapped, at_once;
+  REQUIRE(train(overlapped, 2, "--epochs 2 --no-validation") == 0);
+  REQUIRE(train(at_once, 2, "--epochs 2 --no-validation --no-overlap") == 0);
+  CHECK(losses(overlapped).size() == 8);
+  CHECK(losses(overlapped) == losses(at_once));
+}
+
+TEST_CASE("replicas train and validate, in one worker and in two", "[trainer][program][dp]") {
+  const ScratchFolder replicas, both;
+  const int code = train(replicas, 0, "--epochs 2 --data-parallel 2");
+  INFO(read_bytes(replicas / "out"));
+  REQUIRE(code == 0);
+  CHECK(losses(replicas).size() == 16);
+  CHECK(events(replicas, "start").front()["replicas"] == 2);
+  CHECK(events(replicas, "validation").size() == 2);
+
+  REQUIRE(train(both, 2, "--epochs 1 --data-parallel 2 --precision bf16") == 0);
+  CHECK(losses(both).size() == 4);
+}
+
+TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][program][precision]") {
+  const ScratchFolder folder, whole;
+  const std::string checkpoints =
+      " --precision fp16 --no-validation --checkpoint-dir " + quoted((folder / "c").string());
+  // Gradients overflow at first at this rate of the loss: label noise does not matter, only that
+  // the run that was cut has the losses of the one that was not.
+  REQUIRE(train(whole, 0, "--epochs 2 --precision fp16 --no-validation") == 0);
+  REQUIRE(train(folder, 0, "--epochs 2 --steps 5 --checkpoint-every 5" + checkpoints) == 0);
+  const int code = train(folder, 0, "--epochs 2" + checkpoints);
+  INFO(read_bytes(folder / "out"));
+  REQUIRE(code == 0);
+  CHECK(contains(read_bytes(folder / "out"), "resumed from"));
+  CHECK(losses(folder) == losses(whole));
+}
+
+TEST_CASE("bad combinations are refused with the option's name", "[trainer][program]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const std::string& arguments, const std::string& part) {
+    CHECK(train(folder, 0, arguments) == 2);
+    INFO(arguments << "\n" << read_bytes(folder / "out"));
+    CHECK(contains(read_bytes(folder / "out"), part));
+  };
+  refused("--precision fp8", "--precision");
+  refused("--data-parallel 0", "--data-parallel");
+  refused("--data-parallel 9", "--data-parallel 9");
+}

@@ -1,0 +1,81 @@
+// Reducing all gradients at once after backward, instead of while it computes.
+#include <atomic>
+
+#include "tests/testing/catch.h"
+#include "tests/worker/communicator_cluster.h"
+#include "tests/worker/torch/small_net.h"
+
+namespace ddprun::worker {
+namespace {
+
+DataParallelOptions whole_step() {
+  DataParallelOptions options;
+  options.buckets = BucketLimits::whole_step();
+  return options;
+}
+
+TEST_CASE("the plan of a whole step has one bucket for each dtype", "[worker][buckets]") {
+  const std::vector<GradientSize> sizes{{std::size_t{100} << 20, 0}, {4, 1}, {64, 0}, {4, 0}};
+  const BucketPlan plan = plan_buckets(sizes, reverse_order(4), BucketLimits::whole_step());
+  REQUIRE(plan.buckets.size() == 2);
+  CHECK(plan.buckets[0].gradients.size() + plan.buckets[1].gradients.size() == 4);
+}
+
+TEST_CASE("nothing is reduced before the last gradient is there", "[worker][ddp]") {
+  const Batch batch = random_batch(1, 4);
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(2, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, whole_step());
+    RANK_CHECK(ddp.bucket_count() == 1);
+    std::atomic<bool> first_layer_done = false;
+    std::atomic<bool> early = false;
+    std::atomic<int> reductions = 0;
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      const at::Tensor output = ddp.forward(batch.images);
+      // conv1.bias and conv1.weight come last; when their node starts, neither is there.
+      first_layer_done = false;
+      const auto hook =
+          net->conv1->weight.register_hook([&](const at::Tensor&) { first_layer_done = true; });
+      communicator.before_all_reduce = [&] {
+        ++reductions;
+        if (!first_layer_done) early = true;
+      };
+      loss_of(output, batch).backward();
+      communicator.before_all_reduce = nullptr;
+      net->conv1->weight.remove_hook(hook);
+    }
+    RANK_CHECK(!early);
+    RANK_CHECK(reductions == 3);
+    RANK_CHECK(ddp.bucket_count() == 1);
+  });
+}
+
+// All weights after five steps.
+std::vector<at::Tensor> train(Communicator& communicator, const DataParallelOptions& options) {
+  at::set_num_threads(1);
+  SmallNet net = seeded(3, [] { return SmallNet(); });
+  DistributedDataParallel ddp(net, communicator, options);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    const Batch part = random_batch(step, 12).part(communicator.rank(), 3);
+    ddp.zero_grad();
+    loss_of(ddp.forward(part.images), part).backward();
+    optimizer.step();
+  }
+  return copies(net->parameters());
+}
+
+TEST_CASE("weights have the same bits with and without overlap", "[worker][ddp][communicator]") {
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
+    const auto errors = spawn({3, wiring}, [&](Communicator& communicator) {
+      const std::vector<at::Tensor> overlapped = train(communicator, options_with_tiny_buckets());
+      const std::vector<at::Tensor> at_once = train(communicator, whole_step());
+      RANK_CHECK(all_equal(overlapped, at_once));
+    });
+    for (const std::string& error : errors) CHECK(error == "");
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::worker

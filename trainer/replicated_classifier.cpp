@@ -1,0 +1,58 @@
+// See replicated_classifier.h.
+#include "trainer/replicated_classifier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ddprun::trainer {
+namespace {
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Images of the last forward of an epoch.
+std::int64_t last_micro_batch(const BatchPlan& plan) {
+  const std::int64_t before = divide_up(plan.last_batch_size, plan.micro_batch_size) - 1;
+  return plan.last_batch_size - before * plan.micro_batch_size;
+}
+
+}  // namespace
+
+ReplicatedClassifier::ReplicatedClassifier(
+    const std::shared_ptr<ImageClassifier>& model, const std::vector<torch::Device>& devices,
+    const std::function<std::shared_ptr<ImageClassifier>()>& make_replica)
+    : model_(register_module("model", model)), parallel_(model, devices, make_replica) {}
+
+torch::Tensor ReplicatedClassifier::forward(torch::Tensor images) {
+  return parallel_.forward(images);
+}
+
+std::int64_t ReplicatedClassifier::normalized_stride() const { return model_->normalized_stride(); }
+
+bool ReplicatedClassifier::prefers_channels_last(std::int64_t image_size) const {
+  return model_->prefers_channels_last(image_size);
+}
+
+std::int64_t smallest_part(std::int64_t images, std::size_t replicas) {
+  const std::int64_t size = divide_up(images, static_cast<std::int64_t>(replicas));
+  return images - (divide_up(images, size) - 1) * size;
+}
+
+void check_parts(const BatchPlan& plan, std::size_t replicas, const ImageClassifier& model,
+                 std::int64_t image_size) {
+  if (plan.micro_batch_size < static_cast<std::int64_t>(replicas)) {
+    throw UsageError(fmt::format("--data-parallel {}: a batch of {} images has not one for each",
+                                 replicas, plan.micro_batch_size));
+  }
+  if (image_size > model.normalized_stride()) return;
+  for (const std::int64_t images : {plan.micro_batch_size, last_micro_batch(plan)}) {
+    if (smallest_part(images, replicas) > 1) continue;
+    throw UsageError(fmt::format(
+        "--data-parallel {}: of {} images, the {} batch, one replica would get a single one, which "
+        "batch normalisation cannot be trained on at {} pixels: choose another --batch-size",
+        replicas, images, images == plan.micro_batch_size ? "size of a" : "last of an epoch's",
+        image_size));
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,174 @@
+// See meeting.h.
+#include "worker/meeting.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/store_client.h"
+#include "worker/host_places.h"
+#include "worker/network_interface.h"
+#include "worker/worker_store.h"
+
+namespace ddprun::worker {
+namespace {
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Containers of one machine have names, networks and devices of their own.
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const auto network = std::filesystem::read_symlink("/proc/self/ns/net", error);
+  return boot + " " + host_name() + " " + network.string();
+}
+
+// Another one for each process, also after a fork.
+std::string process_identity() {
+  static const std::uint64_t random = [] {
+    std::uint64_t number = 0;
+    [[maybe_unused]] const auto got = ::getrandom(&number, sizeof number, 0);
+    return number;
+  }();
+  return std::to_string(random) + "." + std::to_string(::getpid());
+}
+
+std::string number_text(int number) { return std::to_string(number); }
+
+class Meeting {
+ public:
+  Meeting(const WorkerEnv& env, const CommunicatorOptions& options, const StoreEndpoint& endpoint)
+      : env_(env),
+        options_(options),
+        deadline_(std::chrono::steady_clock::now() + options.connect_timeout),
+        store_(endpoint.host, endpoint.port, options.connect_timeout),
+        prefix_("ddprun/meeting/" + env.run_id + "/" + number_text(env.restart_count) + "/") {}
+
+  std::vector<WorkerNote> run() {
+    check_world_size();
+    take_rank();
+    return notes_of_all();
+  }
+
+ private:
+  void check_world_size() {
+    const std::string mine = number_text(env_.world_size);
+    const std::string agreed = store_.compare_set(prefix_ + "world_size", "", mine);
+    if (agreed == mine) return;
+    throw CommunicatorError("rank " + number_text(env_.rank) + " was told a world size of " + mine +
+                            ", but other workers of this job were told " + agreed +
+                            ": give all the same");
+  }
+
+  void take_rank() {
+    WorkerNote note;
+    note.host = host_identity();
+    note.name = "pid " + number_text(::getpid()) + " on " + host_name();
+    note.address = store_.local_address();
+    note.world_size = env_.world_size;
+    note.local_rank = env_.local_rank_known ? env_.local_rank : -1;
+    note.identity = process_identity();
+    const std::string holder = store_.compare_set(key(env_.rank), "", to_text(note));
+    const WorkerNote taken = parse_worker_note(holder);
+    if (taken.identity == note.identity) return;
+    throw CommunicatorError(
+        "two workers are rank " + number_text(env_.rank) + " of " + number_text(env_.world_size) +
+        ": " + note.name + ", and before it " + taken.name +
+        "; give each worker a rank of its own, and each job a meeting place" + " of its own");
+  }
+
+  std::vector<WorkerNote> notes_of_all() {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(key(rank));
+    try {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline_ - std::chrono::steady_clock::now());
+      store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+    } catch (const rendezvous::StoreTimeout&) {
+      std::string missing;
+      for (int rank = 0; rank < env_.world_size; ++rank) {
+        if (store_.check(std::span(&keys[static_cast<std::size_t>(rank)], 1))) continue;
+        missing += (missing.empty() ? "rank " : ", rank ") + number_text(rank);
+      }
+      throw CommunicatorError(missing + " of " + number_text(env_.world_size) + " did not come " +
+                              within_limit(options_) +
+                              "; start every rank with the same init method and world size");
+    }
+    std::vector<WorkerNote> notes;
+    for (const std::string& text : store_.multi_get(keys)) {
+      notes.push_back(parse_worker_note(text));
+    }
+    return notes;
+  }
+
+  std::string key(int rank) const { return prefix_ + "rank/" + number_text(rank); }
+
+  const WorkerEnv& env_;
+  const CommunicatorOptions& options_;
+  std::chrono::steady_clock::time_point deadline_;
+  rendezvous::StoreClient store_;
+  std::string prefix_;
+};
+
+bool is_loopback(const std::string& address) {
+  return address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+// Rank 0 reaches its own store through an address that leads nowhere from other hosts.
+std::string address_for_other_hosts(int rank, const std::vector<WorkerNote>& notes) {
+  const WorkerNote& own = notes[static_cast<std::size_t>(rank)];
+  if (!is_loopback(own.address)) return "";
+  for (const WorkerNote& other : notes) {
+    if (other.host != own.host && !is_loopback(other.address)) {
+      return address_towards(other.address);
+    }
+  }
+  return "";
+}
+
+std::string place_text(const WorkerEnv& env, const StoreEndpoint& endpoint) {
+  return env.rendezvous_file.empty()
+             ? "the store at " + endpoint.host + ":" + std::to_string(endpoint.port)
+             : "the store of file://" + env.rendezvous_file;
+}
+
+}  // namespace
+
+bool needs_meeting(const WorkerEnv& env) {
+  if (env.world_size == 1) return false;
+  return !env.local_world_size_known || (!env.rendezvous_file.empty() && env.master_port == 0);
+}
+
+WorkerEnv meet_workers(const WorkerEnv& env, const CommunicatorOptions& options) {
+  if (!needs_meeting(env)) return env;
+  const StoreEndpoint endpoint = open_store(env, options);
+  WorkerEnv met = env;
+  met.master_addr = endpoint.host;
+  met.master_port = endpoint.port;
+  try {
+    const std::vector<WorkerNote> notes = Meeting(env, options, endpoint).run();
+    const HostPlace place = place_of(env.rank, notes);
+    met.local_rank = place.local_rank;
+    met.local_world_size = place.local_world_size;
+    met.group_rank = place.group_rank;
+    met.group_world_size = place.group_world_size;
+    met.own_address = address_for_other_hosts(env.rank, notes);
+  } catch (const rendezvous::StoreError& error) {
+    throw CommunicatorError("rank " + number_text(env.rank) + " of " + number_text(env.world_size) +
+                            " could not meet the others through " + place_text(env, endpoint) +
+                            ": " + error.what() + "; " + options.connect_timeout_name +
+                            " sets how long is waited");
+  }
+  met.local_rank_known = true;
+  met.local_world_size_known = true;
+  return met;
+}
+
+}  // namespace ddprun::worker

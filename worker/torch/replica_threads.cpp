@@ -1,0 +1,65 @@
+// See replica_threads.h.
+#include "worker/torch/replica_threads.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+
+namespace ddprun::worker {
+
+ReplicaThreads::ReplicaThreads(std::size_t threads, int intra_op_threads) : errors_(threads) {
+  at::get_num_threads();  // Fixes this thread's own number before other threads set theirs.
+  for (std::size_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, i, intra_op_threads] { serve(i, intra_op_threads); });
+  }
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  started_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReplicaThreads::run(std::size_t count, const std::function<void(std::size_t)>& body) {
+  const at::ThreadLocalState settings;
+  std::unique_lock lock(mutex_);
+  errors_.assign(threads_.size(), nullptr);
+  body_ = [&](std::size_t index) {
+    const at::ThreadLocalStateGuard guard(settings);
+    body(index);
+  };
+  count_ = running_ = count;
+  ++call_;
+  started_.notify_all();
+  finished_.wait(lock, [this] { return running_ == 0; });
+  body_ = nullptr;
+  for (const std::exception_ptr& error : errors_) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+void ReplicaThreads::serve(std::size_t index, int intra_op_threads) {
+  if (intra_op_threads > 0) at::set_num_threads(intra_op_threads);
+  std::unique_lock lock(mutex_);
+  for (std::size_t seen = 0;;) {
+    started_.wait(lock, [&] { return stopping_ || call_ != seen; });
+    if (stopping_) return;
+    seen = call_;
+    if (index >= count_) continue;
+    const std::function<void(std::size_t)>& body = body_;  // Stays until all have ended.
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      body(index);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    errors_[index] = error;
+    if (--running_ == 0) finished_.notify_all();
+  }
+}
+
+}  // namespace ddprun::worker

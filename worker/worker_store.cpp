@@ -1,0 +1,100 @@
+// See worker_store.h.
+#include "worker/worker_store.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <system_error>
+
+#include "rendezvous/file_rendezvous.h"
+#include "rendezvous/hosted_store.h"
+#include "worker/network_interface.h"
+
+namespace ddprun::worker {
+namespace {
+
+std::mutex& mutex() {
+  static std::mutex one;
+  return one;
+}
+
+// A port in use is no error: then somebody hosts a store there already, or the client says what it
+// found. Never destroyed.
+void host_store(const WorkerEnv& env) {
+  static auto* const hosted = new std::map<std::uint16_t, rendezvous::HostedStore>;
+  const std::lock_guard lock(mutex());
+  if (hosted->count(env.master_port) != 0) return;
+  const bool local = env.master_addr == "127.0.0.1" || env.master_addr == "localhost";
+  try {
+    hosted->try_emplace(env.master_port, local ? "127.0.0.1" : "", env.master_port);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::address_in_use) {
+      throw CommunicatorError(std::string("rank 0 cannot host the store: ") + error.what());
+    }
+  }
+}
+
+// Destroyed when the process exits: rank 0 then removes the file. A child that was forked after the
+// meeting has no part in it, and not the store's thread either.
+class Meetings {
+ public:
+  ~Meetings() {
+    if (::getpid() == owner_) return;
+    for (auto& [key, rendezvous] : met_) static_cast<void>(rendezvous.release());
+  }
+
+  StoreEndpoint meet(const WorkerEnv& env, const CommunicatorOptions& options) {
+    const std::lock_guard lock(mutex());
+    auto& met = met_[{env.rendezvous_file, env.rank}];
+    if (!met) {
+      owner_ = ::getpid();
+      met = std::make_unique<rendezvous::FileRendezvous>(env.rendezvous_file, env.rank,
+                                                         env.world_size, options.connect_timeout,
+                                                         chosen_address(options.interface));
+    }
+    return {met->host(), met->port()};
+  }
+
+ private:
+  int owner_ = ::getpid();
+  std::map<std::pair<std::string, int>, std::unique_ptr<rendezvous::FileRendezvous>> met_;
+};
+
+void require_folder(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (std::filesystem::is_directory(folder, error)) return;
+  throw CommunicatorError(
+      "cannot meet at file://" + path + ": there is no folder " + folder.string() +
+      " on this host; make it, or name a file in a folder that all workers see");
+}
+
+}  // namespace
+
+StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options) {
+  if (env.rendezvous_file.empty() || env.master_port != 0) {
+    const bool hosts = !env.use_agent_store && env.rank == 0 && env.world_size > 1;
+    if (hosts && env.rendezvous_file.empty() && env.master_port != 0) host_store(env);
+    return {env.master_addr, env.master_port};
+  }
+  require_folder(env.rendezvous_file);
+  static Meetings meetings;
+  try {
+    return meetings.meet(env, options);
+  } catch (const rendezvous::FileRendezvousError& error) {
+    throw CommunicatorError(std::string(error.what()) + " (" + options.connect_timeout_name +
+                            " sets how long is waited)");
+  }
+}
+
+std::string within_limit(const CommunicatorOptions& options) {
+  const auto ms = options.connect_timeout.count();
+  const std::string limit =
+      ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+  return "within " + limit + " (" + options.connect_timeout_name + " sets the limit)";
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,24 @@
+// The store of a job's workers, hosted by rank 0 where no launcher hosts one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "worker/communicator.h"
+
+namespace ddprun::worker {
+
+struct StoreEndpoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+// Where the store of env's job is. Rank 0 hosts it first, if env says that no launcher does; it
+// lives as long as the process, because others may come to their first communicator late. With
+// env.rendezvous_file waits until the file leads to it. Throws CommunicatorError.
+StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options);
+
+// "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
+std::string within_limit(const CommunicatorOptions& options);
+
+}  // namespace ddprun::worker
