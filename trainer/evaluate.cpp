@@ -37,4 +37,19 @@ ValidationReport evaluate(TrainingJob& job) {
           .seconds = watch.lap()};
 }
 
+void validate(TrainingJob& job, bool keep_best) {
+  const auto conclude = [&](const ValidationReport& report) {
+    if (keep_best) job.note_accuracy(report.prec1);
+    job.reporter->validation(report);
+  };
+  ValidationReport report = evaluate(job);
+  if (!job.average || !job.average->started()) return conclude(report);
+  report.best_prec1 = job.state.best_prec1;
+  job.reporter->validation(report);
+  const ModelAverage::Swap swap(*job.average);
+  report = evaluate(job);  // Its buffers become rank 0's, too.
+  report.averaged = true;
+  conclude(report);
+}
+
 }  // namespace ddprun::trainer

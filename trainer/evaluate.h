@@ -10,4 +10,9 @@ namespace ddprun::trainer {
 // the same result. Collective. The model is in training mode afterwards.
 ValidationReport evaluate(TrainingJob& job);
 
+// Evaluates and reports. With --ema both the weights and their average are evaluated, and the
+// average's accuracy is the one that counts. keep_best: if it is the best so far, save what has it.
+// Collective.
+void validate(TrainingJob& job, bool keep_best);
+
 }  // namespace ddprun::trainer

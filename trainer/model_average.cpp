@@ -31,12 +31,12 @@ std::vector<std::pair<std::string, torch::Tensor>> ModelAverage::tensors() const
   return named;
 }
 
-std::vector<torch::Tensor> ModelAverage::buffers() const {
-  std::vector<torch::Tensor> found;
+std::vector<std::pair<std::string, torch::Tensor>> ModelAverage::parameters() const {
+  std::vector<std::pair<std::string, torch::Tensor>> named;
   for (const Entry& entry : entries_) {
-    if (entry.buffer) found.push_back(entry.average);
+    if (!entry.buffer) named.emplace_back(entry.name, entry.average);
   }
-  return found;
+  return named;
 }
 
 void ModelAverage::swap() {

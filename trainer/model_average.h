@@ -22,13 +22,13 @@ class ModelAverage {
 
   // (name in the model, average), parameters first; they share memory with the average.
   std::vector<std::pair<std::string, torch::Tensor>> tensors() const;
-  // Those of buffers alone, which follow this rank's batches unless batch norms are synchronised.
-  std::vector<torch::Tensor> buffers() const;
+  // Those of parameters alone: buffers follow this rank's batches, so ranks may differ in them.
+  std::vector<std::pair<std::string, torch::Tensor>> parameters() const;
 
   bool started() const { return started_; }  // An update has been made, or loaded.
   void set_started(bool started) { started_ = started; }
 
-  // While it lives, the model holds the average. The model must not be trained meanwhile.
+  // While it lives, the model holds the average, and tensors() the weights. No training meanwhile.
   class [[nodiscard]] Swap {
    public:
     explicit Swap(ModelAverage& average) : average_(average) { average_.swap(); }

@@ -15,11 +15,16 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
                          "First layer of resnet18 to resnet152: imagenet (7x7, max-pool), small "
                          "(3x3), auto = small up to 64 pixels");
   app.add_option("--weights", options.weights, "Start from the weights of this safetensors file");
+  app.add_flag("--zero-init-residual", options.zero_init_residual,
+               "Start residual blocks as their shortcuts: the last BatchNorm's scale is 0");
 }
 
 void check_model_options(const TrainOptions& options) {
   refuse_if(options.stem != StemChoice::Auto && !has_stem_choice(options.model),
             "--stem applies to resnet18, 34, 50, 101 and 152 only");
+  refuse_if(
+      options.zero_init_residual && options.model == "convnet",
+      "--zero-init-residual has no meaning with --model convnet, which has no residual blocks");
 }
 
 }  // namespace ddprun::trainer

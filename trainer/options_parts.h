@@ -35,6 +35,20 @@ CLI::Option* add_count(CLI::App& app, const std::string& name, Value& value, std
       ->capture_default_str();
 }
 
+// A check for add_option: a number (no NaN, no infinity) from `min` to `max`; `words` say so.
+inline CLI::Validator number_in(double min, double max, const std::string& words) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool right = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        return right ? std::string() : "'" + text + "' is not " + words;
+      },
+      "");
+}
+
+inline constexpr double number_max = std::numeric_limits<double>::max();
+inline constexpr double number_min = std::numeric_limits<double>::min();  // Above 0.
+
 inline void refuse_if(bool wrong, const char* message) {
   if (wrong) throw UsageError(message);
 }
@@ -44,12 +58,14 @@ inline void refuse_if(bool wrong, const char* message) {
 void add_data_options(CLI::App& app, TrainOptions& options);
 void add_model_options(CLI::App& app, TrainOptions& options);
 void add_training_options(CLI::App& app, TrainOptions& options);
+void add_optimizer_options(CLI::App& app, TrainOptions& options);  // Of the training group.
 void add_output_options(CLI::App& app, TrainOptions& options);
 void add_checkpoint_options(CLI::App& app, TrainOptions& options);
 void add_device_options(CLI::App& app, TrainOptions& options);
 void check_data_options(const TrainOptions& options);
 void check_model_options(const TrainOptions& options);
 void check_training_options(const TrainOptions& options);
+void check_optimizer_options(const TrainOptions& options);
 void check_output_options(const TrainOptions& options);
 void check_checkpoint_options(const TrainOptions& options);
 void check_device_options(const TrainOptions& options);

@@ -1,45 +1,57 @@
-// Options of `train`: the optimizer, its schedule and how long training takes.
+// Options of `train`: how long training takes, and what a step is. The optimizer and its schedule
+// are in options_optimizer.cpp.
 #include <limits>
 
 #include "trainer/options_parts.h"
 
 namespace ddprun::trainer {
+namespace {
 
-void add_training_options(CLI::App& app, TrainOptions& options) {
-  app.option_defaults()->group("Training");
+constexpr std::int64_t micro_batches_max = 65'536;
+
+void add_batch_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--epochs", options.epochs, 0, count_max, "Passes over the data [90]");
   add_count(app, "--steps", options.steps, 1, count_max, "End after so many optimizer steps");
   add_count(app, "--batch-size", options.batch_size, 1, count_max,
-            "Images per step, per worker [64]");
+            "Images per step, per worker (with --accumulate: per micro batch) [64]");
   add_count(app, "--global-batch-size", options.global_batch_size, 1, count_max,
             "Images per step over all workers, instead of --batch-size");
-  app.add_option("--lr", options.learning_rate.base, "Learning rate")
-      ->check(CLI::NonNegativeNumber.description(""))
+  add_count(app, "--accumulate", options.accumulate, 1, micro_batches_max,
+            "Micro batches per step and worker, whose gradients are summed up before they travel");
+}
+
+}  // namespace
+
+void add_training_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Training");
+  add_batch_options(app, options);
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "Part of the target that is shared by all classes; training only")
+      ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
-  add_choice<LearningRateSchedule>(
-      app, "--lr-schedule", options.learning_rate.schedule,
-      {{"step", LearningRateSchedule::Step}, {"cosine", LearningRateSchedule::Cosine}},
-      "step: divided by 10 every --lr-step-epochs; cosine: to 0 at "
-      "the last step");
-  add_count(app, "--lr-step-epochs", options.learning_rate.step_epochs, 1, count_max,
-            "Epochs between divisions of the learning rate");
-  add_count(app, "--warmup-steps", options.learning_rate.warmup_steps, 0, count_max,
-            "Steps over which the learning rate rises at first");
-  app.add_option("--momentum", options.momentum, "SGD's momentum")
-      ->check(CLI::Range(0.0, 1.0).description(""))
-      ->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "SGD's weight decay")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->capture_default_str();
+  app.add_flag("--sync-bn", options.sync_batch_norm, "BatchNorm over the batches of all workers");
+  app.add_option_function<std::vector<std::int64_t>>(
+         "--verify-sync",
+         [&](const std::vector<std::int64_t>& steps) {
+           options.verify_sync = steps.empty() ? 0 : steps.front();
+         },
+         "Check every N steps [each epoch], and at the end, that all workers hold equal models")
+      ->expected(0, 1)
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, count_max).description(""));
   app.add_option("--seed", options.seed, "Of initial weights and sample order")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()).description(""))
       ->capture_default_str();
+  add_optimizer_options(app, options);
 }
 
 void check_training_options(const TrainOptions& options) {
   refuse_if(options.batch_size && options.global_batch_size,
             "--batch-size (per worker) and --global-batch-size (of all workers) contradict each "
             "other: give one");
+  refuse_if(options.sync_batch_norm && options.model == "convnet",
+            "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
+  check_optimizer_options(options);
 }
 
 }  // namespace ddprun::trainer

@@ -30,18 +30,21 @@ std::string count_of(std::int64_t number, std::int64_t total) {
 
 std::string step_line(const StepReport& r) {
   return fmt::format(
-      "Epoch: [{}][{}]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss {:.4e} ({:.4e})\t"
-      "Prec@1 {:6.2f} ({:6.2f})\tPrec@5 {:6.2f} ({:6.2f})\t{:.1f} images/s",
-      r.epoch, count_of(r.step_in_epoch, r.steps_per_epoch), r.time_s.value(), r.time_s.average(),
-      r.data_s.value(), r.data_s.average(), r.loss.value(), r.loss.average(), r.prec1.value(),
-      r.prec1.average(), r.prec5.value(), r.prec5.average(), r.images_per_s);
+             "Epoch: [{}][{}]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss {:.4e} "
+             "({:.4e})\t"
+             "Prec@1 {:6.2f} ({:6.2f})\tPrec@5 {:6.2f} ({:6.2f})\t{:.1f} images/s",
+             r.epoch, count_of(r.step_in_epoch, r.steps_per_epoch), r.time_s.value(),
+             r.time_s.average(), r.data_s.value(), r.data_s.average(), r.loss.value(),
+             r.loss.average(), r.prec1.value(), r.prec1.average(), r.prec5.value(),
+             r.prec5.average(), r.images_per_s) +
+         (r.gradient_norm ? fmt::format("\tGradNorm {:.4f}", *r.gradient_norm) : "");
 }
 
 std::string validation_line(const ValidationReport& r) {
   return fmt::format(
-      " * Prec@1 {:.3f} Prec@5 {:.3f} Loss {:.4f} on {} images in {:.1f} s, best "
+      " * {}Prec@1 {:.3f} Prec@5 {:.3f} Loss {:.4f} on {} images in {:.1f} s, best "
       "Prec@1 {:.3f}",
-      r.prec1, r.prec5, r.loss, r.images, r.seconds, r.best_prec1);
+      r.averaged ? "EMA " : "", r.prec1, r.prec5, r.loss, r.images, r.seconds, r.best_prec1);
 }
 
 std::string progress_line(const StepReport& r, std::size_t columns) {
@@ -104,30 +107,24 @@ void Reporter::progress(const StepReport& report) {
 void Reporter::step(const StepReport& r) {
   // The progress line says the same on a terminal, without scrolling away what went before.
   if (!wants_progress()) line(step_line(r));
-  event("train", {{"epoch", r.epoch},
-                  {"step", r.step},
-                  {"loss", r.loss.value()},
-                  {"loss_avg", r.loss.average()},
-                  {"prec1", r.prec1.value()},
-                  {"prec1_avg", r.prec1.average()},
-                  {"prec5", r.prec5.value()},
-                  {"prec5_avg", r.prec5.average()},
-                  {"lr", r.learning_rate},
-                  {"images_per_s", r.images_per_s},
-                  {"step_s", r.window_step_s},
-                  {"data_s", r.window_data_s}});
+  nlohmann::ordered_json fields{{"epoch", r.epoch},          {"step", r.step},
+                                {"loss", r.loss.value()},    {"loss_avg", r.loss.average()},
+                                {"prec1", r.prec1.value()},  {"prec1_avg", r.prec1.average()},
+                                {"prec5", r.prec5.value()},  {"prec5_avg", r.prec5.average()},
+                                {"lr", r.learning_rate},     {"images_per_s", r.images_per_s},
+                                {"step_s", r.window_step_s}, {"data_s", r.window_data_s}};
+  if (r.gradient_norm) fields["grad_norm"] = *r.gradient_norm;
+  event("train", std::move(fields));
 }
 
 void Reporter::validation(const ValidationReport& r) {
   line(validation_line(r));
-  event("validation", {{"epoch", r.epoch},
-                       {"step", r.step},
-                       {"loss", r.loss},
-                       {"prec1", r.prec1},
-                       {"prec5", r.prec5},
-                       {"best_prec1", r.best_prec1},
-                       {"images", r.images},
-                       {"seconds", r.seconds}});
+  nlohmann::ordered_json fields{{"epoch", r.epoch},   {"step", r.step},
+                                {"loss", r.loss},     {"prec1", r.prec1},
+                                {"prec5", r.prec5},   {"best_prec1", r.best_prec1},
+                                {"images", r.images}, {"seconds", r.seconds}};
+  if (r.averaged) fields["averaged"] = true;
+  event("validation", std::move(fields));
 }
 
 }  // namespace ddprun::trainer

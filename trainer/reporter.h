@@ -3,10 +3,14 @@
 //
 // --metrics: one JSON object per line, appended. "event" is one of
 //   start       model, dataset, images, parameters, world_size, batch_size, global_batch_size,
-//               device, total_steps, resumed_from_step, restart_count
+//               device, total_steps, resumed_from_step, restart_count, accumulate, base_lr
 //   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr, images_per_s,
-//               step_s, data_s        (the last three: over the steps since the previous line)
-//   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds
+//               step_s, data_s        (the last three: over the steps since the previous line);
+//               grad_norm (before clipping, with --clip-grad-norm)
+//   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds; averaged (true: of
+//   the
+//               weights that --ema averages)
+//   verify_sync step         (all ranks' models were equal at the end)
 //   checkpoint  step, path, seconds
 //   end         step, best_prec1, seconds, train_s, images_per_s
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
@@ -19,6 +23,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -37,7 +42,8 @@ struct StepReport {
   double window_data_s = 0;
   double images_per_s = 0;  // All workers, since the previous line.
   double learning_rate = 0;
-  double remaining_s = 0;  // Until the last step, at this pace.
+  std::optional<double> gradient_norm;  // Of the last step.
+  double remaining_s = 0;               // Until the last step, at this pace.
 };
 
 struct ValidationReport {
@@ -49,6 +55,7 @@ struct ValidationReport {
   double prec5 = 0;
   double best_prec1 = 0;
   double seconds = 0;
+  bool averaged = false;  // Of the averaged weights (--ema).
 };
 
 std::string step_line(const StepReport& report);

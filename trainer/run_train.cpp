@@ -45,7 +45,7 @@ void run(const TrainOptions& options, const worker::WorkerEnv& env) {
   if (options.print_sample_order) return print_sample_order(options, env);
   const auto job = make_training_job(options, env);
   if (options.evaluate) {
-    job->reporter->validation(evaluate(*job));
+    validate(*job, /*keep_best=*/false);
   } else {
     train(*job);
   }

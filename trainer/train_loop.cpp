@@ -3,41 +3,47 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "trainer/evaluate.h"
+#include "trainer/loss_guard.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
+#include "trainer/verify_sync.h"
 
 namespace ddprun::trainer {
 namespace {
-
-void check_loss(const TrainingJob& job, double loss) {
-  if (std::isfinite(loss)) return;
-  throw TrainingError(fmt::format(
-      "rank {}: the loss is {} at step {} (epoch {}): lower --lr, or add --warmup-steps",
-      job.env.rank, loss, job.state.step, job.state.epoch));
-}
 
 struct Totals {
   std::int64_t images = 0;  // Over all workers.
   double seconds = 0;       // In training steps; without validation and checkpoints.
 };
 
+// What a step leaves for what is due after it.
+struct StepParts {
+  StepMeters& meters;
+  LossGuard& guard;
+  double rate;
+  torch::Tensor gradient_norm;  // Undefined without --clip-grad-norm.
+};
+
+void report_step(TrainingJob& job, StepParts& parts, bool print) {
+  StepReport report = parts.meters.report(job.state, parts.rate);
+  if (parts.gradient_norm.defined()) report.gradient_norm = parts.gradient_norm.item<double>();
+  job.reporter->progress(report);
+  if (print) job.reporter->step(report);
+}
+
 // What is due after a step; the same on every rank.
-void report_and_save(TrainingJob& job, StepMeters& meters, const torch::Tensor& loss, double rate) {
-  const bool print = job.state.step % job.options.print_freq == 0;
-  const bool save =
-      job.options.checkpoint_every > 0 && job.state.step % job.options.checkpoint_every == 0;
-  if (print || save) check_loss(job, loss.item<double>());  // Waits for a GPU: not on every step.
-  if (print || job.reporter->wants_progress()) {
-    const StepReport report = meters.report(job.state, rate);
-    job.reporter->progress(report);
-    if (print) job.reporter->step(report);
-  }
-  if (print) meters.start_window();
+void report_and_save(TrainingJob& job, StepParts parts) {
+  const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
+  const bool print = due(job.options.print_freq);
+  const bool save = due(job.options.checkpoint_every);
+  const bool verify = due(job.options.verify_sync.value_or(0));
+  if (print || save) parts.guard.finish();  // Waits for a GPU: not on every step.
+  if (print || job.reporter->wants_progress()) report_step(job, parts, print);
+  if (print) parts.meters.start_window();
+  if (verify) verify_sync(job);
   if (save) job.save_checkpoint();
-  if (print || save) meters.restart_clock();
+  if (print || save || verify) parts.meters.restart_clock();
 }
 
 // Trains to the end of the epoch or of the run.
@@ -45,7 +51,7 @@ void train_epoch(TrainingJob& job, Totals& totals) {
   StepMeters meters(job.plan, job.place.device);
   const auto batches = job.training_batches();
   TrainingStep step(job);
-  torch::Tensor loss;
+  LossGuard guard(job.env.rank);
   while (job.state.step < job.plan.total_steps) {
     const auto batch = batches->next();
     if (!batch) break;
@@ -56,16 +62,25 @@ void train_epoch(TrainingJob& job, Totals& totals) {
     const double rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
                                          job.plan.total_steps);
     const StepOutput output = step.run(images, labels, rate);
-    loss = output.loss;
 
     job.state.step += 1;
     job.state.samples_done += images.size(0) * job.env.world_size;
-    meters.step_done(output.logits, labels, loss);
-    report_and_save(job, meters, loss, rate);
+    guard.watch(output.loss, {job.state.step, job.state.epoch, {}});
+    meters.step_done(output.logits, labels, output.loss);
+    report_and_save(job, {meters, guard, rate, output.gradient_norm});
   }
-  if (loss.defined()) check_loss(job, loss.item<double>());
+  guard.finish();
   totals.seconds += meters.seconds();
   totals.images += meters.images();
+}
+
+// After the last step: nothing may have gone apart unnoticed.
+void verify_at_end(TrainingJob& job) {
+  if (!job.options.verify_sync) return;
+  verify_sync(job);
+  job.reporter->line(fmt::format("All {} workers hold equal models after step {}",
+                                 job.env.world_size, job.state.step));
+  job.reporter->event("verify_sync", {{"step", job.state.step}});
 }
 
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {
@@ -94,15 +109,13 @@ void train(TrainingJob& job) {
       job.state.epoch += 1;
       job.state.samples_done = 0;
     }
-    if (job.validation_set) {
-      const ValidationReport report = evaluate(job);
-      job.note_accuracy(report.prec1);
-      job.reporter->validation(report);
-      validated = true;
-    }
+    if (job.options.verify_sync == 0) verify_sync(job);
+    if (job.validation_set) validate(job, /*keep_best=*/true);
+    validated = true;
     job.save_checkpoint();
   }
-  if (!validated && job.validation_set) job.reporter->validation(evaluate(job));
+  if (!validated && job.validation_set) validate(job, /*keep_best=*/false);
+  verify_at_end(job);
   report_end(job, totals, watch.lap());
 }
 

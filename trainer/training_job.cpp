@@ -12,9 +12,11 @@
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
 #include "trainer/parameter_kinds.h"
+#include "trainer/recipe_parts.h"
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "worker/torch/distributed_sampler.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -68,15 +70,19 @@ std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
                      .stem = job.options.stem,
                      .input_channels = job.training_set->shape().channels,
                      .image_size = job.image_size,
-                     .classes = job.training_set->classes()});
+                     .classes = job.training_set->classes(),
+                     .zero_init_residual = job.options.zero_init_residual});
 }
 
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void make_job_model(TrainingJob& job) {
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
-  check_last_batch(job.plan, *job.model, job.image_size,
-                   job.options.sync_batch_norm ? job.env.world_size : 1);
+  if (!job.options.evaluate) {
+    check_last_batch(job.plan, *job.model, job.image_size,
+                     job.options.sync_batch_norm ? job.env.world_size : 1);
+    check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+  }
   job.model->to(job.place.device);
   job.channels_last =
       job.options.layout == LayoutOption::ChannelsLast ||
@@ -94,15 +100,8 @@ void make_job_model(TrainingJob& job) {
 // What runs forward: the model, or replicas of it.
 std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
   if (job.place.replicas.size() == 1) return job.model;
-  check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
   return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
                                                 [&job] { return new_model(job); });
-}
-
-worker::DataParallelOptions parallel_options(const TrainOptions& options) {
-  worker::DataParallelOptions result;
-  if (!options.overlap) result.buckets = worker::BucketLimits::whole_step();
-  return result;
 }
 
 void make_precision(TrainingJob& job) {
@@ -122,17 +121,42 @@ Sgd make_optimizer(const TrainingJob& job) {
   return Sgd(std::move(parameters), sgd_options(job.options, *job.model));
 }
 
+void add_recipe_parts(TrainingJob& job) {
+  job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
+  if (!job.options.ema_decay) return;
+  job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
+  job.checkpoint_parts.push_back(average_part(*job.average));
+}
+
+// Broadcasts rank 0's model to all.
+void wrap_model(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
+  if (job.options.sync_batch_norm && job.env.world_size > 1) {
+    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
+  }
+  job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
+      make_network(job), job.communicator(), options);
+}
+
+std::string batch_text(const TrainingJob& job) {
+  const BatchPlan& plan = job.plan;
+  return fmt::format("{} x {}{} = {}", job.env.world_size,
+                     job.options.accumulate > 1 ? fmt::format("{} x ", job.options.accumulate) : "",
+                     plan.micro_batch_size, plan.global_batch_size);
+}
+
 void announce(TrainingJob& job) {
   std::int64_t parameters = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
   Reporter& reporter = *job.reporter;
   reporter.line(job.training_set->description());
   if (job.validation_set) reporter.line(job.validation_set->description());
-  reporter.line(
-      fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {} x {} = {}, {} steps an epoch",
-                  job.identity.model, static_cast<double>(parameters) / 1e6, job.place.device.str(),
-                  job.communicator().description(), job.env.world_size, job.plan.batch_size,
-                  job.plan.global_batch_size, job.plan.steps_per_epoch));
+  reporter.line(fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {}, {} steps an epoch",
+                            job.identity.model, static_cast<double>(parameters) / 1e6,
+                            job.place.device.str(), job.communicator().description(),
+                            batch_text(job), job.plan.steps_per_epoch));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
                            {"images", job.training_set->size()},
@@ -140,6 +164,8 @@ void announce(TrainingJob& job) {
                            {"world_size", job.env.world_size},
                            {"batch_size", job.plan.batch_size},
                            {"global_batch_size", job.plan.global_batch_size},
+                           {"accumulate", job.options.accumulate},
+                           {"base_lr", job.options.learning_rate.base},
                            {"device", job.place.device.str()},
                            {"precision", name_of(job.options.precision)},
                            {"replicas", job.place.replicas.size()},
@@ -209,11 +235,10 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
+  add_recipe_parts(*job);
   make_precision(*job);
   bring_to_start(*job);
-  // Broadcasts rank 0's model to all.
-  job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      make_network(*job), job->communicator(), parallel_options(options));
+  wrap_model(*job);
   share_state(*job);
   announce(*job);
   return job;

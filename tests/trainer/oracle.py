@@ -2,6 +2,9 @@
 
   oracle.py model NAME CHANNELS STEM OUT     seeded weights, an input and its logits
   oracle.py sgd OUT                          five steps of torch.optim.SGD
+  oracle.py nesterov OUT | average OUT | clip OUT      SGD with nesterov, AveragedModel, clip_grad_norm_
+  oracle.py recipes MNIST OUT                folder: 400 images, weights, and a ConvNet's losses by
+                                             recipe and number of workers as JSON
   oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS   losses of a ResNet-18, one a line
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
   oracle.py load FILE                        loads our ResNet-18 weights with strict=True
@@ -87,6 +90,171 @@ def sgd(out):
         optimizer.step()
         result[f"weight{step}"] = weight.detach().clone()
     write_safetensors(out, result)
+
+
+def nesterov(out):
+    generator = torch.Generator().manual_seed(3)
+    start = torch.randn(300, 7, generator=generator)
+    weight, bias = start.clone().requires_grad_(), start.clone().requires_grad_()
+    optimizer = torch.optim.SGD([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}],
+                                lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)
+    result = {"start": start}
+    for step in range(5):
+        gradient = torch.randn(300, 7, generator=generator)
+        result[f"gradient{step}"] = gradient
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 / (step + 1)
+        weight.grad, bias.grad = gradient.clone(), gradient.clone()
+        optimizer.step()
+        result[f"weight{step}"] = weight.detach().clone()
+        result[f"bias{step}"] = bias.detach().clone()
+    write_safetensors(out, result)
+
+
+def average(out):
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+    norm = torch.nn.BatchNorm2d(3)
+    averaged = AveragedModel(norm, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True)
+    result = {}
+    for step in range(5):
+        with torch.no_grad():
+            norm.weight.copy_(torch.randn(3))
+            norm.running_mean.copy_(torch.randn(3))
+        result[f"weight{step}"] = norm.weight.detach().clone()
+        result[f"mean{step}"] = norm.running_mean.clone()
+        averaged.update_parameters(norm)
+    result["weight"], result["mean"] = averaged.module.weight.detach(), averaged.module.running_mean
+    write_safetensors(out, result)
+
+
+def clip(out):
+    generator = torch.Generator().manual_seed(3)
+    a, b = torch.randn(5, 4, generator=generator), torch.randn(9, generator=generator)
+    result = {"a": a, "b": b}
+    for limit in ("0.5", "100"):
+        parameters = [torch.zeros_like(a).requires_grad_(), torch.zeros_like(b).requires_grad_()]
+        parameters[0].grad, parameters[1].grad = a.clone(), b.clone()
+        result["norm"] = torch.nn.utils.clip_grad_norm_(parameters, float(limit)).reshape(1)
+        result["a" + limit], result["b" + limit] = parameters[0].grad, parameters[1].grad
+    write_safetensors(out, result)
+
+
+class ConvNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(1, 10, 5)
+        self.conv2 = torch.nn.Conv2d(10, 20, 5)
+        self.fc1 = torch.nn.Linear(320, 50)
+        self.fc2 = torch.nn.Linear(50, 10)
+
+    def forward(self, x):
+        import torch.nn.functional as F
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(F.dropout2d(self.conv2(x), training=self.training), 2))
+        x = F.relu(self.fc1(x.flatten(1)))
+        return self.fc2(F.dropout(x, training=self.training))
+
+
+class Lars:
+    """You et al. 2017, algorithm 1; biases take the plain rate without decay."""
+
+    def __init__(self, named_parameters, momentum, decay, trust):
+        self.parameters = list(named_parameters)
+        self.momentum, self.decay, self.trust = momentum, decay, trust
+        self.buffers = {}
+
+    @torch.no_grad()
+    def step(self, rate):
+        for name, p in self.parameters:
+            if name.endswith("bias"):
+                update = rate * p.grad
+            else:
+                local = self.trust * p.norm() / (p.grad.norm() + self.decay * p.norm())
+                update = rate * local * (p.grad + self.decay * p)
+            self.buffers[name] = self.momentum * self.buffers[name] + update \
+                if name in self.buffers else update
+            p -= self.buffers[name]
+
+
+class Sgd:
+    def __init__(self, named_parameters, recipe):
+        groups = {False: [], True: []}
+        for name, p in named_parameters:
+            groups[recipe.get("no_decay", False) and name.endswith("bias")].append(p)
+        self.optimizer = torch.optim.SGD(
+            [{"params": groups[False]}, {"params": groups[True], "weight_decay": 0.0}], 0.1,
+            momentum=0.9, weight_decay=1e-2, nesterov=recipe.get("nesterov", False))
+
+    def step(self, rate):
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+
+def train_recipe(recipe, world, state, images, labels):
+    """30 steps over 400 images: every epoch ends with a smaller batch."""
+    net = ConvNet()
+    net.load_state_dict(state)
+    micro, parts = recipe.get("batch", 16), recipe.get("accumulate", 1)
+    batch = micro * parts
+    if recipe.get("lars"):
+        optimizer = Lars(net.named_parameters(), 0.9, 1e-2, 0.02)
+    else:
+        optimizer = Sgd(net.named_parameters(), recipe)
+    losses, step, epoch = [], 0, 0
+    while step < 30:
+        orders = [sampler(len(labels), world, rank, 0, epoch) for rank in range(world)]
+        for begin in range(0, len(orders[0]), batch):
+            if step == 30:
+                break
+            rate = recipe["lr"] * 0.5 ** sum(epoch >= m for m in recipe.get("milestones", []))
+            rate *= min(1.0, (step + 1) / recipe.get("warmup", 1))
+            gradients, first = [torch.zeros_like(p) for p in net.parameters()], 0.0
+            for rank, order in enumerate(orders):
+                torch.manual_seed(step * world + rank)  # As train does with --seed 0.
+                chosen = order[begin:begin + batch]
+                for start in range(0, len(chosen), micro):
+                    part = chosen[start:start + micro]
+                    x = (images[part].float() / 255 - 0.1307) / 0.3081
+                    loss = torch.nn.functional.cross_entropy(
+                        net(x), labels[part], label_smoothing=recipe.get("smoothing", 0.0))
+                    loss = loss * len(part) / len(chosen)
+                    for total, g in zip(gradients, torch.autograd.grad(loss, list(net.parameters()))):
+                        total += g / world
+                    first += loss.item() if rank == 0 else 0.0
+            for p, g in zip(net.parameters(), gradients):
+                p.grad = g
+            if "clip" in recipe:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), recipe["clip"])
+            optimizer.step(rate)
+            losses.append(first)
+            step += 1
+        epoch += 1
+    return losses
+
+
+RECIPES = {
+    "plain": {"lr": 0.02},
+    "rich": {"lr": 0.05, "nesterov": True, "no_decay": True, "smoothing": 0.1, "clip": 1.0,
+             "milestones": [1, 2], "warmup": 5},
+    "accumulate": {"lr": 0.02, "batch": 6, "accumulate": 3},
+    "lars": {"lr": 0.5, "lars": True},
+}
+
+
+def recipes(folder, out):
+    torch.manual_seed(11)
+    state = ConvNet().state_dict()
+    write_safetensors(out + "/weights", state)
+    images, labels = mnist(folder)
+    images, labels = images[:400], labels[:400]
+    with open(out + "/train-images-idx3-ubyte", "wb") as file:
+        file.write(struct.pack(">4I", 0x803, 400, 28, 28) + images.numpy().tobytes())
+    with open(out + "/train-labels-idx1-ubyte", "wb") as file:
+        file.write(struct.pack(">2I", 0x801, 400) + labels.to(torch.uint8).numpy().tobytes())
+    with open(out + "/losses", "w") as file:
+        json.dump({f"{name} {world}": train_recipe(recipe, world, state, images, labels)
+                   for name, recipe in RECIPES.items() for world in (1, 2)}, file)
 
 
 def mnist(folder):

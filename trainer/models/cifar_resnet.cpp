@@ -8,10 +8,11 @@
 
 namespace ddprun::trainer {
 
-CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::int64_t classes) {
+CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::int64_t classes,
+                         bool zero_init_residual) {
   TORCH_CHECK(depth >= 8 && (depth - 2) % 6 == 0, "a CIFAR ResNet has 6n + 2 layers, not ", depth);
   conv1_ = register_module("conv1", make_conv(input_channels, {16, 3, 1}));
-  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(16));
+  bn1_ = register_module("bn1", worker::SyncBatchNorm2d(16));
   std::int64_t channels = 16;
   for (int index = 0; index < 3; ++index) {
     const std::int64_t width = std::int64_t{16} << index;
@@ -34,6 +35,8 @@ CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::i
       torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
     }
   }
+  if (!zero_init_residual) return;
+  for (const auto& block : blocks_) block->zero_last_norm();
 }
 
 torch::Tensor CifarResNet::forward(torch::Tensor images) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/models/image_classifier.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 
@@ -17,7 +18,8 @@ class ResidualBlock;
 class CifarResNet : public ImageClassifier {
  public:
   // depth: 6n + 2. Weights: as ResNet's, from LibTorch's default generator.
-  CifarResNet(std::int64_t depth, std::int64_t input_channels, std::int64_t classes);
+  CifarResNet(std::int64_t depth, std::int64_t input_channels, std::int64_t classes,
+              bool zero_init_residual = false);
 
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override { return 4; }
@@ -25,7 +27,7 @@ class CifarResNet : public ImageClassifier {
 
  private:
   torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr};
+  worker::SyncBatchNorm2d bn1_{nullptr};
   std::vector<std::shared_ptr<ResidualBlock>> blocks_;
   torch::nn::Linear fc_{nullptr};
 };

@@ -45,11 +45,13 @@ std::shared_ptr<ImageClassifier> make_model(const ModelRequest& request) {
         .stem = choose_stem(request.stem, request.image_size),
         .input_channels = request.input_channels,
         .classes = request.classes,
+        .zero_init_residual = request.zero_init_residual,
     });
   }
   const auto& depths = cifar_resnet_depths();
   if (const auto found = depths.find(request.name); found != depths.end()) {
-    return std::make_shared<CifarResNet>(found->second, request.input_channels, request.classes);
+    return std::make_shared<CifarResNet>(found->second, request.input_channels, request.classes,
+                                         request.zero_init_residual);
   }
   if (request.name == "convnet") {
     return std::make_shared<ConvNet>(request.input_channels, request.image_size, request.classes);

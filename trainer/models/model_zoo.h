@@ -20,6 +20,7 @@ struct ModelRequest {
   std::int64_t input_channels = 3;     // 1 or 3
   std::int64_t image_size = 224;       // Side in pixels.
   std::int64_t classes = 1000;
+  bool zero_init_residual = false;  // ResNets: blocks start as their shortcuts.
 };
 
 // Throws std::invalid_argument for an unknown name, listing the known ones.

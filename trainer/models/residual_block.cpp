@@ -27,7 +27,7 @@ ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<Conv
     convs_.push_back(register_module(
         "conv" + number, std::make_shared<PaddedConv>(conv_options(channels, convs[i]))));
     channels = convs[i].output_channels;
-    norms_.push_back(register_module("bn" + number, torch::nn::BatchNorm2d(channels)));
+    norms_.push_back(register_module("bn" + number, worker::SyncBatchNorm2d(channels)));
   }
   if (!downsample_.is_empty()) {
     register_module("downsample", downsample_);
@@ -43,6 +43,11 @@ torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
     y = batch_norm_relu(*norms_[i], convs_[i]->forward(y), last ? shortcut(x) : torch::Tensor());
   }
   return y;
+}
+
+void ResidualBlock::zero_last_norm() {
+  const torch::NoGradGuard no_grad;
+  norms_.back()->weight.zero_();
 }
 
 torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {

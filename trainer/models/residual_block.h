@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/models/padded_conv.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 
@@ -32,11 +33,15 @@ class ResidualBlock : public torch::nn::Module {
   // (option A of the ResNet paper, which has no parameters).
   torch::Tensor forward(const torch::Tensor& x);
 
+  // Makes the block start as its shortcut: the last normalisation's scale is zero. Goyal et al.,
+  // "Accurate, Large Minibatch SGD", 2017, section 5.1.
+  void zero_last_norm();
+
  private:
   torch::Tensor shortcut(const torch::Tensor& x);
 
   std::vector<std::shared_ptr<PaddedConv>> convs_;
-  std::vector<torch::nn::BatchNorm2d> norms_;
+  std::vector<worker::SyncBatchNorm2d> norms_;  // Of this rank alone without --sync-bn.
   torch::nn::Sequential downsample_{nullptr};
   std::int64_t added_channels_ = 0;
 };

@@ -14,7 +14,7 @@ ResNet::ResNet(const ResNetOptions& options) : options_(options) {
   const ConvShape stem{
       .output_channels = 64, .kernel = imagenet ? 7 : 3, .stride = imagenet ? 2 : 1};
   conv1_ = register_module("conv1", make_conv(options.input_channels, stem));
-  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(64));
+  bn1_ = register_module("bn1", worker::SyncBatchNorm2d(64));
   for (int index = 0; index < 4; ++index) {
     add_layer(index, std::int64_t{64} << index, index == 0 ? 1 : 2);
   }
@@ -31,7 +31,7 @@ void ResNet::add_layer(int index, std::int64_t width, std::int64_t stride) {
     torch::nn::Sequential downsample{nullptr};
     if (block_stride != 1 || channels_ != output) {
       downsample = torch::nn::Sequential(make_conv(channels_, {output, 1, block_stride}),
-                                         torch::nn::BatchNorm2d(output));
+                                         worker::SyncBatchNorm2d(output));
     }
     std::vector<ConvShape> convs;
     if (options_.bottleneck) {
@@ -53,6 +53,8 @@ void ResNet::initialize() {
       torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
     }
   }
+  if (!options_.zero_init_residual) return;
+  for (const auto& block : blocks_) block->zero_last_norm();
 }
 
 torch::Tensor ResNet::forward(torch::Tensor images) {

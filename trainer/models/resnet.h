@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/models/image_classifier.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 
@@ -26,6 +27,7 @@ struct ResNetOptions {
   Stem stem = Stem::ImageNet;
   std::int64_t input_channels = 3;
   std::int64_t classes = 1000;
+  bool zero_init_residual = false;  // Blocks start as their shortcuts.
 };
 
 class ResidualBlock;
@@ -47,7 +49,7 @@ class ResNet : public ImageClassifier {
   ResNetOptions options_;
   std::int64_t channels_ = 64;  // Output of the last block so far, while layers are added.
   torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr};
+  worker::SyncBatchNorm2d bn1_{nullptr};
   std::vector<std::shared_ptr<ResidualBlock>> blocks_;  // All layers' blocks, in order.
   torch::nn::Linear fc_{nullptr};
 };

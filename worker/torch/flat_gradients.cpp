@@ -154,12 +154,30 @@ void FlatGradients::release() noexcept {
   }
 }
 
+void FlatGradients::stage_as_bfloat16(Communicator& communicator) {
+  for (const at::Tensor& region : regions_) {
+    stagings_.emplace_back();
+    if (region.scalar_type() != at::kFloat) continue;
+    stagings_.back() = allocate_tensor(communicator, static_cast<std::size_t>(region.numel()) * 2,
+                                       at::kBFloat16, device_);
+  }
+}
+
 FlatGradients::Span FlatGradients::bucket(std::size_t index) const {
   const Bucket& bucket = plan_.buckets[index];
   const at::Tensor& region = regions_[bucket.region];
-  return {static_cast<char*>(region.data_ptr()) + bucket.offset,
-          bucket.bytes / static_cast<std::size_t>(region.element_size()),
-          data_type_of(region.scalar_type(), "a bucket")};
+  const auto element_bytes = static_cast<std::size_t>(region.element_size());
+  Span span{static_cast<char*>(region.data_ptr()) + bucket.offset,
+            bucket.bytes / element_bytes,
+            data_type_of(region.scalar_type(), "a bucket"),
+            {},
+            {}};
+  if (stagings_.empty() || !stagings_[bucket.region].defined()) return span;
+  const auto start = static_cast<std::int64_t>(bucket.offset / element_bytes);
+  const auto count = static_cast<std::int64_t>(span.count);
+  span.values = region.narrow(0, start, count);
+  span.staging = stagings_[bucket.region].narrow(0, start, count);
+  return span;
 }
 
 }  // namespace ddprun::worker

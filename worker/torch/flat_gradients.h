@@ -52,10 +52,15 @@ class FlatGradients {
   // Gives every gradient memory of its own, so that this object's can go.
   void release() noexcept;
 
+  // Memory in which gradients of float travel as bfloat16. Collective.
+  void stage_as_bfloat16(Communicator& communicator);
+
   struct Span {
     void* data;
     std::size_t count;
     DataType type;
+    at::Tensor values;   // The same memory, flat; with staging only.
+    at::Tensor staging;  // What travels instead; undefined where the values do.
   };
   Span bucket(std::size_t index) const;
 
@@ -68,8 +73,9 @@ class FlatGradients {
   BucketLimits limits_;
   at::Device device_{at::kCPU};
   BucketPlan plan_;
-  std::vector<at::Tensor> regions_;  // Flat, one per dtype.
-  std::vector<at::Tensor> views_;    // By parameter; undefined where the plan leaves it out.
+  std::vector<at::Tensor> regions_;   // Flat, one per dtype.
+  std::vector<at::Tensor> stagings_;  // By region; undefined or none without staging.
+  std::vector<at::Tensor> views_;     // By parameter; undefined where the plan leaves it out.
 };
 
 }  // namespace ddprun::worker

@@ -54,6 +54,7 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       options_(options),
       gradients_(communicator, parameters, options.buckets),
       progress_(gradients_.plan()) {
+  if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
   if (looks_for_unused() && !parameters.empty()) {
     used_counts_ = allocate_tensor(communicator, parameters.size() * sizeof(std::int32_t), at::kInt,
                                    parameters.front().tensor.device());
@@ -136,7 +137,12 @@ void GradientReducer::on_gradient(std::size_t parameter) {
 void GradientReducer::launch_full_buckets() {
   while (const auto bucket = progress_.take_full_bucket()) {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
-    if (span.count > 0) queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
+    if (span.count == 0) continue;
+    if (span.staging.defined()) {
+      queue_->all_reduce_as(span.values, span.staging, ReduceOp::Average);
+    } else {
+      queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
+    }
   }
 }
 

@@ -46,6 +46,10 @@ struct ReducerOptions {
   // The same parameters are used in every step: unused ones are found in the first backward, left
   // out from then on, and cost nothing.
   bool static_graph = false;
+
+  // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
+  // bf16_compress_hook; sums are taken in float. Costs two passes over the gradients.
+  bool bfloat16_gradients = false;
 };
 
 class GradientReducer {

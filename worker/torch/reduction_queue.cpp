@@ -1,17 +1,37 @@
 // The two queues: a thread for the CPU, a stream for CUDA.
 #include "worker/torch/reduction_queue.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
+
+#include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
 namespace {
+
+// What all_reduce_as() must reduce in the place of the values.
+struct Staged {
+  at::Tensor values;
+  at::Tensor staging;
+
+  void pack() const {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor(staging).copy_(values);
+  }
+  void unpack() const {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor(values).copy_(staging);
+  }
+};
 
 class ThreadQueue : public ReductionQueue {
  public:
@@ -31,13 +51,12 @@ class ThreadQueue : public ReductionQueue {
   }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (error_) std::rethrow_exception(error_);
-      jobs_.push_back({data, count, type, op});
-      ++unfinished_;
-    }
-    submitted_.notify_one();
+    submit({data, count, type, op, {}});
+  }
+
+  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) override {
+    submit({staging.data_ptr(), static_cast<std::size_t>(staging.numel()),
+            data_type_of(staging.scalar_type(), "what travels"), op, Staged{values, staging}});
   }
 
   void wait() override {
@@ -66,14 +85,25 @@ class ThreadQueue : public ReductionQueue {
     std::size_t count;
     DataType type;
     ReduceOp op;
+    std::optional<Staged> staged;
   };
+
+  void submit(Job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_) std::rethrow_exception(error_);
+      jobs_.push_back(std::move(job));
+      ++unfinished_;
+    }
+    submitted_.notify_one();
+  }
 
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {
       submitted_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      const Job job = jobs_.front();
+      const Job job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       std::exception_ptr error = carry_out(job);
@@ -90,7 +120,9 @@ class ThreadQueue : public ReductionQueue {
 
   std::exception_ptr carry_out(const Job& job) noexcept {
     try {
+      if (job.staged) job.staged->pack();
       communicator_.all_reduce(job.data, job.count, job.type, job.op);
+      if (job.staged) job.staged->unpack();
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -123,18 +155,19 @@ class StreamQueue : public ReductionQueue {
     if (!idle()) communicator_.abort("a rank stopped training while gradients were being reduced");
   }
 
+  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) override {
+    const Staged staged{values, staging};
+    follow_computation();
+    const c10::StreamGuard on_queue(stream_);
+    staged.pack();
+    reduce(staging.data_ptr(), static_cast<std::size_t>(staging.numel()),
+           data_type_of(staging.scalar_type(), "what travels"), op);
+    staged.unpack();
+  }
+
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) override {
-    if (error_) std::rethrow_exception(error_);
-    // An event may be recorded again: whoever waits, waits for the recording before its call.
-    computed_.record(guard_.getStream(device_));
-    computed_.block(stream_);
-    queued_ = true;
-    try {
-      communicator_.all_reduce(data, count, type, op, guard_.getStreamNativeHandle(stream_));
-    } catch (...) {
-      error_ = std::current_exception();
-      throw;
-    }
+    follow_computation();
+    reduce(data, count, type, op);
   }
 
   void wait() override {
@@ -149,6 +182,24 @@ class StreamQueue : public ReductionQueue {
   std::chrono::nanoseconds exposed() const override { return std::chrono::nanoseconds{0}; }
 
  private:
+  // The queue's stream goes on when what the current stream has computed so far is there.
+  void follow_computation() {
+    if (error_) std::rethrow_exception(error_);
+    // An event may be recorded again: whoever waits, waits for the recording before its call.
+    computed_.record(guard_.getStream(device_));
+    computed_.block(stream_);
+    queued_ = true;
+  }
+
+  void reduce(void* data, std::size_t count, DataType type, ReduceOp op) {
+    try {
+      communicator_.all_reduce(data, count, type, op, guard_.getStreamNativeHandle(stream_));
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
   Communicator& communicator_;
   c10::Device device_;
   c10::impl::VirtualGuardImpl guard_;

@@ -9,6 +9,7 @@
 // not be used past the queue.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <chrono>
@@ -29,6 +30,10 @@ class ReductionQueue {
   // Queues one all-reduce of `count` elements in place. The memory must stay until wait(). Throws
   // CommunicatorError if an earlier one failed: a failed queue stays failed.
   virtual void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) = 0;
+
+  // The same for values that travel in another dtype: staging <- values, all-reduce of staging,
+  // values <- staging, all on the queue's thread or stream. Both are flat and as long.
+  virtual void all_reduce_as(const at::Tensor& values, const at::Tensor& staging, ReduceOp op) = 0;
 
   // CPU: returns when all results are there. CUDA: what the caller queues next on the current
   // stream sees them. Throws the first error. Bounded by the communicator's collective_timeout.

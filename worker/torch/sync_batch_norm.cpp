@@ -24,9 +24,9 @@ void sum_over_ranks(const BatchNormGroup& group, at::Tensor& values) {
 }
 
 struct Statistics {
-  at::Tensor mean;         // [C], float or double.
-  at::Tensor variance;     // [C], biased.
-  std::int64_t count = 0;  // Values per channel, over all ranks.
+  at::Tensor mean;      // [C], float or double.
+  at::Tensor variance;  // [C], biased.
+  at::Tensor count;     // Scalar double: values per channel, over all ranks.
 };
 
 // Every rank fills its own row of a table of zeros; the sum of the tables is everybody's
@@ -48,16 +48,16 @@ Statistics gather_statistics(const BatchNormGroup& group, const at::Tensor& inpu
 
   const at::Tensor means = table.narrow(1, 0, channels);
   const at::Tensor counts = table.narrow(1, 2 * channels, 1);
-  const auto total = counts.sum().item<double>();
-  TORCH_CHECK(total > 1,
+  const at::Tensor total = counts.sum();
+  // Two values here are two values over all ranks, which saves waiting for a device.
+  TORCH_CHECK(count > 1 || total.item<double>() > 1,
               "sync_batch_norm needs more than one value per channel over all ranks in "
               "training mode, got input ",
               input.sizes(), " on rank ", group.rank);
   const at::Tensor mean = (means * counts).sum(0) / total;
   const at::Tensor deviation = table.narrow(1, channels, channels) + (means - mean).square();
   const at::ScalarType type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {mean.to(type), ((deviation * counts).sum(0) / total).to(type),
-          static_cast<std::int64_t>(total)};
+  return {mean.to(type), ((deviation * counts).sum(0) / total).to(type), total};
 }
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
@@ -65,8 +65,8 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const at::Tensor& bias,
                             const Statistics& statistics, double eps, const BatchNormGroup& group) {
-    context->save_for_backward({input, weight, statistics.mean, statistics.variance});
-    context->saved_data["count"] = statistics.count;
+    context->save_for_backward(
+        {input, weight, statistics.mean, statistics.variance, statistics.count});
     context->saved_data["eps"] = eps;
     context->saved_data["rank"] = group.rank;
     context->saved_data["world_size"] = group.world_size;
@@ -81,6 +81,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
+    const at::Tensor& count = saved[4];
     const double eps = context->saved_data["eps"].toDouble();
     const at::Tensor invstd = (variance + eps).rsqrt();
     const at::Tensor dy = gradients[0].contiguous(input.suggest_memory_format());
@@ -100,7 +101,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const auto held = context->saved_data["queue"].toCapsule();
     group.queue = static_cast<const HeldQueue&>(*held).queue;
     sum_over_ranks(group, sums);
-    sums.div_(static_cast<double>(context->saved_data["count"].toInt()));
+    sums.div_(count);
 
     // dx = scale * (dy - mean(dy) - (x - mean) * invstd * mean(dy * (x - mean) * invstd)), with the
     // terms of x and of the channel alone taken together.
@@ -133,7 +134,7 @@ void update_running(torch::nn::BatchNorm2dImpl& module, const Statistics& statis
   const double momentum = module.options.momentum().has_value()
                               ? *module.options.momentum()
                               : 1.0 / module.num_batches_tracked.item<double>();
-  const auto count = static_cast<double>(statistics.count);
+  const at::Tensor& count = statistics.count;
   module.running_mean.lerp_(statistics.mean.to(module.running_mean.scalar_type()), momentum);
   module.running_var.lerp_(
       (statistics.variance * (count / (count - 1))).to(module.running_var.scalar_type()), momentum);
@@ -155,6 +156,17 @@ at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor&
   }
   return SyncBatchNormFunction::apply(input, module.weight, module.bias, statistics,
                                       module.options.eps(), group);
+}
+
+int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group) {
+  int found = 0;
+  for (const auto& module : model.modules()) {
+    auto* norm = module->as<SyncBatchNorm2dImpl>();
+    if (norm == nullptr) continue;
+    norm->set_group(group);
+    ++found;
+  }
+  return found;
 }
 
 }  // namespace ddprun::worker

@@ -6,10 +6,10 @@
 // reduction of sum(dy) and sum(dy * (x - mean)). Weight and bias gradients stay local:
 // DistributedDataParallel averages them. Same rule as torch.nn.SyncBatchNorm.
 //
-// There is no conversion of a finished model as in Python: a C++ module holds its BatchNorm2d as a
-// typed member, which calls BatchNorm2d's forward whatever is registered in its place. A model
-// calls sync_batch_norm() on its BatchNorm2d where it wants this one, or is built of
-// SyncBatchNorm2d.
+// A model of BatchNorm2d cannot be converted as in Python: a C++ module holds it as a typed
+// member, which calls BatchNorm2d's forward whatever is registered in its place. A model calls
+// sync_batch_norm() on its BatchNorm2d, or is built of SyncBatchNorm2d, which is a BatchNorm2d
+// until synchronize_batch_norms() gives it a group.
 #pragma once
 
 #include <torch/torch.h>
@@ -33,15 +33,20 @@ struct BatchNormGroup {
 // module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
 // and in a world of one it is module.forward(input). input: [N, C, H, W], float, double, or with
 // float parameters bfloat16 and half; N may differ between ranks and be 0. Collective in training
-// mode, forward and backward. Throws CommunicatorError; c10::Error for a single value per channel.
+// mode, forward and backward. On CUDA the host waits for the device only if this rank has a single
+// value per channel or none. Throws CommunicatorError; c10::Error for a single value per channel
+// over all ranks.
 at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
                            const BatchNormGroup& group);
 
 // The same as a module, with BatchNorm2d's options, parameters and buffers.
 class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
  public:
-  SyncBatchNorm2dImpl(const torch::nn::BatchNormOptions& norm_options, BatchNormGroup group)
+  explicit SyncBatchNorm2dImpl(const torch::nn::BatchNormOptions& norm_options,
+                               BatchNormGroup group = {})
       : BatchNorm2dImpl(norm_options), group_(std::move(group)) {}
+
+  void set_group(BatchNormGroup group) { group_ = std::move(group); }
 
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
 
@@ -49,5 +54,8 @@ class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
   BatchNormGroup group_;
 };
 TORCH_MODULE(SyncBatchNorm2d);
+
+// Lets every SyncBatchNorm2d within the model normalise with the group; returns how many there are.
+int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group);
 
 }  // namespace ddprun::worker

@@ -120,6 +120,46 @@ TEST_CASE("with SyncBatchNorm two ranks train as one rank with the double batch"
   });
 }
 
+TEST_CASE("ranks whose batches differ in size train as one rank with all images",
+          "[worker][sync_bn][ddp]") {
+  const std::vector<std::int64_t> ends{5, 8, 9, 9};  // 5, 3, 1 and no image at all.
+  const int ranks = static_cast<int>(ends.size());
+  const auto train = [](NormedNet& net, auto&& forward, const at::Tensor& x, double share) {
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      (forward(x).pow(2).sum() * share).backward();
+      optimizer.step();
+    }
+  };
+  const at::Tensor x = seeded(4, [] { return torch::randn({9, 3, 8, 8}); });
+  NormedNet alone = seeded(3, [] { return NormedNet(BatchNormGroup{}); });
+  train(
+      alone, [&](const at::Tensor& batch) { return alone->forward(batch); }, x, 1.0 / 36);
+
+  run_ranks_well(ranks, [&](ThreadCommunicator& communicator) {
+    DataParallelOptions options;
+    options.queue = make_reduction_queue(communicator, at::kCPU);
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    NormedNet net = seeded(3, [] { return NormedNet(BatchNormGroup{}); });
+    net->group = {options.queue, communicator.rank(), ranks};
+    RANK_CHECK(synchronize_batch_norms(*net, net->group) == 1);
+    DistributedDataParallel ddp(net, communicator, options);
+    const std::int64_t begin = rank == 0 ? 0 : ends[rank - 1];
+
+    // Each rank's share of one mean: what is averaged over ranks is their sum.
+    train(
+        net, [&](const at::Tensor& batch) { return ddp.forward(batch); },
+        x.narrow(0, begin, ends[rank] - begin), ranks / 36.0);
+
+    const auto mine = net->named_parameters();
+    for (const auto& item : alone->named_parameters()) {
+      RANK_CHECK(close(mine[item.key()], item.value(), 1e-4));
+    }
+    RANK_CHECK(close(net->norm->running_mean, alone->norm->running_mean, 1e-4));
+  });
+}
+
 TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
           "[worker][sync_bn]") {
   SyncBatchNorm2d synced(BatchNorm2dOptions(4), BatchNormGroup{nullptr, 0, 2});

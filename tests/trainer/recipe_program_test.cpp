@@ -1,0 +1,246 @@
+// The recipe's options in `train` itself: equal to PyTorch, to a larger batch, and to a run that
+// was never cut.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+
+using namespace ddprun::trainer;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
+
+// For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
+struct Result {
+  int code;
+  std::string output;
+};
+
+Result train(const std::string& arguments, const ScratchFolder& folder, int workers = 1) {
+  std::string command = "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE ";
+  command += "OMP_NUM_THREADS=1 ";
+  if (workers > 1) {
+    command += "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
+    command += std::to_string(workers) + " ";
+  }
+  command += "'" DDPRUN_TRAIN "' " + arguments;
+  const int code = run_command(command, folder / "out");
+  return {code, read_bytes(folder / "out")};
+}
+
+std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(metrics));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+std::string synthetic(const ScratchFolder& folder, const std::string& more) {
+  std::string text =
+      "--dataset synthetic --synthetic-classes 10 --image-size 16 --print-freq 1 --workers 0 "
+      "--device cpu --metrics ";
+  text += quoted((folder / "metrics").string());
+  text += " ";
+  return text + more;
+}
+
+// Options of `train` by the names of oracle.py's recipes.
+const std::vector<std::pair<std::string, std::string>> recipes{
+    {"plain", "--lr 0.02 --batch-size 16"},
+    {"rich",
+     "--lr 0.05 --batch-size 16 --nesterov --no-decay bn,bias --label-smoothing 0.1 "
+     "--clip-grad-norm 1 --lr-milestones 1,2 --lr-gamma 0.5 --warmup-steps 5"},
+    {"accumulate", "--lr 0.02 --batch-size 6 --accumulate 3"},
+    {"lars", "--lr 0.5 --batch-size 16 --optimizer lars --lars-trust 0.02"},
+};
+
+// The loss of the last validation.
+double final_loss(const ScratchFolder& folder) {
+  return events(folder / "metrics", "validation").back()["loss"].get<double>();
+}
+
+}  // namespace
+
+TEST_CASE("thirty steps of every recipe have the losses of PyTorch, with one and two workers",
+          "[trainer][program][recipe][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  const std::string data = folder.path().string();
+  const int code = run_oracle("recipes " + mnist + " " + quoted(data), folder / "log");
+  INFO(read_bytes(folder / "log"));
+  REQUIRE(code == 0);
+  const Json losses = Json::parse(read_bytes(folder / "losses"));
+  for (const int workers : {1, 2}) {
+    for (const auto& [name, options] : recipes) {
+      const ScratchFolder run;
+      std::string arguments = "--dataset mnist --model convnet --steps 30 --weight-decay 0.01 ";
+      arguments += "--print-freq 1 --no-validation --device cpu --workers 0 --data ";
+      arguments += quoted(data) + " --weights " + quoted(data + "/weights") + " --metrics ";
+      arguments += quoted((run / "metrics").string()) + " ";
+      const Result result = train(arguments + options, run, workers);
+      INFO(name << ", " << workers << " workers: " << result.output);
+      REQUIRE(result.code == 0);
+      const auto steps = events(run / "metrics", "train");
+      const Json& expected = losses[name + " " + std::to_string(workers)];
+      REQUIRE(steps.size() == 30);
+      REQUIRE(expected.size() == 30);
+      for (std::size_t i = 0; i < 30; ++i) {
+        INFO("step " << i + 1);
+        const double loss = expected[i].get<double>();
+        CHECK(std::abs(steps[i]["loss"].get<double>() - loss) / loss < 1e-3);
+      }
+      CHECK(steps[0].contains("grad_norm") == (name == "rich"));
+    }
+  }
+}
+
+TEST_CASE("with --sync-bn two workers train as one with the double batch",
+          "[trainer][program][recipe][sync_bn]") {
+  // 88 images: five steps of 16 and one of 8.
+  const std::string common = "--synthetic-images 88 --model resnet20 --epochs 2 --lr 0.05 ";
+  const auto loss = [&](const std::string& options, int workers) {
+    const ScratchFolder folder;
+    const Result result = train(synthetic(folder, common + options), folder, workers);
+    INFO(result.output);
+    REQUIRE(result.code == 0);
+    return final_loss(folder);
+  };
+  const double alone = loss("--batch-size 16", 1);
+  const double synchronised = loss("--batch-size 8 --sync-bn --verify-sync 1", 2);
+  const double separate = loss("--batch-size 8", 2);
+
+  CHECK(std::abs(synchronised - alone) / alone < 1e-3);
+  CHECK(std::abs(separate - alone) / alone > 1e-2);
+}
+
+TEST_CASE("with --sync-bn a last batch of one image per worker can be trained on",
+          "[trainer][program][recipe][sync_bn]") {
+  const ScratchFolder folder;
+  const std::string run =
+      "--synthetic-images 18 --model resnet18 --stem imagenet --epochs 1 --batch-size 4 "
+      "--no-validation ";
+  const Result refused = train(synthetic(folder, run), folder, 2);
+  CHECK(refused.code != 0);
+  CHECK(contains(refused.output, "--sync-bn"));
+
+  const Result trained = train(synthetic(folder, run + "--sync-bn"), folder, 2);
+  INFO(trained.output);
+  CHECK(trained.code == 0);
+  CHECK(events(folder / "metrics", "train").size() == 3);
+}
+
+TEST_CASE("a cut run goes on with momentum, average and schedule as if it had not been cut",
+          "[trainer][program][recipe]") {
+  const ScratchFolder whole, cut;
+  const std::string run =
+      "--synthetic-images 100 --model resnet20 --batch-size 8 --accumulate 2 --epochs 2 --lr 2 "
+      "--optimizer lars --lars-trust 0.01 --nesterov --lr-schedule cosine --warmup-epochs 1 "
+      "--ema 0.8 --clip-grad-norm 5 --zero-init-residual --label-smoothing 0.1 ";
+  const auto with_checkpoints = [&](const std::string& more) {
+    return synthetic(cut, run + "--checkpoint-every 2 --checkpoint-dir " +
+                              quoted((cut / "checkpoints").string()) + " " + more);
+  };
+  REQUIRE(train(synthetic(whole, run), whole).code == 0);
+  // --steps would shorten the cosine, so a whole run's last checkpoint is taken away.
+  REQUIRE(train(with_checkpoints("--verify-sync"), cut).code == 0);
+  std::filesystem::remove(cut / "checkpoints/epoch_0002_step_0000014.safetensors");
+  std::filesystem::remove(cut / "metrics");
+
+  const Result resumed = train(with_checkpoints(""), cut);
+
+  INFO(resumed.output);
+  REQUIRE(resumed.code == 0);
+  CHECK(contains(resumed.output, "resumed from"));
+  const auto expected = events(whole / "metrics", "train");
+  const auto found = events(cut / "metrics", "train");
+  REQUIRE(expected.size() == 14);
+  REQUIRE_FALSE(found.empty());
+  REQUIRE(found.size() < 14);
+  CHECK(found.back()["loss"] == expected.back()["loss"]);
+  CHECK(found.back()["grad_norm"] == expected.back()["grad_norm"]);
+  CHECK(events(cut / "metrics", "validation").back()["averaged"] == true);
+  CHECK(final_loss(cut) == final_loss(whole));
+
+  const Result other = train(with_checkpoints("--optimizer sgd --lars-trust 0.001"), cut);
+  CHECK(other.code == 1);
+  CHECK(contains(other.output, "--optimizer lars"));
+}
+
+TEST_CASE("with --ema the best weights are the averaged ones", "[trainer][program][recipe]") {
+  const ScratchFolder folder;
+  const std::string run = "--synthetic-images 64 --model convnet --batch-size 16 --lr 0.05 ";
+  const std::string checkpoints = quoted((folder / "checkpoints").string());
+  const Result result = train(
+      synthetic(folder, run + "--epochs 1 --ema 0.5 --checkpoint-dir " + checkpoints), folder);
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, " * EMA Prec@1"));
+  const auto both = events(folder / "metrics", "validation");
+  REQUIRE(both.size() == 2);
+  CHECK_FALSE(both[0].contains("averaged"));
+  CHECK(both[0]["loss"] != both[1]["loss"]);
+
+  const std::string best = quoted((folder / "checkpoints/best.safetensors").string());
+  REQUIRE(train(synthetic(folder, run + "--evaluate --weights " + best), folder).code == 0);
+
+  CHECK(final_loss(folder) == both[1]["loss"].get<double>());
+}
+
+TEST_CASE("workers that agree say so, and the learning rate grows with them",
+          "[trainer][program][recipe]") {
+  const ScratchFolder folder;
+  const Result result =
+      train(synthetic(folder,
+                      "--synthetic-images 64 --model resnet20 --batch-size 8 --steps 5 --lr 0.01 "
+                      "--scale-lr --verify-sync 2 --no-validation"),
+            folder, 2);
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, "All 2 workers hold equal models after step 5"));
+  CHECK(events(folder / "metrics", "verify_sync").size() == 1);
+  CHECK(events(folder / "metrics", "train")[0]["lr"].get<double>() == Approx(0.02));
+}
+
+TEST_CASE("one image at a time can be evaluated, but not normalised in training",
+          "[trainer][program][recipe]") {
+  const ScratchFolder folder;
+  const std::string run = "--synthetic-images 5 --model resnet20 --batch-size 1 --image-size 4 ";
+  const Result refused = train(synthetic(folder, run + "--epochs 1"), folder);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.output, "one image per worker"));
+  const std::string checkpoints = " --checkpoint-dir " + quoted((folder / "checkpoints").string());
+  REQUIRE(train(synthetic(folder, run + "--batch-size 5 --epochs 1" + checkpoints), folder).code ==
+          0);
+
+  const Result evaluated = train(synthetic(folder, run + "--evaluate" + checkpoints), folder);
+
+  INFO(evaluated.output);
+  CHECK(evaluated.code == 0);
+  CHECK(final_loss(folder) ==
+        Approx(events(folder / "metrics", "validation")[0]["loss"].get<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][program][recipe]") {
+  const ScratchFolder folder;
+  const Result result =
+      train(synthetic(folder,
+                      "--synthetic-images 64 --model resnet20 --batch-size 8 --epochs 1 "
+                      "--lr 1e30 --print-freq 1000"),
+            folder);
+  CHECK(result.code == 1);
+  INFO(result.output);
+  CHECK((contains(result.output, "at step 2 ") || contains(result.output, "at step 3 ")));
+}
