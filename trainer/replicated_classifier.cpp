@@ -40,6 +40,7 @@ std::int64_t smallest_part(std::int64_t images, std::size_t replicas) {
 
 void check_parts(const BatchPlan& plan, std::size_t replicas, const ImageClassifier& model,
                  std::int64_t image_size) {
+  if (replicas == 1) return;
   if (plan.micro_batch_size < static_cast<std::int64_t>(replicas)) {
     throw UsageError(fmt::format("--data-parallel {}: a batch of {} images has not one for each",
                                  replicas, plan.micro_batch_size));

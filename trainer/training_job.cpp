@@ -98,6 +98,7 @@ void make_job_model(TrainingJob& job) {
   if (!job.options.evaluate) {
     check_last_batch(job.plan, *job.model, job.image_size,
                      job.options.sync_batch_norm ? job.env.world_size : 1);
+    check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
   }
   job.model->to(job.place.device);
   job.channels_last =
@@ -116,7 +117,6 @@ void make_job_model(TrainingJob& job) {
 // What runs forward: the model, or replicas of it.
 std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
   if (job.place.replicas.size() == 1) return job.model;
-  check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
   return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
                                                 [&job] { return new_model(job); });
 }

@@ -62,7 +62,7 @@ Step run_step(ImageClassifier& net, const torch::Tensor& images, const torch::Te
 TEST_CASE("convolutions and products compute in the lower type, within the scope alone",
           "[trainer][precision]") {
   const torch::Tensor images = torch::randn({2, 3, 8, 8});
-  const torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3));
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3));
   const auto type = [&] { return conv->forward(images).scalar_type(); };
   {
     const AutocastGuard bf16(torch::kCPU, PrecisionOption::Bf16);
@@ -80,7 +80,7 @@ TEST_CASE("convolutions and products compute in the lower type, within the scope
 
 TEST_CASE("converted weights live no longer than the scope, so that changes are seen",
           "[trainer][precision]") {
-  const torch::nn::Linear linear(torch::nn::LinearOptions(8, 4).bias(false));
+  torch::nn::Linear linear(torch::nn::LinearOptions(8, 4).bias(false));
   const torch::Tensor x = torch::ones({1, 8});
   const auto value = [&] {
     const AutocastGuard guard(torch::kCPU, PrecisionOption::Bf16);
