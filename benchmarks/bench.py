@@ -21,6 +21,7 @@ BENCHMARKS = {
     "gloo-restart": ("gloo_restart", 10),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),
+    "data": ("data", 5),
 }
 
 

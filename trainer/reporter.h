@@ -8,6 +8,7 @@
 //               step_s, data_s        (the last three: over the steps since the previous line)
 //   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds
 //   checkpoint  step, path, seconds
+//   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, of all ranks
 //   end         step, best_prec1, seconds, train_s, images_per_s
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
 // run and epoch the full passes before this one. Every line has "time", seconds since 1970.

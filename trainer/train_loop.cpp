@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "trainer/bad_images.h"
 #include "trainer/evaluate.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
@@ -64,6 +65,7 @@ void train_epoch(TrainingJob& job, Totals& totals) {
     report_and_save(job, meters, loss, rate);
   }
   if (loss.defined()) check_loss(job, loss.item<double>());
+  report_bad_images(job, batches->skipped(), "training");
   totals.seconds += meters.seconds();
   totals.images += meters.images();
 }
