@@ -8,6 +8,10 @@ find_package(nlohmann_json 3.11 REQUIRED)  # Control messages, reports, metrics.
 find_package(ZLIB REQUIRED)                # MNIST's .gz files. zlib1g-dev 1.2.13
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # Checksums of checkpoints. libxxhash-dev 0.8.1
 
+if(DDPRUN_WITH_TORCH OR DDPRUN_BUILD_TESTS)
+  find_package(JPEG REQUIRED)  # Images; libjpeg-turbo, for its cut and reduced decoding. libjpeg-dev 2.1.5
+endif()
+
 # Sockets, timers, signals, pidfds in one event loop with coroutines. libasio-dev 1.22.1
 find_path(ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(asio INTERFACE)

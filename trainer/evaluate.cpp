@@ -1,6 +1,7 @@
 // See evaluate.h.
 #include "trainer/evaluate.h"
 
+#include "trainer/bad_images.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
@@ -10,6 +11,7 @@ ValidationReport evaluate(TrainingJob& job) {
   job.phase("validation");
   job.parallel->synchronize_buffers();
   job.model->eval();
+  std::int64_t left_out = 0;
   torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
   {
     const torch::InferenceMode inference;
@@ -21,6 +23,7 @@ ValidationReport evaluate(TrainingJob& job) {
       const torch::Tensor labels = batch->labels.to(job.place.device);
       counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
     }
+    left_out = report_bad_images(job, batches->skipped(), "validation");
   }
   job.model->train();
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
@@ -28,10 +31,12 @@ ValidationReport evaluate(TrainingJob& job) {
   counts = counts.to(torch::kCPU);
   job.end_phase();
   const double* sums = counts.data_ptr<double>();
-  const auto images = static_cast<double>(job.validation_set->size());
+  const std::int64_t counted = job.validation_set->size() - left_out;
+  if (counted == 0) throw DataError("no image of the validation set can be read");
+  const auto images = static_cast<double>(counted);
   return {.epoch = job.state.epoch,
           .step = job.state.step,
-          .images = job.validation_set->size(),
+          .images = counted,
           .loss = sums[0] / images,
           .prec1 = 100 * sums[1] / images,
           .prec5 = 100 * sums[2] / images,

@@ -6,13 +6,17 @@
 #include <algorithm>
 
 #include "trainer/data/cifar10.h"
+#include "trainer/data/csv_list.h"
+#include "trainer/data/image_folder.h"
 #include "trainer/data/mnist.h"
+#include "trainer/data/stl10.h"
 #include "trainer/data/synthetic.h"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t synthetic_side = 32;
+constexpr std::int64_t side_of_files = 224;  // Of images that differ in size, as for ImageNet.
 constexpr std::int64_t synthetic_validation_share = 10;  // One validation image per so many.
 
 std::unique_ptr<Dataset> open_synthetic(const TrainOptions& options, bool train) {
@@ -27,6 +31,26 @@ std::unique_ptr<Dataset> open_synthetic(const TrainOptions& options, bool train)
                        .seed = 2 * options.seed + (train ? 0 : 1)});
 }
 
+bool has_files(DatasetKind kind) {
+  return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
+}
+
+// What PyTorch's examples do with the data set: the ImageNet example, and the usual one for
+// CIFAR-10.
+AugmentOptions usual_augment(const TrainOptions& options) {
+  AugmentOptions augment = options.augment;
+  augment.pad_crop = options.dataset == DatasetKind::Cifar10;
+  augment.random_resized_crop = has_files(options.dataset);
+  augment.flip = augment.pad_crop || augment.random_resized_crop;
+  return augment;
+}
+
+// Before the middle is cut out; images of one size are not cut.
+std::int64_t resize_side(const TrainOptions& options, std::int64_t image_size, bool train) {
+  if (!train && options.val_resize_size != 0) return options.val_resize_size;
+  return has_files(options.dataset) ? (image_size * 8 + 3) / 7 : image_size;
+}
+
 }  // namespace
 
 std::string name_of(DatasetKind kind) {
@@ -35,18 +59,36 @@ std::string name_of(DatasetKind kind) {
       return "mnist";
     case DatasetKind::Cifar10:
       return "cifar10";
+    case DatasetKind::Stl10:
+      return "stl10";
+    case DatasetKind::ImageFolder:
+      return "imagefolder";
+    case DatasetKind::Csv:
+      return "csv";
     case DatasetKind::Synthetic:
       return "synthetic";
   }
   return "";
 }
 
+std::filesystem::path data_path(const TrainOptions& options) {
+  if (!options.data.empty() || options.dataset == DatasetKind::Synthetic) return options.data;
+  return "data/" + name_of(options.dataset);
+}
+
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
+  const std::filesystem::path data = data_path(options);
   switch (options.dataset) {
     case DatasetKind::Mnist:
-      return open_mnist(options.data, train);
+      return open_mnist(data, train);
     case DatasetKind::Cifar10:
-      return open_cifar10(options.data, train);
+      return open_cifar10(data, train);
+    case DatasetKind::Stl10:
+      return open_stl10(data, train);
+    case DatasetKind::ImageFolder:
+      return open_image_folder(data, options.validation_data, train);
+    case DatasetKind::Csv:
+      return open_csv(data, options.validation_data, train);
     case DatasetKind::Synthetic:
       return open_synthetic(options, train);
   }
@@ -56,11 +98,40 @@ std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
 std::int64_t image_size_of(const TrainOptions& options, const Dataset& dataset) {
   const ImageShape shape = dataset.shape();
   if (options.image_size != 0) return options.image_size;
+  if (shape.height == 0) return side_of_files;
   if (shape.height != shape.width) {
     throw DataError(fmt::format("images of {}x{} pixels are not square: give --image-size",
                                 shape.height, shape.width));
   }
   return shape.height;
+}
+
+SampleOptions sample_options(const TrainOptions& options, const Dataset& dataset,
+                             std::int64_t image_size, bool train) {
+  const auto channels = static_cast<std::size_t>(dataset.shape().channels);
+  SampleOptions sample{
+      .transform = {.side = image_size, .resize_side = resize_side(options, image_size, train)},
+      .normalization = dataset.normalization(),
+      .seed = options.seed};
+  if (sample.transform.resize_side < image_size) {
+    throw UsageError(fmt::format("--val-resize-size {} is smaller than the images, which have {}",
+                                 sample.transform.resize_side, image_size));
+  }
+  if (!options.mean.empty()) {
+    if (options.mean.size() != channels) {
+      throw UsageError(fmt::format("--mean and --std have {} numbers, the images {} channels",
+                                   options.mean.size(), channels));
+    }
+    sample.normalization = {options.mean, options.deviation};
+  }
+  if (train) {
+    sample.transform.augment =
+        options.augment_by_default ? usual_augment(options) : options.augment;
+  }
+  if (options.skip_bad_images) {
+    sample.on_bad_image = train ? BadImagePolicy::Replace : BadImagePolicy::Omit;
+  }
+  return sample;
 }
 
 }  // namespace ddprun::trainer

@@ -1,20 +1,29 @@
-// The data sets by the options that choose them.
+// The data sets by the options that choose them, and what is done to their images.
 #pragma once
 
 #include <memory>
 
 #include "trainer/data/dataset.h"
+#include "trainer/data/sample_maker.h"
 #include "trainer/options.h"
 
 namespace ddprun::trainer {
 
-// "mnist", "cifar10" or "synthetic".
+// "mnist", "cifar10", "stl10", "imagefolder", "csv" or "synthetic".
 std::string name_of(DatasetKind kind);
+
+// --data, or the folder data/NAME. Empty for synthetic.
+std::filesystem::path data_path(const TrainOptions& options);
 
 // Throws DataError. The synthetic validation set has other images than the training set.
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train);
 
-// The side that images have in training: --image-size, or the data set's own.
+// The side that images have in training: --image-size, or the data set's own, or 224.
 std::int64_t image_size_of(const TrainOptions& options, const Dataset& dataset);
+
+// How images of `dataset` become samples of `image_size`: in training with --augment's changes, in
+// validation without. Throws UsageError for options that do not fit the data.
+SampleOptions sample_options(const TrainOptions& options, const Dataset& dataset,
+                             std::int64_t image_size, bool train);
 
 }  // namespace ddprun::trainer

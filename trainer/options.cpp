@@ -4,6 +4,7 @@
 #include <iostream>
 #include <limits>
 
+#include "trainer/open_dataset.h"
 #include "trainer/options_parts.h"
 
 namespace ddprun::trainer {
@@ -51,9 +52,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
     std::cerr << "train: " << error.what() << std::endl;
     return {std::nullopt, usage_exit_code};
   }
-  if (options.data.empty()) {
-    options.data = options.dataset == DatasetKind::Cifar10 ? "data/cifar10" : "data/mnist";
-  }
+  options.data = data_path(options);
   return {options, 0};
 }
 

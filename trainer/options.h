@@ -6,7 +6,9 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "trainer/data/augment.h"
 #include "trainer/learning_rate.h"
 #include "trainer/log/profile_window.h"
 #include "trainer/models/model_names.h"
@@ -19,7 +21,7 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class DatasetKind { Mnist, Cifar10, Synthetic };
+enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Nccl };
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
@@ -36,9 +38,15 @@ struct DecayExclusion {
 struct TrainOptions {
   // Data.
   DatasetKind dataset = DatasetKind::Mnist;
-  std::filesystem::path data;   // Empty: data/<dataset>, or nothing for synthetic.
-  bool verify_data = false;     // Check SHA256SUMS of the data folder.
-  std::int64_t image_size = 0;  // 0: as the data set has it.
+  std::filesystem::path data;             // Empty: data/<dataset>, or nothing for synthetic.
+  std::filesystem::path validation_data;  // imagefolder: a folder of classes; csv: a list.
+  bool verify_data = false;               // Check SHA256SUMS of the data folder.
+  std::int64_t image_size = 0;            // 0: as the data set has it, or 224.
+  std::int64_t val_resize_size = 0;       // 0: what is usual for the data set.
+  bool augment_by_default = true;         // As is usual for the data set.
+  AugmentOptions augment;                 // With the defaults not yet chosen.
+  std::vector<float> mean, deviation;     // Of pixels from 0 to 1; empty: the data set's.
+  bool skip_bad_images = false;
   std::int64_t synthetic_images = 12'800;
   std::int64_t synthetic_classes = 1000;
   int workers = 1;  // Loader threads.

@@ -17,6 +17,7 @@
 //   loss_scale  step, scale   (fp16: when it changes)
 //   verify_sync step          (all ranks' models were equal at the end)
 //   checkpoint  step, path, seconds
+//   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, of all ranks
 //   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/bad_images.h"
 #include "trainer/evaluate.h"
 #include "trainer/loss_guard.h"
 #include "trainer/step_meters.h"
@@ -78,6 +79,7 @@ void train_epoch(TrainingJob& job, Totals& totals) {
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
   }
   guard.finish();
+  report_bad_images(job, batches->skipped(), "training");
   totals.steps += meters.steps();
   totals.seconds += meters.seconds();
   totals.images += meters.images();

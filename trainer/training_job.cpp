@@ -62,6 +62,8 @@ void open_data(TrainingJob& job) {
   job.training_set = open_dataset(job.options, /*train=*/true);
   if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
   job.image_size = image_size_of(job.options, *job.training_set);
+  // So that options which do not fit the data are refused before anything else is begun.
+  sample_options(job.options, *job.training_set, job.image_size, /*train=*/false);
   job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
   job.options.learning_rate =
       resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
@@ -182,12 +184,29 @@ std::string describe_run(const TrainingJob& job) {
                      job.env.world_size, job.plan.batch_size, job.place.device.str());
 }
 
+LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, bool train) {
+  LoaderOptions loader{.batch_size = train ? job.plan.batch_size : job.plan.micro_batch_size,
+                       .threads = job.options.workers,
+                       .pinned = job.place.device.is_cuda(),
+                       .sample = sample_options(job.options, dataset, job.image_size, train)};
+  loader.sample.epoch = job.state.epoch;
+  loader.sample.channels_last = job.channels_last;
+  return loader;
+}
+
+// A line for a data set: "MNIST train: 60000 images ...; 28x28 pixels".
+std::string data_line(const TrainingJob& job, const Dataset& dataset, bool train) {
+  return fmt::format(
+      "{}; {}", dataset.description(),
+      describe(sample_options(job.options, dataset, job.image_size, train).transform));
+}
+
 void announce(TrainingJob& job) {
   std::int64_t parameters = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
   Reporter& reporter = *job.reporter;
-  reporter.line(job.training_set->description());
-  if (job.validation_set) reporter.line(job.validation_set->description());
+  reporter.line(data_line(job, *job.training_set, /*train=*/true));
+  if (job.validation_set) reporter.line(data_line(job, *job.validation_set, /*train=*/false));
   reporter.line(fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {}, {} steps an epoch",
                             job.identity.model, static_cast<double>(parameters) / 1e6,
                             job.place.device.str(), job.communicator().description(),
@@ -227,16 +246,15 @@ std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
   // Sample i of rank r is sample i * world_size + r of the epoch.
   const std::int64_t done = std::min(state.samples_done / env.world_size, plan.samples_per_worker);
   order.erase(order.begin(), order.begin() + done);
-  return std::make_unique<BatchLoader>(
-      *training_set, std::move(order),
-      LoaderOptions{plan.batch_size, options.workers, image_size, channels_last});
+  return std::make_unique<BatchLoader>(*training_set, std::move(order),
+                                       loader_options(*this, *training_set, /*train=*/true));
 }
 
 // Every image once: no padding, so ranks may have different numbers.
 std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
   return std::make_unique<BatchLoader>(
       *validation_set, worker::evaluation_indices(validation_set->size(), env.world_size, env.rank),
-      LoaderOptions{plan.micro_batch_size, options.workers, image_size, channels_last});
+      loader_options(*this, *validation_set, /*train=*/false));
 }
 
 void TrainingJob::save_checkpoint() {

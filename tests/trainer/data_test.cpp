@@ -60,12 +60,10 @@ TEST_CASE("MNIST is read from plain and from gzipped files alike", "[trainer][da
 
   REQUIRE(dataset->size() == 3);
   CHECK(dataset->shape().bytes() == 4);
-  const std::vector<std::int64_t> wanted{2, 0};
-  std::vector<std::uint8_t> pixels(8);
-  std::vector<std::int64_t> labels(2);
-  dataset->read(wanted, pixels.data(), labels.data());
-  CHECK(pixels == std::vector<std::uint8_t>{8, 9, 10, 11, 0, 1, 2, 3});
-  CHECK(labels == std::vector<std::int64_t>{9, 7});
+  CHECK(read_planes(*dataset, 2) == std::vector<std::uint8_t>{8, 9, 10, 11});
+  CHECK(read_planes(*dataset, 0) == std::vector<std::uint8_t>{0, 1, 2, 3});
+  CHECK(dataset->label(2) == 9);
+  CHECK(dataset->label(0) == 7);
 }
 
 TEST_CASE("the MNIST files of the repository are whole and as expected", "[trainer][data]") {
@@ -77,11 +75,9 @@ TEST_CASE("the MNIST files of the repository are whole and as expected", "[train
 
   CHECK(train->size() == 60'000);
   CHECK(test->size() == 10'000);
-  const std::vector<std::int64_t> first{0, 1, 2};
-  std::vector<std::uint8_t> pixels(3 * 784);
-  std::vector<std::int64_t> labels(3);
-  train->read(first, pixels.data(), labels.data());
-  CHECK(labels == std::vector<std::int64_t>{5, 0, 4});
+  CHECK(train->label(0) == 5);
+  CHECK(train->label(1) == 0);
+  CHECK(train->label(2) == 4);
 }
 
 TEST_CASE("a damaged idx file is refused with the place of the damage", "[trainer][data]") {
@@ -170,11 +166,8 @@ TEST_CASE("CIFAR-10 takes the batches that are there and says how many images", 
   CHECK(dataset->size() == 3);
   CHECK(contains(dataset->description(), "3 images of 32x32 in 2 files"));
   CHECK(contains(dataset->description(), "the full set has 50000"));
-  std::vector<std::uint8_t> pixels(3072);
-  std::int64_t label = 0;
-  dataset->read(std::vector<std::int64_t>{2}, pixels.data(), &label);
-  CHECK(label == 3);
-  CHECK(pixels == std::vector<std::uint8_t>(3072, 4));
+  CHECK(dataset->label(2) == 3);
+  CHECK(read_planes(*dataset, 2) == std::vector<std::uint8_t>(3072, 4));
   CHECK(contains(message_of<DataError>([&] { open_cifar10(folder.path(), false); }),
                  "test_batch.bin"));
 }
@@ -192,18 +185,14 @@ TEST_CASE("a damaged CIFAR-10 file is refused with the place of the damage", "[t
 
 TEST_CASE("synthetic images depend on the seed and the index alone", "[trainer][data]") {
   const SyntheticOptions options{.size = 100, .shape = {3, 5, 7}, .classes = 10, .seed = 4};
-  const auto read = [](const Dataset& dataset, const std::vector<std::int64_t>& indices) {
-    std::vector<std::uint8_t> pixels(indices.size() * 105);
-    std::vector<std::int64_t> labels(indices.size());
-    dataset.read(indices, pixels.data(), labels.data());
-    return std::pair(pixels, labels);
-  };
-  const auto [pixels, labels] = read(SyntheticDataset(options), {3, 99});
-  const auto [again, same_labels] = read(SyntheticDataset(options), {99});
+  const SyntheticDataset dataset(options);
+  const std::vector<std::uint8_t> pixels = read_planes(dataset, 99);
+  read_planes(dataset, 3);
 
-  CHECK(std::vector<std::uint8_t>(pixels.begin() + 105, pixels.end()) == again);
-  CHECK(labels[1] == same_labels[0]);
+  CHECK(pixels.size() == 105);
+  CHECK(read_planes(SyntheticDataset(options), 99) == pixels);
+  CHECK(SyntheticDataset(options).label(99) == dataset.label(99));
   SyntheticOptions other = options;
   other.seed = 5;
-  CHECK(read(SyntheticDataset(other), {99}).first != again);
+  CHECK(read_planes(SyntheticDataset(other), 99) != pixels);
 }

@@ -25,7 +25,7 @@ MemoryDataset small_dataset(std::int64_t images) {
   return MemoryDataset(std::move(contents));
 }
 
-// Fails on one index, as a damaged file would.
+// Fails on two images, as damaged files would.
 class FailingDataset : public MemoryDataset {
  public:
   FailingDataset()
@@ -34,13 +34,22 @@ class FailingDataset : public MemoryDataset {
                        .normalization = {{0.0F}, {1.0F}},
                        .pixels = std::vector<std::uint8_t>(40),
                        .labels = std::vector<std::uint8_t>(10)}) {}
-  void read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
-            std::int64_t* labels) const override {
-    for (const std::int64_t index : indices) {
-      if (index == 6) throw DataError("image 6 is damaged");
-    }
-    MemoryDataset::read(indices, pixels, labels);
+  std::unique_ptr<ImageReader> make_reader() const override {
+    return std::make_unique<Reader>(MemoryDataset::make_reader());
   }
+
+ private:
+  struct Reader : ImageReader {
+    explicit Reader(std::unique_ptr<ImageReader> reader) : good(std::move(reader)) {}
+    ImageSize open(std::int64_t index) override {
+      if (index == 6 || index == 7) {
+        throw ImageError("image " + std::to_string(index) + " is damaged");
+      }
+      return good->open(index);
+    }
+    DecodedImage decode(const ImageRegion& region) override { return good->decode(region); }
+    std::unique_ptr<ImageReader> good;
+  };
 };
 
 std::vector<std::int64_t> first(std::int64_t count) {
@@ -79,11 +88,13 @@ TEST_CASE("memory order and size of images are as asked for", "[trainer][loader]
   };
   const torch::Tensor plain = load({.batch_size = 4, .threads = 0});
 
-  const torch::Tensor last = load({.batch_size = 4, .threads = 0, .channels_last = true});
+  const torch::Tensor last =
+      load({.batch_size = 4, .threads = 0, .sample = {.channels_last = true}});
   CHECK(last.is_contiguous(torch::MemoryFormat::ChannelsLast));
   CHECK(torch::equal(plain, last));
 
-  const torch::Tensor larger = load({.batch_size = 4, .threads = 0, .image_size = 6});
+  const torch::Tensor larger =
+      load({.batch_size = 4, .threads = 0, .sample = {.transform = {.side = 6}}});
   CHECK(larger.sizes() == torch::IntArrayRef({4, 2, 6, 6}));
 }
 
@@ -95,6 +106,39 @@ TEST_CASE("an error in a loader thread comes out of the batch it belongs to", "[
     CHECK(loader.next());
     CHECK(loader.next());
     CHECK_THROWS_AS(loader.next(), DataError);
+  }
+}
+
+TEST_CASE("an unreadable image is replaced by the next readable one", "[trainer][loader]") {
+  const FailingDataset dataset;
+  for (const int threads : {0, 3}) {
+    BatchLoader loader(
+        dataset, first(10),
+        {.batch_size = 4, .threads = threads, .sample = {.on_bad_image = BadImagePolicy::Replace}});
+    std::vector<std::int64_t> indices;
+    while (const auto batch = loader.next()) {
+      CHECK(batch->images.size(0) == static_cast<std::int64_t>(batch->indices.size()));
+      indices.insert(indices.end(), batch->indices.begin(), batch->indices.end());
+    }
+    CHECK(indices == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 8, 8, 8, 9});
+    REQUIRE(loader.skipped().size() == 3);  // 6 and 7 for sample 6, 7 for sample 7.
+    CHECK(loader.skipped()[0].reason == "image 6 is damaged");
+  }
+}
+
+TEST_CASE("an omitted image makes a batch smaller, and an empty one vanish", "[trainer][loader]") {
+  const FailingDataset dataset;
+  for (const int threads : {0, 3}) {
+    BatchLoader loader(
+        dataset, first(9),
+        {.batch_size = 2, .threads = threads, .sample = {.on_bad_image = BadImagePolicy::Omit}});
+    std::vector<std::int64_t> sizes;
+    while (const auto batch = loader.next()) {
+      CHECK(batch->labels.size(0) == batch->images.size(0));
+      sizes.push_back(batch->images.size(0));
+    }
+    CHECK(sizes == std::vector<std::int64_t>{2, 2, 2, 1});
+    CHECK(loader.skipped().size() == 2);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
+#include "trainer/data/memory_dataset.h"
+#include "trainer/open_dataset.h"
 
 using namespace ddprun::trainer;
 
@@ -27,6 +29,64 @@ TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][opt
   CHECK(options->weight_decay == 1e-4);
   CHECK(options->data == "data/mnist");
   CHECK_FALSE(options->print_sample_order);
+  CHECK(options->augment_by_default);
+  CHECK_FALSE(options->skip_bad_images);
+}
+
+TEST_CASE("augmentations are a list of words", "[trainer][options]") {
+  const auto options = parse({"--augment", "random-resized-crop,flip", "--crop-scale", "0.25,1",
+                              "--mean", "0.5,0.25,0.1", "--std", "1,1,2", "--on-bad-image", "skip"})
+                           .options;
+  REQUIRE(options);
+  CHECK(options->augment.random_resized_crop);
+  CHECK(options->augment.flip);
+  CHECK_FALSE(options->augment.pad_crop);
+  CHECK_FALSE(options->augment_by_default);
+  CHECK(options->augment.scale_min == 0.25);
+  CHECK(options->mean == std::vector<float>{0.5F, 0.25F, 0.1F});
+  CHECK(options->skip_bad_images);
+  CHECK_FALSE(parse({"--augment", "none"}).options->augment_by_default);
+  CHECK(parse({"--augment", "auto"}).options->augment_by_default);
+
+  CHECK(parse({"--augment", "mirror"}).exit_code == 2);
+  CHECK(parse({"--augment", "flip,none"}).exit_code == 2);
+  CHECK(parse({"--augment", ""}).exit_code == 2);
+  CHECK(parse({"--augment", "pad-crop,random-resized-crop"}).exit_code == 2);
+  CHECK(parse({"--crop-scale", "0,1"}).exit_code == 2);
+  CHECK(parse({"--crop-scale", "0.5"}).exit_code == 2);
+  CHECK(parse({"--crop-ratio", "2,1"}).exit_code == 2);
+  CHECK(parse({"--mean", "0.5"}).exit_code == 2);
+  CHECK(parse({"--mean", "0.5", "--std", "0"}).exit_code == 2);
+  CHECK(parse({"--on-bad-image", "ignore"}).exit_code == 2);
+  CHECK(parse({"--dataset", "csv", "--no-validation"}).exit_code == 2);
+  CHECK(parse({"--dataset", "csv", "--data", "list.csv"}).exit_code == 2);
+  CHECK(parse({"--validation-data", "x"}).exit_code == 2);
+}
+
+TEST_CASE("what is usual for a data set is done to its images", "[trainer][options]") {
+  const auto transform = [](std::vector<const char*> arguments, ImageShape shape, bool train) {
+    MemoryDataset::Contents contents{.shape = shape};
+    for (std::int64_t c = 0; c < shape.channels; ++c) contents.normalization.mean.push_back(0);
+    const MemoryDataset dataset(std::move(contents));
+    const TrainOptions options = *parse(std::move(arguments)).options;
+    return sample_options(options, dataset, image_size_of(options, dataset), train).transform;
+  };
+  CHECK(describe(transform({}, {1, 28, 28}, true)) == "28x28 pixels");
+  CHECK(describe(transform({"--dataset", "stl10", "--image-size", "224"}, {3, 96, 96}, true)) ==
+        "224x224 pixels");
+  const auto cifar10 = transform({"--dataset", "cifar10"}, {3, 32, 32}, true);
+  CHECK(describe(cifar10) == "32x32 pixels, random crop with 4 of padding, random flip");
+  CHECK(describe(transform({"--dataset", "cifar10"}, {3, 32, 32}, false)) == "32x32 pixels");
+  CHECK(describe(transform({"--dataset", "imagefolder"}, {3, 0, 0}, true)) ==
+        "random resized crop to 224x224 (area 0.08 to 1), random flip");
+  CHECK(describe(transform({"--dataset", "imagefolder"}, {3, 0, 0}, false)) ==
+        "resized to 256, centre crop of 224");
+  CHECK(describe(transform({"--dataset", "imagefolder", "--val-resize-size", "232"}, {3, 0, 0},
+                           false)) == "resized to 232, centre crop of 224");
+  CHECK(describe(transform({"--dataset", "imagefolder", "--augment", "flip"}, {3, 0, 0}, true)) ==
+        "resized to 256, centre crop of 224, random flip");
+  CHECK_THROWS_AS(transform({"--val-resize-size", "20"}, {1, 28, 28}, false), UsageError);
+  CHECK_THROWS_AS(transform({"--mean", "0,0", "--std", "1,1"}, {1, 28, 28}, false), UsageError);
 }
 
 TEST_CASE("options are read under their fixed names", "[trainer][options]") {

@@ -1,6 +1,8 @@
-// Turns a list of indices into normalised batches, ahead of the training loop when it has threads.
+// Turns a list of indices into batches, ahead of the training loop when it has threads.
 //
-//   threads:  claim batch k -> read bytes -> normalise -> slot k % slots      loop: next() in order
+//   threads:  claim batch k -> make its samples in place -> slot k % slots    loop: next() in order
+//
+// What a batch holds depends on the indices and the options alone, not on the threads.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
+#include "trainer/data/sample_maker.h"
 
 namespace ddprun::trainer {
 
@@ -25,13 +28,16 @@ struct Batch {
 
 struct LoaderOptions {
   std::int64_t batch_size = 64;
-  int threads = 1;              // 0: batches are made inside next().
-  std::int64_t image_size = 0;  // Resize (bilinear) to this side; 0 = as the data set has it.
-  bool channels_last = false;   // Memory order of `images`.
+  int threads = 1;      // 0: batches are made inside next().
+  bool pinned = false;  // In page-locked memory, from which a GPU copies. Needs LibTorch with CUDA.
+  // transform.side 0: as the data set has it. Normalization without channels: the data set's.
+  // channels_last: memory order of `images`.
+  SampleOptions sample;
 };
 
-// One pass over `indices`; the last batch holds the rest. `dataset` must outlive the loader. Used
-// by one thread. An error while making a batch is thrown by the next() that would return it.
+// One pass over `indices`; the last batch holds the rest. Where images are omitted batches are
+// smaller, and a batch without any is left out. `dataset` must outlive the loader. Used by one
+// thread. An error while making a batch is thrown by the next() that would return it.
 class BatchLoader {
  public:
   BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
@@ -44,14 +50,21 @@ class BatchLoader {
   // The next batch, or nothing after the last.
   std::optional<Batch> next();
 
+  // The images that could not be read, of the batches so far, as often as they were asked for.
+  const std::vector<SkippedImage>& skipped() const { return skipped_; }
+
  private:
+  struct Made {
+    Batch batch;
+    std::vector<SkippedImage> skipped;
+  };
   struct Slot {
-    std::optional<Batch> batch;
+    std::optional<Made> made;
     std::exception_ptr error;
   };
 
-  Batch make_batch(std::int64_t number) const;
-  void normalize(const std::vector<std::uint8_t>& pixels, torch::Tensor& images) const;
+  Made make_batch(std::int64_t number, SampleMaker& maker) const;
+  Made next_made();
   void run_thread();
   Slot& slot_of(std::int64_t number) {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
@@ -61,8 +74,9 @@ class BatchLoader {
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const std::int64_t batches_;
-  std::vector<float> normalized_;  // [channel][byte] -> value; constant after construction.
-  std::int64_t taken_ = 0;         // Batches that next() has returned. Written under mutex_.
+  std::int64_t taken_ = 0;            // Batches that next() has returned. Written under mutex_.
+  std::optional<SampleMaker> maker_;  // Of next(), without threads.
+  std::vector<SkippedImage> skipped_;
 
   // Protected by mutex_.
   std::mutex mutex_;

@@ -5,8 +5,7 @@
 
 #include <vector>
 
-#include "trainer/data/data_file.h"
-#include "trainer/data/memory_dataset.h"
+#include "trainer/data/record_dataset.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -14,7 +13,6 @@ namespace {
 constexpr std::int64_t classes = 10;
 constexpr std::size_t pixel_bytes = 3 * 32 * 32;
 constexpr std::size_t record_bytes = 1 + pixel_bytes;
-constexpr std::size_t file_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t records_of_full_train = 50'000;
 constexpr std::size_t records_of_full_test = 10'000;
 
@@ -39,8 +37,8 @@ std::vector<std::filesystem::path> find_files(const std::filesystem::path& folde
   return found;
 }
 
-void append_records(const std::filesystem::path& path, MemoryDataset::Contents& contents) {
-  const std::vector<std::uint8_t> bytes = read_data_file(path, file_bytes_max);
+void append_records(const std::filesystem::path& path, RecordDataset::Contents& contents) {
+  const std::span<const std::uint8_t> bytes = contents.files.emplace_back(path).bytes();
   if (bytes.empty() || bytes.size() % record_bytes != 0) {
     throw DataError(fmt::format(
         "{} is truncated or not CIFAR-10's binary version: it has {} "
@@ -55,17 +53,15 @@ void append_records(const std::filesystem::path& path, MemoryDataset::Contents& 
                                   classes - 1));
     }
     contents.labels.push_back(bytes[offset]);
-    const auto pixels = bytes.begin() + static_cast<std::ptrdiff_t>(offset) + 1;
-    contents.pixels.insert(contents.pixels.end(), pixels,
-                           pixels + static_cast<std::ptrdiff_t>(pixel_bytes));
+    contents.images.push_back(bytes.data() + offset + 1);
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool train) {
-  MemoryDataset::Contents contents{
-      .shape = {3, 32, 32},
+  RecordDataset::Contents contents{
+      .layout = view_of_planes(nullptr, 3, 32, 32),
       .classes = classes,
       // Of the 50,000 training images, per channel.
       .normalization = {{0.4914F, 0.4822F, 0.4465F}, {0.2470F, 0.2435F, 0.2616F}},
@@ -77,7 +73,7 @@ std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool 
       "CIFAR-10 {}: {} images of 32x32 in {} file{} from {}{}", train ? "train" : "test",
       contents.labels.size(), files.size(), files.size() == 1 ? "" : "s", folder.string(),
       contents.labels.size() == full ? "" : fmt::format(" (the full set has {})", full));
-  return std::make_unique<MemoryDataset>(std::move(contents));
+  return std::make_unique<RecordDataset>(std::move(contents));
 }
 
 }  // namespace ddprun::trainer

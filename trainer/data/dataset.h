@@ -1,11 +1,13 @@
-// A set of labelled images held as bytes, as the loader sees it.
+// A set of labelled images, as the loader sees it. No LibTorch here: a data set gives bytes.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "trainer/data/image_view.h"
 
 namespace ddprun::trainer {
 
@@ -16,6 +18,13 @@ class DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// One image that cannot be read, while others may be.
+class ImageError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+// Height and width are 0 where the images of a set differ in size.
 struct ImageShape {
   std::int64_t channels = 0;
   std::int64_t height = 0;
@@ -29,6 +38,38 @@ struct Normalization {
   std::vector<float> deviation;
 };
 
+// The part of an image that is wanted, in pixels of the full image. A reader of compressed images
+// may give it reduced by 2, 4 or 8 in both directions, but by no more than `reduce_max`.
+struct ImageRegion {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  int reduce_max = 1;
+};
+
+// At least the wanted part: the view's first pixel is pixel (top, left) of the image reduced by
+// `reduce`.
+struct DecodedImage {
+  ImageView pixels;
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  int reduce = 1;
+};
+
+// Reads images of a data set, for one thread. Holds what can be used again from image to image.
+class ImageReader {
+ public:
+  virtual ~ImageReader() = default;
+
+  // Makes image `index` (0 .. size()-1) the current one. Throws ImageError.
+  virtual ImageSize open(std::int64_t index) = 0;
+
+  // The current image; once after each open(). The pixels are valid until the next open(). Throws
+  // ImageError.
+  virtual DecodedImage decode(const ImageRegion& region) = 0;
+};
+
 // Immutable after construction, so any number of threads may read at the same time.
 class Dataset {
  public:
@@ -40,11 +81,18 @@ class Dataset {
   virtual Normalization normalization() const = 0;
   virtual std::string description() const = 0;  // "MNIST train: 60000 images ... from data/mnist"
 
-  // Copies the images of `indices` (each 0 .. size()-1) one after the other to `pixels`
-  // (indices.size() * shape().bytes() bytes: channel planes, row by row) and their labels
-  // (0 .. classes()-1) to `labels`.
-  virtual void read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
-                    std::int64_t* labels) const = 0;
+  virtual std::int64_t label(std::int64_t index) const = 0;      // 0 .. classes()-1
+  virtual std::unique_ptr<ImageReader> make_reader() const = 0;  // Must not outlive the set.
 };
+
+// A set whose images all have shape() and can be read at any time, at no cost.
+class PlainDataset : public Dataset {
+ public:
+  virtual ImageView image(std::int64_t index) const = 0;
+  std::unique_ptr<ImageReader> make_reader() const override;
+};
+
+// The whole image as channel planes, row by row: for tests and tools.
+std::vector<std::uint8_t> read_planes(const Dataset& dataset, std::int64_t index);
 
 }  // namespace ddprun::trainer

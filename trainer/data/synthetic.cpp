@@ -16,6 +16,25 @@ std::uint64_t mixed(std::uint64_t x) {
 
 constexpr std::int64_t pixels_per_draw = 8;  // Bytes of one 64-bit number.
 
+class SyntheticReader : public ImageReader {
+ public:
+  explicit SyntheticReader(const SyntheticDataset& dataset)
+      : dataset_(dataset), pixels_(static_cast<std::size_t>(dataset.shape().bytes())) {}
+
+  ImageSize open(std::int64_t index) override {
+    dataset_.draw(index, pixels_.data());
+    return {dataset_.shape().height, dataset_.shape().width};
+  }
+  DecodedImage decode(const ImageRegion& /*region*/) override {
+    const ImageShape shape = dataset_.shape();
+    return {.pixels = view_of_planes(pixels_.data(), shape.channels, shape.height, shape.width)};
+  }
+
+ private:
+  const SyntheticDataset& dataset_;
+  std::vector<std::uint8_t> pixels_;
+};
+
 }  // namespace
 
 Normalization SyntheticDataset::normalization() const {
@@ -29,29 +48,27 @@ std::string SyntheticDataset::description() const {
                      options_.classes);
 }
 
-std::int64_t SyntheticDataset::label_of(std::int64_t index) const {
+std::int64_t SyntheticDataset::label(std::int64_t index) const {
   return static_cast<std::int64_t>(mixed(mixed(options_.seed) ^ static_cast<std::uint64_t>(index)) %
                                    static_cast<std::uint64_t>(options_.classes));
 }
 
-void SyntheticDataset::read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
-                            std::int64_t* labels) const {
+void SyntheticDataset::draw(std::int64_t index, std::uint8_t* image) const {
   const std::int64_t bytes = options_.shape.bytes();
   const std::int64_t quarter_bytes = (bytes + 3) / 4;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    labels[i] = label_of(indices[i]);
-    const std::uint64_t levels = mixed(~mixed(static_cast<std::uint64_t>(labels[i])));
-    const std::uint64_t stream =
-        mixed(options_.seed + 1) ^ mixed(static_cast<std::uint64_t>(indices[i]));
-    std::uint8_t* image = pixels + static_cast<std::int64_t>(i) * bytes;
-    for (std::int64_t at = 0; at < bytes; at += pixels_per_draw) {
-      const std::uint64_t noise = mixed(stream + static_cast<std::uint64_t>(at));
-      const auto level = static_cast<std::uint8_t>(levels >> (8 * (at / quarter_bytes)) & 0x7f);
-      for (std::int64_t k = 0; k < pixels_per_draw && at + k < bytes; ++k) {
-        image[at + k] = static_cast<std::uint8_t>(level + (noise >> (8 * k) & 0x7f));
-      }
+  const std::uint64_t levels = mixed(~mixed(static_cast<std::uint64_t>(label(index))));
+  const std::uint64_t stream = mixed(options_.seed + 1) ^ mixed(static_cast<std::uint64_t>(index));
+  for (std::int64_t at = 0; at < bytes; at += pixels_per_draw) {
+    const std::uint64_t noise = mixed(stream + static_cast<std::uint64_t>(at));
+    const auto level = static_cast<std::uint8_t>(levels >> (8 * (at / quarter_bytes)) & 0x7f);
+    for (std::int64_t k = 0; k < pixels_per_draw && at + k < bytes; ++k) {
+      image[at + k] = static_cast<std::uint8_t>(level + (noise >> (8 * k) & 0x7f));
     }
   }
+}
+
+std::unique_ptr<ImageReader> SyntheticDataset::make_reader() const {
+  return std::make_unique<SyntheticReader>(*this);
 }
 
 }  // namespace ddprun::trainer

@@ -26,12 +26,13 @@ class SyntheticDataset : public Dataset {
   std::int64_t classes() const override { return options_.classes; }
   Normalization normalization() const override;
   std::string description() const override;
-  void read(std::span<const std::int64_t> indices, std::uint8_t* pixels,
-            std::int64_t* labels) const override;
+  std::int64_t label(std::int64_t index) const override;
+  std::unique_ptr<ImageReader> make_reader() const override;
+
+  // The shape().bytes() bytes of an image, as channel planes.
+  void draw(std::int64_t index, std::uint8_t* image) const;
 
  private:
-  std::int64_t label_of(std::int64_t index) const;
-
   SyntheticOptions options_;
 };
 

@@ -1,0 +1,169 @@
+// Trees of image files: torchvision's classes and order, and trees that are not as they should be.
+#include "trainer/data/image_folder.h"
+
+#include <sys/stat.h>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/data/data_scratch.h"
+#include "tests/trainer/data/jpeg_writer.h"
+
+using namespace ddprun::trainer;
+namespace fs = std::filesystem;
+
+namespace {
+
+void put(const fs::path& path, const std::string& bytes = "x") {
+  fs::create_directories(path.parent_path());
+  write_bytes(path, bytes);
+}
+
+std::string error_of(const fs::path& folder, bool train = true, const fs::path& validation = "") {
+  return message_of<DataError>([&] { open_image_folder(folder, validation, train); });
+}
+
+const ImageListDataset& list_of(const std::unique_ptr<Dataset>& dataset) {
+  return dynamic_cast<const ImageListDataset&>(*dataset);
+}
+
+}  // namespace
+
+TEST_CASE("classes and images come in torchvision's order", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  for (const char* name :
+       {"b/2.jpg", "b/10.JPG", "b/deep/er/x.jpeg", "b/deep-er/y.jpg", "b/deep/a.Jpeg", "B/1.jpg",
+        "a c/1.jpg", "b/notes.txt", "b/other.png", "file.jpg"}) {
+    put(folder / "train" / name);
+  }
+
+  const auto dataset = open_image_folder(folder.path(), "", true);
+
+  // sorted() of Python compares code points: "B" < "a c" < "b", and "b/deep-er" < "b/deep/er".
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < dataset->size(); ++i) {
+    paths.push_back(fs::relative(list_of(dataset).path(i), folder / "train").string());
+    labels.push_back(dataset->label(i));
+  }
+  CHECK(paths == std::vector<std::string>{"B/1.jpg", "a c/1.jpg", "b/10.JPG", "b/2.jpg",
+                                          "b/deep/a.Jpeg", "b/deep-er/y.jpg", "b/deep/er/x.jpeg"});
+  CHECK(labels == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2});
+  CHECK(dataset->classes() == 3);
+  CHECK(contains(dataset->description(), "7 images in 3 classes"));
+  CHECK(contains(dataset->description(), "1 images of other formats, such as b/other.png"));
+}
+
+TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "val/c/1.jpg"}) {
+    put(folder / name);
+  }
+
+  const auto dataset = open_image_folder(folder.path(), "", false);
+
+  REQUIRE(dataset->size() == 1);
+  CHECK(dataset->label(0) == 2);
+  CHECK(dataset->classes() == 3);
+  put(folder / "val/d/1.jpg");
+  CHECK(contains(error_of(folder.path(), false), "classes that the training set has not: d"));
+  put(folder / "elsewhere/b/1.jpg");
+  CHECK(open_image_folder(folder.path(), folder / "elsewhere", false)->label(0) == 1);
+}
+
+TEST_CASE("trees that are not as they should be are refused", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  CHECK(contains(error_of(folder.path()), "train/CLASS/x.jpg"));
+  put(folder / "train/1.jpg");
+  CHECK(contains(error_of(folder.path()), "has no folders (1 files)"));
+  put(folder / "train/full/1.jpg");
+  fs::create_directories(folder / "train/empty/deep");
+  CHECK(contains(error_of(folder.path()), "1 of the 2 class folders"));
+  CHECK(contains(error_of(folder.path()), "empty"));
+  fs::remove_all(folder / "train/empty");
+  CHECK(error_of(folder.path()) == "");
+  CHECK(contains(error_of(folder.path(), false), "--validation-data"));
+  put(folder / "val/full/1.txt");
+  CHECK(contains(error_of(folder.path(), false), "no .jpg"));
+}
+
+TEST_CASE("a link to a parent folder does not hang", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  put(folder / "train/a/1.jpg");
+  fs::create_directory_symlink(folder / "train/a", folder / "train/a/again");
+
+  CHECK(contains(error_of(folder.path()), "folder"));
+}
+
+TEST_CASE("seventy thousand classes are read", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  constexpr std::int64_t classes = 70'000;
+  const std::string root = (folder / "train").string();
+  fs::create_directory(root);
+  write_bytes(folder / "image", jpeg({.width = 8, .height = 8}));
+  for (std::int64_t i = 0; i < classes; ++i) {
+    const std::string name = root + "/" + std::to_string(100'000 + i);
+    REQUIRE(::mkdir(name.c_str(), 0700) == 0);
+    // One file under many names; a file system allows so many.
+    if (i % 10'000 == 0) write_bytes(folder / "image", jpeg({.width = 8, .height = 8}));
+    if (i % 10'000 == 0) fs::rename(folder / "image", folder / ("image" + std::to_string(i)));
+    fs::create_hard_link(folder / ("image" + std::to_string(i - i % 10'000)), name + "/1.jpg");
+  }
+
+  const auto dataset = open_image_folder(folder.path(), "", true);
+
+  CHECK(dataset->classes() == classes);
+  CHECK(dataset->label(classes - 1) == classes - 1);
+  CHECK(read_planes(*dataset, classes - 1).size() == 3 * 64);
+}
+
+TEST_CASE("an image that cannot be read is named with the reason", "[trainer][data][imagefolder]") {
+  const ScratchFolder folder;
+  put(folder / "train/a/0.jpg", jpeg({}));
+  put(folder / "train/a/1.jpg", "");
+  put(folder / "train/a/2.jpg", "text");
+  put(folder / "train/a/3.jpg", jpeg({}).substr(0, 700));
+  fs::create_symlink("nowhere", folder / "train/a/4.jpg");
+  REQUIRE(::mkfifo((folder / "train/a/5.jpg").c_str(), 0600) == 0);
+  const auto dataset = open_image_folder(folder.path(), "", true);
+  const auto error = [&](std::int64_t index) {
+    return message_of<ImageError>([&] { read_planes(*dataset, index); });
+  };
+
+  REQUIRE(dataset->size() == 6);
+  CHECK(error(0) == "");
+  CHECK(error(1) ==
+        "cannot read image 1, " + (folder / "train/a/1.jpg").string() + ": it is empty");
+  CHECK(contains(error(2), "2.jpg: it is not a JPEG"));
+  CHECK(contains(error(3), "3.jpg: it is truncated"));
+  CHECK(contains(error(4), "4.jpg: cannot open it: No such file"));
+  CHECK(contains(error(5), "5.jpg: it is not a file"));
+}
+
+TEST_CASE("a folder as ImageNet's has all images decoded as Pillow does",
+          "[trainer][data][imagefolder][oracle]") {
+  const auto archive = shared_data("imagefolder/sign_digits_400.tar");
+  if (!archive) DDPRUN_SKIP(no_shared_data);
+  if (!has_oracle()) DDPRUN_SKIP("no Pillow in .deps/peer");
+  const ScratchFolder folder;
+  REQUIRE(run_command(std::string("tar -x -f") + argument(*archive) + std::string(" -C") +
+                          argument(folder.path()),
+                      folder / "log") == 0);
+  const auto dataset = open_image_folder(folder / "sign_digits", "", true);
+  REQUIRE(dataset->size() == 320);
+  CHECK(dataset->classes() == 10);
+  std::string names;
+  const auto& list = list_of(dataset);
+  for (std::int64_t i = 0; i < 320; ++i) names += argument(list.path(i));
+  REQUIRE(run_data_oracle("decode", folder / "decoded", names, folder / "log") == 0);
+  const auto expected = read_oracle_images(folder / "decoded");
+  REQUIRE(expected.size() == 320);
+
+  const auto reader = dataset->make_reader();
+  for (std::int64_t i = 0; i < 320; ++i) {
+    INFO(list.path(i).string());
+    const ImageSize size = reader->open(i);
+    const DecodedImage image = reader->decode({.height = size.height, .width = size.width});
+    const OracleImage& theirs = expected[static_cast<std::size_t>(i)];
+    REQUIRE(size == theirs.size);
+    CHECK(differences(interleave(image.pixels), theirs.pixels) == 0);
+  }
+}

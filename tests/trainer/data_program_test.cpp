@@ -1,0 +1,193 @@
+// The program `train` on folders of images, lists and STL-10, as two workers, and on images that
+// cannot be read.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/data/data_scratch.h"
+#include "tests/trainer/data/jpeg_writer.h"
+
+using namespace ddprun::trainer;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+struct Result {
+  int code;
+  std::string output;
+};
+
+// `train` as `workers` processes, with a metrics file in `folder`.
+Result train(int workers, const std::string& arguments, const ScratchFolder& folder) {
+  fs::remove(folder / "metrics");
+  std::string command =
+      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 "
+      "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
+  command += std::to_string(workers);
+  command +=
+      " '" DDPRUN_TRAIN "' --model convnet --device cpu --lr 0.01 --print-freq 1 --metrics '";
+  command += (folder / "metrics").string() + "' " + arguments;
+  const int code = run_command(command, folder / "out");
+  return {code, read_bytes(folder / "out")};
+}
+
+std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(folder / "metrics"));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+std::vector<double> losses(const ScratchFolder& folder) {
+  std::vector<double> values;
+  for (const Json& step : events(folder, "train")) values.push_back(step["loss"]);
+  return values;
+}
+
+// Two classes of `images` each to train with, and of two to validate with.
+void make_folder(const fs::path& root, unsigned images) {
+  for (const std::string name : {"train/cat", "train/dog", "val/cat", "val/dog"}) {
+    fs::create_directories(root / name);
+    const unsigned count = name.starts_with("train") ? images : 2;
+    for (unsigned i = 0; i < count; ++i) {
+      write_bytes(root / name / (std::to_string(i) + ".jpg"),
+                  jpeg({.width = 50 + 7 * i, .height = 90 - 5 * i}));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("two workers train on a folder of images, the same with any number of threads",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 6);
+  const std::string arguments = std::string("--dataset imagefolder --data") +
+                                argument(folder / "set") +
+                                " --image-size 28 --epochs 2 --batch-size 2";
+
+  const Result result = train(2, arguments + " --workers 1", folder);
+
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, "ImageFolder train: 12 images in 2 classes"));
+  CHECK(contains(result.output, "random resized crop to 28x28"));
+  CHECK(contains(result.output, "resized to 32, centre crop of 28"));
+  const std::vector<double> first = losses(folder);
+  CHECK(first.size() == 6);
+  CHECK(events(folder, "validation").back()["images"] == 4);
+  for (const std::string threads : {"0", "3"}) {
+    REQUIRE(train(2, arguments + " --workers " + threads, folder).code == 0);
+    CHECK(losses(folder) == first);
+  }
+  REQUIRE(train(2, arguments + " --augment none", folder).code == 0);
+  CHECK(losses(folder) != first);
+}
+
+TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 3);
+  std::string list = "path,label\n";
+  for (const std::string name : {"cat", "dog"}) {
+    for (int i = 0; i < 3; ++i) {
+      list += "set/train/" + name + "/" + std::to_string(i) + ".jpg," + name + "\n";
+    }
+  }
+  write_bytes(folder / "train.csv", list);
+  write_bytes(folder / "val.csv", "set/val/dog/0.jpg,dog\n");
+  const std::string arguments = std::string("--dataset csv --data") +
+                                argument(folder / "train.csv") +
+                                " --image-size 28 --epochs 1 --batch-size 3";
+
+  const Result result = train(
+      2, arguments + std::string(" --validation-data") + argument(folder / "val.csv"), folder);
+
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, "CSV train: 6 images in 2 classes"));
+  CHECK(events(folder, "validation").back()["images"] == 1);
+  CHECK(contains(train(1, arguments, folder).output, "--validation-data FILE, or --no-validation"));
+  write_bytes(folder / "train.csv", list + "set/train/cat/1.jpg\n");
+  const Result bad = train(1, arguments + " --no-validation", folder);
+  CHECK(bad.code == 1);
+  CHECK(contains(bad.output, "train.csv, line 8: 1 fields, expected 2"));
+}
+
+TEST_CASE("two workers train on STL-10 at another size", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  fs::create_directory(folder / "set");
+  std::string pixels, labels;
+  for (int i = 0; i < 8; ++i) {
+    pixels += std::string(27'648, static_cast<char>(i * 30));
+    labels += static_cast<char>(1 + i);
+  }
+  for (const std::string split : {"train", "test"}) {
+    write_bytes(folder / "set" / (split + "_X.bin"), pixels);
+    write_bytes(folder / "set" / (split + "_y.bin"), labels);
+  }
+
+  const Result result = train(2,
+                              std::string("--dataset stl10 --data") + argument(folder / "set") +
+                                  " --image-size 112 --epochs 1 --batch-size 2",
+                              folder);
+
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, "STL-10 train: 8 images of 96x96"));
+  CHECK(contains(result.output, "the full set has 5000"));
+  CHECK(events(folder, "validation").back()["images"] == 8);
+}
+
+TEST_CASE("the real part of STL-10 is told from the whole", "[trainer][program][data]") {
+  const auto set = shared_data("stl10");
+  if (!set) DDPRUN_SKIP(no_shared_data);
+  const ScratchFolder folder;
+  const std::string arguments = "--dataset stl10 --epochs 1 --batch-size 5 --data ";
+  const Result missing = train(1, arguments + argument(*set), folder);
+  CHECK(missing.code == 1);
+  CHECK(contains(missing.output, "no train_X.bin"));
+  CHECK(contains(missing.output, "subset10_test_X.bin (10 images)"));
+
+  // To train on, and to validate with, the only ten images there are.
+  fs::create_directory(folder / "set");
+  for (const std::string part : {"X", "y"}) {
+    const fs::path file = *set / ("subset10_test_" + part + ".bin");
+    fs::create_symlink(fs::absolute(file), folder / "set" / ("test_" + part + ".bin"));
+    fs::create_symlink(fs::absolute(file), folder / "set" / ("train_" + part + ".bin"));
+  }
+  const Result result = train(2, arguments + argument(folder / "set"), folder);
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(contains(result.output, "STL-10 train: 10 images of 96x96"));
+}
+
+TEST_CASE("an image that cannot be read ends the run with its name, or is reported",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 6);
+  write_bytes(folder / "set/train/cat/3.jpg", "");
+  write_bytes(folder / "set/train/dog/0.jpg", jpeg({}).substr(0, 400));
+  write_bytes(folder / "set/val/dog/1.jpg", "text");
+  const std::string arguments = std::string("--dataset imagefolder --data") +
+                                argument(folder / "set") +
+                                " --image-size 28 --epochs 2 --batch-size 2 ";
+
+  const Result failed = train(2, arguments, folder);
+  CHECK(failed.code == 1);
+  CHECK(contains(failed.output, "cannot read image"));
+  CHECK(contains(failed.output, "--on-bad-image skip"));
+
+  const Result result = train(2, arguments + "--on-bad-image skip", folder);
+  INFO(result.output);
+  REQUIRE(result.code == 0);
+  CHECK(contains(result.output, (folder / "set/train/cat/3.jpg").string() + ": it is empty"));
+  CHECK(contains(result.output, "dog/0.jpg: it is truncated"));
+  CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 0"));
+  CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 1"));
+  CHECK(contains(result.output, "1 images could not be read and were left out of the validation"));
+  CHECK(events(folder, "train").size() == 6);
+  CHECK(events(folder, "validation").back()["images"] == 3);
+}

@@ -1,0 +1,273 @@
+// See csv_list.h.
+#include "trainer/data/csv_list.h"
+
+#include <fmt/format.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "trainer/data/data_file.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t file_bytes_max = std::size_t{1} << 30;
+constexpr std::int64_t label_max = (1 << 20) - 1;  // More classes than any set has.
+
+[[noreturn]] void fail(const std::string& name, std::int64_t line, const std::string& what) {
+  throw DataError(fmt::format("{}, line {}: {}", name, line, what));
+}
+
+// The records of a CSV text, one after the other.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, const std::string& name) : text_(text), name_(name) {
+    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // A byte order mark.
+  }
+
+  // The next record that is not an empty line; false after the last.
+  bool next(std::vector<std::string>& fields) {
+    while (at_ < text_.size()) {
+      record_line_ = line_;
+      fields.clear();
+      bool more = true;
+      while (more) {
+        fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
+        more = !ends_record();
+      }
+      if (fields.size() > 1 || !fields[0].empty()) return true;
+    }
+    return false;
+  }
+  std::int64_t line() const { return record_line_; }
+
+ private:
+  std::string plain() {
+    const std::size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
+    const std::string field(text_.substr(at_, end - at_));
+    at_ = end;
+    return field;
+  }
+
+  std::string quoted() {
+    std::string field;
+    const std::int64_t begin_line = line_;
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '"') {
+        if (at_ + 1 >= text_.size() || text_[at_ + 1] != '"') {
+          ++at_;
+          return field;
+        }
+        ++at_;
+      } else if (text_[at_] == '\n') {
+        ++line_;
+      }
+      field += text_[at_];
+    }
+    fail(name_, begin_line, "a quoted field does not end");
+  }
+
+  // Steps over what follows a field; true at the end of a record.
+  bool ends_record() {
+    if (at_ == text_.size()) return true;
+    if (text_[at_] == ',') {
+      ++at_;
+      return false;
+    }
+    if (text_[at_] == '\r') {
+      ++at_;
+      if (at_ == text_.size()) return true;
+    }
+    if (text_[at_] != '\n') fail(name_, line_, "text after a quoted field, or a lone CR");
+    ++at_;
+    ++line_;
+    return true;
+  }
+
+  std::string_view text_;
+  const std::string& name_;
+  std::size_t at_ = 0;
+  std::int64_t line_ = 1;
+  std::int64_t record_line_ = 1;
+};
+
+struct Columns {
+  std::size_t path = 0;
+  std::size_t label = 1;
+  std::size_t count = 2;
+};
+
+std::optional<std::size_t> find_column(const std::vector<std::string>& header,
+                                       std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    for (std::size_t i = 0; i < header.size(); ++i) {
+      if (::strcasecmp(header[i].c_str(), name) == 0) return i;
+    }
+  }
+  return std::nullopt;
+}
+
+Columns columns_of(const std::vector<std::string>& header) {
+  const auto path =
+      find_column(header, {"path", "image_path", "image", "filename", "file_name", "file"});
+  const auto label = find_column(header, {"label", "class", "target", "class_id", "label_id"});
+  if (path && label) return {*path, *label, header.size()};
+  return {0, 1, header.size()};
+}
+
+std::optional<std::int64_t> number_in(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// A file that no JPEG decoder is for must not be taken for a header, and so be left out.
+bool is_header(const std::vector<std::string>& fields) {
+  if (fields.size() < 2) return false;
+  const Columns columns = columns_of(fields);
+  return fields[columns.path].find_first_of("./") == std::string::npos &&
+         !number_in(fields[columns.label]);
+}
+
+// What one row says, checked as far as one row can be.
+class RowReader {
+ public:
+  RowReader(const std::string& name, CsvImages& images, const CsvImages* like)
+      : name_(name), images_(images), like_(like) {}
+
+  void take(std::int64_t line, const std::vector<std::string>& fields) {
+    if (first_) {
+      first_ = false;
+      if (is_header(fields)) {
+        columns_ = columns_of(fields);
+        return;
+      }
+      columns_.count = fields.size();
+    }
+    if (fields.size() != columns_.count || fields.size() < 2) {
+      fail(name_, line,
+           fmt::format("{} fields, expected {}", fields.size(),
+                       std::max<std::size_t>(2, columns_.count)));
+    }
+    const std::string& path = fields[columns_.path];
+    const std::string& label = fields[columns_.label];
+    check_path(line, path);
+    if (label.empty()) fail(name_, line, "the label is empty");
+    if (line > std::numeric_limits<std::int32_t>::max()) fail(name_, line, "too many lines");
+    images_.list.paths.add(path);
+    images_.list.lines.push_back(static_cast<std::int32_t>(line));
+    take_label(line, label);
+  }
+
+  // Numbers the names, and counts the classes.
+  void finish() {
+    if (images_.list.lines.empty()) throw DataError(name_ + " lists no images");
+    if (numbers_ == true) {
+      const std::int32_t greatest =
+          *std::max_element(images_.list.labels.begin(), images_.list.labels.end());
+      images_.list.classes = like_ != nullptr ? like_->list.classes : greatest + std::int64_t{1};
+      return;
+    }
+    // Labels are numbers of first occurrence so far.
+    std::vector<std::int32_t> label_of(seen_.size());
+    if (like_ != nullptr) {
+      images_.classes = like_->classes;
+    } else {
+      for (const auto& [text, number] : seen_) images_.classes.push_back(text);
+    }
+    for (const auto& [text, number] : seen_) {
+      const auto found = std::lower_bound(images_.classes.begin(), images_.classes.end(), text);
+      label_of[static_cast<std::size_t>(number)] =
+          static_cast<std::int32_t>(found - images_.classes.begin());
+    }
+    for (std::int32_t& label : images_.list.labels) {
+      label = label_of[static_cast<std::size_t>(label)];
+    }
+    images_.list.classes = static_cast<std::int64_t>(images_.classes.size());
+  }
+
+ private:
+  void check_path(std::int64_t line, const std::string& path) const {
+    if (path.empty()) fail(name_, line, "the path is empty");
+    if (path.find('\0') != std::string::npos) fail(name_, line, "the path holds a zero byte");
+    if (!has_jpeg_ending(path)) {
+      fail(name_, line, fmt::format("{} is not the name of a .jpg or .jpeg file", path));
+    }
+  }
+
+  void take_label(std::int64_t line, const std::string& label) {
+    const std::optional<std::int64_t> number = number_in(label);
+    if (!numbers_) numbers_ = like_ != nullptr ? like_->classes.empty() : number.has_value();
+    if (!*numbers_) {
+      if (like_ != nullptr &&
+          !std::binary_search(like_->classes.begin(), like_->classes.end(), label)) {
+        fail(name_, line, fmt::format("the training set has no class \"{}\"", label));
+      }
+      const auto next = static_cast<std::int32_t>(seen_.size());
+      images_.list.labels.push_back(seen_.emplace(label, next).first->second);
+      return;
+    }
+    const std::int64_t max = like_ != nullptr ? like_->list.classes - 1 : label_max;
+    if (!number || *number < 0 || *number > max) {
+      fail(name_, line,
+           fmt::format("label \"{}\", expected a number from 0 to {}{}", label, max,
+                       like_ != nullptr ? ", as the training set has" : ""));
+    }
+    images_.list.labels.push_back(static_cast<std::int32_t>(*number));
+  }
+
+  const std::string& name_;
+  CsvImages& images_;
+  const CsvImages* like_;
+  bool first_ = true;
+  Columns columns_;
+  std::optional<bool> numbers_;               // Unknown before the first label.
+  std::map<std::string, std::int32_t> seen_;  // Names, in order -> number of first occurrence.
+};
+
+CsvImages read_list(const std::filesystem::path& file, const CsvImages* like) {
+  const std::vector<std::uint8_t> bytes = read_data_file(file, file_bytes_max);
+  CsvImages images = parse_image_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                                      file.string(), like);
+  images.list.folder = file.parent_path();
+  return images;
+}
+
+}  // namespace
+
+void parse_csv(std::string_view text, const std::string& name,
+               const std::function<void(std::int64_t, const std::vector<std::string>&)>& row) {
+  CsvReader reader(text, name);
+  std::vector<std::string> fields;
+  while (reader.next(fields)) row(reader.line(), fields);
+}
+
+CsvImages parse_image_list(std::string_view text, const std::string& name, const CsvImages* like) {
+  CsvImages images;
+  images.list.source = name;
+  RowReader reader(name, images, like);
+  parse_csv(text, name, [&](std::int64_t line, const std::vector<std::string>& fields) {
+    reader.take(line, fields);
+  });
+  reader.finish();
+  images.list.description =
+      fmt::format("CSV {}: {} images in {} classes from {}", like == nullptr ? "train" : "val",
+                  images.list.labels.size(), images.list.classes, name);
+  return images;
+}
+
+std::unique_ptr<Dataset> open_csv(const std::filesystem::path& file,
+                                  const std::filesystem::path& validation_file, bool train) {
+  CsvImages images = read_list(file, nullptr);
+  if (!train) images = read_list(validation_file, &images);
+  return std::make_unique<ImageListDataset>(std::move(images.list));
+}
+
+}  // namespace ddprun::trainer

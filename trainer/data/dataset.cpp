@@ -1,0 +1,41 @@
+// See dataset.h.
+#include "trainer/data/dataset.h"
+
+namespace ddprun::trainer {
+namespace {
+
+class PlainReader : public ImageReader {
+ public:
+  explicit PlainReader(const PlainDataset& dataset) : dataset_(dataset) {}
+
+  ImageSize open(std::int64_t index) override {
+    image_ = dataset_.image(index);
+    return {image_.height, image_.width};
+  }
+  DecodedImage decode(const ImageRegion& /*region*/) override { return {.pixels = image_}; }
+
+ private:
+  const PlainDataset& dataset_;
+  ImageView image_;
+};
+
+}  // namespace
+
+std::unique_ptr<ImageReader> PlainDataset::make_reader() const {
+  return std::make_unique<PlainReader>(*this);
+}
+
+std::vector<std::uint8_t> read_planes(const Dataset& dataset, std::int64_t index) {
+  const auto reader = dataset.make_reader();
+  const ImageSize size = reader->open(index);
+  const ImageView view = reader->decode({.height = size.height, .width = size.width}).pixels;
+  std::vector<std::uint8_t> planes;
+  for (std::int64_t c = 0; c < view.channels; ++c) {
+    for (std::int64_t y = 0; y < size.height; ++y) {
+      for (std::int64_t x = 0; x < size.width; ++x) planes.push_back(*view.at(c, y, x));
+    }
+  }
+  return planes;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,127 @@
+// See image_list.h.
+#include "trainer/data/image_list.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "trainer/data/jpeg_image.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t file_bytes_max = std::int64_t{1} << 30;
+
+class OpenFile {
+ public:
+  // Not blocking: a pipe of that name would wait for a writer.
+  explicit OpenFile(const char* path) : file_(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~OpenFile() {
+    if (file_ >= 0) ::close(file_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int number() const { return file_; }
+
+ private:
+  int file_;
+};
+
+// The file's bytes, in memory that is used again. Throws ImageError without the name.
+std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
+                                        std::vector<std::uint8_t>& buffer) {
+  const OpenFile file(path.c_str());
+  if (file.number() < 0) throw ImageError(fmt::format("cannot open it: {}", std::strerror(errno)));
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) {
+    throw ImageError(fmt::format("cannot examine it: {}", std::strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) throw ImageError("it is not a file");
+  if (status.st_size > file_bytes_max) {
+    throw ImageError(
+        fmt::format("it has {} bytes; at most {} are read", status.st_size, file_bytes_max));
+  }
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (buffer.size() < size) buffer.resize(size);
+  std::size_t filled = 0;
+  while (filled < size) {
+    const ssize_t count = ::read(file.number(), buffer.data() + filled, size - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw ImageError(fmt::format("cannot read it: {}", std::strerror(errno)));
+    if (count == 0) break;  // It has become shorter; its decoder will say so.
+    filled += static_cast<std::size_t>(count);
+  }
+  return {buffer.data(), filled};
+}
+
+class ImageListReader : public ImageReader {
+ public:
+  explicit ImageListReader(const ImageListDataset& dataset) : dataset_(dataset) {}
+
+  ImageSize open(std::int64_t index) override {
+    index_ = index;
+    return named([&] { return decoder_.open(read_file(dataset_.path(index), buffer_)); });
+  }
+  DecodedImage decode(const ImageRegion& region) override {
+    return named([&] { return decoder_.decode(region); });
+  }
+
+ private:
+  template <typename Call>
+  auto named(Call&& call) -> decltype(call()) {
+    try {
+      return call();
+    } catch (const ImageError& error) {
+      throw ImageError(
+          fmt::format("cannot read image {}, {}: {}", index_, dataset_.name(index_), error.what()));
+    }
+  }
+
+  const ImageListDataset& dataset_;
+  std::int64_t index_ = 0;
+  std::vector<std::uint8_t> buffer_;
+  JpegDecoder decoder_;
+};
+
+}  // namespace
+
+bool has_jpeg_ending(std::string_view name) {
+  for (const std::string_view ending : {".jpg", ".jpeg"}) {
+    if (name.size() >= ending.size() && ::strncasecmp(name.data() + name.size() - ending.size(),
+                                                      ending.data(), ending.size()) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+ImageListDataset::ImageListDataset(ImageList list) : list_(std::move(list)) {}
+
+Normalization ImageListDataset::normalization() const {
+  return {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
+}
+
+std::filesystem::path ImageListDataset::path(std::int64_t index) const {
+  return list_.folder / list_.paths[static_cast<std::size_t>(index)];
+}
+
+std::string ImageListDataset::name(std::int64_t index) const {
+  std::string text = path(index).string();
+  if (!list_.lines.empty()) {
+    text +=
+        fmt::format(" (line {} of {})", list_.lines[static_cast<std::size_t>(index)], list_.source);
+  }
+  return text;
+}
+
+std::unique_ptr<ImageReader> ImageListDataset::make_reader() const {
+  return std::make_unique<ImageListReader>(*this);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,37 @@
+// Pixels where they lie: bytes of channels, rows and columns at steps of any kind, so that planes,
+// interleaved pixels and column-major planes are read by the same code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun::trainer {
+
+struct ImageSize {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  bool operator==(const ImageSize&) const = default;
+};
+
+// Does not own the pixels.
+struct ImageView {
+  const std::uint8_t* data = nullptr;  // Channel 0 of the pixel at the top left.
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::ptrdiff_t channel_step = 0;  // Bytes from one to the next.
+  std::ptrdiff_t row_step = 0;
+  std::ptrdiff_t column_step = 0;
+
+  const std::uint8_t* at(std::int64_t channel, std::int64_t row, std::int64_t column) const {
+    return data + channel * channel_step + row * row_step + column * column_step;
+  }
+};
+
+// Channel planes one after the other, row by row.
+inline ImageView view_of_planes(const std::uint8_t* data, std::int64_t channels,
+                                std::int64_t height, std::int64_t width) {
+  return {data, channels, height, width, height * width, width, 1};
+}
+
+}  // namespace ddprun::trainer

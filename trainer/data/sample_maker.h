@@ -1,0 +1,63 @@
+// One sample of a data set -> the floats of its place in a batch: read, cut, resize, mirror,
+// normalise. No LibTorch here.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/data/augment.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/normalize.h"
+#include "trainer/data/resample.h"
+
+namespace ddprun::trainer {
+
+// What is done about an image that cannot be read.
+enum class BadImagePolicy {
+  Fail,     // The run ends with an error that names it.
+  Replace,  // The next readable image of the set takes its place: a batch keeps its size.
+  Omit,     // The batch gets smaller: each image counts once, in a validation.
+};
+
+struct SampleOptions {
+  TransformOptions transform;
+  Normalization normalization;
+  std::uint64_t seed = 0;  // With the epoch and the sample: what is drawn at random.
+  std::int64_t epoch = 0;
+  BadImagePolicy on_bad_image = BadImagePolicy::Fail;
+  bool channels_last = false;  // Order of a sample's floats.
+};
+
+struct SkippedImage {
+  std::int64_t index = 0;
+  std::string reason;  // Names the file.
+};
+
+struct Sample {
+  std::int64_t index = 0;  // Of the image that was read.
+  std::int64_t label = 0;
+};
+
+// For one thread; the data set must outlive it.
+class SampleMaker {
+ public:
+  SampleMaker(const Dataset& dataset, const SampleOptions& options);
+
+  // Writes channels * side * side floats to `out`; what was passed over on the way is added to
+  // `skipped`. Nothing is returned, and nothing was written, for an image to be omitted. Throws
+  // DataError. The same index gives the same floats, whatever was made before.
+  std::optional<Sample> make(std::int64_t index, float* out, std::vector<SkippedImage>& skipped);
+
+ private:
+  void write(std::int64_t image, std::int64_t key_index, float* out);
+
+  const Dataset& dataset_;
+  const SampleOptions options_;
+  const NormalizationTable table_;
+  const std::unique_ptr<ImageReader> reader_;
+  Resampler resampler_;
+};
+
+}  // namespace ddprun::trainer
