@@ -37,6 +37,7 @@ void report_and_save(TrainingJob& job, StepMeters& meters, const torch::Tensor& 
   }
   if (print) meters.start_window();
   if (save) job.save_checkpoint();
+  job.report_written();
   if (print || save) meters.restart_clock();
 }
 
@@ -103,6 +104,7 @@ void train(TrainingJob& job) {
     job.save_checkpoint();
   }
   if (!validated && job.validation_set) job.reporter->validation(evaluate(job));
+  job.finish_checkpoints();
   report_end(job, totals, watch.lap());
 }
 
