@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "trainer/checkpoint.h"
 
@@ -20,6 +22,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view ending = ".safetensors";
 constexpr std::string_view epoch_mark = "epoch_";
 constexpr std::string_view step_mark = "_step_";
+constexpr const char* best_name = "best.safetensors";
+constexpr const char* last_name = "last.safetensors";
+constexpr const char* manifest_name = "manifest.json";
 
 std::optional<std::int64_t> parse_digits(std::string_view text) {
   std::int64_t value = 0;
@@ -49,7 +54,8 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
   return CheckpointName{*epoch, *step};
 }
 
-CheckpointFolder::CheckpointFolder(fs::path folder) : folder_(std::move(folder)) {
+CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept)
+    : folder_(std::move(folder)), kept_(kept) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (!fs::is_directory(folder_)) {
@@ -66,6 +72,7 @@ CheckpointFolder::CheckpointFolder(fs::path folder) : folder_(std::move(folder))
   for (const auto& entry : fs::directory_iterator(folder_)) {
     if (entry.path().extension() == ".partial") fs::remove(entry.path(), error);
   }
+  read_manifest();
 }
 
 std::vector<CheckpointName> CheckpointFolder::list() const {
@@ -85,21 +92,44 @@ fs::path CheckpointFolder::path_of(const CheckpointName& name) const {
   return folder_ / name.file_name();
 }
 
+Safetensors CheckpointFolder::read(const CheckpointName& name) const {
+  Safetensors contents = read_safetensors(path_of(name));
+  const auto listed = manifest_.find(name.file_name());
+  const auto checksum = contents.metadata.find(checksum_key);
+  if (listed != manifest_.end() &&
+      (checksum == contents.metadata.end() || checksum->second != listed->second.checksum)) {
+    throw SafetensorsError(fmt::format(
+        "{} is not the file that {} lists: its checksum is {}, expected {}. If it is the right "
+        "one, give its path to --resume",
+        path_of(name).string(), manifest_name,
+        checksum == contents.metadata.end() ? "missing" : checksum->second,
+        listed->second.checksum));
+  }
+  return contents;
+}
+
 fs::path CheckpointFolder::save(const CheckpointName& name, const Safetensors& contents) {
-  const fs::path path = path_of(name);
-  write_whole(path, contents);
+  const fs::path path = write_whole(name.file_name(), contents);
   std::vector<CheckpointName> names = list();
   // Only those up to this one: a job that went back to an older checkpoint keeps the later ones.
   std::erase_if(names, [&](const CheckpointName& other) { return other.step > name.step; });
-  for (std::size_t i = 0; i + checkpoints_kept < names.size(); ++i) {
+  names.resize(names.size() - std::min(names.size(), kept_));
+  for (const CheckpointName& old : names) manifest_.erase(old.file_name());
+  write_manifest();
+  point_last_to(name.file_name());
+  sync_folder();
+  for (const CheckpointName& old : names) {
     std::error_code ignored;  // A file that stays costs space only.
-    fs::remove(path_of(names[i]), ignored);
+    fs::remove(path_of(old), ignored);
   }
   return path;
 }
 
-void CheckpointFolder::save_best(const Safetensors& contents) {
-  write_whole(folder_ / "best.safetensors", contents);
+fs::path CheckpointFolder::save_best(const Safetensors& contents) {
+  const fs::path path = write_whole(best_name, contents);
+  write_manifest();
+  sync_folder();
+  return path;
 }
 
 fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
@@ -110,16 +140,19 @@ fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
     throw CheckpointError(
         fmt::format("cannot rename the damaged {}: {}", path_of(name).string(), error.message()));
   }
+  manifest_.erase(name.file_name());
   return aside;
 }
 
 // A reader, or a machine that lost power, sees the old file or the new one: the content is on the
-// disk before the name changes, and the name before this returns.
-void CheckpointFolder::write_whole(const fs::path& path, const Safetensors& contents) {
+// disk before the name changes.
+fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safetensors& contents) {
+  const fs::path path = folder_ / file_name;
   const fs::path partial = path.string() + ".partial";
   std::error_code error;
+  WrittenFile written;
   try {
-    write_safetensors(partial, contents);
+    written = write_safetensors(partial, contents);
   } catch (const SafetensorsError& failure) {
     fs::remove(partial, error);
     throw CheckpointError(fmt::format("cannot save a checkpoint: {}", failure.what()));
@@ -129,7 +162,60 @@ void CheckpointFolder::write_whole(const fs::path& path, const Safetensors& cont
     throw CheckpointError(fmt::format("cannot rename {} to {}: {}", partial.string(), path.string(),
                                       error.message()));
   }
-  sync_folder();
+  manifest_[file_name] = {written.bytes, written.checksum};
+  return path;
+}
+
+// Files carry checksums of their own, so training can go on without a manifest that is damaged.
+void CheckpointFolder::read_manifest() {
+  std::ifstream file(folder_ / manifest_name, std::ios::binary);
+  if (!file) return;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  try {
+    manifest_ = parse_manifest(text);
+  } catch (const std::invalid_argument& error) {
+    warnings_.push_back(
+        fmt::format("{} is damaged ({}): it is left out, and written anew with the "
+                    "next checkpoint",
+                    (folder_ / manifest_name).string(), error.what()));
+  }
+  std::erase_if(manifest_, [&](const auto& entry) {
+    std::error_code error;
+    const bool missing = !fs::exists(folder_ / entry.first, error) && !error;
+    if (missing) {
+      warnings_.push_back(fmt::format("{} is missing, which {} lists",
+                                      (folder_ / entry.first).string(), manifest_name));
+    }
+    return missing;
+  });
+}
+
+void CheckpointFolder::write_manifest() const {
+  const fs::path path = folder_ / manifest_name;
+  const std::string partial = path.string() + ".partial";
+  const std::string text = manifest_text(manifest_);
+  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  bool good = fd >= 0;
+  good = good && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  good = good && ::fsync(fd) == 0;
+  const int cause = errno;
+  if (fd >= 0) ::close(fd);
+  std::error_code error;
+  if (good) fs::rename(partial, path, error);
+  if (!good || error) {
+    throw CheckpointError(fmt::format("cannot write {}: {}", path.string(),
+                                      good ? error.message() : std::strerror(cause)));
+  }
+}
+
+// A convenience: file systems without links go without.
+void CheckpointFolder::point_last_to(const std::string& file_name) const {
+  const fs::path link = folder_ / last_name;
+  const fs::path partial = link.string() + ".partial";
+  std::error_code ignored;
+  fs::remove(partial, ignored);
+  fs::create_symlink(file_name, partial, ignored);
+  if (!ignored) fs::rename(partial, link, ignored);
 }
 
 void CheckpointFolder::sync_folder() const {

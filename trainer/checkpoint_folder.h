@@ -1,7 +1,9 @@
 // A folder of checkpoints: names, order, whole files only, and how many stay.
 //
 //   epoch_0003_step_0000123.safetensors           3 full epochs and 123 optimizer steps are done
+//   last.safetensors                              a link to the newest of these
 //   best.safetensors                              the weights with the best accuracy so far
+//   manifest.json                                 what there is, with checksums
 //   <name>.partial                                being written; renamed once it is on the disk
 //   <name>.corrupt                                found damaged when it was to be read
 //
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint_manifest.h"
 #include "trainer/safetensors.h"
 
 namespace ddprun::trainer {
@@ -31,27 +34,39 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
 class CheckpointFolder {
  public:
   // Makes the folder if it is missing and tries whether files can be written in it; removes
-  // *.partial files that an interrupted run left. Throws CheckpointError.
-  explicit CheckpointFolder(std::filesystem::path folder);
+  // *.partial files that an interrupted run left, and reads the manifest. The newest `kept` (>= 1)
+  // checkpoints stay. Throws CheckpointError.
+  explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2);
+
+  // What was found to be odd: a damaged manifest, a missing file.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   std::vector<CheckpointName> list() const;  // Ascending by step.
   std::filesystem::path path_of(const CheckpointName& name) const;
 
-  // Writes a whole checkpoint or none, then removes all but the newest `checkpoints_kept`.
-  // Returns its path. Throws CheckpointError; what was there stays.
+  // Throws SafetensorsError for a file that is damaged, and for one that the manifest knows as
+  // another.
+  Safetensors read(const CheckpointName& name) const;
+
+  // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones. Returns
+  // its path. Throws CheckpointError; what was there stays.
   std::filesystem::path save(const CheckpointName& name, const Safetensors& contents);
-  void save_best(const Safetensors& contents);
+  std::filesystem::path save_best(const Safetensors& contents);
 
   // Renames a damaged file out of the way and returns its new path.
   std::filesystem::path set_aside(const CheckpointName& name);
 
-  static constexpr std::size_t checkpoints_kept = 2;
-
  private:
-  void write_whole(const std::filesystem::path& path, const Safetensors& contents);
+  std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
+  void read_manifest();
+  void write_manifest() const;
+  void point_last_to(const std::string& file_name) const;
   void sync_folder() const;
 
   std::filesystem::path folder_;
+  std::size_t kept_;
+  CheckpointManifest manifest_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace ddprun::trainer

@@ -55,6 +55,7 @@ struct TrainOptions {
   std::string model = "resnet18";
   StemChoice stem = StemChoice::Auto;
   std::filesystem::path weights;  // Start from these weights; empty = drawn from the seed.
+  bool new_head = false;          // But not those of the last layer.
   bool zero_init_residual = false;
 
   // Training.
@@ -92,6 +93,7 @@ struct TrainOptions {
   // Checkpoints.
   std::filesystem::path checkpoint_dir;  // Empty: no checkpoints.
   std::int64_t checkpoint_every = 0;     // Steps; 0: at the end of epochs only.
+  std::int64_t keep_checkpoints = 2;     // The newest so many stay.
   std::string resume = "auto";           // auto, none, or a file.
 
   // Device.

@@ -6,10 +6,12 @@ namespace ddprun::trainer {
 void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Checkpoints");
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
-                 "Save a checkpoint here after each epoch; the last two and the best stay");
+                 "Save a checkpoint here after each epoch; the newest and the best stay");
   add_count(app, "--checkpoint-every", options.checkpoint_every, 1, count_max,
             "Save also every so many steps")
       ->default_str("");
+  add_count(app, "--keep-checkpoints", options.keep_checkpoints, 1, count_max,
+            "How many of the newest checkpoints stay");
   app.add_option("--resume", options.resume,
                  "auto: go on from the newest checkpoint of --checkpoint-dir, if any; none: start "
                  "anew; or a checkpoint file")
@@ -20,6 +22,7 @@ void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
 void check_checkpoint_options(const TrainOptions& options) {
   refuse_if(options.checkpoint_every > 0 && options.checkpoint_dir.empty(),
             "--checkpoint-every needs --checkpoint-dir");
+  refuse_if(options.new_head && options.weights.empty(), "--new-head needs --weights");
   refuse_if(!options.weights.empty() && options.resume != "auto" && options.resume != "none",
             "--weights and --resume PATH contradict each other: a checkpoint brings its weights");
   refuse_if(options.evaluate && options.weights.empty() && options.checkpoint_dir.empty() &&

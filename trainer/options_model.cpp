@@ -14,7 +14,10 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
                           {"small", StemChoice::Small}},
                          "First layer of resnet18 to resnet152: imagenet (7x7, max-pool), small "
                          "(3x3), auto = small up to 64 pixels");
-  app.add_option("--weights", options.weights, "Start from the weights of this safetensors file");
+  app.add_option("--weights", options.weights,
+                 "Start from the weights of this file: safetensors, or torch.save's (.pth)");
+  app.add_flag("--new-head", options.new_head,
+               "Leave the last layer as drawn from the seed: for other classes than the file's");
   app.add_flag("--zero-init-residual", options.zero_init_residual,
                "Start residual blocks as their shortcuts: the last BatchNorm's scale is 0");
 }

@@ -5,14 +5,16 @@
 
 #include <algorithm>
 
+#include "trainer/resume_position.h"
+#include "trainer/weights_file.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 namespace {
 
-void resume_from(TrainingJob& job, const std::filesystem::path& path) {
+void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path& path) {
   const RestoredCheckpoint restored = restore_checkpoint(
-      read_safetensors(path), path.string(), job.identity, *job.model, job.checkpoint_parts);
+      std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts);
   job.state = restored.state;
   for (const std::string& part : restored.unknown_parts) {
     job.reporter->warning(
@@ -31,7 +33,7 @@ bool resume_from_folder(TrainingJob& job) {
   for (; !names.empty(); names.pop_back()) {
     const auto path = job.folder->path_of(names.back());
     try {
-      resume_from(job, path);
+      resume_from(job, job.folder->read(names.back()), path);
       job.last_saved = names.back();
       return true;
     } catch (const ForeignCheckpointError&) {
@@ -62,23 +64,48 @@ void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
       job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
 }
 
+// The number of workers or of images per step may be another than when the checkpoint was made.
+void find_place_in_data(TrainingJob& job) {
+  TrainingState& state = job.state;
+  const ResumePosition position =
+      resume_position(state.samples_done, job.training_set->size(), job.env.world_size);
+  if (position.repeated > 0) {
+    job.reporter->warning(fmt::format(
+        "the checkpoint was made after {} samples of the epoch, which {} workers cannot share "
+        "evenly: the last {} are seen again",
+        state.samples_done, job.env.world_size, position.repeated));
+  }
+  state.samples_done = position.skipped_per_worker * job.env.world_size;
+  const std::int64_t steps_max = job.options.steps.value_or(job.plan.total_steps);
+  const std::int64_t epochs = std::min(job.options.epochs_max(), state.epoch + steps_max + 1);
+  job.plan.total_steps = total_steps_from({state.step, state.epoch, position.skipped_per_worker},
+                                          epochs, job.plan.samples_per_worker, job.plan.batch_size);
+  if (job.options.steps) {
+    job.plan.total_steps = std::min(job.plan.total_steps, *job.options.steps);
+  }
+}
+
 }  // namespace
 
 void bring_to_start(TrainingJob& job) {
   if (!job.is_first_rank()) return;
+  if (job.folder) {
+    for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
+  }
   const std::string& resume = job.options.resume;
   const bool restarted = job.env.restart_count > 0;
   if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
   if (resume != "auto" && resume != "none") {
-    resume_from(job, resume);
+    resume_from(job, read_safetensors(resume), resume);
     check_folder_is_free(job, job.state.step);
     return;
   }
   check_folder_is_free(job, -1);
   if (!job.options.weights.empty()) {
     const std::string name = job.options.weights.string();
-    load_weights(read_safetensors(name).tensors, name, *job.model);
-    job.reporter->line("weights from " + name);
+    load_weights_file(job.options.weights, job.options.new_head, *job.model);
+    job.reporter->line("weights from " + name +
+                       (job.options.new_head ? ", with a new last layer" : ""));
   } else if (job.options.evaluate) {
     throw CheckpointError(fmt::format("--evaluate: no checkpoint in {} and no --weights",
                                       job.options.checkpoint_dir.string()));
@@ -86,7 +113,7 @@ void bring_to_start(TrainingJob& job) {
 }
 
 void share_state(TrainingJob& job) {
-  if (job.env.world_size == 1) return;
+  if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;
   torch::Tensor numbers = on_device(
@@ -98,6 +125,7 @@ void share_state(TrainingJob& job) {
   const double* value = numbers.data_ptr<double>();
   job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
                static_cast<std::int64_t>(value[2]), value[3]};
+  find_place_in_data(job);
   if (job.state.step > 0) {
     share_parts(job.checkpoint_parts, job.communicator(), job.env.rank, job.place.device);
   }

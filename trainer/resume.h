@@ -10,8 +10,8 @@ namespace ddprun::trainer {
 // comes first. Throws CheckpointError or SafetensorsError; the other ranks then lose their peer.
 void bring_to_start(TrainingJob& job);
 
-// Gives all ranks rank 0's state and parts (the model is DistributedDataParallel's business).
-// Collective.
+// Gives all ranks rank 0's state and parts (the model is DistributedDataParallel's business), and
+// finds the place in the data for this number of workers. Collective.
 void share_state(TrainingJob& job);
 
 }  // namespace ddprun::trainer

@@ -10,6 +10,7 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
@@ -34,10 +35,16 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;
 };
 
+struct WrittenFile {
+  std::uint64_t bytes = 0;
+  std::string checksum;  // 16 hexadecimal digits.
+};
+
 // Writes to `path`, replacing what is there, and syncs it to the disk. Tensors of any layout and
-// device. The metadata gains "xxh64": the XXH64 of the whole file with that value as zeros.
+// device. The metadata gains "xxh64": the XXH64 of the whole file with that value as zeros. Throws
+// SafetensorsError; a part of the file may then be there.
 inline constexpr const char* checksum_key = "xxh64";
-void write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
+WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
 
 // Checks the checksum when the file has one. Throws SafetensorsError.
 Safetensors read_safetensors(const std::filesystem::path& path);

@@ -1,19 +1,20 @@
 // See safetensors.h: the reader.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <optional>
 
 #include "trainer/safetensors_format.h"
+#include "trainer/whole_file.h"
 
 namespace ddprun::trainer {
 namespace {
 
 using namespace safetensors_format;
+using Json = nlohmann::json;  // Finds keys in logarithmic time: a header may have very many.
+
+constexpr int depth_max = 3;  // {tensor: {field: [number]}}
+constexpr std::size_t tensor_bytes_max = std::size_t{10} << 40;
 
 std::uint64_t little_endian(std::string_view bytes) {
   std::uint64_t value = 0;
@@ -57,7 +58,7 @@ Entry parse_entry(const std::string& name, const Json& json, std::size_t data_by
   for (const Json& side : json["shape"]) {
     const std::size_t length = unsigned_number(side, file, "a side of " + tensor);
     empty = empty || length == 0;
-    if (length > 0 && bytes > header_bytes_max * std::size_t{100'000} / length) {
+    if (length > 0 && bytes > tensor_bytes_max / length) {
       fail(file, fmt::format("{} has an impossible shape {}", tensor, json["shape"].dump()));
     }
     if (length > 0) bytes *= length;
@@ -78,7 +79,8 @@ Entry parse_entry(const std::string& name, const Json& json, std::size_t data_by
   return entry;
 }
 
-void check_layout(std::vector<Entry> entries, std::size_t data_bytes, const std::string& file) {
+// Brings the tensors into file order, in which each must begin where the one before ends.
+void sort_and_check(std::vector<Entry>& entries, std::size_t data_bytes, const std::string& file) {
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -125,32 +127,6 @@ void check_checksum(std::string_view file, std::size_t header_bytes, const std::
   }
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(name, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  struct stat status {};
-  std::string bytes;
-  std::optional<std::string> problem;
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    problem = "is not a regular file";
-  } else {
-    bytes.resize(static_cast<std::size_t>(status.st_size));
-    std::size_t filled = 0;
-    while (filled < bytes.size()) {
-      const ssize_t count = ::read(fd, bytes.data() + filled, bytes.size() - filled);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) problem = fmt::format("cannot be read: {}", std::strerror(errno));
-      if (count <= 0) break;
-      filled += static_cast<std::size_t>(count);
-    }
-    bytes.resize(filled);
-  }
-  ::close(fd);
-  if (problem) fail(name, *problem);
-  return bytes;
-}
-
 }  // namespace
 
 Safetensors parse_safetensors(std::string_view file, const std::string& name) {
@@ -165,7 +141,11 @@ Safetensors parse_safetensors(std::string_view file, const std::string& name) {
                      header_bytes, file.size() - length_bytes, header_bytes_max));
   }
   const std::string_view text = file.substr(length_bytes, header_bytes);
-  const Json header = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  // What is nested deeper is left out while it is read, so that it takes no memory.
+  const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
+    return depth <= depth_max;
+  };
+  const Json header = Json::parse(text.begin(), text.end(), is_shallow, /*allow_exceptions=*/false);
   if (!text.starts_with('{') || !header.is_object()) fail(name, "its header is not a JSON object");
 
   Safetensors contents;
@@ -178,7 +158,7 @@ Safetensors parse_safetensors(std::string_view file, const std::string& name) {
       entries.push_back(parse_entry(key, value, data.size(), name));
     }
   }
-  check_layout(entries, data.size(), name);
+  sort_and_check(entries, data.size(), name);
   if (const auto sum = contents.metadata.find(checksum_key); sum != contents.metadata.end()) {
     check_checksum(file, header_bytes, sum->second, name);
   }
@@ -193,7 +173,11 @@ Safetensors parse_safetensors(std::string_view file, const std::string& name) {
 }
 
 Safetensors read_safetensors(const std::filesystem::path& path) {
-  return parse_safetensors(read_file(path), path.string());
+  try {
+    return parse_safetensors(read_whole_file(path), path.string());
+  } catch (const FileError& error) {
+    throw SafetensorsError(error.what());
+  }
 }
 
 }  // namespace ddprun::trainer

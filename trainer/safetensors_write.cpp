@@ -12,6 +12,7 @@ namespace ddprun::trainer {
 namespace {
 
 using namespace safetensors_format;
+using Json = nlohmann::ordered_json;  // Tensors in the order in which they are given.
 
 // The length field and the JSON text, padded.
 std::string make_header(const NamedTensors& tensors, const Json& metadata) {
@@ -59,6 +60,13 @@ class OutputFile {
     }
   }
 
+  void overwrite(const std::string& bytes, std::size_t at) {
+    if (::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(bytes.size())) {
+      fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
+    }
+  }
+
   void sync() {
     if (::fsync(fd_) != 0) fail(name_, fmt::format("cannot be synced: {}", std::strerror(errno)));
   }
@@ -70,24 +78,32 @@ class OutputFile {
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
-  NamedTensors packed;
-  for (const auto& [name, tensor] : contents.tensors) {
-    packed.emplace_back(name, tensor.detach().to(torch::kCPU).contiguous());
-  }
+// The checksum stands in front of what it is taken of, so it is filled in at the end: that takes
+// one pass over the tensors, and memory for one that does not lie in C order.
+WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
   Json metadata(contents.metadata);
   metadata[checksum_key] = checksum_zeros;
-  const std::string blank_header = make_header(packed, metadata);
-  Hash hash;
-  hash.add(blank_header.data(), blank_header.size());
-  for (const auto& [name, tensor] : packed) hash.add(tensor.data_ptr(), tensor.nbytes());
-  metadata[checksum_key] = hash.hex();
-  const std::string header = make_header(packed, metadata);
+  const std::string header = make_header(contents.tensors, metadata);
+  const std::string field = fmt::format("\"{}\":\"{}\"", checksum_key, checksum_zeros);
+  const std::size_t digits = header.find(field) + field.size() - 1 - std::strlen(checksum_zeros);
 
   OutputFile file(path);
-  file.write(header.data(), header.size());
-  for (const auto& [name, tensor] : packed) file.write(tensor.data_ptr(), tensor.nbytes());
+  Hash hash;
+  WrittenFile written;
+  const auto write = [&](const void* data, std::size_t bytes) {
+    hash.add(data, bytes);
+    file.write(data, bytes);
+    written.bytes += bytes;
+  };
+  write(header.data(), header.size());
+  for (const auto& [name, tensor] : contents.tensors) {
+    const torch::Tensor packed = tensor.detach().to(torch::kCPU).contiguous();
+    write(packed.data_ptr(), packed.nbytes());
+  }
+  written.checksum = hash.hex();
+  file.overwrite(written.checksum, digits);
   file.sync();
+  return written;
 }
 
 }  // namespace ddprun::trainer

@@ -48,6 +48,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print) parts.meters.start_window();
   if (verify) verify_sync(job);
   if (save) job.save_checkpoint();
+  job.report_written();
   if (print || save || verify) parts.meters.restart_clock();
 }
 
@@ -131,6 +132,7 @@ void train(TrainingJob& job) {
   }
   if (!validated && job.validation_set) validate(job, /*keep_best=*/false);
   verify_at_end(job);
+  job.finish_checkpoints();
   if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
 }

@@ -201,6 +201,17 @@ std::string data_line(const TrainingJob& job, const Dataset& dataset, bool train
       describe(sample_options(job.options, dataset, job.image_size, train).transform));
 }
 
+// The optimizer's state is made in the first step, and is about as large as the model.
+void start_writer(TrainingJob& job) {
+  if (!job.folder || job.options.evaluate) return;
+  const Safetensors model = make_weights(job.identity, job.state, *job.model);
+  const Safetensors all =
+      make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts);
+  const std::size_t bytes =
+      snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
+  job.writer = std::make_unique<CheckpointWriter>(*job.folder, bytes, job.place.device.is_cuda());
+}
+
 void announce(TrainingJob& job) {
   std::int64_t parameters = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
@@ -257,22 +268,57 @@ std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
       loader_options(*this, *validation_set, /*train=*/false));
 }
 
+namespace {
+
+// The weights whose accuracy counts: with --ema the averaged ones.
+Safetensors best_weights(const TrainingJob& job) {
+  Safetensors weights = make_weights(job.identity, job.state, *job.model);
+  if (!job.average || !job.average->started()) return weights;
+  for (const auto& [name, tensor] : job.average->tensors()) weights.tensors.at(name) = tensor;
+  return weights;
+}
+
+}  // namespace
+
 void TrainingJob::save_checkpoint() {
+  if (!writer) return;
   const CheckpointName name{state.epoch, state.step};
-  if (!folder || (name.epoch == last_saved.epoch && name.step == last_saved.step)) return;
-  Stopwatch watch;
+  std::vector<CheckpointFile> files;
+  if (name.epoch != last_saved.epoch || name.step != last_saved.step) {
+    files.push_back({name, make_checkpoint(identity, state, *model, checkpoint_parts)});
+  }
+  if (best_is_due) files.push_back({{}, best_weights(*this)});
+  if (files.empty()) return;
   phase("checkpoint");
-  const auto path = folder->save(name, make_checkpoint(identity, state, *model, checkpoint_parts));
+  const SaveStall stall = writer->save(std::move(files));
   end_phase();
   last_saved = name;
-  reporter->event("checkpoint",
-                  {{"step", state.step}, {"path", path.string()}, {"seconds", watch.lap()}});
+  best_is_due = false;
+  reporter->event(
+      "checkpoint_copied",
+      {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
 }
 
 void TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return;
   state.best_prec1 = prec1;
-  if (folder) folder->save_best(make_weights(identity, state, *model));
+  best_is_due = true;
+}
+
+void TrainingJob::report_written() {
+  if (!writer) return;
+  for (const FinishedWrite& write : writer->take_finished()) {
+    if (!write.name) continue;
+    reporter->event(
+        "checkpoint",
+        {{"step", write.name->step}, {"path", write.path.string()}, {"seconds", write.seconds}});
+  }
+}
+
+void TrainingJob::finish_checkpoints() {
+  if (!writer) return;
+  writer->finish();
+  report_written();
 }
 
 std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
@@ -284,7 +330,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   job->identity = identity_of(*job);
   // What can fail on this rank alone fails before the peers are met.
   if (!options.checkpoint_dir.empty() && job->is_first_rank()) {
-    job->folder.emplace(options.checkpoint_dir);
+    job->folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints));
   }
   job->reporter = make_reporter(*job);
   open_place(*job);
@@ -296,6 +342,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   bring_to_start(*job);
   wrap_model(*job);
   share_state(*job);
+  start_writer(*job);
   announce(*job);
   return job;
 }

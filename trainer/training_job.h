@@ -9,6 +9,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/checkpoint_part.h"
+#include "trainer/checkpoint_writer.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
@@ -45,6 +46,8 @@ struct TrainingJob {
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
+  bool best_is_due = false;                  // The weights at hand are the best so far.
+  std::unique_ptr<CheckpointWriter> writer;  // Where `folder` is, unless nothing is trained.
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
@@ -61,10 +64,16 @@ struct TrainingJob {
   std::unique_ptr<BatchLoader> training_batches() const;
   std::unique_ptr<BatchLoader> validation_batches() const;
 
-  // Rank 0 writes a checkpoint of this moment, unless it just did.
+  // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
+  // note_accuracy() found them. Returns when they are copied; written while training goes on.
   void save_checkpoint();
-  // Notes the accuracy, and saves the weights if it is the best so far (rank 0).
+  // Notes the accuracy; the next save_checkpoint() saves the weights if it is the best so far.
   void note_accuracy(double prec1);
+  // Reports what has been written since, without waiting.
+  void report_written();
+  // Waits until everything is on the disk. This and save_checkpoint() throw CheckpointError when
+  // an earlier write failed.
+  void finish_checkpoints();
 };
 
 // This rank's sample indices in an epoch, as torch.utils.data.DistributedSampler(shuffle=True,

@@ -8,8 +8,12 @@
   oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS   losses of a ResNet-18, one a line
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
   oracle.py load FILE                        loads our ResNet-18 weights with strict=True
+  oracle.py give NAME FOLDER                 torchvision's weights in two formats, and logits
+  oracle.py take NAME FOLDER                 logits of a model with our weights
+  oracle.py torch_files FOLDER               files of torch.save in several forms
 """
 
+import argparse
 import gzip
 import json
 import struct
@@ -307,6 +311,53 @@ def train(folder, steps, batch, lr, world, weights):
 
 def order(length, replicas, rank, seed, epoch):
     print(*sampler(int(length), int(replicas), int(rank), int(seed), int(epoch)), sep="\n")
+
+
+def give(name, folder):
+    torch.manual_seed(9)
+    net = resnet(name, 3, "imagenet", classes=1000)
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        for module in net.modules():  # Statistics that are not those of an untrained model.
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(1, 2)
+                module.num_batches_tracked.fill_(7)
+        net.eval()
+        logits = net(images)
+    write_safetensors(folder + "/weights.safetensors", net.state_dict())
+    torch.save(net.state_dict(), folder + "/weights.pth")
+    write_safetensors(folder + "/logits", {"images": images, "logits": logits})
+
+
+def take(name, folder):
+    images = read_safetensors(folder + "/logits")["images"]
+    net = getattr(torchvision.models, name)(num_classes=10)
+    net.load_state_dict(read_safetensors(folder + "/ours.safetensors"), strict=True)
+    net.eval()
+    with torch.no_grad():
+        write_safetensors(folder + "/logits", {"logits": net(images)})
+
+
+def torch_files(folder):
+    torch.manual_seed(2)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    state = net.state_dict()
+    state["turned"] = torch.arange(6.0).reshape(2, 3).t()
+    state["part"] = torch.arange(10)[3:7]
+    state["scalar"] = torch.tensor(3, dtype=torch.int64)
+    write_safetensors(folder + "/expected", state)
+    torch.save(state, folder + "/plain.pth")
+    torch.save({"epoch": 3, "arch": "resnet18", "state_dict": state, "best_acc1": torch.tensor(7.0),
+                "optimizer": torch.optim.SGD(net.parameters(), 0.1, momentum=0.9).state_dict()},
+               folder + "/wrapped.pth")
+    torch.save({"model": dict(state), "args": argparse.Namespace(lr=0.1)},
+               folder + "/model_key.pth")
+    torch.save({"module." + key: torch.nn.Parameter(value, requires_grad=False)
+                for key, value in state.items()}, folder + "/ddp.pth")
+    torch.save(net, folder + "/whole_model.pth")
+    torch.save({"a": 1, "b": 2.5}, folder + "/numbers.pth")
+    torch.save(state, folder + "/old.pth", _use_new_zipfile_serialization=False)
 
 
 def load(path):

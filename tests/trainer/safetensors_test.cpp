@@ -1,6 +1,8 @@
 // The safetensors format: what is written is read back, and nothing damaged is believed.
 #include "trainer/safetensors.h"
 
+#include <random>
+
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 
@@ -127,4 +129,65 @@ TEST_CASE("a file that cannot be opened is named", "[trainer][safetensors]") {
   CHECK(contains(read_error(folder / "none"), (folder / "none").string()));
   CHECK(contains(read_error(folder.path()), "regular file"));
   CHECK_THROWS_AS(write_safetensors(folder / "no/such", sample()), SafetensorsError);
+}
+
+TEST_CASE("headers with very many or very deep values are refused soon", "[trainer][safetensors]") {
+  const std::size_t size = 15 << 20;
+  for (const std::string unit : {"[", "{\"a\":"}) {
+    std::string deep = "{\"a\":";
+    while (deep.size() < size) deep += unit;
+    CHECK(error_of(with_header(deep, "")) != "");
+  }
+  // Found one after the other, the keys of such a header would take minutes.
+  std::string wide = "{";
+  for (int i = 0; wide.size() < size; ++i) wide += "\"" + std::to_string(i) + "\":{},";
+  CHECK(contains(error_of(with_header(wide + "\"x\":{}}", "")), "lacks"));
+  std::string side = R"({"a":{"dtype":"F32","data_offsets":[0,8],"shape":[1)";
+  while (side.size() < size) side += ",1";
+  CHECK(contains(error_of(with_header(side + "]}}", std::string(8, 'x'))), "needs 4"));
+  CHECK(contains(error_of(with_header(std::string(17 << 20, ' '), "")), "limit"));
+}
+
+TEST_CASE("random headers end with tensors or an error", "[trainer][safetensors]") {
+  const std::string header =
+      R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+      R"("y":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})";
+  const std::string data(16, 'x');
+  REQUIRE(error_of(with_header(header, data)) == "");
+  const std::string pieces[] = {"{",
+                                "}",
+                                "[",
+                                "]",
+                                ":",
+                                ",",
+                                "\"",
+                                "-1",
+                                "0",
+                                "1e9",
+                                "null",
+                                "true",
+                                "18446744073709551615",
+                                "9223372036854775808",
+                                "\"F32\"",
+                                "\"x\"",
+                                "\\u0000",
+                                "\xff"};
+  std::mt19937 random(5);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string changed = header;
+    for (std::size_t i = 0; i <= random() % 3; ++i) {
+      const std::size_t at = random() % changed.size();
+      changed.replace(at, random() % std::min<std::size_t>(8, changed.size() - at),
+                      pieces[random() % std::size(pieces)]);
+    }
+    std::size_t bytes = 0;
+    try {
+      for (const auto& [name, tensor] :
+           parse_safetensors(with_header(changed, data), "f").tensors) {
+        bytes += tensor.nbytes();
+      }
+    } catch (const SafetensorsError&) {
+    }
+    REQUIRE(bytes <= data.size());
+  }
 }

@@ -1,0 +1,267 @@
+// Checkpoints of the program `train`: a run that was stopped ends as one that was not, with any
+// number of workers, and after any damage.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/testing/process.h"
+#include "tests/trainer/scratch.h"
+
+using namespace ddprun::trainer;
+using namespace ddprun::testing;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr std::chrono::seconds limit{120};
+
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// 100 images, 16 a step over all workers, 7 steps an epoch.
+Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
+  return Arguments{DDPRUN_TRAIN,
+                   "--dataset",
+                   "synthetic",
+                   "--synthetic-images",
+                   "100",
+                   "--synthetic-classes",
+                   "10",
+                   "--image-size",
+                   "20",
+                   "--model",
+                   "convnet",
+                   "--lr",
+                   "0.01",
+                   "--print-freq",
+                   "1",
+                   "--workers",
+                   "0",
+                   "--device",
+                   "cpu",
+                   "--metrics",
+                   folder / "metrics",
+                   "--checkpoint-dir",
+                   folder / "checkpoints"} +
+         more;
+}
+
+ProcessResult run_with(int workers, const Arguments& train) {
+  const std::map<std::string, std::string> one_thread{{"OMP_NUM_THREADS", "1"}};
+  const Arguments launch{DDPRUN_LAUNCHER, "--standalone", "--nproc-per-node",
+                         std::to_string(workers)};
+  return run(workers == 1 ? train : launch + train, limit, one_thread);
+}
+
+std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
+  std::vector<Json> found;
+  std::istringstream lines(read_bytes(folder / "metrics"));
+  for (std::string line; std::getline(lines, line);) {
+    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
+  }
+  return found;
+}
+
+// A checkpoint's tensors, names and bytes, without the metadata.
+std::string tensors_of(const std::filesystem::path& path) {
+  const std::string file = read_bytes(path);
+  std::uint64_t header_bytes = 0;
+  REQUIRE(file.size() > sizeof header_bytes);
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  Json header = Json::parse(file.substr(sizeof header_bytes, header_bytes));
+  header.erase("__metadata__");
+  return header.dump() + file.substr(sizeof header_bytes + header_bytes);
+}
+
+std::vector<std::string> files_ending_with(const std::filesystem::path& folder,
+                                           const std::string& ending) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(ending)) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("a run that was cut ends with the same weights, with one and two workers",
+          "[trainer][program][checkpoint]") {
+  for (const int workers : {1, 2}) {
+    const ScratchFolder whole, cut;
+    const Arguments batch{"--global-batch-size", "16"};
+    REQUIRE(run_with(workers, small_run(whole, batch + Arguments{"--epochs", "3"})).status == 0);
+    const auto first =
+        run_with(workers, small_run(cut, batch + Arguments{"--epochs", "3", "--steps", "10",
+                                                           "--checkpoint-every", "4"}));
+    INFO(first.output);
+    REQUIRE(first.status == 0);
+    const auto second = run_with(workers, small_run(cut, batch + Arguments{"--epochs", "3"}));
+
+    INFO(second.output);
+    REQUIRE(second.status == 0);
+    CHECK(contains(second.output, "resumed from"));
+    const std::string last = "checkpoints/epoch_0003_step_0000021.safetensors";
+    CHECK(tensors_of(whole / last) == tensors_of(cut / last));
+    const auto expected = events(whole, "train"), found = events(cut, "train");
+    REQUIRE(expected.size() == 21);
+    REQUIRE(found.size() == 21);
+    for (std::size_t i = 0; i < 21; ++i) CHECK(found[i]["loss"] == expected[i]["loss"]);
+  }
+}
+
+TEST_CASE("another number of workers goes on where the others stopped",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  REQUIRE(run_with(2, small_run(folder, {"--global-batch-size", "16", "--epochs", "3", "--steps",
+                                         "10", "--no-validation"}))
+              .status == 0);
+
+  // 48 samples of the second epoch are done: 24 for each of two, 16 for each of three.
+  const auto three =
+      run_with(3, small_run(folder, {"--batch-size", "4", "--epochs", "2", "--no-validation"}));
+  INFO(three.output);
+  REQUIRE(three.status == 0);
+  CHECK_FALSE(contains(three.output, "seen again"));
+  // (34 - 16) samples of each worker, 4 a step, are 5 steps.
+  CHECK(events(folder, "end").back()["step"] == 10 + 5);
+
+  const ScratchFolder other;
+  REQUIRE(run_with(1, small_run(other, {"--batch-size", "16", "--steps", "1", "--no-validation"}))
+              .status == 0);
+  const auto uneven =
+      run_with(3, small_run(other, {"--batch-size", "4", "--epochs", "1", "--no-validation"}));
+  INFO(uneven.output);
+  CHECK(uneven.status == 0);
+  CHECK(contains(uneven.output, "the last 1 are seen again"));
+}
+
+TEST_CASE("after any damage to the newest checkpoint the one before is used",
+          "[trainer][program][checkpoint]") {
+  const std::string newest = "epoch_0002_step_0000014.safetensors";
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--epochs", "2", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options)).status == 0);
+  const auto path = folder / ("checkpoints/" + newest);
+  const std::string whole = read_bytes(path);
+  const auto flipped = [&](std::size_t at) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  for (const std::string& bytes :
+       {std::string(), whole.substr(0, 7), whole.substr(0, 100), whole.substr(0, whole.size() / 2),
+        whole.substr(0, whole.size() - 1), whole + "x", flipped(3), flipped(20),
+        flipped(whole.size() / 2), flipped(whole.size() - 1)}) {
+    write_bytes(path, bytes);
+    const auto result = run_with(1, small_run(folder, options));
+    INFO(bytes.size() << " bytes of " << whole.size() << ": " << result.output);
+    REQUIRE(result.status == 0);
+    CHECK(contains(result.output, path.string()));
+    CHECK(contains(result.output, "renamed to " + newest + ".corrupt"));
+    CHECK(contains(result.output, "epoch_0001_step_0000007.safetensors: epoch 1, step 7"));
+    CHECK(read_bytes(path.string() + ".corrupt") == bytes);
+    CHECK(read_bytes(path) == whole);  // Trained again, to the same weights.
+  }
+
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  std::filesystem::remove(path.string() + ".corrupt");
+  const auto folder_instead = run_with(1, small_run(folder, options));
+  INFO(folder_instead.output);
+  CHECK(folder_instead.status == 0);
+  CHECK(contains(folder_instead.output, "regular file"));
+}
+
+TEST_CASE("when no checkpoint is sound the run ends and says so",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--epochs", "2", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options)).status == 0);
+  for (const std::string& name : files_ending_with(folder / "checkpoints", ".safetensors")) {
+    write_bytes(folder / ("checkpoints/" + name), "torn");
+  }
+  const auto result = run_with(1, small_run(folder, options));
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "none of the checkpoints"));
+}
+
+TEST_CASE("a checkpoint that cannot be written ends the run with the reason",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  std::string command = "ulimit -f 20; exec";  // Blocks of 512 or 1024 bytes.
+  for (const std::string& argument :
+       small_run(folder, {"--batch-size", "16", "--epochs", "2", "--no-validation"})) {
+    command += " '" + argument + "'";
+  }
+  const auto result = run({"sh", "-c", command}, limit, {{"OMP_NUM_THREADS", "1"}});
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, (folder / "checkpoints").string()));
+  CHECK(contains(result.output, "File too large"));
+  CHECK(files_ending_with(folder / "checkpoints", "").empty());
+}
+
+TEST_CASE("a full disk ends the run with the reason", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "checkpoints");
+  std::string command = "mount -t tmpfs -o size=64k none '" + (folder / "checkpoints").string();
+  command += "' || exit 77; exec";
+  for (const std::string& argument :
+       small_run(folder, {"--batch-size", "16", "--epochs", "2", "--no-validation"})) {
+    command += " '" + argument + "'";
+  }
+  const auto result = run({"unshare", "--map-root-user", "--mount", "sh", "-c", command}, limit,
+                          {{"OMP_NUM_THREADS", "1"}});
+  if (result.status == 77 || contains(result.output, "unshare failed")) {
+    DDPRUN_SKIP("a file system of its own cannot be mounted here: " + result.output);
+  }
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, (folder / "checkpoints").string()));
+  CHECK(contains(result.output, "No space left on device"));
+}
+
+TEST_CASE("SIGTERM waits for the checkpoint at hand", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  // Saves without a pause, so that one is in flight whenever the signal comes.
+  Process process({DDPRUN_TRAIN,
+                   "--dataset",
+                   "synthetic",
+                   "--synthetic-images",
+                   "6400",
+                   "--model",
+                   "resnet18",
+                   "--batch-size",
+                   "1",
+                   "--image-size",
+                   "32",
+                   "--print-freq",
+                   "1",
+                   "--device",
+                   "cpu",
+                   "--no-validation",
+                   "--metrics",
+                   folder / "metrics",
+                   "--checkpoint-every",
+                   "1",
+                   "--checkpoint-dir",
+                   folder / "checkpoints"},
+                  {{"OMP_NUM_THREADS", "1"}});
+  REQUIRE(process.wait_for_output("[0][3/", limit));
+  process.send_signal(SIGTERM);
+  const auto result = process.wait(limit);
+
+  REQUIRE(result.ended);
+  CHECK(result.status == 128 + SIGTERM);
+  CHECK(files_ending_with(folder / "checkpoints", ".partial").empty());
+  CHECK_FALSE(files_ending_with(folder / "checkpoints", ".safetensors").empty());
+}
