@@ -100,6 +100,17 @@ void Reporter::begin(std::int64_t step, const std::string& markdown) {
 void Reporter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
   if (!tensorboard_) return;
   tensorboard_->scalars(step, values);
+  warn_of_tensorboard();
+}
+
+void Reporter::end(nlohmann::ordered_json fields) {
+  event("end", std::move(fields));
+  if (!tensorboard_) return;
+  tensorboard_->flush();
+  warn_of_tensorboard();
+}
+
+void Reporter::warn_of_tensorboard() {
   if (const std::string problem = tensorboard_->take_problem(); !problem.empty()) warning(problem);
 }
 
@@ -128,6 +139,14 @@ void Reporter::event(const std::string& name, nlohmann::ordered_json fields) {
                               {"time", std::chrono::duration<double>(now).count()}};
   json.update(fields);
   metrics_ << json.dump() << std::endl;
+  if (metrics_) return;
+  const std::string reason = std::strerror(errno);
+  metrics_.close();
+  std::cerr << fmt::format(
+                   "train: warning: --metrics: cannot write to {} ({}); nothing more is written "
+                   "there",
+                   options_.metrics.string(), reason)
+            << std::endl;
 }
 
 void Reporter::progress(const StepReport& report) {

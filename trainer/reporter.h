@@ -103,9 +103,11 @@ class Reporter {
   bool wants_progress() const { return options_.enabled && options_.terminal; }
   void step(const StepReport& report);
   void validation(const ValidationReport& report);
+  void end(nlohmann::ordered_json fields);  // The last event; all files are complete after it.
 
  private:
   void clear_progress();
+  void warn_of_tensorboard();
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
 
   std::ostream& out_;

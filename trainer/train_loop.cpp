@@ -104,13 +104,13 @@ void report_end(TrainingJob& job, const Totals& totals, double seconds) {
       job.state.step,
       job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
       totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
-  job.reporter->event("end", {{"step", job.state.step},
-                              {"best_prec1", job.state.best_prec1},
-                              {"seconds", seconds},
-                              {"train_s", totals.seconds},
-                              {"images_per_s", rate},
-                              {"steps_per_worker", totals.steps},
-                              {"step_s_avg", step_s}});
+  job.reporter->end({{"step", job.state.step},
+                     {"best_prec1", job.state.best_prec1},
+                     {"seconds", seconds},
+                     {"train_s", totals.seconds},
+                     {"images_per_s", rate},
+                     {"steps_per_worker", totals.steps},
+                     {"step_s_avg", step_s}});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <iterator>
 
 #include "trainer/models/model_zoo.h"
@@ -274,7 +275,12 @@ namespace {
 Safetensors best_weights(const TrainingJob& job) {
   Safetensors weights = make_weights(job.identity, job.state, *job.model);
   if (!job.average || !job.average->started()) return weights;
-  for (const auto& [name, tensor] : job.average->tensors()) weights.tensors.at(name) = tensor;
+  std::map<std::string, torch::Tensor> averages;
+  for (const auto& [name, tensor] : job.average->tensors()) averages[name] = tensor;
+  for (auto& [name, tensor] : weights.tensors) {
+    const auto found = averages.find(name);
+    if (found != averages.end()) tensor = found->second;
+  }
   return weights;
 }
 

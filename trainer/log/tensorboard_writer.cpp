@@ -56,6 +56,8 @@ void TensorboardWriter::scalars(std::int64_t step, const std::vector<Scalar>& va
   write(scalars_record({unix_time_s(), step}, values), due);
 }
 
+void TensorboardWriter::flush() { write("", /*flush=*/true); }
+
 std::string TensorboardWriter::take_problem() { return std::exchange(problem_, ""); }
 
 void TensorboardWriter::write(const std::string& record, bool flush) {

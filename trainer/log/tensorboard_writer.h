@@ -24,6 +24,7 @@ class TensorboardWriter {
   void start(std::int64_t step, std::string_view text_tag, std::string_view markdown);
 
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
+  void flush();
 
   // Why the file is incomplete, once; "" when it is not. Nothing is written after an error.
   std::string take_problem();

@@ -279,6 +279,55 @@ TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][pro
   CHECK(contains(out, "ETA 0:"));
 }
 
+TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
+  const ScratchFolder folder;
+  std::string arguments = "--dataset synthetic --synthetic-images 960 --synthetic-classes 10";
+  arguments += " --image-size 20 --model convnet --batch-size 16 --print-freq 1 --workers 0";
+  arguments +=
+      " --device cpu --no-validation --epochs 1 --tensorboard " + shell_word(folder / "tb");
+  arguments += " --metrics " + shell_word(folder / "metrics");
+
+  // No file may grow beyond 4 KiB. What is printed goes through a pipe, which has no such limit.
+  const int code = run_command("{ (ulimit -f 8; trap '' XFSZ; " + clean + "'" DDPRUN_TRAIN "' " +
+                                   arguments + "; echo \"code $?\") 2>&1 | cat; }",
+                               folder / "out");
+
+  const std::string out = read_bytes(folder / "out");
+  INFO(out);
+  CHECK(code == 0);
+  CHECK(contains(out, "--tensorboard: cannot write to "));
+  CHECK(contains(out, "--metrics: cannot write to "));
+  CHECK(contains(out, "Done: 60 steps"));
+  CHECK(contains(out, "code 0"));
+  CHECK(std::filesystem::file_size(folder / "metrics") <= 4096);
+}
+
+TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") {
+  if (!std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has no NVIDIA device");
+  const ScratchFolder folder;
+  train(folder, "--steps 6 --no-validation --device cuda --profile-steps 2:5 --profile " +
+                    shell_word(folder / "trace"));
+
+  const Json trace = Json::parse(read_bytes(folder / "trace/rank_0.json"));
+
+  std::map<std::string, std::int64_t> threads;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") threads[event["args"]["name"]] = event["tid"];
+  }
+  REQUIRE(threads.count("GPU: phases") == 1);
+  const auto spans = spans_of(trace);
+  CHECK(nest(spans));
+  const auto steps = named(spans, "step");
+  for (const char* phase : {"forward", "backward", "optimizer"}) {
+    auto on_gpu = named(spans, phase);
+    std::erase_if(on_gpu, [&](const Span& span) { return span.thread != threads["GPU: phases"]; });
+    REQUIRE(on_gpu.size() == 3);
+    for (const Span& span : on_gpu) CHECK(span.end_ns > span.start_ns);
+    // The host queued it before the GPU did it; a microsecond is what the clocks may differ by.
+    CHECK(on_gpu[0].start_ns + 1000 >= steps[0].start_ns);
+  }
+}
+
 TEST_CASE("folders that cannot be written are refused before training", "[trainer][program]") {
   const ScratchFolder folder;
   for (const std::string option : {"--tensorboard", "--profile"}) {
