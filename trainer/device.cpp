@@ -6,9 +6,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 
 #include "worker/cuda_module.h"
+#include "worker/network_interface.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -36,11 +38,16 @@ std::string reason_against_cuda(const worker::WorkerEnv& env) {
   return "";
 }
 
-DeviceAndPeers open_cuda(const worker::WorkerEnv& env) {
-  worker::CommunicatorOptions options;
-  options.cuda_device = env.local_rank;
+DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+  worker::CommunicatorOptions peers = communicator_options(options);
+  peers.cuda_device = env.local_rank;
+  if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
+    const auto chosen = worker::choose_interface({options.interface, "--interface", false},
+                                                 worker::interface_addresses());
+    ::setenv("NCCL_SOCKET_IFNAME", ("=" + chosen.interface).c_str(), /*replace=*/0);
+  }
   return {torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(env.local_rank)),
-          worker::make_nccl_communicator(env, options)};
+          worker::make_nccl_communicator(env, peers)};
 }
 
 }  // namespace
@@ -57,6 +64,14 @@ void tune_process(const worker::WorkerEnv& env) {
   }
 }
 
+worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
+  worker::CommunicatorOptions result;
+  result.connect_timeout = std::chrono::seconds{options.connect_timeout_s};
+  result.connect_timeout_name = "--connect-timeout";
+  result.interface = options.interface;
+  return result;
+}
+
 DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env) {
   const bool nccl = options.backend == BackendOption::Nccl;
   const bool required = options.device == DeviceOption::Cuda || nccl;
@@ -64,13 +79,21 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
     const std::string reason = reason_against_cuda(env);
-    if (reason.empty()) return open_cuda(env);
+    if (reason.empty()) return open_cuda(options, env);
     if (required) {
       throw UsageError(
           fmt::format("--{} cannot be used: {}", nccl ? "backend nccl" : "device cuda", reason));
     }
   }
-  return {torch::Device(torch::kCPU), worker::make_cpu_communicator(env)};
+  const torch::Device cpu(torch::kCPU);
+  if (options.backend == BackendOption::Mpi) {
+    return {cpu, worker::make_mpi_communicator(env, communicator_options(options))};
+  }
+  if (options.backend == BackendOption::Gloo && env.rank == 0) {
+    std::cout << "--backend gloo: there is no Gloo here; the cpu backend takes its place"
+              << std::endl;
+  }
+  return {cpu, worker::make_cpu_communicator(env, communicator_options(options))};
 }
 
 }  // namespace ddprun::trainer

@@ -9,6 +9,7 @@
 
 #include "trainer/learning_rate.h"
 #include "trainer/models/model_names.h"
+#include "worker/worker_env.h"
 
 namespace ddprun::trainer {
 
@@ -20,7 +21,7 @@ class UsageError : public std::runtime_error {
 
 enum class DatasetKind { Mnist, Cifar10, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
-enum class BackendOption { Auto, Cpu, Nccl };
+enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 
 struct TrainOptions {
@@ -63,6 +64,9 @@ struct TrainOptions {
   // Device.
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
+  worker::InitMethod init;  // Rank and meeting place, where no launcher says them.
+  std::string interface;    // On which workers connect; "" = as the environment says.
+  std::int64_t connect_timeout_s = 300;
   LayoutOption layout = LayoutOption::Auto;
 
   std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.
