@@ -6,9 +6,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 
 #include "worker/cuda_module.h"
+#include "worker/network_interface.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -36,15 +38,20 @@ std::string reason_against_cuda(const worker::WorkerEnv& env, int replicas) {
   return "";
 }
 
-// The worker's GPUs are `replicas` neighbours; gradients travel from and to the first.
-DeviceAndPeers open_cuda(const worker::WorkerEnv& env, int replicas) {
-  worker::CommunicatorOptions options;
-  options.cuda_device = env.local_rank * replicas;
-  std::vector<torch::Device> devices;
-  for (int i = 0; i < replicas; ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(options.cuda_device + i));
+// The worker's GPUs are `data_parallel` neighbours; gradients travel from and to the first.
+DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+  worker::CommunicatorOptions peers = communicator_options(options);
+  peers.cuda_device = env.local_rank * options.data_parallel;
+  if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
+    const auto chosen = worker::choose_interface({options.interface, "--interface", false},
+                                                 worker::interface_addresses());
+    ::setenv("NCCL_SOCKET_IFNAME", ("=" + chosen.interface).c_str(), /*replace=*/0);
   }
-  return {devices.front(), devices, worker::make_nccl_communicator(env, options)};
+  std::vector<torch::Device> devices;
+  for (int i = 0; i < options.data_parallel; ++i) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(peers.cuda_device + i));
+  }
+  return {devices.front(), devices, worker::make_nccl_communicator(env, peers)};
 }
 
 }  // namespace
@@ -61,6 +68,14 @@ void tune_process(const worker::WorkerEnv& env) {
   }
 }
 
+worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
+  worker::CommunicatorOptions result;
+  result.connect_timeout = std::chrono::seconds{options.connect_timeout_s};
+  result.connect_timeout_name = "--connect-timeout";
+  result.interface = options.interface;
+  return result;
+}
+
 DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env) {
   const bool nccl = options.backend == BackendOption::Nccl;
   const bool required = options.device == DeviceOption::Cuda || nccl;
@@ -68,15 +83,22 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
     const std::string reason = reason_against_cuda(env, options.data_parallel);
-    if (reason.empty()) return open_cuda(env, options.data_parallel);
+    if (reason.empty()) return open_cuda(options, env);
     if (required) {
       throw UsageError(
           fmt::format("--{} cannot be used: {}", nccl ? "backend nccl" : "device cuda", reason));
     }
   }
-  const std::vector<torch::Device> devices(static_cast<std::size_t>(options.data_parallel),
-                                           torch::kCPU);
-  return {devices.front(), devices, worker::make_cpu_communicator(env)};
+  const std::vector<torch::Device> cpus(static_cast<std::size_t>(options.data_parallel),
+                                        torch::kCPU);
+  if (options.backend == BackendOption::Mpi) {
+    return {cpus.front(), cpus, worker::make_mpi_communicator(env, communicator_options(options))};
+  }
+  if (options.backend == BackendOption::Gloo && env.rank == 0) {
+    std::cout << "--backend gloo: there is no Gloo here; the cpu backend takes its place"
+              << std::endl;
+  }
+  return {cpus.front(), cpus, worker::make_cpu_communicator(env, communicator_options(options))};
 }
 
 }  // namespace ddprun::trainer

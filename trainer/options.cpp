@@ -32,8 +32,8 @@ std::int64_t TrainOptions::epochs_max() const {
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   TrainOptions options;
   CLI::App app{
-      "Trains an image classifier with data parallelism. Run it alone, or under ddprun or "
-      "torchrun for several workers.",
+      "Trains an image classifier with data parallelism. Run it alone, or for several "
+      "workers under ddprun, torchrun, mpirun or srun, or by hand with --init-method.",
       "train"};
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.
   add_config_option(app);
@@ -43,6 +43,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   add_output_options(app, options);
   add_checkpoint_options(app, options);
   add_device_options(app, options);
+  add_launch_options(app, options);
   try {
     app.parse(argc, argv);
     check_options(options);

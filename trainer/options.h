@@ -12,6 +12,7 @@
 #include "trainer/learning_rate.h"
 #include "trainer/log/profile_window.h"
 #include "trainer/models/model_names.h"
+#include "worker/worker_env.h"
 
 namespace ddprun::trainer {
 
@@ -23,7 +24,7 @@ class UsageError : public std::runtime_error {
 
 enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
-enum class BackendOption { Auto, Cpu, Nccl };
+enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 enum class PrecisionOption { Fp32, Bf16, Fp16 };
 enum class OptimizerKind { Sgd, Lars };
@@ -99,6 +100,9 @@ struct TrainOptions {
   // Device.
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
+  worker::InitMethod init;  // Rank and meeting place, where no launcher says them.
+  std::string interface;    // On which workers connect; "" = as the environment says.
+  std::int64_t connect_timeout_s = 300;
   LayoutOption layout = LayoutOption::Auto;
   PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
   bool overlap = true;    // Reduce gradients while backward computes the rest of them.

@@ -14,10 +14,14 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
       app, "--device", options.device,
       {{"auto", DeviceOption::Auto}, {"cpu", DeviceOption::Cpu}, {"cuda", DeviceOption::Cuda}},
       "auto, cpu or cuda; auto: cuda where it can be used");
-  add_choice<BackendOption>(
-      app, "--backend", options.backend,
-      {{"auto", BackendOption::Auto}, {"cpu", BackendOption::Cpu}, {"nccl", BackendOption::Nccl}},
-      "How workers exchange gradients: auto, cpu or nccl");
+  add_choice<BackendOption>(app, "--backend,--dist-backend", options.backend,
+                            {{"auto", BackendOption::Auto},
+                             {"cpu", BackendOption::Cpu},
+                             {"gloo", BackendOption::Gloo},
+                             {"mpi", BackendOption::Mpi},
+                             {"nccl", BackendOption::Nccl}},
+                            "How workers exchange gradients: auto, cpu (gloo means the same), "
+                            "nccl, or mpi under mpirun");
   add_choice<LayoutOption>(app, "--memory-format", options.layout,
                            {{"auto", LayoutOption::Auto},
                             {"nchw", LayoutOption::Nchw},
@@ -35,6 +39,26 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
             "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }
 
+void add_launch_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Workers started without a launcher");
+  app.add_option("--init-method,--dist-url", options.init.url,
+                 "Where workers meet: env:// (MASTER_ADDR and MASTER_PORT), tcp://HOST:PORT of "
+                 "rank 0, or file:///PATH that all of them see")
+      ->capture_default_str()
+      ->type_name("URL");
+  add_count(app, "--rank", options.init.rank, 0, count_max, "This worker's number, from 0 [RANK]");
+  add_count(app, "--world-size", options.init.world_size, 1, count_max,
+            "Workers of the job [WORLD_SIZE]");
+  add_count(app, "--local-rank,--local_rank", options.init.local_rank, 0, count_max,
+            "This worker's number on its host, which is its GPU [LOCAL_RANK, else found out]");
+  app.add_option("--interface", options.interface,
+                 "Network interface that workers connect on: its name, an address of this host, "
+                 "or a network as 10.1.0.0/16 [GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME]")
+      ->type_name("NAME|ADDRESS|CIDR");
+  add_count(app, "--connect-timeout", options.connect_timeout_s, 1, 86'400,
+            "Seconds to wait for all workers at the start");
+}
+
 void check_device_options(const TrainOptions& options) {
   refuse_if(options.device == DeviceOption::Cpu && options.backend == BackendOption::Nccl,
             "--backend nccl needs GPUs, but --device cpu was given");
@@ -43,6 +67,10 @@ void check_device_options(const TrainOptions& options) {
   refuse_if(options.data_parallel > 1 && options.sync_batch_norm,
             "--sync-bn normalises over workers, which the replicas of --data-parallel cannot: give "
             "one worker to each device instead");
+  refuse_if(options.device == DeviceOption::Cuda &&
+                (options.backend == BackendOption::Gloo || options.backend == BackendOption::Mpi),
+            "--backend gloo and mpi cannot reach the memory of --device cuda: use --backend nccl "
+            "or auto");
 }
 
 }  // namespace ddprun::trainer

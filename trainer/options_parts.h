@@ -62,6 +62,7 @@ void add_optimizer_options(CLI::App& app, TrainOptions& options);  // Of the tra
 void add_output_options(CLI::App& app, TrainOptions& options);
 void add_checkpoint_options(CLI::App& app, TrainOptions& options);
 void add_device_options(CLI::App& app, TrainOptions& options);
+void add_launch_options(CLI::App& app, TrainOptions& options);
 void check_data_options(const TrainOptions& options);
 void check_model_options(const TrainOptions& options);
 void check_training_options(const TrainOptions& options);

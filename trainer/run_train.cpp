@@ -12,6 +12,8 @@
 #include "trainer/train_loop.h"
 #include "trainer/training_job.h"
 #include "worker/error_file.h"
+#include "worker/meeting.h"
+#include "worker/network_interface.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -61,6 +63,20 @@ int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
   return exit_code;
 }
 
+// The place of this worker. Those that no launcher told of it find it out together; with MPI there
+// is nothing to find out.
+worker::WorkerEnv meet(const TrainOptions& options, const worker::WorkerEnv& env) {
+  static_cast<void>(worker::chosen_address(options.interface));  // Throws if there is none.
+  if (options.print_sample_order || options.backend == BackendOption::Mpi) return env;
+  return worker::meet_workers(env, communicator_options(options));
+}
+
+worker::WorkerEnv read_environment(const TrainOptions& options) {
+  worker::InitMethod init = options.init;
+  init.needs_store = options.backend != BackendOption::Mpi && !options.print_sample_order;
+  return worker::read_worker_env(init);
+}
+
 }  // namespace
 
 int run_train(int argc, const char* const* argv) {
@@ -68,16 +84,19 @@ int run_train(int argc, const char* const* argv) {
   if (!command_line.options) return command_line.exit_code;
   worker::WorkerEnv env;
   try {
-    env = worker::read_worker_env();
+    env = read_environment(*command_line.options);
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   }
   worker::install_error_handlers(env);
-  tune_process(env);
   try {
+    env = meet(*command_line.options, env);
+    tune_process(env);
     run(*command_line.options, env);
     return 0;
   } catch (const UsageError& error) {
+    return fail(usage_exit_code, env, error.what());
+  } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const c10::Error& error) {
     return fail(failure_exit_code, env, error.what_without_backtrace());

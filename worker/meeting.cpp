@@ -4,8 +4,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
+#include <thread>
 
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"
@@ -76,12 +79,13 @@ class Meeting {
     note.local_rank = env_.local_rank_known ? env_.local_rank : -1;
     note.identity = process_identity();
     const std::string holder = store_.compare_set(key(env_.rank), "", to_text(note));
+    throw_if_given_up(holder);
     const WorkerNote taken = parse_worker_note(holder);
     if (taken.identity == note.identity) return;
-    throw CommunicatorError(
-        "two workers are rank " + number_text(env_.rank) + " of " + number_text(env_.world_size) +
-        ": " + note.name + ", and before it " + taken.name +
-        "; give each worker a rank of its own, and each job a meeting place" + " of its own");
+    throw CommunicatorError("two workers are rank " + number_text(env_.rank) + " of " +
+                            number_text(env_.world_size) + ": " + note.name + ", and before it " +
+                            taken.name + "; give each worker a rank of its own, and each job a " +
+                            "meeting place of its own");
   }
 
   std::vector<WorkerNote> notes_of_all() {
@@ -92,21 +96,49 @@ class Meeting {
           deadline_ - std::chrono::steady_clock::now());
       store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
     } catch (const rendezvous::StoreTimeout&) {
-      std::string missing;
-      for (int rank = 0; rank < env_.world_size; ++rank) {
-        if (store_.check(std::span(&keys[static_cast<std::size_t>(rank)], 1))) continue;
-        missing += (missing.empty() ? "rank " : ", rank ") + number_text(rank);
-      }
-      throw CommunicatorError(missing + " of " + number_text(env_.world_size) + " did not come " +
-                              within_limit(options_) +
-                              "; start every rank with the same init method and world size");
+      give_up(keys);
     }
     std::vector<WorkerNote> notes;
     for (const std::string& text : store_.multi_get(keys)) {
+      throw_if_given_up(text);
       notes.push_back(parse_worker_note(text));
     }
     return notes;
   }
+
+  // The first one whose time is up tells all others why, in the places of those that are missing:
+  // they need not wait longer, and rank 0 must not end the store before they know.
+  void give_up(const std::vector<std::string>& keys) {
+    std::string missing;
+    std::vector<std::string> empty;
+    for (int rank = 0; rank < env_.world_size; ++rank) {
+      const std::string& one = keys[static_cast<std::size_t>(rank)];
+      if (store_.check(std::span(&one, 1))) continue;
+      missing += (missing.empty() ? "rank " : ", rank ") + number_text(rank);
+      empty.push_back(one);
+    }
+    if (empty.empty()) return;  // They came at the last moment, or somebody else gave up.
+    const std::string verdict = missing + " of " + number_text(env_.world_size) + " did not come " +
+                                within_limit(options_) +
+                                "; start every rank with the same init method and world size";
+    for (const std::string& one : empty) store_.compare_set(one, "", given_up + verdict);
+    store_.add(prefix_ + "told", 1);
+    const auto present = env_.world_size - static_cast<int>(empty.size());
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+    while (store_.add(prefix_ + "told", 0) < present &&
+           std::chrono::steady_clock::now() < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+    throw CommunicatorError(verdict);
+  }
+
+  void throw_if_given_up(const std::string& text) {
+    if (text.rfind(given_up, 0) != 0) return;
+    store_.add(prefix_ + "told", 1);
+    throw CommunicatorError(text.substr(std::string(given_up).size()));
+  }
+
+  static constexpr const char* given_up = "given up: ";
 
   std::string key(int rank) const { return prefix_ + "rank/" + number_text(rank); }
 

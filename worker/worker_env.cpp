@@ -287,6 +287,7 @@ WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& loo
     if (env.world_size > 1) env.rendezvous_file = place.path;
   }
   read_endpoint(reader, needs, env);
+  if (!env.rendezvous_file.empty()) env.master_port = 0;  // The file will say it.
   // A number of this process, not a count of the node's: nothing else is known of the node.
   if (method.local_rank) env.local_rank = *method.local_rank;
   return env;

@@ -107,6 +107,10 @@ TEST_CASE("options say what variables would say", "[init]") {
   const WorkerEnv file = read({.url = "file:///tmp/meet?rank=0&world_size=2", .local_rank = 3});
   CHECK(file.rendezvous_file == "/tmp/meet");
   CHECK(file.master_port == 0);
+  // A port that is left over in the environment has no meaning there.
+  CHECK(read({.url = "file:///tmp/meet", .rank = 0, .world_size = 2},
+             {{"MASTER_ADDR", "other"}, {"MASTER_PORT", "29500"}})
+            .master_port == 0);
   CHECK(file.local_rank == 3);
   CHECK(file.local_rank_known);
 

@@ -1,0 +1,57 @@
+# What `cmake --install` puts where, besides the launcher's own files (launcher/CMakeLists.txt):
+#
+#   bin/train, lib/*.a, lib/ddprun/ (modules that are opened at run time), include/ddprun/worker/...,
+#   and lib/cmake/ddprun/, by which other projects find all of it.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(DDPRUN_MODULE_DIR ${CMAKE_INSTALL_LIBDIR}/ddprun)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ddprun)
+set(header_dir ${CMAKE_INSTALL_INCLUDEDIR}/ddprun)
+
+# In this tree and in others the targets have the same names.
+add_library(ddprun::worker ALIAS ddprun_communicator)
+set_target_properties(ddprun_communicator PROPERTIES EXPORT_NAME worker)
+set_target_properties(ddprun_worker_env PROPERTIES EXPORT_NAME worker_env)
+set_target_properties(ddprun_store_client PROPERTIES EXPORT_NAME store_client)
+set_target_properties(ddprun_store PROPERTIES EXPORT_NAME store)
+install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun_store
+        EXPORT ddprunWorker ARCHIVE COMPONENT development)
+install(EXPORT ddprunWorker FILE ddprunWorkerTargets.cmake NAMESPACE ddprun::
+        DESTINATION ${package_dir} COMPONENT development)
+# Those that a training program includes. How the communicators work inside is not among them.
+foreach(header communicator cuda_module error_file loaded_module meeting mpi_module
+        network_interface worker_env)
+  install(FILES worker/${header}.h DESTINATION ${header_dir}/worker COMPONENT development)
+endforeach()
+install(FILES rendezvous/store_client.h rendezvous/hosted_store.h
+        DESTINATION ${header_dir}/rendezvous COMPONENT development)
+
+foreach(module ddprun_cuda ddprun_mpi)
+  if(TARGET ${module})
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${module} LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT train)
+  endif()
+endforeach()
+
+if(DDPRUN_WITH_TORCH)
+  add_library(ddprun::ddp ALIAS ddprun_ddp)
+  set_target_properties(ddprun_ddp PROPERTIES EXPORT_NAME ddp)
+  install(TARGETS ddprun_ddp EXPORT ddprunDdp ARCHIVE COMPONENT development)
+  install(EXPORT ddprunDdp FILE ddprunDdpTargets.cmake NAMESPACE ddprun::
+          DESTINATION ${package_dir} COMPONENT development)
+  install(DIRECTORY worker/torch DESTINATION ${header_dir}/worker COMPONENT development
+          FILES_MATCHING PATTERN "*.h")
+  install(FILES cmake/FindLibTorch.cmake DESTINATION ${package_dir} COMPONENT development)
+  # LibTorch is used where it lies.
+  set_target_properties(train PROPERTIES INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR}"
+                        INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS train RUNTIME COMPONENT train)
+endif()
+
+configure_package_config_file(cmake/ddprunConfig.cmake.in ${CMAKE_BINARY_DIR}/ddprunConfig.cmake
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_BINDIR DDPRUN_MODULE_DIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/ddprunConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/ddprunConfig.cmake ${CMAKE_BINARY_DIR}/ddprunConfigVersion.cmake
+        DESTINATION ${package_dir} COMPONENT development)

@@ -1,0 +1,82 @@
+// A rank whose MPI communicator fails, for mpi_test.cpp: mpi_worker MODE FOLDER. What its call said
+// goes into FOLDER/RANK; it ends when all ranks have said something, because mpirun ends the others
+// together with the first one.
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/communicator.h"
+
+using namespace ddprun::worker;
+
+namespace {
+
+void reduce(Communicator& communicator, std::size_t count) {
+  std::vector<float> data(count, 1.0f);
+  communicator.all_reduce(data.data(), count, DataType::Float32, ReduceOp::Sum);
+}
+
+bool all_have_spoken(const std::filesystem::path& folder, int world_size) {
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!std::filesystem::exists(folder / std::to_string(rank))) return false;
+  }
+  return true;
+}
+
+template <typename Condition>
+void wait_until(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  while (!condition() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
+
+// Rank 1 does what the mode says; the others reduce.
+void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
+         const std::filesystem::path& folder) {
+  reduce(*communicator, 100);
+  if (communicator->rank() != 1) return reduce(*communicator, 5000);
+  if (mode == "other-count") {
+    reduce(*communicator, 4999);
+  } else if (mode == "other-call") {
+    communicator->barrier();
+  } else if (mode == "null") {
+    communicator->all_reduce(nullptr, 5000, DataType::Float32, ReduceOp::Sum);
+  } else if (mode == "abort") {
+    std::thread([&] { communicator->abort("the user pressed stop"); }).join();
+    communicator->barrier();
+  } else if (mode == "leave") {
+    communicator.reset();
+    throw CommunicatorError("left");
+  } else {  // absent
+    wait_until([&] { return std::filesystem::exists(folder / "0"); });
+    communicator->barrier();
+  }
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::filesystem::path folder = argv[2];
+  const WorkerEnv env = read_worker_env(InitMethod{.needs_store = false});
+  CommunicatorOptions options;
+  options.collective_timeout =
+      std::chrono::milliseconds{argv[1] == std::string("absent") ? 400 : 20'000};
+  std::unique_ptr<Communicator> communicator;
+  std::string said = "nothing was wrong";
+  try {
+    communicator = make_mpi_communicator(env, options);
+    act(argv[1], communicator, folder);
+  } catch (const CommunicatorError& error) {
+    said = error.what();
+  }
+  const auto temporary = folder / (std::to_string(env.rank) + ".part");
+  std::ofstream(temporary) << said;
+  std::filesystem::rename(temporary, folder / std::to_string(env.rank));
+  wait_until([&] { return all_have_spoken(folder, env.world_size); });
+  return 3;
+}
