@@ -24,17 +24,21 @@ enum class BackendOption { Auto, Cpu, Nccl };
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 
 struct TrainOptions {
+  // Data.
   DatasetKind dataset = DatasetKind::Mnist;
   std::filesystem::path data;   // Empty: data/<dataset>, or nothing for synthetic.
   bool verify_data = false;     // Check SHA256SUMS of the data folder.
   std::int64_t image_size = 0;  // 0: as the data set has it.
   std::int64_t synthetic_images = 12'800;
   std::int64_t synthetic_classes = 1000;
+  int workers = 1;  // Loader threads.
 
+  // Model.
   std::string model = "resnet18";
   StemChoice stem = StemChoice::Auto;
   std::filesystem::path weights;  // Start from these weights; empty = drawn from the seed.
 
+  // Training.
   std::optional<std::int64_t> epochs;             // Default 90, or as many as `steps` needs.
   std::optional<std::int64_t> steps;              // Optimizer steps of the whole run, at most.
   std::optional<std::int64_t> batch_size;         // Per worker. Default 64.
@@ -44,17 +48,19 @@ struct TrainOptions {
   double weight_decay = 1e-4;
   std::uint64_t seed = 0;
 
-  int workers = 1;                                 // Loader threads.
+  // Output.
   std::int64_t print_freq = 10;                    // Steps.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.
   std::filesystem::path metrics;                   // JSON lines; empty = none.
   std::optional<std::int64_t> print_sample_order;  // An epoch.
 
+  // Checkpoints.
   std::filesystem::path checkpoint_dir;  // Empty: no checkpoints.
   std::int64_t checkpoint_every = 0;     // Steps; 0: at the end of epochs only.
   std::string resume = "auto";           // auto, none, or a file.
 
+  // Device.
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
   LayoutOption layout = LayoutOption::Auto;

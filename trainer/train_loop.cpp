@@ -7,16 +7,10 @@
 
 #include "trainer/evaluate.h"
 #include "trainer/step_meters.h"
+#include "trainer/training_step.h"
 
 namespace ddprun::trainer {
 namespace {
-
-// What a step draws at random (dropout) depends on the seed, the step and the rank alone, so a
-// resumed run draws what the interrupted one would have drawn.
-void seed_step(const TrainingJob& job) {
-  const auto place = static_cast<std::uint64_t>(job.state.step * job.env.world_size + job.env.rank);
-  torch::manual_seed(job.options.seed * 0x9e3779b97f4a7c15U + place);
-}
 
 void check_loss(const TrainingJob& job, double loss) {
   if (std::isfinite(loss)) return;
@@ -50,6 +44,7 @@ void report_and_save(TrainingJob& job, StepMeters& meters, const torch::Tensor& 
 void train_epoch(TrainingJob& job, Totals& totals) {
   StepMeters meters(job.plan, job.place.device);
   const auto batches = job.training_batches();
+  TrainingStep step(job);
   torch::Tensor loss;
   while (job.state.step < job.plan.total_steps) {
     const auto batch = batches->next();
@@ -60,16 +55,12 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 
     const double rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
                                          job.plan.total_steps);
-    seed_step(job);
-    job.parallel->zero_grad();
-    const torch::Tensor logits = job.parallel->forward(images);
-    loss = torch::cross_entropy_loss(logits, labels);
-    loss.backward();  // Returns when the gradients are averaged over all ranks.
-    job.optimizer->step(rate);
+    const StepOutput output = step.run(images, labels, rate);
+    loss = output.loss;
 
     job.state.step += 1;
     job.state.samples_done += images.size(0) * job.env.world_size;
-    meters.step_done(logits, labels, loss);
+    meters.step_done(output.logits, labels, loss);
     report_and_save(job, meters, loss, rate);
   }
   if (loss.defined()) check_loss(job, loss.item<double>());

@@ -1,0 +1,25 @@
+// Options of `train`: the network and its first weights.
+#include "trainer/options_parts.h"
+
+namespace ddprun::trainer {
+
+void add_model_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Model");
+  app.add_option("--model", options.model, "resnet18/34/50/101/152, resnet20/32/44/56/110, convnet")
+      ->check(CLI::IsMember(model_names()).description(""))
+      ->capture_default_str();
+  add_choice<StemChoice>(app, "--stem", options.stem,
+                         {{"auto", StemChoice::Auto},
+                          {"imagenet", StemChoice::ImageNet},
+                          {"small", StemChoice::Small}},
+                         "First layer of resnet18 to resnet152: imagenet (7x7, max-pool), small "
+                         "(3x3), auto = small up to 64 pixels");
+  app.add_option("--weights", options.weights, "Start from the weights of this safetensors file");
+}
+
+void check_model_options(const TrainOptions& options) {
+  refuse_if(options.stem != StemChoice::Auto && !has_stem_choice(options.model),
+            "--stem applies to resnet18, 34, 50, 101 and 152 only");
+}
+
+}  // namespace ddprun::trainer
