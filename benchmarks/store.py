@@ -1,7 +1,8 @@
 """store: requests to the c10d store, ours beside LibTorch's own libuv server.
 
 Operations: LibTorch's own client is the load for both servers (store_torch), one client per thread,
-each with one request under way; the threads share the machine with the server. Pipelined: raw requests,
+each with one request under way; the threads share the machine with the server. The least: the same
+against a server that keeps nothing and never sleeps (store_floor). Pipelined: raw requests,
 256 sent at a time on one connection (store_load). Crowd: thousands of connections driven by one
 thread (store_scale): what one costs in memory, how soon a set releases all waits, how long the start
 of a job takes.
@@ -59,6 +60,22 @@ def operation_rows(servers, rounds):
                 rows.append(measure.row(f"99th percentile of that, {threads} thread{'s' * (threads > 1)}", "us",
                                         samples["ours"]["p99"], samples["peer"]["p99"],
                                         lower_is_better=True))
+    return rows
+
+
+def floor_rows(servers, rounds):
+    """What the least that a server can do reaches: the bound of every ratio with one thread."""
+    client = measure.ours("store_torch")
+    rows = []
+    with server([measure.ours("store_floor")]) as (_, floor):
+        for operation in OPERATIONS:
+            one = lambda port, o=operation: {"k": load(client, port, "--threads", 1, "--operation", o,
+                                                       "--seconds", SECONDS)["per_second"] / 1e3}
+            samples = measure.alternate({"floor": lambda: one(floor),
+                                         "peer": lambda: one(servers["peer"][1])}, rounds)
+            rows.append(measure.row(f"the least, {operation}, 1 thread", "1000/s",
+                                    samples["floor"]["k"], samples["peer"]["k"],
+                                    lower_is_better=False))
     return rows
 
 
@@ -123,5 +140,6 @@ def run(rounds):
                 "peer": [measure.ours("store_torch"), "serve"]}
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(server(argv)) for name, argv in commands.items()}
-        rows = operation_rows(servers, rounds) + pipelined_rows(servers, rounds) + large_rows(servers, rounds)
+        rows = (operation_rows(servers, rounds) + floor_rows(servers, rounds) +
+                pipelined_rows(servers, rounds) + large_rows(servers, rounds))
     return rows + crowd_rows(commands, rounds), {"rounds": rounds, "seconds": SECONDS}

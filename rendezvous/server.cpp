@@ -36,6 +36,10 @@ constexpr std::chrono::microseconds turn_max{
 // cheaper for both sides than to fall asleep and be woken; yielding leaves the processor to whoever
 // has work.
 constexpr std::chrono::microseconds linger{50};
+// But somebody who computes keeps a processor that is yielded for its whole slice. When that has
+// happened, falling asleep is better for a while: who is woken comes before who computes.
+constexpr std::chrono::microseconds yield_max{500};
+constexpr std::chrono::milliseconds crowded_time{100};
 constexpr std::chrono::milliseconds accept_pause{100};  // When descriptors have run out.
 
 UniqueFd make_epoll() {
@@ -88,7 +92,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       const int ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
       now = Clock::now();
       if (ready <= 0) {
-        sched_yield();
+        if (now < crowded_until) break;
+        now = yield(now);
         continue;
       }
       last_request = now;
@@ -102,13 +107,21 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     }
     if (!poller.is_open()) return;
     arm_deadline_timer();
-    if (now - last_request < linger || sessions.has_pending_wakes()) {
+    if ((now - last_request < linger && now >= crowded_until) || sessions.has_pending_wakes()) {
       asio::post(io, [self = shared_from_this()] {
         if (self->poller.is_open()) self->take_turn();
       });
     } else {
       wait_for_events();
     }
+  }
+
+  // Lets others run who have work; notes when they kept the processor.
+  Clock::time_point yield(Clock::time_point before) {
+    sched_yield();
+    const auto now = Clock::now();
+    if (now - before > yield_max) crowded_until = now + crowded_time;
+    return now;
   }
 
   void accept_some(std::size_t count_max) {
@@ -218,6 +231,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::steady_timer accept_timer;
   asio::steady_timer deadline_timer;
   Clock::time_point armed_for = Clock::time_point::max();
+  Clock::time_point crowded_until{};  // Until then the processors are taken to be busy.
   PeerLog peer_log;
   StoreSessions sessions;
 };

@@ -33,8 +33,13 @@ ServerOptions options() {
   options.request_bytes_max = 2u << 20;
   options.output_bytes_max = 128u << 10;
   options.memory_bytes_max = 512u << 10;
+  options.wait_bytes_max = 24u << 10;
   return options;
 }
+
+// Keys that were there when a wait on other keys was parked may be deleted, or their queues
+// emptied, and are then only waited for: that is counted, but ends nobody's wait.
+constexpr std::size_t wait_overdraft_max = 64u << 10;
 
 class Clients {
  public:
@@ -71,12 +76,16 @@ class Clients {
     }
     serve();
     require(sessions_.memory_bytes() <= options().memory_bytes_max, "the budget is overdrawn");
+    require(sessions_.store().wait_bytes() <= options().wait_bytes_max + wait_overdraft_max,
+            "waits take more than their share");
   }
 
   void leave() {
     for (UniqueFd& client : clients_) client.reset();
     serve();
     require(sessions_.size() == 0, "connections of clients that are gone stay open");
+    require(sessions_.store().wait_bytes() == 0,
+            "waits of clients that are gone are still counted");
     sessions_.start_attempt();
     require(sessions_.memory_bytes() == 0, "memory of clients that are gone stays taken");
   }

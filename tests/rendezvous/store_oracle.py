@@ -4,6 +4,7 @@
   store_oracle.py gloo PROGRAM             serve_store at PROGRAM: process groups, two attempts
   store_oracle.py rank PORT RANK           one rank of such a group
   store_oracle.py serve                    PyTorch's server: prints its port, ends with its input
+  store_oracle.py has_barrier              prints "yes" if this torch's server knows BARRIER
   store_oracle.py serve_many COUNT         so many: prints their ports and "all", runs until killed
 """
 import datetime
@@ -88,5 +89,8 @@ if __name__ == "__main__":
         rank(int(arguments[0]), int(arguments[1]))
     elif mode == "serve":
         serve()
+    elif mode == "has_barrier":
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+        print("yes" if version >= (2, 12) else "no")
     elif mode == "serve_many":
         serve_many(int(arguments[0]))

@@ -3,21 +3,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/store_client.h"
-#include "tests/testing/catch.h"
+#include "tests/rendezvous/store_server_fixture.h"
 
 using namespace ddprun::rendezvous;
+using namespace ddprun::rendezvous::testing;
 
 namespace {
 
 bool python_torch_is_here() { return std::filesystem::exists(DDPRUN_PEER_PYTHON); }
 
-std::string oracle(const std::string& arguments) {
-  return std::string("'") + DDPRUN_PEER_PYTHON + "' '" + DDPRUN_STORE_ORACLE + "' " + arguments;
+std::string oracle(const std::string& arguments, const std::string& python = DDPRUN_PEER_PYTHON) {
+  return std::string("'").append(python).append("' '" DDPRUN_STORE_ORACLE "' ").append(arguments);
 }
 
 // Everything that the command prints, and its exit status at the end.
@@ -29,6 +33,70 @@ std::string output_of(const std::string& command) {
     output.append(buffer, got);
   }
   return output + "exit " + std::to_string(WEXITSTATUS(::pclose(pipe)));
+}
+
+// Torch's own server, which ends when its input does.
+class StockServer {
+ public:
+  explicit StockServer(const std::string& python) {
+    int in[2];
+    REQUIRE(::pipe(in) == 0);
+    const std::string files =
+        " <&" + std::to_string(in[0]) + " " + std::to_string(in[1]) + ">&- 2>/dev/null";
+    server_ = ::popen(("exec timeout 60 " + oracle("serve", python) + files).c_str(), "r");
+    ::close(in[0]);
+    input_ = in[1];
+    REQUIRE(::fscanf(server_, "%d", &port_) == 1);
+  }
+  ~StockServer() {
+    if (server_ != nullptr) end();
+  }
+  StockServer(const StockServer&) = delete;
+  StockServer& operator=(const StockServer&) = delete;
+
+  std::uint16_t port() const { return static_cast<std::uint16_t>(port_); }
+  int end() {
+    ::close(input_);
+    return WEXITSTATUS(::pclose(std::exchange(server_, nullptr)));
+  }
+
+ private:
+  FILE* server_ = nullptr;
+  int input_ = -1;
+  int port_ = 0;
+};
+
+// What a store answers to barriers of every kind (but torch 2.15's server does not wake a WAIT for
+// the key that a BARRIER creates, and ours does), as text: the same in whichever order what several
+// clients send arrives.
+std::string barrier_exchanges(std::uint16_t port) {
+  const auto barrier = [](const std::string& key, std::uint64_t count) {
+    return op(StoreOp::Barrier) + text(key) + u64(count);
+  };
+  std::string log;
+  const auto note = [&log](const char* what, const std::string& bytes) {
+    log.append(what).append(":");
+    for (const char byte : bytes) {
+      log.append(" ").append(std::to_string(static_cast<unsigned char>(byte)));
+    }
+    log += "\n";
+  };
+  const RawClient first(port), second(port), third(port);
+  note("alone", first.ask(barrier("/one", 1), 1));
+  first.send(barrier("/two", 2));
+  note("the last of two", second.ask(barrier("/two", 2), 1));
+  note("the first of two", first.read(1));
+  note("after the release", third.ask(barrier("/two", 2), 1));
+  note("its key", third.ask(get("/two"), 9));
+  first.send(barrier("/never", 2));
+  note("given up", first.ask(op(StoreOp::CancelWait), 1));
+  note("and counted", second.ask(get("/never"), 9));
+  note("so the next one passes", second.ask(barrier("/never", 2), 1));
+  const RawClient bad(port);
+  bad.send(set("/text", "no number"));
+  bad.send(barrier("/text", 1));
+  note("a key that is no number", bad.closed() ? "closed" : "open");
+  return log;
 }
 
 bool ends_with(const std::string& text, const std::string& end) {
@@ -47,18 +115,10 @@ TEST_CASE("torch's gloo works through our server, in the next attempt as well", 
 
 TEST_CASE("our client works against torch's own server", "[oracle]") {
   if (!python_torch_is_here()) DDPRUN_SKIP("no Python torch at " DDPRUN_PEER_PYTHON);
-  int in[2];
-  REQUIRE(::pipe(in) == 0);  // The server ends when this end of its input is closed.
-  FILE* server = ::popen(("exec timeout 60 " + oracle("serve") + " <&" + std::to_string(in[0]) +
-                          " " + std::to_string(in[1]) + ">&- 2>/dev/null")
-                             .c_str(),
-                         "r");
-  ::close(in[0]);
-  int port = 0;
-  REQUIRE(::fscanf(server, "%d", &port) == 1);
+  StockServer server(DDPRUN_PEER_PYTHON);
+  const std::uint16_t port = server.port();
   {
-    StoreClient client("127.0.0.1", static_cast<std::uint16_t>(port),
-                       std::chrono::milliseconds(10'000));
+    StoreClient client("127.0.0.1", port, std::chrono::milliseconds(10'000));
     client.set("a", "1");
     CHECK(client.get("a") == "1");
     CHECK(client.add("n", 5) == 5);
@@ -79,11 +139,25 @@ TEST_CASE("our client works against torch's own server", "[oracle]") {
     CHECK(client.queue_len("q") == 1);
     CHECK(client.queue_pop("q") == "item");
     CHECK(!client.try_queue_pop("q"));
-    const StoreClient same("127.0.0.1", static_cast<std::uint16_t>(port));
+    const StoreClient same("127.0.0.1", port);
     CHECK(same.store_identity() == client.store_identity());
     StoreClient moved = std::move(client);
     CHECK(moved.get("n") == "y");
   }
-  ::close(in[1]);
-  CHECK(WEXITSTATUS(::pclose(server)) == 0);
+  CHECK(server.end() == 0);
+}
+
+TEST_CASE("BARRIER is answered as torch's own server answers it, byte for byte", "[oracle]") {
+  std::string python;  // Torch 2.12 or later, of those that scripts/setup_store_clients made.
+  std::istringstream pythons(::getenv("DDPRUN_TORCH_CLIENTS") ? ::getenv("DDPRUN_TORCH_CLIENTS")
+                                                              : "");
+  for (std::string one; python.empty() && std::getline(pythons, one, ':');) {
+    if (output_of(oracle("has_barrier", one)) == "yes\nexit 0") python = one;
+  }
+  if (python.empty()) DDPRUN_SKIP("DDPRUN_TORCH_CLIENTS names no Python with torch 2.12 or later");
+  StockServer stock(python);
+  const ServerFixture ours;
+  const std::string expected = barrier_exchanges(stock.port());
+  CHECK(barrier_exchanges(ours.port()) == expected);
+  CHECK(stock.end() == 0);
 }
