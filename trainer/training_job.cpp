@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <iterator>
+#include <map>
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
