@@ -152,7 +152,7 @@ TEST_CASE("a cut run goes on with momentum, average and schedule as if it had no
       "--optimizer lars --lars-trust 0.01 --nesterov --lr-schedule cosine --warmup-epochs 1 "
       "--ema 0.8 --clip-grad-norm 5 --zero-init-residual --label-smoothing 0.1 ";
   const auto with_checkpoints = [&](const std::string& more) {
-    return synthetic(cut, run + "--checkpoint-every 2 --checkpoint-dir " +
+    return synthetic(cut, run + "--checkpoint-every 4 --checkpoint-dir " +
                               quoted((cut / "checkpoints").string()) + " " + more);
   };
   REQUIRE(train(synthetic(whole, run), whole).code == 0);
