@@ -36,9 +36,10 @@ void add_range(CLI::App& app, const std::string& name, double& min, double& max,
                const std::string& help, const std::string& shown) {
   app.add_option_function<std::vector<double>>(
          name,
-         [&min, &max](const std::vector<double>& values) {
-           min = values.at(0);
-           max = values.at(1);
+         [&min, &max, name](const std::vector<double>& values) {
+           if (values.size() != 2) throw CLI::ValidationError(name, "needs two numbers, MIN,MAX");
+           min = values[0];
+           max = values[1];
          },
          help)
       ->expected(2)
