@@ -160,11 +160,11 @@ void TrainingJob::save_checkpoint() {
   if (name.epoch != last_saved.epoch || name.step != last_saved.step) {
     files.push_back({name, make_checkpoint(identity, state, *model, checkpoint_parts)});
   }
-  if (best_is_due) files.push_back({{}, make_weights(identity, state, *model)});
+  if (best) files.push_back({{}, std::move(*best), /*is_copy=*/true});
+  best.reset();
   if (files.empty()) return;
   const SaveStall stall = writer->save(std::move(files));
   last_saved = name;
-  best_is_due = false;
   reporter->event(
       "checkpoint_copied",
       {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
@@ -173,7 +173,12 @@ void TrainingJob::save_checkpoint() {
 void TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return;
   state.best_prec1 = prec1;
-  best_is_due = true;
+  if (!writer) return;
+  best = make_weights(identity, state, *model);
+  for (auto& [name, tensor] : best->tensors) {
+    tensor = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+                                /*copy=*/true);
+  }
 }
 
 void TrainingJob::report_written() {
