@@ -19,9 +19,10 @@ void hold_back_size_signal() {
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-NamedTensors all_tensors(const std::vector<CheckpointFile>& files) {
+NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
   NamedTensors tensors;
   for (const CheckpointFile& file : files) {
+    if (file.is_copy) continue;
     tensors.insert(tensors.end(), file.contents.tensors.begin(), file.contents.tensors.end());
   }
   return tensors;
@@ -55,9 +56,10 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
   stall.waited_s = watch.lap();
-  const NamedTensors copies = snapshot_.take(all_tensors(files));
+  const NamedTensors copies = snapshot_.take(tensors_to_copy(files));
   auto copy = copies.begin();
   for (CheckpointFile& file : files) {
+    if (file.is_copy) continue;
     for (auto& entry : file.contents.tensors) entry = *copy++;
   }
   termination_.begin();

@@ -23,6 +23,7 @@ namespace ddprun::trainer {
 struct CheckpointFile {
   std::optional<CheckpointName> name;  // Nothing: the best weights.
   Safetensors contents;
+  bool is_copy = false;  // Nobody changes these tensors: they need not be copied.
 };
 
 struct SaveStall {

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <map>
 
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
@@ -269,23 +268,6 @@ std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
       loader_options(*this, *validation_set, /*train=*/false));
 }
 
-namespace {
-
-// The weights whose accuracy counts: with --ema the averaged ones.
-Safetensors best_weights(const TrainingJob& job) {
-  Safetensors weights = make_weights(job.identity, job.state, *job.model);
-  if (!job.average || !job.average->started()) return weights;
-  std::map<std::string, torch::Tensor> averages;
-  for (const auto& [name, tensor] : job.average->tensors()) averages[name] = tensor;
-  for (auto& [name, tensor] : weights.tensors) {
-    const auto found = averages.find(name);
-    if (found != averages.end()) tensor = found->second;
-  }
-  return weights;
-}
-
-}  // namespace
-
 void TrainingJob::save_checkpoint() {
   if (!writer) return;
   const CheckpointName name{state.epoch, state.step};
@@ -293,13 +275,13 @@ void TrainingJob::save_checkpoint() {
   if (name.epoch != last_saved.epoch || name.step != last_saved.step) {
     files.push_back({name, make_checkpoint(identity, state, *model, checkpoint_parts)});
   }
-  if (best_is_due) files.push_back({{}, best_weights(*this)});
+  if (best) files.push_back({{}, std::move(*best), /*is_copy=*/true});
+  best.reset();
   if (files.empty()) return;
   phase("checkpoint");
   const SaveStall stall = writer->save(std::move(files));
   end_phase();
   last_saved = name;
-  best_is_due = false;
   reporter->event(
       "checkpoint_copied",
       {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
@@ -308,7 +290,12 @@ void TrainingJob::save_checkpoint() {
 void TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return;
   state.best_prec1 = prec1;
-  best_is_due = true;
+  if (!writer) return;
+  best = make_weights(identity, state, *model);
+  for (auto& [name, tensor] : best->tensors) {
+    tensor = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+                                /*copy=*/true);
+  }
 }
 
 void TrainingJob::report_written() {

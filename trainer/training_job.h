@@ -46,7 +46,7 @@ struct TrainingJob {
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
   CheckpointName last_saved{-1, -1};
-  bool best_is_due = false;                  // The weights at hand are the best so far.
+  std::optional<Safetensors> best;           // Copies of the best weights, to be saved next.
   std::unique_ptr<CheckpointWriter> writer;  // Where `folder` is, unless nothing is trained.
 
   worker::Communicator& communicator() { return *place.communicator; }
@@ -67,7 +67,8 @@ struct TrainingJob {
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.
   void save_checkpoint();
-  // Notes the accuracy; the next save_checkpoint() saves the weights if it is the best so far.
+  // Notes the accuracy. If it is the best so far, the weights that the model has now are kept for
+  // the next save_checkpoint().
   void note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();
