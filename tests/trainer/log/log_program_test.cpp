@@ -229,6 +229,14 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
   train(folder, "--epochs 1 --profile " + shell_word(folder / "none"));
   CHECK(contains(read_bytes(folder / "out"), "--profile: the run ended after 7 steps, before"));
   CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
+
+  // Also one that ends with an error: the loss is not a number soon.
+  const int code = run_command(clean + "'" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
+                                   "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
+                                   "--profile-steps 0:500 --profile " + shell_word(folder / "bad"),
+                               folder / "out");
+  CHECK(code == 1);
+  CHECK_FALSE(spans_of(Json::parse(read_bytes(folder / "bad/rank_0.json"))).empty());
 }
 
 TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
