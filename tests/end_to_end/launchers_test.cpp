@@ -52,7 +52,8 @@ std::map<std::string, std::string> with_fake_slurm(const TemporaryFolder& folder
 
 // The command line that runs one of scripts/ from the root of the tree, as their heads say.
 std::vector<std::string> example(const std::string& name) {
-  return {"/bin/sh", "-c", "cd '" DDPRUN_SOURCE_DIR "' && exec \"$0\" \"$@\"", "scripts/" + name};
+  return {"/bin/sh", "-c", "cd '" DDPRUN_SOURCE_DIR "' && exec /bin/bash \"$0\" \"$@\"",
+          "scripts/" + name};
 }
 
 // The options of a small run after those of an example script, over which they win.
