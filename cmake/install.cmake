@@ -30,7 +30,7 @@ install(FILES rendezvous/store_client.h rendezvous/hosted_store.h
 foreach(module ddprun_cuda ddprun_mpi)
   if(TARGET ${module})
     set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-    if(DDPRUN_WITH_TORCH)
+    if(DDPRUN_WITH_TORCH AND module STREQUAL ddprun_cuda)
       set_target_properties(${module} PROPERTIES INSTALL_RPATH ${DDPRUN_TORCH}/lib)
     endif()
     install(TARGETS ${module} LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT train)
