@@ -30,6 +30,9 @@ install(FILES rendezvous/store_client.h rendezvous/hosted_store.h
 foreach(module ddprun_cuda ddprun_mpi)
   if(TARGET ${module})
     set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    if(DDPRUN_WITH_TORCH AND module STREQUAL ddprun_cuda)
+      set_target_properties(${module} PROPERTIES INSTALL_RPATH ${DDPRUN_TORCH}/lib)
+    endif()
     install(TARGETS ${module} LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT train)
   endif()
 endforeach()
@@ -43,9 +46,10 @@ if(DDPRUN_WITH_TORCH)
   install(DIRECTORY worker/torch DESTINATION ${header_dir}/worker COMPONENT development
           FILES_MATCHING PATTERN "*.h")
   install(FILES cmake/FindLibTorch.cmake DESTINATION ${package_dir} COMPONENT development)
-  # LibTorch is used where it lies.
-  set_target_properties(train PROPERTIES INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR}"
-                        INSTALL_RPATH_USE_LINK_PATH ON)
+  # LibTorch is used where it lies. By name, because CMake leaves out paths inside this tree.
+  set_target_properties(train PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../${DDPRUN_MODULE_DIR};${DDPRUN_TORCH}/lib"
+    INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS train RUNTIME COMPONENT train)
 endif()
 

@@ -52,7 +52,8 @@ std::map<std::string, std::string> with_fake_slurm(const TemporaryFolder& folder
 
 // The command line that runs one of scripts/ from the root of the tree, as their heads say.
 std::vector<std::string> example(const std::string& name) {
-  return {"/bin/sh", "-c", "cd '" DDPRUN_SOURCE_DIR "' && exec \"$0\" \"$@\"", "scripts/" + name};
+  return {"/bin/sh", "-c", "cd '" DDPRUN_SOURCE_DIR "' && exec /bin/bash \"$0\" \"$@\"",
+          "scripts/" + name};
 }
 
 // The options of a small run after those of an example script, over which they win.
@@ -69,9 +70,10 @@ TEST_CASE("torchrun and torch.distributed.launch start train as ddprun does") {
   TemporaryFolder folder;
   const std::string expected = expected_weights(folder / "ddprun");
   for (const char* module : {"torch.distributed.run", "torch.distributed.launch"}) {
-    const std::vector<std::string> launcher = {
+    std::vector<std::string> launcher = {
         python, "-m",          module,          "--nproc-per-node",
         "2",    "--no-python", "--master-port", std::to_string(free_port())};
+    if (contains(module, "launch")) launcher.push_back("--use-env");  // It insists.
     const bool same_weights = weights_of(launcher, folder / module) == expected;
     INFO(module);
     CHECK(same_weights);
