@@ -30,6 +30,10 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
       ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
   app.add_flag("--sync-bn", options.sync_batch_norm, "BatchNorm over the batches of all workers");
+  add_choice<GradientType>(
+      app, "--grad-dtype", options.gradient_type,
+      {{"fp32", GradientType::Parameters}, {"bf16", GradientType::BFloat16}},
+      "How gradients travel between workers: fp32, or bf16, which halves the bytes");
   app.add_option_function<std::vector<std::int64_t>>(
          "--verify-sync",
          [&](const std::vector<std::int64_t>& steps) {

@@ -125,6 +125,7 @@ std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
 
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
   worker::DataParallelOptions options;
+  options.bfloat16_gradients = job.options.gradient_type == GradientType::BFloat16;
   if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
   const bool observed = job.profiler && job.place.device.is_cpu();

@@ -38,6 +38,11 @@ class ObservedQueue : public worker::ReductionQueue {
     inner_->all_reduce(data, count, type, op);
   }
 
+  void all_reduce_as(const at::Tensor& values, const at::Tensor& staging,
+                     worker::ReduceOp op) override {
+    inner_->all_reduce_as(values, staging, op);
+  }
+
   void wait() override {
     const std::int64_t start_ns = SpanRecorder::now_ns();
     inner_->wait();

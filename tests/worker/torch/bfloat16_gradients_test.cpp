@@ -1,0 +1,93 @@
+// Gradients that travel as bfloat16.
+#include "tests/testing/catch.h"
+#include "tests/worker/torch/small_net.h"
+
+namespace ddprun::worker {
+namespace {
+
+DataParallelOptions travelling_as_bfloat16() {
+  DataParallelOptions options = options_with_tiny_buckets();
+  options.bfloat16_gradients = true;
+  return options;
+}
+
+std::vector<at::Tensor> own_gradients(int rank) {
+  SmallNet net = seeded(1, [] { return SmallNet(); });
+  const Batch batch = random_batch(static_cast<std::uint64_t>(rank), 4);
+  loss_of(net->forward(batch.images), batch).backward();
+  return gradients_of(*net);
+}
+
+TEST_CASE("gradients that travel as bfloat16 are the average of the rounded ones",
+          "[worker][ddp][bf16]") {
+  const auto first = own_gradients(0), second = own_gradients(1);
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(1, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, travelling_as_bfloat16());
+    const Batch batch = random_batch(static_cast<std::uint64_t>(communicator.rank()), 4);
+    const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kFloat); };
+    for (int step = 0; step < 2; ++step) {  // The second one in the settled order of buckets.
+      ddp.zero_grad();
+      loss_of(ddp.forward(batch.images), batch).backward();
+
+      const auto gradients = gradients_of(*net);
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const at::Tensor expected = rounded((rounded(first[i]) + rounded(second[i])) / 2);
+        RANK_CHECK(gradients[i].scalar_type() == at::kFloat);
+        // The kernels' own rounding may move a value over the border between two bfloat16.
+        RANK_CHECK(at::allclose(gradients[i], expected, 1.0 / 128, 1e-4));
+        RANK_CHECK(at::equal(gradients[i], rounded(gradients[i])));
+      }
+    }
+  });
+}
+
+TEST_CASE("with gradients in bfloat16 weights stay equal on all ranks and near those without",
+          "[worker][ddp][bf16]") {
+  const auto train = [](bool bfloat16) {
+    std::vector<std::vector<at::Tensor>> weights(2);
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      SmallNet net = seeded(1, [] { return SmallNet(); });
+      DataParallelOptions options = options_with_tiny_buckets();
+      options.bfloat16_gradients = bfloat16;
+      DistributedDataParallel ddp(net, communicator, options);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      for (int step = 0; step < 5; ++step) {
+        const auto seed = static_cast<std::uint64_t>(2 * step + communicator.rank());
+        const Batch batch = random_batch(seed, 4);
+        ddp.zero_grad();
+        loss_of(ddp.forward(batch.images), batch).backward();
+        optimizer.step();
+      }
+      weights[static_cast<std::size_t>(communicator.rank())] = copies(net->parameters());
+    });
+    return weights;
+  };
+  const auto rounded = train(true), exact = train(false);
+  CHECK(all_equal(rounded[0], rounded[1]));
+  CHECK_FALSE(all_equal(rounded[0], exact[0]));
+  CHECK(all_close(rounded[0], exact[0], 5e-3));
+}
+
+TEST_CASE("gradients of double travel as they are", "[worker][ddp][bf16]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    torch::nn::Linear net = seeded(1, [] { return torch::nn::Linear(3, 2); });
+    net->to(at::kDouble);
+    DistributedDataParallel ddp(net, communicator, travelling_as_bfloat16());
+    ddp.forward(torch::full({1, 3}, 1.0 / 3, at::kDouble)).sum().backward();
+    RANK_CHECK(at::allclose(net->weight.grad(), torch::full({2, 3}, 1.0 / 3, at::kDouble), 1e-12));
+  });
+}
+
+TEST_CASE("ranks that disagree about how gradients travel are told so", "[worker][ddp][bf16]") {
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(1, [] { return SmallNet(); });
+    DataParallelOptions options;
+    options.bfloat16_gradients = communicator.rank() == 1;
+    DistributedDataParallel ddp(net, communicator, options);
+  });
+  CHECK(message_of<ModelMismatch>(errors[1]).find("bfloat16_gradients") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun::worker
