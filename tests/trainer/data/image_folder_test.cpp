@@ -90,7 +90,7 @@ TEST_CASE("a link to a parent folder does not hang", "[trainer][data][imagefolde
   put(folder / "train/a/1.jpg");
   fs::create_directory_symlink(folder / "train/a", folder / "train/a/again");
 
-  CHECK(contains(error_of(folder.path()), "folder"));
+  CHECK(contains(error_of(folder.path()), "is there a link to a parent?"));
 }
 
 TEST_CASE("seventy thousand classes are read", "[trainer][data][imagefolder]") {
