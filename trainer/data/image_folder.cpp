@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t depth_max = 64;
+constexpr std::size_t depth_max = 32;  // Below 40, where Linux stops to follow links.
 constexpr std::size_t names_shown = 3;
 
 // Endings that torchvision takes for images and ours does not.

@@ -90,25 +90,28 @@ TEST_CASE("a link to a parent folder does not hang", "[trainer][data][imagefolde
   put(folder / "train/a/1.jpg");
   fs::create_directory_symlink(folder / "train/a", folder / "train/a/again");
 
-  CHECK(contains(error_of(folder.path()), "folder"));
+  CHECK(contains(error_of(folder.path()), "is there a link to a parent?"));
 }
 
 TEST_CASE("seventy thousand classes are read", "[trainer][data][imagefolder]") {
-  const ScratchFolder folder;
+  // In memory: disks take minutes for so many folders, and some file systems allow 65,000 in one.
+  std::string pattern = "/dev/shm/ddprun-test-XXXXXX";
+  if (::mkdtemp(pattern.data()) == nullptr) DDPRUN_SKIP("no /dev/shm to write to");
+  const std::unique_ptr<const std::string, void (*)(const std::string*)> folder(
+      &pattern, [](const std::string* path) {
+        std::error_code ignored;
+        fs::remove_all(*path, ignored);
+      });
   constexpr std::int64_t classes = 70'000;
-  const std::string root = (folder / "train").string();
+  const std::string root = pattern + "/train";
   fs::create_directory(root);
-  write_bytes(folder / "image", jpeg({.width = 8, .height = 8}));
   for (std::int64_t i = 0; i < classes; ++i) {
     const std::string name = root + "/" + std::to_string(100'000 + i);
-    REQUIRE(::mkdir(name.c_str(), 0700) == 0);
-    // One file under many names; a file system allows so many.
-    if (i % 10'000 == 0) write_bytes(folder / "image", jpeg({.width = 8, .height = 8}));
-    if (i % 10'000 == 0) fs::rename(folder / "image", folder / ("image" + std::to_string(i)));
-    fs::create_hard_link(folder / ("image" + std::to_string(i - i % 10'000)), name + "/1.jpg");
+    if (::mkdir(name.c_str(), 0700) != 0) DDPRUN_SKIP("/dev/shm has no room for so many folders");
+    write_bytes(name + "/1.jpg", i + 1 == classes ? jpeg({.width = 8, .height = 8}) : "");
   }
 
-  const auto dataset = open_image_folder(folder.path(), "", true);
+  const auto dataset = open_image_folder(pattern, "", true);
 
   CHECK(dataset->classes() == classes);
   CHECK(dataset->label(classes - 1) == classes - 1);
