@@ -178,7 +178,9 @@ nlohmann::ordered_json train_fields(const StepReport& r) {
   return fields;
 }
 
-Scalar scalar(const char* tag, double value) { return {tag, static_cast<float>(value)}; }
+Scalar scalar(std::string tag, double value) {
+  return {std::move(tag), static_cast<float>(value)};
+}
 
 std::vector<Scalar> train_scalars(const StepReport& r) {
   std::vector<Scalar> values{
