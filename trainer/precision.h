@@ -56,8 +56,9 @@ class Precision {
   torch::Tensor scaled(const torch::Tensor& loss) const;
 
   // After backward, and before anything reads the gradients (clipping, the optimizer): divides
-  // those of `parameters`, each given once, by the scale. False: one is not finite, so the step must be left out.
-  // Waits for a GPU. Throws GradientsNotFinite after 40 steps in a row that were left out.
+  // those of `parameters`, each given once, by the scale. False: one is not finite, so the step
+  // must be left out. Waits for a GPU. Throws GradientsNotFinite after 40 steps in a row that were
+  // left out.
   bool accept(const std::vector<torch::Tensor>& parameters);
 
   // What accept() decided last, with the reason; nothing before the first, and without scaling.
