@@ -83,12 +83,14 @@ AutocastGuard::AutocastGuard(torch::DeviceType device, PrecisionOption precision
   type_before_ = at::autocast::get_autocast_dtype(device_);
   at::autocast::set_autocast_enabled(device_, true);
   at::autocast::set_autocast_dtype(device_, type_of(precision));
-  at::autocast::increment_nesting();
+  // Copies of an enclosing scope may be of another type; the cache does not tell them apart.
+  if (at::autocast::increment_nesting() > 1) at::autocast::clear_cache();
 }
 
 AutocastGuard::~AutocastGuard() {
   if (!active_) return;
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::decrement_nesting();
+  at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(device_, type_before_);
   at::autocast::set_autocast_enabled(device_, enabled_before_);
 }

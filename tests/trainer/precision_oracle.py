@@ -10,8 +10,6 @@ import sys
 
 import torch
 
-import oracle
-
 
 def scaler(steps, scale, growth, backoff, interval):
     weight = torch.zeros(1, requires_grad=True)
@@ -30,6 +28,7 @@ def scaler(steps, scale, growth, backoff, interval):
 
 def autocast(kind, weights, out):
     """WEIGHTS: where to write the weights. OUT: images, labels, loss and all gradients."""
+    import oracle  # With torchvision, which the other command need not wait for.
     torch.manual_seed(7)
     net = oracle.resnet("resnet18", 3, "imagenet")
     oracle.write_safetensors(weights, net.state_dict())

@@ -140,7 +140,9 @@ TEST_CASE("headers with very many or very deep values are refused soon", "[train
   }
   // Found one after the other, the keys of such a header would take minutes.
   std::string wide = "{";
-  for (int i = 0; wide.size() < size; ++i) wide += "\"" + std::to_string(i) + "\":{},";
+  for (int i = 0; wide.size() < size; ++i) {
+    wide.append("\"").append(std::to_string(i)).append("\":{},");
+  }
   CHECK(contains(error_of(with_header(wide + "\"x\":{}}", "")), "lacks"));
   std::string side = R"({"a":{"dtype":"F32","data_offsets":[0,8],"shape":[1)";
   while (side.size() < size) side += ",1";
