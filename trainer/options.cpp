@@ -12,6 +12,15 @@ namespace {
 constexpr std::int64_t epochs_by_default = 90;
 constexpr int usage_exit_code = 2;
 
+// A file may say what the command line does not: `lr = 0.1` for --lr 0.1, `no-validation = true`
+// for a flag, `name = [1, 2]` for a list.
+void add_config_option(CLI::App& app) {
+  app.set_config("-c,--config", "", "Read options from this TOML file; the command line wins")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile.description(""));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
 }  // namespace
 
 std::int64_t TrainOptions::epochs_max() const {
@@ -26,6 +35,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
       "torchrun for several workers.",
       "train"};
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.
+  add_config_option(app);
   add_data_options(app, options);
   add_model_options(app, options);
   add_training_options(app, options);

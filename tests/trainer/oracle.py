@@ -71,9 +71,10 @@ def model(name, channels, stem, out):
     images = torch.randn(4, int(channels), 64, 64, generator=generator)
     result["images"] = images
     with torch.no_grad():
-        result["train_logits"] = net(images)
         net.eval()
         result["eval_logits"] = net(images)
+        net.train()
+        result["train_logits"] = net(images)
     write_safetensors(out, result)
 
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "trainer/models/batch_norm_relu.h"
 #include "trainer/models/residual_block.h"
 
 namespace ddprun::trainer {
@@ -36,7 +37,7 @@ CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::i
 }
 
 torch::Tensor CifarResNet::forward(torch::Tensor images) {
-  torch::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
+  torch::Tensor x = batch_norm_relu(*bn1_, conv1_->forward(images));
   for (const auto& block : blocks_) x = block->forward(x);
   return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }

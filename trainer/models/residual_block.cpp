@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "trainer/models/batch_norm_relu.h"
+
 namespace ddprun::trainer {
 
 torch::nn::Conv2d make_conv(std::int64_t input_channels, const ConvShape& shape) {
@@ -33,15 +35,17 @@ ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<Conv
 torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
   torch::Tensor y = x;
   for (std::size_t i = 0; i < convs_.size(); ++i) {
-    y = norms_[i]->forward(convs_[i]->forward(y));
-    if (i + 1 < convs_.size()) y.relu_();
+    const bool last = i + 1 == convs_.size();
+    y = batch_norm_relu(*norms_[i], convs_[i]->forward(y), last ? shortcut(x) : torch::Tensor());
   }
-  y += shortcut(x);
-  return y.relu_();
+  return y;
 }
 
 torch::Tensor ResidualBlock::shortcut(const torch::Tensor& x) {
-  if (!downsample_.is_empty()) return downsample_->forward(x);
+  if (!downsample_.is_empty()) {
+    return batch_norm(*downsample_[1]->as<torch::nn::BatchNorm2d>(),
+                      downsample_[0]->as<torch::nn::Conv2d>()->forward(x));
+  }
   if (added_channels_ == 0) return x;
   using torch::indexing::None;
   using torch::indexing::Slice;

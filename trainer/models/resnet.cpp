@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "trainer/models/batch_norm_relu.h"
 #include "trainer/models/residual_block.h"
+#include "trainer/models/stem_pool.h"
 
 namespace ddprun::trainer {
 
@@ -54,8 +56,8 @@ void ResNet::initialize() {
 }
 
 torch::Tensor ResNet::forward(torch::Tensor images) {
-  torch::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
-  if (options_.stem == Stem::ImageNet) x = torch::max_pool2d(x, 3, 2, 1);
+  torch::Tensor x = batch_norm_relu(*bn1_, conv1_->forward(images));
+  if (options_.stem == Stem::ImageNet) x = stem_pool(x);
   for (const auto& block : blocks_) x = block->forward(x);
   return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
