@@ -24,6 +24,26 @@ std::uint64_t little_endian(std::string_view bytes) {
   return value;
 }
 
+// Counted before the text is parsed, which for nothing but brackets would take gigabytes.
+bool nests_deeper_than(std::string_view text, int limit) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size() && depth <= limit; ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return depth > limit;
+}
+
 struct Entry {
   std::string name;
   torch::ScalarType type;
@@ -141,11 +161,8 @@ Safetensors parse_safetensors(std::string_view file, const std::string& name) {
                      header_bytes, file.size() - length_bytes, header_bytes_max));
   }
   const std::string_view text = file.substr(length_bytes, header_bytes);
-  // What is nested deeper is left out while it is read, so that it takes no memory.
-  const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
-    return depth <= depth_max;
-  };
-  const Json header = Json::parse(text.begin(), text.end(), is_shallow, /*allow_exceptions=*/false);
+  if (nests_deeper_than(text, depth_max)) fail(name, "its header is nested too deep");
+  const Json header = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!text.starts_with('{') || !header.is_object()) fail(name, "its header is not a JSON object");
 
   Safetensors contents;

@@ -34,6 +34,7 @@ template <typename Body>
 int status_of_child(Body&& body) {
   const pid_t child = ::fork();
   if (child == 0) {
+    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);  // Catch2 takes them.
     body();
     ::_exit(0);
   }

@@ -318,7 +318,7 @@ def give(name, folder):
     net = resnet(name, 3, "imagenet", classes=1000)
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        for module in net.modules():  # Statistics that are not those of an untrained model.
+        for module in net.modules():  # As after training: a fresh net multiplies its logits to 1e5.
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.running_mean.normal_(0, 0.1)
                 module.running_var.uniform_(1, 2)

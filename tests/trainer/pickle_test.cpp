@@ -18,9 +18,9 @@ std::string pickle_error(const std::string& bytes) {
 
 // {"a": (1, -2, 300, True, None), "b": [3.0, "x"]}, as pickle.dumps(..., 2) writes it.
 const std::string sample(
-    "\x80\x02}q\0(X\1\0\0\0aq\1(K\1J\xfe\xff\xff\xffM,\1\x88Ntq\2X\1\0\0\0bq\3]q\4(G@\x08"
-    "\0\0\0\0\0\0X\1\0\0\0xq\5eu.",
-    66);
+    "\200\002}q\000(X\001\000\000\000aq\001(K\001J\376\377\377\377M,\001\210Ntq\002X\001\000"
+    "\000\000bq\003]q\004(G@\010\000\000\000\000\000\000X\001\000\000\000xq\005eu.",
+    62);
 
 }  // namespace
 
@@ -42,7 +42,7 @@ TEST_CASE("a pickle of plain values is read", "[trainer][checkpoint]") {
 }
 
 TEST_CASE("what a pickle calls is kept as data and never run", "[trainer][checkpoint]") {
-  const Pickle pickle("cos\nsystem\n(X\4\0\0\0trueztR." + std::string());
+  const Pickle pickle("cos\nsystem\n(U\4truetR.");
   CHECK(pickle.root().kind == Kind::Call);
 }
 

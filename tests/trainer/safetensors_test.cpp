@@ -136,13 +136,12 @@ TEST_CASE("headers with very many or very deep values are refused soon", "[train
   for (const std::string unit : {"[", "{\"a\":"}) {
     std::string deep = "{\"a\":";
     while (deep.size() < size) deep += unit;
-    CHECK(error_of(with_header(deep, "")) != "");
+    CHECK(contains(error_of(with_header(deep, "")), "too deep"));
   }
   // Found one after the other, the keys of such a header would take minutes.
   std::string wide = "{";
-  for (int i = 0; wide.size() < size; ++i) {
+  for (int i = 0; wide.size() < size; ++i)
     wide.append("\"").append(std::to_string(i)).append("\":{},");
-  }
   CHECK(contains(error_of(with_header(wide + "\"x\":{}}", "")), "lacks"));
   std::string side = R"({"a":{"dtype":"F32","data_offsets":[0,8],"shape":[1)";
   while (side.size() < size) side += ",1";
