@@ -178,9 +178,7 @@ nlohmann::ordered_json train_fields(const StepReport& r) {
   return fields;
 }
 
-Scalar scalar(std::string tag, double value) {
-  return {std::move(tag), static_cast<float>(value)};
-}
+Scalar scalar(std::string tag, double value) { return {std::move(tag), static_cast<float>(value)}; }
 
 std::vector<Scalar> train_scalars(const StepReport& r) {
   std::vector<Scalar> values{

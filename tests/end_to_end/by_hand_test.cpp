@@ -172,7 +172,7 @@ TEST_CASE("bad options are refused before anything is opened") {
   CHECK(contains(said({"--interface", "no-such-interface"}), "lo (127.0.0.1/8)"));
 }
 
-TEST_CASE("--backend gloo says on rank 0 that cpu takes its place") {
+TEST_CASE("the backend gloo says on rank 0 that cpu takes its place") {
   const auto results =
       start({0, 1}, 2, tcp_url(), small_training({"--steps", "1", "--dist-backend", "gloo"}));
   require_success(results);

@@ -279,7 +279,7 @@ def train(folder, steps, batch, lr, world, weights):
     """Every rank's replica runs here, one after the other; gradients are averaged by hand."""
     steps, batch, lr, world = int(steps), int(batch), float(lr), int(world)
     torch.manual_seed(11)
-    replicas = [resnet("resnet18", 1, "imagenet") for _ in range(world)]
+    replicas = [resnet("resnet18", 1, "small") for _ in range(world)]
     state = replicas[0].state_dict()
     write_safetensors(weights, state)
     optimizers = []

@@ -1,0 +1,249 @@
+// The jobs of five public tutorials on distributed training, small: each row of README's table.
+#include <fstream>
+#include <memory>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/small_training.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = 240s;
+const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
+
+using Arguments = std::vector<std::string>;
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Made-up images in STL-10's files: planes of 96 x 96, labels from 1.
+void write_stl10(const std::string& folder, int images) {
+  std::filesystem::create_directories(folder);
+  for (const std::string part : {"train", "test"}) {
+    std::ofstream pixels(folder + "/" + part + "_X.bin", std::ios::binary);
+    std::ofstream labels(folder + "/" + part + "_y.bin", std::ios::binary);
+    for (int i = 0; i < images; ++i) {
+      for (int byte = 0; byte < 3 * 96 * 96; ++byte) {
+        pixels.put(static_cast<char>(byte * (i % 10 + 1) / 64));
+      }
+      labels.put(static_cast<char>(i % 10 + 1));
+    }
+  }
+  std::ofstream(folder + "/class_names.txt")
+      << "airplane\nbird\ncar\ncat\ndeer\ndog\nhorse\nmonkey\nship\ntruck\n";
+}
+
+// All of them at the same time; each must succeed. The output of the first.
+std::string run_together(const std::vector<Arguments>& commands) {
+  std::vector<std::unique_ptr<Process>> processes;
+  for (const Arguments& command : commands) {
+    processes.push_back(std::make_unique<Process>(command, one_thread));
+  }
+  std::string first;
+  for (auto& process : processes) {
+    const ProcessResult result = process->wait(limit);
+    INFO(result.output);
+    REQUIRE(result.status == 0);
+    if (first.empty()) first = result.output;
+  }
+  return first;
+}
+
+std::string run_alone(const Arguments& command) { return run_together({command}); }
+
+}  // namespace
+
+TEST_CASE("tutorial: PyTorch on AWS, ResNet-18 on STL-10 with two nodes of two processes") {
+  const TemporaryFolder folder;
+  write_stl10(folder / "stl10", 24);
+  const Arguments train{binary("train"),
+                        "--dataset",
+                        "stl10",
+                        "--data",
+                        folder / "stl10",
+                        "--image-size",
+                        "72",
+                        "--model",
+                        "resnet18",
+                        "--batch-size",
+                        "3",
+                        "--epochs",
+                        "2",
+                        "--lr-step-epochs",
+                        "1",
+                        "--device",
+                        "cpu",
+                        "--print-freq",
+                        "1",
+                        "--metrics",
+                        folder / "metrics",
+                        "--checkpoint-dir",
+                        folder / "checkpoints"};
+  const std::uint16_t port = free_port();
+  const std::string output = run_together({launch_node(0, port, {"--nproc_per_node", "2"}, train),
+                                           launch_node(1, port, {"--nproc_per_node", "2"}, train)});
+
+  CHECK(contains(output, "24 of 5000"));  // A set that is not whole says so.
+  CHECK(contains(output, "Epoch: [1][2/2]\tTime"));
+  CHECK(contains(output, "Prec@1"));
+  CHECK(contains(output, "Prec@5"));
+  CHECK(count_of(read(folder / "metrics"), "\"validation\"") == 2);
+  CHECK(contains(read(folder / "metrics"), "\"lr\":0.1,"));
+  CHECK(contains(read(folder / "metrics"), "\"lr\":0.01"));  // Divided by 10 after an epoch here.
+  CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
+}
+
+TEST_CASE("tutorial: PyTorch on AWS, the same started by hand over tcp, a file and variables") {
+  const TemporaryFolder folder;
+  write_stl10(folder / "stl10", 8);
+  for (const std::string& url : {"tcp://127.0.0.1:" + std::to_string(free_port()),
+                                 "file://" + (folder / "meet"), std::string("env://")}) {
+    std::vector<Arguments> workers;
+    for (const std::string rank : {"0", "1"}) {
+      workers.push_back({"/usr/bin/env",
+                         "MASTER_ADDR=127.0.0.1",
+                         "MASTER_PORT=" + std::to_string(free_port()),
+                         binary("train"),
+                         "--init-method",
+                         url,
+                         "--rank",
+                         rank,
+                         "--world-size",
+                         "2",
+                         "--dataset",
+                         "stl10",
+                         "--data",
+                         folder / "stl10",
+                         "--image-size",
+                         "64",
+                         "--model",
+                         "resnet18",
+                         "--batch-size",
+                         "4",
+                         "--epochs",
+                         "1",
+                         "--device",
+                         "cpu"});
+    }
+    for (Arguments& worker : workers) worker[2] = workers.front()[2];  // One port for both.
+    CHECK(contains(run_together(workers), "Done: 1 steps"));
+  }
+}
+
+TEST_CASE("tutorial: Oracle, one process with replicas or several workers, by a file of options") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "job.toml") << "dataset = \"mnist\"\ndata = \"" << mnist
+                                     << "\"\nmodel = \"resnet20\"\nsteps = 2\n"
+                                        "batch-size = 64\nprecision = \"bf16\"\n"
+                                        "no-validation = true\ndevice = \"cpu\"\n";
+  const Arguments train{binary("train"), "-c", folder / "job.toml"};
+
+  const std::string replicas =
+      run_alone(train + Arguments{"--data-parallel", "2", "--metrics", folder / "dp"});
+  const std::string workers =
+      run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
+                Arguments{"--batch-size", "32", "--metrics", folder / "ddp"});
+
+  CHECK(contains(read(folder / "dp"), "\"replicas\":2"));
+  CHECK(contains(read(folder / "dp"), "\"precision\":\"bf16\""));
+  CHECK(contains(read(folder / "ddp"), "\"world_size\":2"));
+  CHECK(contains(read(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
+  CHECK(contains(replicas, "Done: 2 steps"));
+  CHECK(contains(workers, "Done: 2 steps"));
+}
+
+TEST_CASE("tutorial: Lambda, a deep ResNet with a batch of the job, and the time of its steps") {
+  const Arguments train{binary("train"),
+                        "--dataset",
+                        "synthetic",
+                        "--synthetic-images",
+                        "64",
+                        "--image-size",
+                        "32",
+                        "--model",
+                        "resnet50",
+                        "--steps",
+                        "2",
+                        "--device",
+                        "cpu",
+                        "--no-validation"};
+  const std::string output = run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
+                                       Arguments{"--global-batch-size", "16"});
+  CHECK(contains(output, "2 x 8 = 16"));
+  CHECK(contains(output, "2 steps per worker of "));
+}
+
+TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the workers") {
+  const TemporaryFolder folder;
+  std::vector<Arguments> workers;
+  const std::string url = "tcp://127.0.0.1:" + std::to_string(free_port());
+  for (const std::string rank : {"0", "1"}) {
+    workers.push_back({binary("train"),
+                       "--init-method",
+                       url,
+                       "--rank",
+                       rank,
+                       "--world-size",
+                       "2",
+                       "--dataset",
+                       "mnist",
+                       "--data",
+                       mnist,
+                       "--model",
+                       "convnet",
+                       "--batch-size",
+                       "100",
+                       "--steps",
+                       "20",
+                       "--lr",
+                       "0.01",
+                       "--scale-lr",
+                       "--device",
+                       "cpu",
+                       "--metrics",
+                       folder / "metrics"});
+  }
+  const std::string output = run_together(workers);
+  CHECK(contains(output, "trained on 4000 images in "));
+  CHECK(contains(read(folder / "metrics"), "\"lr\":0.02,"));
+}
+
+TEST_CASE("tutorial: Slurm cluster, workers with two devices meet in a file and stay equal") {
+  const TemporaryFolder folder;
+  const auto workers = [&](const Arguments& more) {
+    std::vector<Arguments> commands;
+    for (const std::string rank : {"0", "1"}) {
+      commands.push_back(Arguments{binary("train"),
+                                   "--init-method",
+                                   "file://" + (folder / "meet"),
+                                   "--rank",
+                                   rank,
+                                   "--world-size",
+                                   "2",
+                                   "--dataset",
+                                   "mnist",
+                                   "--data",
+                                   mnist,
+                                   "--model",
+                                   "resnet20",
+                                   "--batch-size",
+                                   "16",
+                                   "--steps",
+                                   "3",
+                                   "--device",
+                                   "cpu",
+                                   "--no-validation",
+                                   "--verify-sync",
+                                   "1"} +
+                         more);
+    }
+    return run_together(commands);
+  };
+  const std::string equal = "All 2 workers hold equal models after step 3";
+  CHECK(contains(workers({"--data-parallel", "2"}), equal));
+  CHECK(contains(workers({"--sync-bn"}), equal));
+}
