@@ -76,8 +76,8 @@ TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
 
     std::string command = "OMP_NUM_THREADS=1 '" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
     command += workers + " '" DDPRUN_TRAIN "' --dataset mnist --data " + mnist;
-    // The small stem leaves the last BatchNorm 256 values a channel. The other one would leave 16:
-    // so few that a difference in the last bit grows to percents within these steps.
+    // With the ImageNet stem the last BatchNorm would see 16 values a channel, and rounding would
+    // grow to percents within these steps.
     command += " --model resnet18 --stem small --steps 30 --batch-size 16 --lr 0.01";
     command += " --print-freq 1 --no-validation --device cpu --weights " + weights;
     command += " --metrics " + quoted((folder / "metrics").string());
