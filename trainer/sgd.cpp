@@ -102,25 +102,4 @@ void Sgd::load_momentum_buffers(const std::vector<std::pair<std::string, torch::
   }
 }
 
-std::vector<std::uint8_t> Sgd::momentum_flags() const {
-  std::vector<std::uint8_t> flags;
-  for (const Slot& slot : slots_) flags.push_back(slot.momentum.defined() ? 1 : 0);
-  return flags;
-}
-
-std::vector<torch::Tensor> Sgd::prepare_momentum_buffers(const std::vector<std::uint8_t>& flags) {
-  torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> buffers;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (flags[i] == 0) {
-      slot.momentum.reset();
-      continue;
-    }
-    if (!slot.momentum.defined()) slot.momentum = torch::zeros_like(slot.parameter);
-    buffers.push_back(slot.momentum);
-  }
-  return buffers;
-}
-
 }  // namespace ddprun::trainer

@@ -50,11 +50,6 @@ class Sgd {
   void check_momentum_buffers(
       const std::vector<std::pair<std::string, torch::Tensor>>& buffers) const;
 
-  // All buffers, made (as zeros) for the parameters whose flag is not 0 and forgotten for the
-  // others: what the ranks that did not read a checkpoint need before they receive its buffers.
-  std::vector<torch::Tensor> prepare_momentum_buffers(const std::vector<std::uint8_t>& flags);
-  std::vector<std::uint8_t> momentum_flags() const;  // 1 where a parameter has its buffer.
-
  private:
   struct Slot {
     std::string name;
