@@ -26,6 +26,7 @@ BENCHMARKS = {
     "train-cpu-224-bf16": ("train_cpu", 3, "224-bf16"),
     "train-cpu-resnet50": ("train_cpu", 3, "resnet50"),
     "data": ("data", 5),
+    "mnist-epoch": ("mnist_epoch", 3),
 }
 
 
