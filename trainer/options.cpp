@@ -3,6 +3,8 @@
 
 #include <iostream>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "trainer/open_dataset.h"
 #include "trainer/options_parts.h"
@@ -13,12 +15,25 @@ namespace {
 constexpr std::int64_t epochs_by_default = 90;
 constexpr int usage_exit_code = 2;
 
+// Lists as the options take them: [30, 60] is --lr-milestones 30,60.
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    for (CLI::ConfigItem& item : found) {
+      if (item.inputs.size() > 1) item.inputs = {CLI::detail::join(item.inputs, ",")};
+    }
+    return found;
+  }
+};
+
 // A file may say what the command line does not: `lr = 0.1` for --lr 0.1, `no-validation = true`
-// for a flag, `name = [1, 2]` for a list.
+// for a flag, `lr-milestones = [30, 60]` for a list.
 void add_config_option(CLI::App& app) {
   app.set_config("-c,--config", "", "Read options from this TOML file; the command line wins")
       ->type_name("FILE")
       ->check(CLI::ExistingFile.description(""));
+  app.config_formatter(std::make_shared<ConfigFile>());
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -47,6 +62,10 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     check_options(options);
+  } catch (const CLI::ConfigError& error) {  // Names what no option takes, but not the file.
+    std::cerr << "train: the file of --config has what is no option: " << error.what()
+              << " (train --help lists them; a file leaves out their dashes)" << std::endl;
+    return {std::nullopt, usage_exit_code};
   } catch (const CLI::ParseError& error) {
     return {std::nullopt, app.exit(error) == 0 ? 0 : usage_exit_code};
   } catch (const UsageError& error) {

@@ -58,8 +58,9 @@ void run(const TrainOptions& options, const worker::WorkerEnv& env) {
 // Says it to people and to the launcher.
 int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
   worker::record_error(what);
-  std::cerr << "train: " << (env.world_size > 1 ? fmt::format("rank {}: ", env.rank) : "") << what
-            << std::endl;
+  const std::string rank = fmt::format("rank {}: ", env.rank);
+  const bool says_rank = env.world_size == 1 || what.starts_with(rank);
+  std::cerr << "train: " << (says_rank ? "" : rank) << what << std::endl;
   return exit_code;
 }
 

@@ -1,6 +1,8 @@
 // The command line of `train`.
 #include "trainer/options.h"
 
+#include <fstream>
+
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/data/memory_dataset.h"
@@ -176,4 +178,26 @@ TEST_CASE("a refusal names the options that contradict each other", "[trainer][o
 
   CHECK(contains(message, "--batch-size"));
   CHECK(contains(message, "--global-batch-size"));
+}
+
+TEST_CASE("a file of options is read, the command line wins, and an unknown name is refused",
+          "[trainer][options]") {
+  const ScratchFolder folder;
+  const std::string file = (folder / "job.toml").string();
+  std::ofstream(file) << "model = \"resnet20\"\nlr = 0.25\nlr-milestones = [3, 5]\n"
+                         "no-validation = true\ncrop-scale = [0.5, 0.75]\nno-decay = \"bn,bias\"\n";
+
+  const auto options = parse({"-c", file.c_str(), "--lr", "0.5"}).options;
+  REQUIRE(options);
+  CHECK(options->model == "resnet20");
+  CHECK(options->learning_rate.base == 0.5);
+  CHECK(options->learning_rate.milestones == std::vector<std::int64_t>{3, 5});
+  CHECK_FALSE(options->validation);
+  REQUIRE(options->no_decay);
+  CHECK(options->no_decay->batch_norm);
+  CHECK(options->no_decay->bias);
+
+  std::ofstream(file) << "modle = \"resnet20\"\n";
+  CHECK(parse({"-c", file.c_str()}).exit_code == 2);
+  CHECK(parse({"-c", (folder / "none").c_str()}).exit_code == 2);
 }
