@@ -6,27 +6,11 @@
 #include <sstream>
 
 #include "tests/testing/catch.h"
-#include "tests/trainer/scratch.h"
+#include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
-using Json = nlohmann::json;
 
 namespace {
-
-const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
-
-// For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  result += text;
-  result += "'";
-  return result;
-}
-
-struct Result {
-  int code;
-  std::string output;
-};
 
 Result train(const std::string& arguments, const ScratchFolder& folder, int workers = 1) {
   std::string command = "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE ";
@@ -38,15 +22,6 @@ Result train(const std::string& arguments, const ScratchFolder& folder, int work
   command += "'" DDPRUN_TRAIN "' " + arguments;
   const int code = run_command(command, folder / "out");
   return {code, read_bytes(folder / "out")};
-}
-
-std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(metrics));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
 }
 
 std::string synthetic(const ScratchFolder& folder, const std::string& more) {

@@ -1,31 +1,16 @@
 // The program `train` itself, as one worker: equal to PyTorch, resumable, and clear about bad
 // input.
+#include "tests/trainer/train_program.h"
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/testing/catch.h"
-#include "tests/trainer/scratch.h"
 
 using namespace ddprun::trainer;
-using Json = nlohmann::json;
 
 namespace {
-
-const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
-
-// For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  result += text;
-  result += "'";
-  return result;
-}
-
-struct Result {
-  int code;
-  std::string output;
-};
 
 // Outside any launcher, whatever the test itself runs under.
 Result train(const std::string& arguments, const ScratchFolder& folder,
@@ -35,15 +20,6 @@ Result train(const std::string& arguments, const ScratchFolder& folder,
   const int code =
       run_command(clean + environment + " '" DDPRUN_TRAIN "' " + arguments, folder / "out");
   return {code, read_bytes(folder / "out")};
-}
-
-std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(metrics));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
 }
 
 std::string quick_run(const ScratchFolder& folder, const std::string& more) {
