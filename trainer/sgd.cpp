@@ -19,6 +19,17 @@ torch::Tensor gradient_like(const torch::Tensor& parameter) {
   return torch::empty_like(parameter).copy_(gradient);
 }
 
+// The same memory as one row. The fused kernel makes contiguous copies of tensors that are not, and
+// so of every weight in channels-last order, only to walk over the memory of the originals.
+std::vector<torch::Tensor> as_rows(std::vector<torch::Tensor> tensors) {
+  for (torch::Tensor& tensor : tensors) {
+    if (!tensor.is_contiguous() && tensor.is_non_overlapping_and_dense()) {
+      tensor = tensor.as_strided({tensor.numel()}, {1});
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
 Sgd::Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options)
@@ -60,7 +71,8 @@ void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool fir
     learning_rate = 1;
     decay = 0;
   }
-  at::_fused_sgd_(parameters, gradients, momenta, decay, options_.momentum, learning_rate,
+  at::_fused_sgd_(as_rows(parameters), as_rows(gradients), as_rows(momenta), decay,
+                  options_.momentum, learning_rate,
                   /*dampening=*/0.0, options_.nesterov, /*maximize=*/false, first_step);
 }
 

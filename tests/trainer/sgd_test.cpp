@@ -107,3 +107,21 @@ TEST_CASE("foreign momentum is refused by name", "[trainer][sgd]") {
   CHECK(contains(load("w", torch::ones({2})), "'w'"));
   CHECK(load("w", torch::ones({1})) == "");
 }
+
+TEST_CASE("the memory order of the weights does not matter", "[trainer][sgd]") {
+  const auto trained = [](torch::MemoryFormat format) {
+    torch::manual_seed(1);
+    torch::Tensor weight = torch::randn({4, 3, 3, 3}).contiguous(format).clone().requires_grad_();
+    Sgd optimizer({{"w", weight}}, {.momentum = 0.9, .weight_decay = 0.01});
+    for (int step = 0; step < 4; ++step) {
+      weight.mutable_grad() = torch::randn({4, 3, 3, 3}).contiguous(format);
+      optimizer.step(0.1);
+    }
+    CHECK(weight.is_contiguous(format));
+    return weight.detach();
+  };
+
+  // Not bit for bit: the last elements of a row go through another loop than the first ones.
+  CHECK(torch::allclose(trained(torch::MemoryFormat::ChannelsLast),
+                        trained(torch::MemoryFormat::Contiguous), 0, 1e-6));
+}
