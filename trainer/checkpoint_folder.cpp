@@ -9,10 +9,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "trainer/checkpoint.h"
+#include "trainer/whole_file.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -25,6 +24,9 @@ constexpr std::string_view step_mark = "_step_";
 constexpr const char* best_name = "best.safetensors";
 constexpr const char* last_name = "last.safetensors";
 constexpr const char* manifest_name = "manifest.json";
+constexpr const char* probe_name = "writable";
+constexpr std::string_view partial_ending = ".partial";
+constexpr std::string_view corrupt_ending = ".corrupt";
 
 std::optional<std::int64_t> parse_digits(std::string_view text) {
   std::int64_t value = 0;
@@ -33,6 +35,18 @@ std::optional<std::int64_t> parse_digits(std::string_view text) {
     return std::nullopt;
   }
   return value;
+}
+
+// "name" of "name.ending"; "" for another ending.
+std::string without_ending(const fs::path& path, std::string_view wanted) {
+  return path.extension() == wanted ? path.stem().string() : "";
+}
+
+// What this class writes. Other programs leave *.partial files too, and a user may name any folder.
+bool is_own_partial(const fs::path& path) {
+  const std::string name = without_ending(path.filename(), partial_ending);
+  return name == best_name || name == last_name || name == manifest_name || name == probe_name ||
+         parse_checkpoint_name(name).has_value();
 }
 
 }  // namespace
@@ -54,15 +68,33 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
   return CheckpointName{*epoch, *step};
 }
 
-CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept)
-    : folder_(std::move(folder)), kept_(kept) {
+CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access access)
+    : folder_(std::move(folder)), kept_(kept), access_(access) {
   std::error_code error;
+  if (access_ == Access::Save) {
+    prepare_to_save();
+  } else if (!fs::is_directory(folder_, error)) {
+    throw CheckpointError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
+                                      error ? ": " + error.message() : ""));
+  }
+  read_manifest();
+}
+
+void CheckpointFolder::prepare_to_save() {
+  std::error_code error, ignored;
   fs::create_directories(folder_, error);
-  if (!fs::is_directory(folder_)) {
+  if (!fs::is_directory(folder_, ignored)) {
     throw CheckpointError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
                                       folder_.string(), error ? error.message() : "it is a file"));
   }
-  const std::string probe = (folder_ / fmt::format("writable.{}.partial", ::getpid())).string();
+  lock_.emplace(folder_);
+  if (!lock_->held()) {
+    throw CheckpointError(fmt::format(
+        "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "
+        "has ended, or give another folder",
+        folder_.string()));
+  }
+  const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
     throw CheckpointError(fmt::format("--checkpoint-dir: cannot write to {}: {}", folder_.string(),
@@ -70,9 +102,19 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept)
   }
   ::close(fd);
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    if (entry.path().extension() == ".partial") fs::remove(entry.path(), error);
+    if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
   }
-  read_manifest();
+}
+
+bool CheckpointFolder::has_best() const {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(folder_ / best_name, ignored));
+}
+
+bool CheckpointFolder::has_damaged() const {
+  return std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(), [](const auto& e) {
+    return parse_checkpoint_name(without_ending(e.path().filename(), corrupt_ending)).has_value();
+  });
 }
 
 std::vector<CheckpointName> CheckpointFolder::list() const {
@@ -133,7 +175,8 @@ fs::path CheckpointFolder::save_best(const Safetensors& contents) {
 }
 
 fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
-  const fs::path aside = path_of(name).string() + ".corrupt";
+  if (access_ == Access::ReadOnly) return path_of(name);
+  const fs::path aside = path_of(name).string() + std::string(corrupt_ending);
   std::error_code error;
   fs::rename(path_of(name), aside, error);
   if (error) {
@@ -168,16 +211,15 @@ fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safet
 
 // Files carry checksums of their own, so training can go on without a manifest that is damaged.
 void CheckpointFolder::read_manifest() {
-  std::ifstream file(folder_ / manifest_name, std::ios::binary);
-  if (!file) return;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const fs::path path = folder_ / manifest_name;
+  std::error_code absent;
+  if (!fs::exists(fs::symlink_status(path, absent))) return;
   try {
-    manifest_ = parse_manifest(text);
+    manifest_ = parse_manifest(read_whole_file(path));
   } catch (const std::invalid_argument& error) {
-    warnings_.push_back(
-        fmt::format("{} is damaged ({}): it is left out, and written anew with the "
-                    "next checkpoint",
-                    (folder_ / manifest_name).string(), error.what()));
+    leave_out_manifest(fmt::format("{} is damaged ({})", path.string(), error.what()));
+  } catch (const FileError& error) {
+    leave_out_manifest(error.what());
   }
   std::erase_if(manifest_, [&](const auto& entry) {
     std::error_code error;
@@ -190,7 +232,15 @@ void CheckpointFolder::read_manifest() {
   });
 }
 
-void CheckpointFolder::write_manifest() const {
+// The name is a usual one, so what is not understood may be somebody's.
+void CheckpointFolder::leave_out_manifest(const std::string& reason) {
+  manifest_is_odd_ = true;
+  warnings_.push_back(fmt::format(
+      "{}: it is left out, and renamed to {}{} with the next checkpoint, which writes a new one",
+      reason, manifest_name, corrupt_ending));
+}
+
+void CheckpointFolder::write_manifest() {
   const fs::path path = folder_ / manifest_name;
   const std::string partial = path.string() + ".partial";
   const std::string text = manifest_text(manifest_);
@@ -201,6 +251,10 @@ void CheckpointFolder::write_manifest() const {
   const int cause = errno;
   if (fd >= 0) ::close(fd);
   std::error_code error;
+  if (good && manifest_is_odd_) {
+    fs::rename(path, path.string() + std::string(corrupt_ending), error);
+    manifest_is_odd_ = false;
+  }
   if (good) fs::rename(partial, path, error);
   if (!good || error) {
     throw CheckpointError(fmt::format("cannot write {}: {}", path.string(),

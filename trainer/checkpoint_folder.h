@@ -7,7 +7,7 @@
 //   <name>.partial                                being written; renamed once it is on the disk
 //   <name>.corrupt                                found damaged when it was to be read
 //
-// Used by rank 0 only, and by one job at a time.
+// Used by rank 0 only. One process at a time may save; any number may read beside it.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trainer/checkpoint_manifest.h"
+#include "trainer/folder_lock.h"
 #include "trainer/safetensors.h"
 
 namespace ddprun::trainer {
@@ -33,19 +34,25 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
 
 class CheckpointFolder {
  public:
-  // Makes the folder if it is missing and tries whether files can be written in it; removes
-  // *.partial files that an interrupted run left, and reads the manifest. The newest `kept` (>= 1)
-  // checkpoints stay. Throws CheckpointError.
-  explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2);
+  enum class Access { Save, ReadOnly };
+
+  // Save: makes the folder if it is missing and tries whether files can be written in it; removes
+  // *.partial files of its own that an interrupted run left. The newest `kept` (>= 1) checkpoints
+  // stay. ReadOnly changes nothing in the folder, which may be another job's at work. Both read
+  // the manifest. Throws CheckpointError, also when another process has the folder to save in.
+  explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
+                            Access access = Access::Save);
 
   // What was found to be odd: a damaged manifest, a missing file.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   std::vector<CheckpointName> list() const;  // Ascending by step.
   std::filesystem::path path_of(const CheckpointName& name) const;
+  bool has_best() const;
+  bool has_damaged() const;  // A checkpoint that was set aside, by this run or an earlier one.
 
   // Throws SafetensorsError for a file that is damaged, and for one that the manifest knows as
-  // another.
+  // another; SafetensorsAccessError for one that may be sound.
   Safetensors read(const CheckpointName& name) const;
 
   // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones. Returns
@@ -53,18 +60,23 @@ class CheckpointFolder {
   std::filesystem::path save(const CheckpointName& name, const Safetensors& contents);
   std::filesystem::path save_best(const Safetensors& contents);
 
-  // Renames a damaged file out of the way and returns its new path.
+  // Renames a damaged file out of the way and returns its new path; ReadOnly: leaves it.
   std::filesystem::path set_aside(const CheckpointName& name);
 
  private:
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
+  void prepare_to_save();
   void read_manifest();
-  void write_manifest() const;
+  void leave_out_manifest(const std::string& reason);
+  void write_manifest();
   void point_last_to(const std::string& file_name) const;
   void sync_folder() const;
 
   std::filesystem::path folder_;
   std::size_t kept_;
+  Access access_;
+  std::optional<FolderLock> lock_;
+  bool manifest_is_odd_ = false;  // What stands there now is not ours, or damaged.
   CheckpointManifest manifest_;
   std::vector<std::string> warnings_;
 };

@@ -4,6 +4,8 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/open_dataset.h"
@@ -37,6 +39,32 @@ void add_config_option(CLI::App& app) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
+// "train: " as in front of every other message, also among those of other programs of a job.
+std::string failure_message(const CLI::App*, const CLI::Error& error) {
+  return std::string("train: ") + error.what() + "\nRun with --help for more information.\n";
+}
+
+// What a file of options has that is none, without what a terminal would not show.
+std::string config_problem(const CLI::App& app, const CLI::ConfigError& error) {
+  constexpr std::string_view prefix = "INI was not able to parse ";
+  constexpr std::string_view section_mark = ".++";
+  std::string what = error.what();
+  const bool unknown = what.starts_with(prefix);
+  if (unknown) what.erase(0, prefix.size());
+  const bool section = what.ends_with(section_mark);
+  if (section) what = "[" + what.substr(0, what.size() - section_mark.size()) + "]";
+  for (char& c : what) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  }
+  std::string file;
+  for (const std::string& name : app.get_config_ptr()->results()) file = name;
+  return "train: the file of options " + file + ": " + what +
+         (section   ? ": it has no sections, all options stand at its top"
+          : unknown ? ": no option has this name (train --help lists them; a file leaves out "
+                      "their dashes in front)"
+                    : "");
+}
+
 }  // namespace
 
 std::int64_t TrainOptions::epochs_max() const {
@@ -51,6 +79,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
       "workers under ddprun, torchrun, mpirun or srun, or by hand with --init-method.",
       "train"};
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.
+  app.failure_message(failure_message);
   add_config_option(app);
   add_data_options(app, options);
   add_model_options(app, options);
@@ -63,8 +92,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
     app.parse(argc, argv);
     check_options(options);
   } catch (const CLI::ConfigError& error) {  // Names what no option takes, but not the file.
-    std::cerr << "train: the file of --config has what is no option: " << error.what()
-              << " (train --help lists them; a file leaves out their dashes)" << std::endl;
+    std::cerr << config_problem(app, error) << std::endl;
     return {std::nullopt, usage_exit_code};
   } catch (const CLI::ParseError& error) {
     return {std::nullopt, app.exit(error) == 0 ? 0 : usage_exit_code};

@@ -20,7 +20,14 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Enum& value,
   std::string names;
   for (const auto& [word, meaning] : words) names += (names.empty() ? "" : "|") + word;
   return app.add_option(name, value, help)
-      ->transform(CLI::CheckedTransformer(words).description(""))
+      ->transform(CLI::Validator(
+          [words, names](std::string& text) {
+            const auto word = words.find(text);
+            if (word == words.end()) return "'" + text + "' is none of " + names;
+            text = std::to_string(static_cast<int>(word->second));
+            return std::string();
+          },
+          ""))
       ->type_name(names)
       ->default_str(std::find_if(words.begin(), words.end(), [&](const auto& word) {
                       return word.second == value;

@@ -138,7 +138,9 @@ void Reporter::event(const std::string& name, nlohmann::ordered_json fields) {
   nlohmann::ordered_json json{{"event", name},
                               {"time", std::chrono::duration<double>(now).count()}};
   json.update(fields);
-  metrics_ << json.dump() << std::endl;
+  // Paths are bytes, and need not be UTF-8.
+  metrics_ << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+           << std::endl;
   if (metrics_) return;
   const std::string reason = std::strerror(errno);
   metrics_.close();

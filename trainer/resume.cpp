@@ -38,16 +38,21 @@ bool resume_from_folder(TrainingJob& job) {
       return true;
     } catch (const ForeignCheckpointError&) {
       throw;
+    } catch (const SafetensorsAccessError& error) {
+      if (!job.options.evaluate) throw;  // It may be sound, and would be replaced in the end.
+      job.reporter->warning(fmt::format("{}; trying the checkpoint before it", error.what()));
     } catch (const std::runtime_error& error) {
       const auto aside = job.folder->set_aside(names.back());
-      job.reporter->warning(fmt::format("{}; renamed to {}, trying the checkpoint before it",
-                                        error.what(), aside.filename().string()));
+      job.reporter->warning(
+          fmt::format("{}; {}trying the checkpoint before it", error.what(),
+                      aside == path ? "" : "renamed to " + aside.filename().string() + ", "));
     }
   }
-  if (any) {
+  // Also when an earlier start found so: a restart of the job must not begin at step 0.
+  if (any || (job.options.resume == "auto" && job.folder->has_damaged())) {
     throw CheckpointError(
-        fmt::format("none of the checkpoints in {} can be read: start anew with "
-                    "another --checkpoint-dir, or put a good one there",
+        fmt::format("none of the checkpoints in {} can be read: start anew with another "
+                    "--checkpoint-dir, put a good one there, or remove those that end in .corrupt",
                     job.options.checkpoint_dir.string()));
   }
   return false;
@@ -57,6 +62,12 @@ bool resume_from_folder(TrainingJob& job) {
 void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
   if (!job.folder || job.options.evaluate) return;
   const std::vector<CheckpointName> names = job.folder->list();
+  if (names.empty() && job.validation_set && job.folder->has_best()) {
+    throw CheckpointError(
+        fmt::format("--checkpoint-dir: {} has a best.safetensors, which this run would overwrite, "
+                    "and no checkpoint to go on from: move it away, or give another folder",
+                    job.options.checkpoint_dir.string()));
+  }
   if (names.empty() || names.back().step <= from_step) return;
   throw CheckpointError(fmt::format(
       "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "

@@ -28,6 +28,12 @@ class SafetensorsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The file may be sound, but cannot be read now: no permission, a broken disk.
+class SafetensorsAccessError : public SafetensorsError {
+ public:
+  using SafetensorsError::SafetensorsError;
+};
+
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 struct Safetensors {
@@ -46,7 +52,8 @@ struct WrittenFile {
 inline constexpr const char* checksum_key = "xxh64";
 WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
 
-// Checks the checksum when the file has one. Throws SafetensorsError.
+// Checks the checksum when the file has one. Throws SafetensorsError; SafetensorsAccessError where
+// that says nothing about the content.
 Safetensors read_safetensors(const std::filesystem::path& path);
 
 // The same for a file that is already in memory; `name` is for messages.

@@ -192,6 +192,8 @@ Safetensors parse_safetensors(std::string_view file, const std::string& name) {
 Safetensors read_safetensors(const std::filesystem::path& path) {
   try {
     return parse_safetensors(read_whole_file(path), path.string());
+  } catch (const FileAccessError& error) {
+    throw SafetensorsAccessError(error.what());
   } catch (const FileError& error) {
     throw SafetensorsError(error.what());
   }

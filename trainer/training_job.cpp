@@ -23,11 +23,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// How wide the terminal is that shows this process's stdout; 0: none does.
+// How wide the terminal is that shows this process's stdout; 0: none does, or one of unknown width
+// as mpirun's pseudo-terminals, whose output may end in a file.
 std::size_t terminal_columns() {
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
-    return size.ws_col > 0 ? size.ws_col : 80;
+    return size.ws_col;
   }
   // Of several workers stdout is a pipe, which ddprun shows on its terminal.
   const char* columns = std::getenv("DDPRUN_TERMINAL_COLUMNS");
@@ -324,7 +325,9 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   job->identity = identity_of(*job);
   // What can fail on this rank alone fails before the peers are met.
   if (!options.checkpoint_dir.empty() && job->is_first_rank()) {
-    job->folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints));
+    using Access = CheckpointFolder::Access;
+    job->folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
+                        options.evaluate ? Access::ReadOnly : Access::Save);
   }
   job->reporter = make_reporter(*job);
   open_place(*job);

@@ -32,19 +32,22 @@ std::string read_whole_file(const std::filesystem::path& path) {
   const std::string name = path.string();
   // Without O_NONBLOCK a pipe would be waited for, where only a file can be meant.
   const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw FileError(fmt::format("{}: cannot be opened: {}", name, std::strerror(errno)));
+  if (fd < 0) {
+    throw FileAccessError(fmt::format("{}: cannot be opened: {}", name, std::strerror(errno)));
+  }
   struct stat status {};
   std::string bytes;
-  std::string problem;
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    problem = "is not a regular file";
-  } else {
+  int error = 0;
+  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  if (regular) {
     bytes.resize(static_cast<std::size_t>(status.st_size));
-    const int error = read_all(fd, bytes);
-    if (error != 0) problem = fmt::format("cannot be read: {}", std::strerror(error));
+    error = read_all(fd, bytes);
   }
   ::close(fd);
-  if (!problem.empty()) throw FileError(fmt::format("{}: {}", name, problem));
+  if (!regular) throw FileError(fmt::format("{}: is not a regular file", name));
+  if (error != 0) {
+    throw FileAccessError(fmt::format("{}: cannot be read: {}", name, std::strerror(error)));
+  }
   return bytes;
 }
 

@@ -13,6 +13,12 @@ class FileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The file may be sound: it is not there, belongs to somebody else, or its disk failed.
+class FileAccessError : public FileError {
+ public:
+  using FileError::FileError;
+};
+
 // Regular files only. Throws FileError.
 std::string read_whole_file(const std::filesystem::path& path);
 

@@ -192,6 +192,56 @@ TEST_CASE("when no checkpoint is sound the run ends and says so",
   const auto result = run_with(1, small_run(folder, options));
   CHECK(result.status == 1);
   CHECK(contains(result.output, "none of the checkpoints"));
+
+  // A restart of the job finds them renamed, and must not begin anew either.
+  const auto again = run_with(1, small_run(folder, options));
+  INFO(again.output);
+  CHECK(again.status == 1);
+  CHECK(contains(again.output, "none of the checkpoints"));
+  CHECK(files_ending_with(folder / "checkpoints", ".corrupt").size() == 2);
+}
+
+TEST_CASE("a best model without the checkpoints that it came from is not overwritten",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "checkpoints");
+  write_bytes(folder / "checkpoints/best.safetensors", "the work of weeks");
+
+  const auto refused = run_with(1, small_run(folder, {"--steps", "1", "--batch-size", "16"}));
+  INFO(refused.output);
+  CHECK(refused.status == 1);
+  CHECK(contains(refused.output, "best.safetensors"));
+  CHECK(read_bytes(folder / "checkpoints/best.safetensors") == "the work of weeks");
+}
+
+TEST_CASE("a checkpoint that cannot be opened ends the run and stays",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--epochs", "2", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options)).status == 0);
+  const auto newest = folder / "checkpoints/epoch_0002_step_0000014.safetensors";
+  std::filesystem::remove(newest);
+  std::filesystem::create_symlink(newest.filename(), newest);  // A loop fails for root too.
+
+  const auto result = run_with(1, small_run(folder, options));
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, newest.string() + ": cannot be opened"));
+  CHECK(files_ending_with(folder / "checkpoints", ".corrupt").empty());
+}
+
+TEST_CASE("a validation beside a training run leaves its folder alone",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--epochs", "1"})).status == 0);
+  const auto partial = folder / "checkpoints/epoch_0002_step_0000014.safetensors.partial";
+  write_bytes(partial, "being written");
+
+  const auto result = run_with(1, small_run(folder, options + Arguments{"--evaluate"}));
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(read_bytes(partial) == "being written");
 }
 
 TEST_CASE("a checkpoint that cannot be written ends the run with the reason",

@@ -127,18 +127,22 @@ TEST_CASE("a file or a manifest that was changed is refused", "[trainer][checkpo
 
   // A sound file that is another one than the manifest says.
   std::filesystem::copy_file(path(1), path(2), std::filesystem::copy_options::overwrite_existing);
-  CheckpointFolder changed(scratch.path());
-  CHECK(changed.warnings().empty());
-  CHECK_NOTHROW(changed.read({0, 1}));
-  CHECK(contains(message_of<SafetensorsError>([&] { changed.read({0, 2}); }), "manifest.json"));
+  {
+    const CheckpointFolder changed(scratch.path());
+    CHECK(changed.warnings().empty());
+    CHECK_NOTHROW(changed.read({0, 1}));
+    CHECK(contains(message_of<SafetensorsError>([&] { changed.read({0, 2}); }), "manifest.json"));
+  }
 
   // Without a sound manifest a file's own checksum counts.
   write_bytes(scratch / "manifest.json", "{}");
-  CheckpointFolder without(scratch.path());
-  REQUIRE(without.warnings().size() == 1);
-  CHECK(contains(without.warnings()[0], "manifest.json"));
-  CHECK_NOTHROW(without.read({0, 2}));
-  without.save({0, 3}, one);
+  {
+    CheckpointFolder without(scratch.path());
+    REQUIRE(without.warnings().size() == 1);
+    CHECK(contains(without.warnings()[0], "manifest.json"));
+    CHECK_NOTHROW(without.read({0, 2}));
+    without.save({0, 3}, one);
+  }
   CHECK(CheckpointFolder(scratch.path()).warnings().empty());
 
   std::filesystem::remove(path(3));

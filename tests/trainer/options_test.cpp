@@ -2,6 +2,8 @@
 #include "trainer/options.h"
 
 #include <fstream>
+#include <iostream>
+#include <sstream>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
@@ -17,7 +19,24 @@ ParsedCommandLine parse(std::vector<const char*> arguments) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
 }
 
+// What a wrong command line prints.
+std::string said(const std::vector<const char*>& arguments) {
+  std::ostringstream text;
+  std::streambuf* const before = std::cerr.rdbuf(text.rdbuf());
+  const int code = parse(arguments).exit_code;
+  std::cerr.rdbuf(before);
+  CHECK(code == 2);
+  return text.str();
+}
+
 }  // namespace
+
+TEST_CASE("an unknown word is refused with those that are known", "[trainer][options]") {
+  const std::string message = said({"--precision", "int8"});
+  CHECK(contains(message, "train: --precision: 'int8' is none of bf16|fp16|fp32"));
+  CHECK(contains(said({"--precision", "1"}), "'1' is none of"));
+  CHECK(parse({"--precision", "bf16"}).options->precision == PrecisionOption::Bf16);
+}
 
 TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][options]") {
   const auto options = parse({}).options;
@@ -198,6 +217,12 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
   CHECK(options->no_decay->bias);
 
   std::ofstream(file) << "modle = \"resnet20\"\n";
-  CHECK(parse({"-c", file.c_str()}).exit_code == 2);
+  const std::string unknown = said({"-c", file.c_str()});
+  CHECK(contains(unknown, file));
+  CHECK(contains(unknown, ": modle: no option"));
+  std::ofstream(file) << "[optimizer]\nlr = 0.1\n";
+  CHECK(contains(said({"-c", file.c_str()}), "[optimizer]: it has no sections"));
+  std::ofstream(file) << "\x1b[31m\n";
+  CHECK_FALSE(contains(said({"-c", file.c_str()}), "\x1b"));
   CHECK(parse({"-c", (folder / "none").c_str()}).exit_code == 2);
 }

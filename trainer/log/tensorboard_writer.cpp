@@ -31,6 +31,7 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   };
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error) fail(error.message());
   std::vector<std::string> existing;
   for (auto entry = std::filesystem::directory_iterator(folder, error);
        !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {

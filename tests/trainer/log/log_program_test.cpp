@@ -348,3 +348,31 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
     CHECK(contains(read_bytes(folder / "out"), "/proc/none"));
   }
 }
+
+TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a file",
+          "[trainer][program][log]") {
+  const ScratchFolder folder;
+  for (const int columns : {0, 80}) {
+    const std::string inner = "stty cols " + std::to_string(columns) + " rows " +
+                              std::to_string(columns == 0 ? 0 : 24) + "; exec " + clean +
+                              DDPRUN_TRAIN +
+                              " --dataset synthetic --synthetic-images 112 --synthetic-classes 10"
+                              " --image-size 20 --model convnet --batch-size 16 --print-freq 1"
+                              " --workers 0 --device cpu --epochs 1 --no-validation";
+    const int code = run_command("script -qec \"" + inner + "\" /dev/null", folder / "out");
+    const std::string output = read_bytes(folder / "out");
+    INFO(output);
+    REQUIRE(code == 0);
+    CHECK(contains(output, "\x1b[K") == (columns > 0));
+    CHECK(contains(output, "Prec@1"));
+    CHECK(contains(output, "Epoch: [0][7/7]") == (columns == 0));
+  }
+}
+
+TEST_CASE("a path that is not UTF-8 does not end the run", "[trainer][program][log]") {
+  const ScratchFolder folder;
+  const auto odd = folder / "odd\xff";
+  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + shell_word(odd) + " --metrics " +
+                    shell_word(folder / "metrics"));
+  CHECK_FALSE(events(folder / "metrics", "checkpoint").empty());
+}

@@ -1,0 +1,24 @@
+// A folder that one process at a time may write to.
+#pragma once
+
+#include <filesystem>
+
+namespace ddprun::trainer {
+
+// Held until destruction or the end of the process, however that comes; leaves no file. On a file
+// system that cannot lock folders it holds always, and only this host is guarded on some others.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  bool held() const { return held_; }  // False: somebody else holds it.
+
+ private:
+  int fd_;
+  bool held_ = true;
+};
+
+}  // namespace ddprun::trainer
