@@ -1,4 +1,5 @@
-// All parts of one training run on this rank, put together and brought to where training starts.
+// One training run on this rank: its parts, the batches they work on, and its checkpoints. It is
+// put together by make_training_job().
 #pragma once
 
 #include <memory>
@@ -81,10 +82,5 @@ struct TrainingJob {
 // seed=seed) yields them after set_epoch(epoch).
 std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
                                        std::uint64_t seed, std::int64_t epoch);
-
-// Collective. Throws UsageError, DataError, CheckpointError, SafetensorsError and
-// worker::CommunicatorError.
-std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
-                                               const worker::WorkerEnv& env);
 
 }  // namespace ddprun::trainer
