@@ -4,20 +4,12 @@
 #include <fstream>
 
 #include "tests/testing/catch.h"
+#include "tests/trainer/parse_options.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/open_dataset.h"
 
 using namespace ddprun::trainer;
-
-namespace {
-
-ParsedCommandLine parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "train");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
-}
-
-}  // namespace
 
 TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][options]") {
   const auto options = parse({}).options;
