@@ -25,7 +25,7 @@ std::string describe_run(const TrainingJob& job) {
   std::string command{std::istreambuf_iterator<char>(file), {}};
   std::replace(command.begin(), command.end(), '\0', ' ');
   return fmt::format("    {}\n\n{} on {} ({} images); workers: {}; batch of each: {}; {}", command,
-                     job.identity.model, job.identity.dataset, job.training_set->size(),
+                     job.identity.model, job.identity.dataset, job.dataset().size(),
                      job.env.world_size, job.plan.batch_size, job.place.device.str());
 }
 
@@ -42,16 +42,17 @@ void announce(TrainingJob& job) {
   std::int64_t parameters = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) parameters += parameter.numel();
   Reporter& reporter = *job.reporter;
-  reporter.line(data_line(job, *job.training_set, /*train=*/true));
+  if (job.training_set) reporter.line(data_line(job, *job.training_set, /*train=*/true));
   if (job.validation_set) reporter.line(data_line(job, *job.validation_set, /*train=*/false));
-  reporter.line(fmt::format("{} ({:.2f} M parameters) on {}, {}; batches of {}, {} steps an epoch",
-                            job.identity.model, static_cast<double>(parameters) / 1e6,
-                            job.place.device.str(), job.communicator().description(),
-                            batch_text(job), job.plan.steps_per_epoch));
+  reporter.line(fmt::format(
+      "{} ({:.2f} M parameters) on {}, {}; batches of {}{}", job.identity.model,
+      static_cast<double>(parameters) / 1e6, job.place.device.str(),
+      job.communicator().description(), batch_text(job),
+      job.training_set ? fmt::format(", {} steps an epoch", job.plan.steps_per_epoch) : ""));
   reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},
-                           {"images", job.training_set->size()},
+                           {"images", job.dataset().size()},
                            {"parameters", parameters},
                            {"world_size", job.env.world_size},
                            {"batch_size", job.plan.batch_size},

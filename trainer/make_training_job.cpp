@@ -57,11 +57,15 @@ void open_place(TrainingJob& job) {
 }
 
 void open_data(TrainingJob& job) {
-  job.training_set = open_dataset(job.options, /*train=*/true);
+  if (!job.options.evaluate) job.training_set = open_dataset(job.options, /*train=*/true);
   if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
-  job.image_size = image_size_of(job.options, *job.training_set);
+  job.image_size = image_size_of(job.options, job.dataset());
   // So that options which do not fit the data are refused before anything else is begun.
-  sample_options(job.options, *job.training_set, job.image_size, /*train=*/false);
+  sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);
+  if (!job.training_set) {
+    job.plan = plan_batch_sizes(job.options, job.env.world_size);
+    return;
+  }
   job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
   job.options.learning_rate =
       resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
@@ -76,18 +80,18 @@ RunIdentity identity_of(const TrainingJob& job) {
   }
   return {.model = model,
           .dataset = name_of(job.options.dataset),
-          .image = fmt::format("{}x{}x{}", job.training_set->shape().channels, job.image_size,
+          .image = fmt::format("{}x{}x{}", job.dataset().shape().channels, job.image_size,
                                job.image_size),
-          .classes = job.training_set->classes(),
+          .classes = job.dataset().classes(),
           .seed = job.options.seed};
 }
 
 std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
   return make_model({.name = job.options.model,
                      .stem = job.options.stem,
-                     .input_channels = job.training_set->shape().channels,
+                     .input_channels = job.dataset().shape().channels,
                      .image_size = job.image_size,
-                     .classes = job.training_set->classes(),
+                     .classes = job.dataset().classes(),
                      .zero_init_residual = job.options.zero_init_residual});
 }
 

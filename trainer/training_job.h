@@ -29,7 +29,7 @@ namespace ddprun::trainer {
 struct TrainingJob {
   TrainOptions options;
   worker::WorkerEnv env;
-  std::unique_ptr<Dataset> training_set;
+  std::unique_ptr<Dataset> training_set;    // Null with --evaluate.
   std::unique_ptr<Dataset> validation_set;  // Null with --no-validation.
   BatchPlan plan;
   std::int64_t image_size = 0;
@@ -52,6 +52,9 @@ struct TrainingJob {
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
+
+  // The training set, or what is evaluated: shape and classes are those of both.
+  const Dataset& dataset() const { return training_set ? *training_set : *validation_set; }
 
   // Names what this thread does from now on, for --profile.
   void phase(const char* name) {
