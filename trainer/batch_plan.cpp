@@ -14,24 +14,35 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 }  // namespace
 
-BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size) {
+std::int64_t BatchPlan::last_micro_batch_size() const {
+  return last_batch_size - (divide_up(last_batch_size, micro_batch_size) - 1) * micro_batch_size;
+}
+
+BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size) {
   BatchPlan plan;
   plan.micro_batch_size = options.batch_size.value_or(batch_size_by_default);
   if (options.global_batch_size) {
     const std::int64_t parts = world_size * options.accumulate;
     if (*options.global_batch_size % parts != 0) {
       throw UsageError(fmt::format(
-          "--global-batch-size {} cannot be shared evenly by {} workers{}",
+          "--global-batch-size {} cannot be shared evenly by {} workers{}: give a multiple of {}",
           *options.global_batch_size, world_size,
-          options.accumulate > 1 ? fmt::format(" with --accumulate {}", options.accumulate) : ""));
+          options.accumulate > 1 ? fmt::format(" with --accumulate {}", options.accumulate) : "",
+          parts));
     }
     plan.micro_batch_size = *options.global_batch_size / parts;
   }
   plan.batch_size = plan.micro_batch_size * options.accumulate;
   plan.global_batch_size = plan.batch_size * world_size;
+  return plan;
+}
+
+BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size) {
+  BatchPlan plan = plan_batch_sizes(options, world_size);
   if (plan.global_batch_size > dataset_size) {
     throw UsageError(fmt::format(
-        "a batch of {} images ({} {}{} x {} workers) is larger than the data, which has {}",
+        "a batch of {} images ({} {}{} x {} workers) is larger than the data, which has {}: "
+        "choose a smaller one",
         plan.global_batch_size, options.global_batch_size ? "--global-batch-size" : "--batch-size",
         plan.micro_batch_size,
         options.accumulate > 1 ? fmt::format(" x --accumulate {}", options.accumulate) : "",
@@ -50,10 +61,7 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
 
 void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size,
                       int workers) {
-  const std::int64_t micro_batches = divide_up(plan.last_batch_size, plan.micro_batch_size);
-  const std::int64_t images =
-      plan.last_batch_size - (micro_batches - 1) * plan.micro_batch_size;  // Of the last one.
-  if (images * workers > 1 || image_size > model.normalized_stride()) return;
+  if (plan.last_micro_batch_size() * workers > 1 || image_size > model.normalized_stride()) return;
   throw UsageError(fmt::format(
       "the last batch of an epoch would hold one image per worker ({} = {} x {} + 1), which batch "
       "normalisation cannot be trained on at {} pixels: choose another --batch-size{}",

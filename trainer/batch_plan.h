@@ -17,9 +17,15 @@ struct BatchPlan {
   std::int64_t steps_per_epoch = 0;     // The last batch of an epoch may be smaller.
   std::int64_t total_steps = 0;         // Of the run, unless it ends earlier by an error.
   std::int64_t last_batch_size = 0;     // Of an epoch, per worker.
+
+  std::int64_t last_micro_batch_size() const;  // Of last_batch_size.
 };
 
-// Throws UsageError for a batch that the workers cannot share, or that is larger than the data.
+// The sizes of batches alone, as for --evaluate. Throws UsageError for a batch that the workers
+// cannot share.
+BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size);
+
+// For training. Throws UsageError as above, and for a batch that is larger than the data.
 BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size);
 
 // Throws UsageError when the last micro batch of an epoch holds a single image that batch

@@ -32,7 +32,9 @@ ValidationReport evaluate(TrainingJob& job) {
   job.end_phase();
   const double* sums = counts.data_ptr<double>();
   const std::int64_t counted = job.validation_set->size() - left_out;
-  if (counted == 0) throw DataError("no image of the validation set can be read");
+  if (counted == 0)
+    throw DataError(
+        "no image of the validation set can be read: the warnings name them; look at --data");
   const auto images = static_cast<double>(counted);
   return {.epoch = job.state.epoch,
           .step = job.state.step,

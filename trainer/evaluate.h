@@ -11,7 +11,8 @@ namespace ddprun::trainer {
 ValidationReport evaluate(TrainingJob& job);
 
 // Evaluates and reports. With --ema both the weights and their average are evaluated, and the
-// average's accuracy is the one that counts. keep_best: if it is the best so far, save what has it.
+// average's accuracy is the one that counts. keep_best: if it is the best so far, what has it is
+// kept for the next checkpoint.
 // Collective.
 void validate(TrainingJob& job, bool keep_best);
 

@@ -5,15 +5,15 @@ namespace ddprun::trainer {
 
 ModelAverage::ModelAverage(torch::nn::Module& model, double decay) : decay_(decay) {
   const torch::NoGradGuard no_grad;
-  const auto add = [&](const std::string& name, const torch::Tensor& source, bool buffer) {
+  const auto add = [&](const std::string& name, const torch::Tensor& source) {
     const torch::Tensor detached = source.detach();
-    entries_.push_back({name, detached, detached.clone(), buffer});
+    entries_.push_back({name, detached, detached.clone()});
     if (!source.is_floating_point()) return;
     floating_sources_.push_back(detached);
     floating_averages_.push_back(entries_.back().average);
   };
-  for (const auto& item : model.named_parameters()) add(item.key(), item.value(), false);
-  for (const auto& item : model.named_buffers()) add(item.key(), item.value(), true);
+  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) add(item.key(), item.value());
 }
 
 void ModelAverage::update() {
@@ -28,14 +28,6 @@ void ModelAverage::update() {
 std::vector<std::pair<std::string, torch::Tensor>> ModelAverage::tensors() const {
   std::vector<std::pair<std::string, torch::Tensor>> named;
   for (const Entry& entry : entries_) named.emplace_back(entry.name, entry.average);
-  return named;
-}
-
-std::vector<std::pair<std::string, torch::Tensor>> ModelAverage::parameters() const {
-  std::vector<std::pair<std::string, torch::Tensor>> named;
-  for (const Entry& entry : entries_) {
-    if (!entry.buffer) named.emplace_back(entry.name, entry.average);
-  }
   return named;
 }
 

@@ -22,8 +22,6 @@ class ModelAverage {
 
   // (name in the model, average), parameters first; they share memory with the average.
   std::vector<std::pair<std::string, torch::Tensor>> tensors() const;
-  // Those of parameters alone: buffers follow this rank's batches, so ranks may differ in them.
-  std::vector<std::pair<std::string, torch::Tensor>> parameters() const;
 
   bool started() const { return started_; }  // An update has been made, or loaded.
   void set_started(bool started) { started_ = started; }
@@ -45,7 +43,6 @@ class ModelAverage {
     std::string name;
     torch::Tensor source;
     torch::Tensor average;
-    bool buffer;
   };
   void swap();
 

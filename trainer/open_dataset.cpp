@@ -31,6 +31,41 @@ std::unique_ptr<Dataset> open_synthetic(const TrainOptions& options, bool train)
                        .seed = 2 * options.seed + (train ? 0 : 1)});
 }
 
+std::unique_ptr<Dataset> open_part(const TrainOptions& options, bool train) {
+  const std::filesystem::path data = data_path(options);
+  switch (options.dataset) {
+    case DatasetKind::Mnist:
+      return open_mnist(data, train);
+    case DatasetKind::Cifar10:
+      return open_cifar10(data, train);
+    case DatasetKind::Stl10:
+      return open_stl10(data, train);
+    case DatasetKind::ImageFolder:
+      return open_image_folder(data, options.validation_data, train);
+    case DatasetKind::Csv:
+      return open_csv(data, options.validation_data, train);
+    case DatasetKind::Synthetic:
+      return open_synthetic(options, train);
+  }
+  return nullptr;
+}
+
+// Of the other part, for a message; "" when there is nothing either.
+std::string what_there_is(const TrainOptions& options, bool train) {
+  std::string other;
+  try {
+    other = open_part(options, !train)->description();
+  } catch (const DataError&) {
+    return "";
+  }
+  if (train) {
+    return fmt::format(". There is {}: enough for --evaluate, not for training", other);
+  }
+  return fmt::format(". There is {}: {}", other,
+                     options.evaluate ? "not what --evaluate counts"
+                                      : "with --no-validation, enough for training");
+}
+
 bool has_files(DatasetKind kind) {
   return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
 }
@@ -77,22 +112,11 @@ std::filesystem::path data_path(const TrainOptions& options) {
 }
 
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
-  const std::filesystem::path data = data_path(options);
-  switch (options.dataset) {
-    case DatasetKind::Mnist:
-      return open_mnist(data, train);
-    case DatasetKind::Cifar10:
-      return open_cifar10(data, train);
-    case DatasetKind::Stl10:
-      return open_stl10(data, train);
-    case DatasetKind::ImageFolder:
-      return open_image_folder(data, options.validation_data, train);
-    case DatasetKind::Csv:
-      return open_csv(data, options.validation_data, train);
-    case DatasetKind::Synthetic:
-      return open_synthetic(options, train);
+  try {
+    return open_part(options, train);
+  } catch (const MissingPart& missing) {
+    throw DataError(missing.what() + what_there_is(options, train));
   }
-  return nullptr;
 }
 
 std::int64_t image_size_of(const TrainOptions& options, const Dataset& dataset) {
@@ -114,13 +138,15 @@ SampleOptions sample_options(const TrainOptions& options, const Dataset& dataset
       .normalization = dataset.normalization(),
       .seed = options.seed};
   if (sample.transform.resize_side < image_size) {
-    throw UsageError(fmt::format("--val-resize-size {} is smaller than the images, which have {}",
-                                 sample.transform.resize_side, image_size));
+    throw UsageError(
+        fmt::format("--val-resize-size {} is smaller than the images: give at least {}",
+                    sample.transform.resize_side, image_size));
   }
   if (!options.mean.empty()) {
     if (options.mean.size() != channels) {
-      throw UsageError(fmt::format("--mean and --std have {} numbers, the images {} channels",
-                                   options.mean.size(), channels));
+      throw UsageError(
+          fmt::format("--mean and --std have {} numbers, but need one for each of {} channels",
+                      options.mean.size(), channels));
     }
     sample.normalization = {options.mean, options.deviation};
   }

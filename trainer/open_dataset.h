@@ -15,7 +15,8 @@ std::string name_of(DatasetKind kind);
 // --data, or the folder data/NAME. Empty for synthetic.
 std::filesystem::path data_path(const TrainOptions& options);
 
-// Throws DataError. The synthetic validation set has other images than the training set.
+// Throws DataError; where the images are missing it says what else the folder has, and what that is
+// good for. The synthetic validation set has other images than the training set.
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train);
 
 // The side that images have in training: --image-size, or the data set's own, or 224.

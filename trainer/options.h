@@ -76,7 +76,7 @@ struct TrainOptions {
   std::optional<double> clip_grad_norm;
   std::optional<double> ema_decay;
   bool sync_batch_norm = false;
-  std::optional<std::int64_t> verify_sync;  // Every so many steps; 0: at the end only.
+  std::optional<std::int64_t> verify_sync;  // Every so many steps; 0: after each epoch.
   GradientType gradient_type = GradientType::Parameters;
   std::uint64_t seed = 0;
 

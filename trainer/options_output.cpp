@@ -3,18 +3,9 @@
 
 namespace ddprun::trainer {
 
-void add_output_options(CLI::App& app, TrainOptions& options) {
-  app.option_defaults()->group("Output");
-  add_count(app, "--print-freq", options.print_freq, 1, count_max, "Steps between printed lines");
-  app.add_flag_callback(
-      "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
-  app.add_flag("--evaluate", options.evaluate, "Only validate the given weights or checkpoint");
-  app.add_option("--metrics", options.metrics,
-                 "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
-                 "its own")
-      ->type_name("FILE");
-  app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard's event files here")
-      ->type_name("DIR");
+namespace {
+
+void add_profile_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--profile", options.profile,
                  "Write a trace of some steps here, rank_N.json of each rank N, for Perfetto and "
                  "chrome://tracing")
@@ -34,6 +25,24 @@ void add_output_options(CLI::App& app, TrainOptions& options) {
           ""));
   app.add_flag("--profile-ops", options.profile_operations,
                "Trace LibTorch's operations too; slows the traced steps down");
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Output");
+  add_count(app, "--print-freq", options.print_freq, 1, count_max, "Steps between printed lines");
+  app.add_flag_callback(
+      "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
+  app.add_flag("--evaluate", options.evaluate,
+               "Only validate the given weights or checkpoint; needs no training images");
+  app.add_option("--metrics", options.metrics,
+                 "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
+                 "its own")
+      ->type_name("FILE");
+  app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard's event files here")
+      ->type_name("DIR");
+  add_profile_options(app, options);
   app.add_option_function<std::vector<std::int64_t>>(
          "--print-sample-order",
          [&](const std::vector<std::int64_t>& epoch) {

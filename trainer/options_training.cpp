@@ -39,7 +39,8 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
          [&](const std::vector<std::int64_t>& steps) {
            options.verify_sync = steps.empty() ? 0 : steps.front();
          },
-         "Check every N steps [each epoch], and at the end, that all workers hold equal models")
+         "Check every N steps [each epoch], and at the end, that all workers hold equal models "
+         "(running statistics: with --sync-bn)")
       ->expected(0, 1)
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, count_max).description(""));

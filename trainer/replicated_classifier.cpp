@@ -10,12 +10,6 @@ namespace {
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Images of the last forward of an epoch.
-std::int64_t last_micro_batch(const BatchPlan& plan) {
-  const std::int64_t before = divide_up(plan.last_batch_size, plan.micro_batch_size) - 1;
-  return plan.last_batch_size - before * plan.micro_batch_size;
-}
-
 }  // namespace
 
 ReplicatedClassifier::ReplicatedClassifier(
@@ -46,7 +40,7 @@ void check_parts(const BatchPlan& plan, std::size_t replicas, const ImageClassif
                                  replicas, plan.micro_batch_size));
   }
   if (image_size > model.normalized_stride()) return;
-  for (const std::int64_t images : {plan.micro_batch_size, last_micro_batch(plan)}) {
+  for (const std::int64_t images : {plan.micro_batch_size, plan.last_micro_batch_size()}) {
     if (smallest_part(images, replicas) > 1) continue;
     throw UsageError(fmt::format(
         "--data-parallel {}: of {} images, the {} batch, one replica would get a single one, which "

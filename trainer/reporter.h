@@ -3,7 +3,8 @@
 // every rank writes its own file, with its own losses, times and memory.
 //
 // --metrics: one JSON object per line, appended. "event" is one of
-//   start       model, dataset, images, parameters, world_size, batch_size, global_batch_size,
+//   start       model, dataset, images (to train on, or with --evaluate to count), parameters,
+//   world_size, batch_size, global_batch_size,
 //               device, total_steps, resumed_from_step, restart_count, accumulate, base_lr,
 //               precision, replicas
 //   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr,
@@ -14,9 +15,12 @@
 //               gpu_reserved_bytes
 //   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds; averaged (true: of
 //               the weights that --ema averages)
-//   loss_scale  step, scale   (fp16: when it changes)
-//   verify_sync step          (all ranks' models were equal at the end)
-//   checkpoint  step, path, seconds
+//   loss_scale  step, taken (false: the step was left out), scale (of the next step), reason
+//               (fp16: when it changes)
+//   verify_sync step, running_statistics (true: compared too; all ranks' models were equal at the
+//               end)
+//   checkpoint_copied  step, waited_s (for the write before it), copied_s: what a save held up
+//   checkpoint  step, path, seconds   (written)
 //   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, of all ranks
 //   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)

@@ -77,6 +77,7 @@ void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
 
 // The number of workers or of images per step may be another than when the checkpoint was made.
 void find_place_in_data(TrainingJob& job) {
+  if (!job.training_set) return;  // --evaluate goes nowhere from here.
   TrainingState& state = job.state;
   const ResumePosition position =
       resume_position(state.samples_done, job.training_set->size(), job.env.world_size);
@@ -118,8 +119,10 @@ void bring_to_start(TrainingJob& job) {
     job.reporter->line("weights from " + name +
                        (job.options.new_head ? ", with a new last layer" : ""));
   } else if (job.options.evaluate) {
-    throw CheckpointError(fmt::format("--evaluate: no checkpoint in {} and no --weights",
-                                      job.options.checkpoint_dir.string()));
+    throw CheckpointError(
+        fmt::format("--evaluate: there is no checkpoint in {}: give another --checkpoint-dir, "
+                    "--resume FILE or --weights FILE",
+                    job.options.checkpoint_dir.string()));
   }
 }
 

@@ -90,9 +90,10 @@ void train_epoch(TrainingJob& job, Totals& totals) {
 void verify_at_end(TrainingJob& job) {
   if (!job.options.verify_sync || job.env.world_size == 1) return;
   verify_sync(job);
-  job.reporter->line(fmt::format("All {} workers hold equal models after step {}",
-                                 job.env.world_size, job.state.step));
-  job.reporter->event("verify_sync", {{"step", job.state.step}});
+  job.reporter->line(fmt::format("All {} workers hold equal models after step {} ({})",
+                                 job.env.world_size, job.state.step, describe_comparison(job)));
+  job.reporter->event("verify_sync", {{"step", job.state.step},
+                                      {"running_statistics", job.options.sync_batch_norm}});
 }
 
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {

@@ -1,4 +1,5 @@
-// All parts of one training run on this rank, put together and brought to where training starts.
+// One training run on this rank: its parts, the batches they work on, and its checkpoints. It is
+// put together by make_training_job().
 #pragma once
 
 #include <memory>
@@ -28,7 +29,7 @@ namespace ddprun::trainer {
 struct TrainingJob {
   TrainOptions options;
   worker::WorkerEnv env;
-  std::unique_ptr<Dataset> training_set;
+  std::unique_ptr<Dataset> training_set;    // Null with --evaluate.
   std::unique_ptr<Dataset> validation_set;  // Null with --no-validation.
   BatchPlan plan;
   std::int64_t image_size = 0;
@@ -51,6 +52,9 @@ struct TrainingJob {
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
+
+  // The training set, or what is evaluated: shape and classes are those of both.
+  const Dataset& dataset() const { return training_set ? *training_set : *validation_set; }
 
   // Names what this thread does from now on, for --profile.
   void phase(const char* name) {
@@ -81,10 +85,5 @@ struct TrainingJob {
 // seed=seed) yields them after set_epoch(epoch).
 std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
                                        std::uint64_t seed, std::int64_t epoch);
-
-// Collective. Throws UsageError, DataError, CheckpointError, SafetensorsError and
-// worker::CommunicatorError.
-std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
-                                               const worker::WorkerEnv& env);
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,8 @@
 #define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "trainer/sync_verdict.h"
@@ -37,26 +39,39 @@ std::vector<std::vector<std::uint64_t>> gather(worker::Communicator& communicato
   return rows;
 }
 
-// What is the same on all ranks by the rules of training.
-ComparedTensors compared_tensors(const TrainingJob& job) {
-  ComparedTensors tensors;
-  for (const auto& item : job.model->named_parameters())
-    tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : job.model->named_buffers())
-    tensors.emplace_back(item.key(), item.value());
-  std::map<std::string, torch::Tensor> momenta;
-  for (const auto& [name, buffer] : job.optimizer->momentum_buffers()) momenta[name] = buffer;
-  for (const auto& item : job.model->named_parameters()) {
-    tensors.emplace_back("momentum of " + item.key(), momenta[item.key()]);
-  }
-  if (!job.average) return tensors;
-  for (const auto& [name, average] : job.average->parameters()) {
-    tensors.emplace_back("average of " + name, average);
-  }
-  return tensors;
+bool is_running_statistic(const std::string& name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
+}
+
+bool has_running_statistics(const torch::nn::Module& model) {
+  const auto buffers = model.named_buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const auto& item) { return is_running_statistic(item.key()); });
 }
 
 }  // namespace
+
+ComparedTensors tensors_to_compare(const torch::nn::Module& model, const Sgd& optimizer,
+                                   const ModelAverage* average, bool running_statistics) {
+  const auto left_out = [&](const std::string& name) {
+    return !running_statistics && is_running_statistic(name);
+  };
+  ComparedTensors tensors;
+  for (const auto& item : model.named_parameters()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) {
+    if (!left_out(item.key())) tensors.emplace_back(item.key(), item.value());
+  }
+  std::map<std::string, torch::Tensor> momenta;
+  for (const auto& [name, buffer] : optimizer.momentum_buffers()) momenta[name] = buffer;
+  for (const auto& item : model.named_parameters()) {
+    tensors.emplace_back("momentum of " + item.key(), momenta[item.key()]);
+  }
+  if (average == nullptr) return tensors;
+  for (const auto& [name, tensor] : average->tensors()) {
+    if (!left_out(name)) tensors.emplace_back("average of " + name, tensor);
+  }
+  return tensors;
+}
 
 void verify_sync(worker::Communicator& communicator, const ComparedTensors& tensors,
                  torch::Device device, std::int64_t step) {
@@ -77,8 +92,20 @@ void verify_sync(worker::Communicator& communicator, const ComparedTensors& tens
 
 void verify_sync(TrainingJob& job) {
   if (job.env.world_size == 1) return;
-  if (!job.options.sync_batch_norm) job.parallel->synchronize_buffers();
-  verify_sync(job.communicator(), compared_tensors(job), job.place.device, job.state.step);
+  verify_sync(job.communicator(),
+              tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
+                                 /*running_statistics=*/job.options.sync_batch_norm),
+              job.place.device, job.state.step);
+}
+
+std::string describe_comparison(const TrainingJob& job) {
+  std::string text = "weights";
+  if (job.options.momentum > 0) text += ", momentum";
+  if (job.average) text += ", averaged weights";
+  if (!has_running_statistics(*job.model)) return text;
+  return text + (job.options.sync_batch_norm
+                     ? ", running statistics"
+                     : "; not running statistics, which are each worker's own without --sync-bn");
 }
 
 }  // namespace ddprun::trainer

@@ -1,4 +1,9 @@
 // Do all ranks hold the same weights, buffers and optimizer state, bit for bit?
+//
+// The running statistics of batch normalisation are an exception. Each rank's follow its own
+// batches, under PyTorch's DistributedDataParallel as under ours; what counts is rank 0's, which
+// the others take over before they are read (PyTorch: before each forward). Right after a step they
+// differ, and nothing is wrong. With SyncBatchNorm they follow all batches and must be equal.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/model_average.h"
+#include "trainer/sgd.h"
 #include "trainer/training_error.h"
 #include "worker/communicator.h"
 
@@ -18,6 +25,11 @@ struct TrainingJob;
 // By name. An undefined tensor counts as one of its own kind.
 using ComparedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
+// What is the same on all ranks by the rules of training: parameters, buffers, momentum, averaged
+// weights (`average` may be null). Running statistics only if asked for.
+ComparedTensors tensors_to_compare(const torch::nn::Module& model, const Sgd& optimizer,
+                                   const ModelAverage* average, bool running_statistics);
+
 // Compares 64-bit hashes (XXH3) of the tensors' memory over all ranks. Collective, with the same
 // names in the same order on every rank; `device` is the communicator's. Waits for the device.
 // Throws TrainingError on all ranks alike, naming the ranks that differ from the majority (all of
@@ -25,8 +37,10 @@ using ComparedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 void verify_sync(worker::Communicator& communicator, const ComparedTensors& tensors,
                  torch::Device device, std::int64_t step);
 
-// The same for all that a job trains: the model, momentum, and averaged weights. Running
-// statistics that --sync-bn does not keep equal are rank 0's from here on, as after a validation.
+// The same for all that a job trains; running statistics with --sync-bn alone. Changes nothing.
 void verify_sync(TrainingJob& job);
+
+// What verify_sync(job) compares, in words.
+std::string describe_comparison(const TrainingJob& job);
 
 }  // namespace ddprun::trainer

@@ -15,7 +15,8 @@
 
 namespace ddprun::testing {
 
-// Sums differ in their last bits with the number of threads.
+// Sums differ in their last bits with the number of threads. A node with a single worker leaves the
+// number to LibTorch, one with more says 1.
 inline const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
 
 inline std::vector<std::string> small_training(const std::vector<std::string>& more) {
@@ -40,6 +41,11 @@ inline std::vector<std::string> small_training(const std::vector<std::string>& m
          more;
 }
 
+inline std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // The checkpoint that was written last.
 inline std::filesystem::path newest_checkpoint_in(const std::string& folder) {
   std::optional<std::filesystem::path> newest;
@@ -55,8 +61,7 @@ inline std::filesystem::path newest_checkpoint_in(const std::string& folder) {
 
 // The bytes of its tensors, without the header, which holds times.
 inline std::string newest_tensors(const std::string& folder) {
-  std::ifstream file(newest_checkpoint_in(folder), std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  const std::string all = bytes_of(newest_checkpoint_in(folder));
   std::uint64_t header_bytes = 0;
   if (all.size() <= sizeof header_bytes) throw std::runtime_error("an empty checkpoint");
   std::memcpy(&header_bytes, all.data(), sizeof header_bytes);

@@ -1,12 +1,10 @@
 // `train` under ddprun: it trains, survives a killed worker, and refuses bad input.
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::testing;
@@ -15,34 +13,8 @@ namespace {
 
 constexpr auto limit = 120s;
 
-// Sums differ in their last bits with the number of threads. A node with a single worker leaves the
-// number to LibTorch, one with more says 1.
-const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
-
-// A small network on made-up images: seconds, not minutes. Fixed seed.
-std::vector<std::string> train(const std::vector<std::string>& more, const std::string& seed = "3",
-                               const std::string& batch_size = "16") {
-  return std::vector<std::string>{binary("train"),
-                                  "--dataset",
-                                  "synthetic",
-                                  "--image-size",
-                                  "16",
-                                  "--synthetic-images",
-                                  "512",
-                                  "--synthetic-classes",
-                                  "10",
-                                  "--model",
-                                  "resnet20",
-                                  "--batch-size",
-                                  batch_size,
-                                  "--seed",
-                                  seed,
-                                  "--print-freq",
-                                  "1",
-                                  "--device",
-                                  "cpu",
-                                  "--no-validation"} +
-         more;
+std::vector<std::string> train(const std::vector<std::string>& more) {
+  return small_training(std::vector<std::string>{"--print-freq", "1"} + more);
 }
 
 std::vector<nlohmann::json> lines_of(const std::string& metrics) {
@@ -52,11 +24,6 @@ std::vector<nlohmann::json> lines_of(const std::string& metrics) {
   return result;
 }
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // One of two workers as somebody would start it by hand.
 std::map<std::string, std::string> by_hand(int rank, std::uint16_t port) {
   return {{"OMP_NUM_THREADS", "1"},
@@ -64,29 +31,6 @@ std::map<std::string, std::string> by_hand(int rank, std::uint16_t port) {
           {"WORLD_SIZE", "2"},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", std::to_string(port)}};
-}
-
-// The checkpoint written last, or nothing.
-std::optional<std::filesystem::path> newest_checkpoint(const std::string& folder) {
-  std::optional<std::filesystem::path> newest;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (!entry.is_regular_file() || entry.path().extension() != ".safetensors") continue;
-    if (!newest || entry.last_write_time() > std::filesystem::last_write_time(*newest)) {
-      newest = entry.path();
-    }
-  }
-  return newest;
-}
-
-// A safetensors file's tensors, names and bytes, without the metadata (which holds times).
-std::string tensors_of(const std::filesystem::path& path) {
-  const std::string file = bytes_of(path);
-  std::uint64_t header_bytes = 0;
-  REQUIRE(file.size() > sizeof header_bytes);
-  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
-  auto header = nlohmann::json::parse(file.substr(sizeof header_bytes, header_bytes));
-  header.erase("__metadata__");
-  return header.dump() + file.substr(sizeof header_bytes + header_bytes);
 }
 
 }  // namespace
@@ -113,10 +57,7 @@ TEST_CASE("two workers train, and one node of two ends with the same weights as 
   const auto steps = lines_of(folder / "one.jsonl");
   CHECK(steps.front().at("world_size") == 2);
   CHECK(steps.back().at("step") == 20);
-  const auto one = newest_checkpoint(folder / "one"), two = newest_checkpoint(folder / "two");
-  REQUIRE(one);
-  REQUIRE(two);
-  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  const bool same_weights = newest_tensors(folder / "one") == newest_tensors(folder / "two");
   CHECK(same_weights);
 }
 
@@ -137,10 +78,7 @@ TEST_CASE("two workers started by hand meet in the store of rank 0, and train th
       run(launch({"--standalone", "--nproc-per-node", "2"}) + worker("launched"), limit);
   INFO(launched.output);
   REQUIRE(launched.status == 0);
-  const auto one = newest_checkpoint(folder / "hand"), two = newest_checkpoint(folder / "launched");
-  REQUIRE(one);
-  REQUIRE(two);
-  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  const bool same_weights = newest_tensors(folder / "hand") == newest_tensors(folder / "launched");
   CHECK(same_weights);
 }
 
@@ -171,11 +109,8 @@ TEST_CASE("a job whose worker was killed ends with the weights of one that was l
     CHECK((starts++ == 0) == (line.at("resumed_from_step") == 0));
   }
   CHECK(starts == 2);
-  const auto one = newest_checkpoint(folder / "undisturbed");
-  const auto two = newest_checkpoint(folder / "killed");
-  REQUIRE(one);
-  REQUIRE(two);
-  const bool same_weights = tensors_of(*one) == tensors_of(*two);
+  const bool same_weights =
+      newest_tensors(folder / "undisturbed") == newest_tensors(folder / "killed");
   CHECK(same_weights);
 }
 
@@ -237,13 +172,11 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   const auto made = run(train({"--steps", "2", "--checkpoint-dir", folder / "run"}), limit);
   INFO(made.output);
   REQUIRE(made.status == 0);
-  const auto checkpoint = newest_checkpoint(folder / "run");
-  REQUIRE(checkpoint);
-  const std::string sound = bytes_of(*checkpoint);
+  const std::string sound = bytes_of(newest_checkpoint_in(folder / "run"));
 
   const std::string foreign_path = folder / "foreign.safetensors";
   std::ofstream(foreign_path, std::ios::binary) << sound;
-  const auto foreign = run(train({"--steps", "3", "--resume", foreign_path}, "4"), limit);
+  const auto foreign = run(train({"--seed", "4", "--steps", "3", "--resume", foreign_path}), limit);
   INFO(foreign.output);
   CHECK(foreign.status > 0);
   CHECK(foreign.status < 128);
@@ -277,7 +210,7 @@ TEST_CASE("a checkpoint folder that cannot be written is named before training")
 }
 
 TEST_CASE("a batch larger than the data is refused") {
-  const auto result = run(train({"--steps", "2"}, "3", "10000"), limit);
+  const auto result = run(train({"--steps", "2", "--batch-size", "10000"}), limit);
 
   INFO(result.output);
   CHECK(result.status > 0);

@@ -5,6 +5,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
+#include "tests/trainer/data/made_up_sets.h"
 
 using namespace ddprun::testing;
 
@@ -15,24 +16,9 @@ const std::string mnist = DDPRUN_SOURCE_DIR "/data/mnist";
 
 using Arguments = std::vector<std::string>;
 
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Made-up images in STL-10's files: planes of 96 x 96, labels from 1.
-void write_stl10(const std::string& folder, int images) {
+void write_stl10(const std::string& folder, std::uint32_t images) {
   std::filesystem::create_directories(folder);
-  for (const std::string part : {"train", "test"}) {
-    std::ofstream pixels(folder + "/" + part + "_X.bin", std::ios::binary);
-    std::ofstream labels(folder + "/" + part + "_y.bin", std::ios::binary);
-    for (int i = 0; i < images; ++i) {
-      for (int byte = 0; byte < 3 * 96 * 96; ++byte) {
-        pixels.put(static_cast<char>(byte * (i % 10 + 1) / 64));
-      }
-      labels.put(static_cast<char>(i % 10 + 1));
-    }
-  }
+  for (const bool part : {true, false}) ddprun::trainer::write_stl10(folder, part, images);
   std::ofstream(folder + "/class_names.txt")
       << "airplane\nbird\ncar\ncat\ndeer\ndog\nhorse\nmonkey\nship\ntruck\n";
 }
@@ -91,9 +77,10 @@ TEST_CASE("tutorial: PyTorch on AWS, ResNet-18 on STL-10 with two nodes of two p
   CHECK(contains(output, "Epoch: [1][2/2]\tTime"));
   CHECK(contains(output, "Prec@1"));
   CHECK(contains(output, "Prec@5"));
-  CHECK(count_of(read(folder / "metrics"), "\"validation\"") == 2);
-  CHECK(contains(read(folder / "metrics"), "\"lr\":0.1,"));
-  CHECK(contains(read(folder / "metrics"), "\"lr\":0.01"));  // Divided by 10 after an epoch here.
+  CHECK(count_of(bytes_of(folder / "metrics"), "\"validation\"") == 2);
+  CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.1,"));
+  CHECK(
+      contains(bytes_of(folder / "metrics"), "\"lr\":0.01"));  // Divided by 10 after an epoch here.
   CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
 }
 
@@ -148,10 +135,10 @@ TEST_CASE("tutorial: Oracle, one process with replicas or several workers, by a 
       run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
                 Arguments{"--batch-size", "32", "--metrics", folder / "ddp"});
 
-  CHECK(contains(read(folder / "dp"), "\"replicas\":2"));
-  CHECK(contains(read(folder / "dp"), "\"precision\":\"bf16\""));
-  CHECK(contains(read(folder / "ddp"), "\"world_size\":2"));
-  CHECK(contains(read(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
+  CHECK(contains(bytes_of(folder / "dp"), "\"replicas\":2"));
+  CHECK(contains(bytes_of(folder / "dp"), "\"precision\":\"bf16\""));
+  CHECK(contains(bytes_of(folder / "ddp"), "\"world_size\":2"));
+  CHECK(contains(bytes_of(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
   CHECK(contains(replicas, "Done: 2 steps"));
   CHECK(contains(workers, "Done: 2 steps"));
 }
@@ -209,7 +196,7 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   }
   const std::string output = run_together(workers);
   CHECK(contains(output, "trained on 4000 images in "));
-  CHECK(contains(read(folder / "metrics"), "\"lr\":0.02,"));
+  CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.02,"));
 }
 
 TEST_CASE("tutorial: Slurm cluster, workers with two devices meet in a file and stay equal") {

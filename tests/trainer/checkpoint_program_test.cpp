@@ -4,16 +4,13 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
-#include "tests/trainer/scratch.h"
+#include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
 using namespace ddprun::testing;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -61,15 +58,6 @@ ProcessResult run_with(int workers, const Arguments& train) {
   return run(workers == 1 ? train : launch + train, limit, one_thread);
 }
 
-std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(folder / "metrics"));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
-}
-
 // A checkpoint's tensors, names and bytes, without the metadata.
 std::string tensors_of(const std::filesystem::path& path) {
   const std::string file = read_bytes(path);
@@ -111,7 +99,8 @@ TEST_CASE("a run that was cut ends with the same weights, with one and two worke
     CHECK(contains(second.output, "resumed from"));
     const std::string last = "checkpoints/epoch_0003_step_0000021.safetensors";
     CHECK(tensors_of(whole / last) == tensors_of(cut / last));
-    const auto expected = events(whole, "train"), found = events(cut, "train");
+    const auto expected = events(whole / "metrics", "train"),
+               found = events(cut / "metrics", "train");
     REQUIRE(expected.size() == 21);
     REQUIRE(found.size() == 21);
     for (std::size_t i = 0; i < 21; ++i) CHECK(found[i]["loss"] == expected[i]["loss"]);
@@ -132,7 +121,7 @@ TEST_CASE("another number of workers goes on where the others stopped",
   REQUIRE(three.status == 0);
   CHECK_FALSE(contains(three.output, "seen again"));
   // (34 - 16) samples of each worker, 4 a step, are 5 steps.
-  CHECK(events(folder, "end").back()["step"] == 10 + 5);
+  CHECK(events(folder / "metrics", "end").back()["step"] == 10 + 5);
 
   const ScratchFolder other;
   REQUIRE(run_with(1, small_run(other, {"--batch-size", "16", "--steps", "1", "--no-validation"}))

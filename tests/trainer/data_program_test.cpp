@@ -1,50 +1,25 @@
 // The program `train` on folders of images, lists and STL-10, as two workers, and on images that
 // cannot be read.
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <functional>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
+#include "tests/trainer/data/made_up_sets.h"
+#include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
-struct Result {
-  int code;
-  std::string output;
-};
-
-// `train` as `workers` processes, with a metrics file in `folder`.
+// `train` as so many workers, with a metrics file in `folder`.
 Result train(int workers, const std::string& arguments, const ScratchFolder& folder) {
   fs::remove(folder / "metrics");
-  std::string command =
-      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 "
-      "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
-  command += std::to_string(workers);
-  command +=
-      " '" DDPRUN_TRAIN "' --model convnet --device cpu --lr 0.01 --print-freq 1 --metrics '";
-  command += (folder / "metrics").string() + "' " + arguments;
-  const int code = run_command(command, folder / "out");
-  return {code, read_bytes(folder / "out")};
-}
-
-std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(folder / "metrics"));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
-}
-
-std::vector<double> losses(const ScratchFolder& folder) {
-  std::vector<double> values;
-  for (const Json& step : events(folder, "train")) values.push_back(step["loss"]);
-  return values;
+  return run_train(workers,
+                   "--model convnet --device cpu --lr 0.01 --print-freq 1 --metrics " +
+                       quoted(folder / "metrics") + " " + arguments,
+                   folder);
 }
 
 // Two classes of `images` each to train with, and of two to validate with.
@@ -76,15 +51,15 @@ TEST_CASE("two workers train on a folder of images, the same with any number of 
   CHECK(contains(result.output, "ImageFolder train: 12 images in 2 classes"));
   CHECK(contains(result.output, "random resized crop to 28x28"));
   CHECK(contains(result.output, "resized to 32, centre crop of 28"));
-  const std::vector<double> first = losses(folder);
+  const std::vector<double> first = losses(folder / "metrics");
   CHECK(first.size() == 6);
-  CHECK(events(folder, "validation").back()["images"] == 4);
+  CHECK(events(folder / "metrics", "validation").back()["images"] == 4);
   for (const std::string threads : {"0", "3"}) {
     REQUIRE(train(2, arguments + " --workers " + threads, folder).code == 0);
-    CHECK(losses(folder) == first);
+    CHECK(losses(folder / "metrics") == first);
   }
   REQUIRE(train(2, arguments + " --augment none", folder).code == 0);
-  CHECK(losses(folder) != first);
+  CHECK(losses(folder / "metrics") != first);
 }
 
 TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
@@ -108,7 +83,7 @@ TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
   INFO(result.output);
   REQUIRE(result.code == 0);
   CHECK(contains(result.output, "CSV train: 6 images in 2 classes"));
-  CHECK(events(folder, "validation").back()["images"] == 1);
+  CHECK(events(folder / "metrics", "validation").back()["images"] == 1);
   CHECK(contains(train(1, arguments, folder).output, "--validation-data FILE, or --no-validation"));
   write_bytes(folder / "train.csv", list + "set/train/cat/1.jpg\n");
   const Result bad = train(1, arguments + " --no-validation", folder);
@@ -119,15 +94,7 @@ TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
 TEST_CASE("two workers train on STL-10 at another size", "[trainer][program][data]") {
   const ScratchFolder folder;
   fs::create_directory(folder / "set");
-  std::string pixels, labels;
-  for (int i = 0; i < 8; ++i) {
-    pixels += std::string(27'648, static_cast<char>(i * 30));
-    labels += static_cast<char>(1 + i);
-  }
-  for (const std::string split : {"train", "test"}) {
-    write_bytes(folder / "set" / (split + "_X.bin"), pixels);
-    write_bytes(folder / "set" / (split + "_y.bin"), labels);
-  }
+  for (const bool part : {true, false}) write_stl10(folder / "set", part, 8);
 
   const Result result = train(2,
                               std::string("--dataset stl10 --data") + argument(folder / "set") +
@@ -138,7 +105,58 @@ TEST_CASE("two workers train on STL-10 at another size", "[trainer][program][dat
   REQUIRE(result.code == 0);
   CHECK(contains(result.output, "STL-10 train: 8 images of 96x96"));
   CHECK(contains(result.output, "the full set has 5000"));
-  CHECK(events(folder, "validation").back()["images"] == 8);
+  CHECK(events(folder / "metrics", "validation").back()["images"] == 8);
+}
+
+TEST_CASE("test images alone are enough to evaluate, and training says what is missing",
+          "[trainer][program][data]") {
+  struct Set {
+    std::string name, test_part;
+    std::function<void(const fs::path&, bool train)> write;
+  };
+  const std::vector<Set> sets{
+      {"mnist", "MNIST test: 6 images of 28x28",
+       [](const fs::path& folder, bool train) { write_mnist(folder, train, 6); }},
+      {"cifar10", "CIFAR-10 test: 6 images of 32x32 in 1 file",
+       [](const fs::path& folder, bool train) { write_cifar10(folder, train, 6); }},
+      {"stl10", "STL-10 test: 6 images of 96x96",
+       [](const fs::path& folder, bool train) { write_stl10(folder, train, 6); }},
+      {"imagefolder", "ImageFolder val: 4 images in 2 classes",
+       [](const fs::path& folder, bool train) {
+         if (train) make_folder(folder, 3);
+       }}};
+  for (const Set& set : sets) {
+    const ScratchFolder folder;
+    const fs::path both = folder / "both", alone = folder / "alone";
+    for (const fs::path& data : {both, alone}) {
+      fs::create_directory(data);
+      set.write(data, /*train=*/false);
+    }
+    set.write(both, /*train=*/true);
+    if (set.name == "imagefolder")
+      fs::copy(both / "val", alone / "val", fs::copy_options::recursive);
+    const std::string run = "--dataset " + set.name +
+                            " --image-size 28 --epochs 1 --batch-size 3 " + "--checkpoint-dir " +
+                            quoted(folder / "checkpoints") + " --data";
+    const Result trained = train(2, run + argument(both), folder);
+    INFO(trained.output);
+    REQUIRE(trained.code == 0);
+    const Json expected = events(folder / "metrics", "validation").back();
+
+    const Result evaluated = train(2, run + argument(alone) + " --evaluate", folder);
+    INFO(evaluated.output);
+    REQUIRE(evaluated.code == 0);
+    CHECK(contains(evaluated.output, set.test_part));
+    const Json found = events(folder / "metrics", "validation").back();
+    CHECK(found["loss"] == expected["loss"]);
+    CHECK(found["images"] == expected["images"]);
+
+    const Result refused = train(0, run + argument(alone), folder);
+    INFO(refused.output);
+    CHECK(refused.code == 1);
+    CHECK(contains(refused.output, "There is " + set.test_part));
+    CHECK(contains(refused.output, "enough for --evaluate, not for training"));
+  }
 }
 
 TEST_CASE("the real part of STL-10 is told from the whole", "[trainer][program][data]") {
@@ -149,7 +167,8 @@ TEST_CASE("the real part of STL-10 is told from the whole", "[trainer][program][
   const Result missing = train(1, arguments + argument(*set), folder);
   CHECK(missing.code == 1);
   CHECK(contains(missing.output, "no train_X.bin"));
-  CHECK(contains(missing.output, "subset10_test_X.bin (10 images)"));
+  CHECK(contains(missing.output, "There is STL-10 test: 10 images of 96x96"));
+  CHECK(contains(missing.output, "enough for --evaluate, not for training"));
 
   // To train on, and to validate with, the only ten images there are.
   fs::create_directory(folder / "set");
@@ -188,6 +207,6 @@ TEST_CASE("an image that cannot be read ends the run with its name, or is report
   CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 0"));
   CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 1"));
   CHECK(contains(result.output, "1 images could not be read and were left out of the validation"));
-  CHECK(events(folder, "train").size() == 6);
-  CHECK(events(folder, "validation").back()["images"] == 3);
+  CHECK(events(folder / "metrics", "train").size() == 6);
+  CHECK(events(folder / "metrics", "validation").back()["images"] == 3);
 }

@@ -2,6 +2,7 @@
 #include <zlib.h>
 
 #include "tests/testing/catch.h"
+#include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/data/cifar10.h"
 #include "trainer/data/data_file.h"
@@ -13,21 +14,6 @@ using namespace ddprun::trainer;
 namespace {
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-std::string big_endian(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
-          static_cast<char>(value >> 8), static_cast<char>(value)};
-}
-
-std::string idx_images(std::uint32_t count, std::uint32_t side) {
-  std::string text = big_endian(0x803) + big_endian(count) + big_endian(side) + big_endian(side);
-  for (std::uint32_t i = 0; i < count * side * side; ++i) text += static_cast<char>(i);
-  return text;
-}
-
-std::string idx_labels(const std::string& labels) {
-  return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
-}
 
 void write_gzip(const std::filesystem::path& path, const std::string& bytes) {
   gzFile file = gzopen(path.c_str(), "wb");
@@ -41,12 +27,6 @@ std::string images_error(const std::string& bytes) {
 
 std::string labels_error(const std::string& bytes) {
   return message_of<DataError>([&] { parse_idx_labels(bytes_of(bytes), "labels"); });
-}
-
-std::string cifar_records(const std::string& labels) {
-  std::string bytes;
-  for (const char label : labels) bytes += label + std::string(3072, static_cast<char>(label + 1));
-  return bytes;
 }
 
 }  // namespace

@@ -169,6 +169,20 @@ TEST_CASE("a global batch is shared, and the steps of a run are counted", "[trai
   CHECK(plan_batches(options, 1001, 2).total_steps == 100'000);
 }
 
+TEST_CASE("an evaluation may have fewer images than a batch", "[trainer]") {
+  TrainOptions options;
+  options.global_batch_size = 128;
+  options.accumulate = 2;
+
+  const BatchPlan plan = plan_batch_sizes(options, 2);
+
+  CHECK(plan.micro_batch_size == 32);
+  CHECK(plan.batch_size == 64);
+  CHECK(plan.global_batch_size == 128);
+  CHECK(plan.total_steps == 0);
+  CHECK_THROWS_AS(plan_batch_sizes(options, 3), UsageError);
+}
+
 TEST_CASE("batches that cannot be are refused by name", "[trainer][plan]") {
   TrainOptions options;
   const auto error = [&](std::int64_t images, int world) {

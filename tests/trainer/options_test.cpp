@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/testing/catch.h"
+#include "tests/trainer/parse_options.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/open_dataset.h"
@@ -13,11 +14,6 @@
 using namespace ddprun::trainer;
 
 namespace {
-
-ParsedCommandLine parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "train");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
-}
 
 // What a wrong command line prints.
 std::string said(const std::vector<const char*>& arguments) {

@@ -1,18 +1,8 @@
 // The command line of `train`: the optimizer, its schedule, and what a step is.
 #include "tests/testing/catch.h"
-#include "tests/trainer/scratch.h"
-#include "trainer/options.h"
+#include "tests/trainer/parse_options.h"
 
 using namespace ddprun::trainer;
-
-namespace {
-
-ParsedCommandLine parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "train");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
-}
-
-}  // namespace
 
 TEST_CASE("without options a step is plain SGD", "[trainer][options][recipe]") {
   const auto options = parse({}).options;

@@ -13,15 +13,7 @@ using namespace ddprun::trainer;
 namespace {
 
 Result train(const std::string& arguments, const ScratchFolder& folder, int workers = 1) {
-  std::string command = "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE ";
-  command += "OMP_NUM_THREADS=1 ";
-  if (workers > 1) {
-    command += "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
-    command += std::to_string(workers) + " ";
-  }
-  command += "'" DDPRUN_TRAIN "' " + arguments;
-  const int code = run_command(command, folder / "out");
-  return {code, read_bytes(folder / "out")};
+  return run_train(workers > 1 ? workers : 0, arguments, folder);
 }
 
 std::string synthetic(const ScratchFolder& folder, const std::string& more) {
@@ -186,8 +178,11 @@ TEST_CASE("workers that agree say so, and the learning rate grows with them",
             folder, 2);
   INFO(result.output);
   REQUIRE(result.code == 0);
-  CHECK(contains(result.output, "All 2 workers hold equal models after step 5"));
-  CHECK(events(folder / "metrics", "verify_sync").size() == 1);
+  CHECK(contains(result.output,
+                 "All 2 workers hold equal models after step 5 (weights, momentum; not running "
+                 "statistics, which are each worker's own without --sync-bn)"));
+  REQUIRE(events(folder / "metrics", "verify_sync").size() == 1);
+  CHECK(events(folder / "metrics", "verify_sync")[0]["running_statistics"] == false);
   CHECK(events(folder / "metrics", "train")[0]["lr"].get<double>() == Approx(0.02));
 }
 

@@ -1,8 +1,6 @@
 // What tests of trainer/ share: a scratch folder, and Python as an oracle.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,27 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/temporary_folder.h"
+
 namespace ddprun::trainer {
 
-// A fresh folder that goes with the object.
+// A TemporaryFolder whose names are paths.
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ddprun-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  std::filesystem::path path() const { return folder_.path(); }
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
 
  private:
-  std::filesystem::path path_;
+  testing::TemporaryFolder folder_;
 };
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
@@ -55,6 +44,14 @@ std::string message_of(Call&& call) {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
+inline std::string quoted(const std::string& text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
 }
 
 // Runs a shell command with its output in `output`; returns the exit code, or 128 + signal.

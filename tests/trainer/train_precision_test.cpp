@@ -1,51 +1,19 @@
 // `train` in mixed precision, without overlap and with replicas: the program as users run it.
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <cmath>
 
 #include "tests/testing/catch.h"
-#include "tests/trainer/scratch.h"
+#include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
-using Json = nlohmann::json;
 
 namespace {
 
-// In this way g++ 12 does not warn of an overlap that is none.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  result += text;
-  result += "'";
-  return result;
-}
-
 // `workers` under ddprun; 0: without a launcher.
 int train(const ScratchFolder& folder, int workers, const std::string& more) {
-  std::string command =
-      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
-  if (workers > 0) {
-    command += "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node " + std::to_string(workers);
-  }
-  command +=
-      " '" DDPRUN_TRAIN "' --dataset synthetic --synthetic-images 64 --synthetic-classes 10 ";
-  command +=
-      "--image-size 20 --model resnet20 --batch-size 8 --lr 0.01 --print-freq 1 --workers 0 ";
-  command += "--device cpu --metrics " + quoted((folder / "metrics").string()) + " " + more;
-  return run_command(command, folder / "out");
-}
-
-std::vector<Json> events(const ScratchFolder& folder, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(folder / "metrics"));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
-}
-
-std::vector<double> losses(const ScratchFolder& folder) {
-  std::vector<double> result;
-  for (const Json& step : events(folder, "train")) result.push_back(step["loss"]);
-  return result;
+  std::string arguments = "--dataset synthetic --synthetic-images 64 --synthetic-classes 10 ";
+  arguments += "--image-size 20 --model resnet20 --batch-size 8 --lr 0.01 --print-freq 1 ";
+  arguments += "--workers 0 --device cpu --metrics " + quoted(folder / "metrics") + " " + more;
+  return run_train(workers, arguments, folder).code;
 }
 
 }  // namespace
@@ -58,10 +26,10 @@ TEST_CASE("losses in bfloat16 and float16 follow those in float32",
     const int code = train(folder, 2, "--epochs 2 --precision " + precision);
     INFO(read_bytes(folder / "out"));
     REQUIRE(code == 0);
-    all.push_back(losses(folder));
+    all.push_back(losses(folder / "metrics"));
     REQUIRE(all.back().size() == 8);
-    CHECK(events(folder, "start").front()["precision"] == precision);
-    CHECK(std::isfinite(events(folder, "validation").back()["loss"].get<double>()));
+    CHECK(events(folder / "metrics", "start").front()["precision"] == precision);
+    CHECK(std::isfinite(events(folder / "metrics", "validation").back()["loss"].get<double>()));
     for (std::size_t i = 0; i < 8; ++i)
       CHECK(std::abs(all.back()[i] - all[0][i]) < 0.1 * all[0][i]);
   }
@@ -73,8 +41,8 @@ TEST_CASE("without overlap losses have the same digits", "[trainer][program]") {
   const ScratchFolder overlapped, at_once;
   REQUIRE(train(overlapped, 2, "--epochs 2 --no-validation") == 0);
   REQUIRE(train(at_once, 2, "--epochs 2 --no-validation --no-overlap") == 0);
-  CHECK(losses(overlapped).size() == 8);
-  CHECK(losses(overlapped) == losses(at_once));
+  CHECK(losses(overlapped / "metrics").size() == 8);
+  CHECK(losses(overlapped / "metrics") == losses(at_once / "metrics"));
 }
 
 TEST_CASE("replicas train and validate, in one worker and in two", "[trainer][program][dp]") {
@@ -82,12 +50,12 @@ TEST_CASE("replicas train and validate, in one worker and in two", "[trainer][pr
   const int code = train(replicas, 0, "--epochs 2 --data-parallel 2");
   INFO(read_bytes(replicas / "out"));
   REQUIRE(code == 0);
-  CHECK(losses(replicas).size() == 16);
-  CHECK(events(replicas, "start").front()["replicas"] == 2);
-  CHECK(events(replicas, "validation").size() == 2);
+  CHECK(losses(replicas / "metrics").size() == 16);
+  CHECK(events(replicas / "metrics", "start").front()["replicas"] == 2);
+  CHECK(events(replicas / "metrics", "validation").size() == 2);
 
   REQUIRE(train(both, 2, "--epochs 1 --data-parallel 2 --precision bf16") == 0);
-  CHECK(losses(both).size() == 4);
+  CHECK(losses(both / "metrics").size() == 4);
 }
 
 TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][program][precision]") {
@@ -104,7 +72,7 @@ TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][progra
   // Steps since the last one that was left out; an event tells of each.
   std::int64_t skipped = 0;
   std::string scale = "65536";
-  for (const Json& event : events(folder, "loss_scale")) {
+  for (const Json& event : events(folder / "metrics", "loss_scale")) {
     skipped = event["step"];
     scale = std::to_string(event["scale"].get<std::int64_t>());
   }

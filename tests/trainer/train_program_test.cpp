@@ -12,14 +12,9 @@ using namespace ddprun::trainer;
 
 namespace {
 
-// Outside any launcher, whatever the test itself runs under.
 Result train(const std::string& arguments, const ScratchFolder& folder,
              const std::string& environment = "") {
-  const std::string clean =
-      "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
-  const int code =
-      run_command(clean + environment + " '" DDPRUN_TRAIN "' " + arguments, folder / "out");
-  return {code, read_bytes(folder / "out")};
+  return run_train(/*workers=*/0, arguments, folder, environment);
 }
 
 std::string quick_run(const ScratchFolder& folder, const std::string& more) {

@@ -12,13 +12,22 @@ namespace {
 using worker::run_ranks;
 using worker::ThreadCommunicator;
 
-ComparedTensors tensors_of(const worker::SmallNet& net, const Sgd& optimizer) {
-  ComparedTensors tensors;
-  for (const auto& item : net->named_parameters()) tensors.emplace_back(item.key(), item.value());
-  for (const auto& [name, buffer] : optimizer.momentum_buffers()) {
-    tensors.emplace_back("momentum of " + name, buffer);
+// A network with batch normalisation.
+struct NormNetImpl : torch::nn::Module {
+  NormNetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)));
+    bn = register_module("bn", torch::nn::BatchNorm2d(5));
   }
-  return tensors;
+  torch::Tensor forward(const torch::Tensor& x) { return bn(conv(x)).relu().mean({2, 3}); }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d bn{nullptr};
+};
+TORCH_MODULE(NormNet);
+
+Sgd optimizer_for(const torch::nn::Module& net) {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& item : net.named_parameters()) parameters.emplace_back(item.key(), item.value());
+  return Sgd(std::move(parameters), {});
 }
 
 // Trains three steps on `ranks` ranks, with `damage` in the middle of them; what each rank throws.
@@ -27,10 +36,7 @@ std::vector<std::string> errors_after(
   const auto errors = run_ranks(ranks, [&](ThreadCommunicator& communicator) {
     worker::SmallNet net = worker::seeded(1, [] { return worker::SmallNet(); });
     worker::DistributedDataParallel ddp(net, communicator);
-    std::vector<std::pair<std::string, torch::Tensor>> parameters;
-    for (const auto& item : net->named_parameters())
-      parameters.emplace_back(item.key(), item.value());
-    Sgd optimizer(parameters, {});
+    Sgd optimizer = optimizer_for(*net);
     for (int step = 1; step <= 3; ++step) {
       const worker::Batch batch =
           worker::random_batch(static_cast<std::uint64_t>(10 * step + communicator.rank()), 4);
@@ -38,7 +44,8 @@ std::vector<std::string> errors_after(
       worker::loss_of(ddp.forward(batch.images), batch).backward();
       optimizer.step(0.1);
       if (step == 2) damage(communicator.rank(), net, optimizer);
-      verify_sync(communicator, tensors_of(net, optimizer), torch::kCPU, step);
+      verify_sync(communicator, tensors_to_compare(*net, optimizer, nullptr, true), torch::kCPU,
+                  step);
     }
   });
   std::vector<std::string> messages;
@@ -79,6 +86,62 @@ TEST_CASE("damaged momentum is found though the weights are still equal",
   });
   for (const std::string& message : messages) {
     CHECK(contains(message, "rank 2 first in 'momentum of conv1.bias' (all others agree)"));
+  }
+}
+
+// Two ranks train three steps on batches of their own, with --ema; what each throws. `damage` comes
+// before the comparison.
+std::vector<std::string> errors_with_statistics(
+    bool compared, const std::function<void(int rank, NormNet&)>& damage) {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    NormNet net = worker::seeded(1, [] { return NormNet(); });
+    worker::DistributedDataParallel ddp(net, communicator);
+    Sgd optimizer = optimizer_for(*net);
+    ModelAverage average(*net, 0.5);
+    for (int step = 1; step <= 3; ++step) {
+      const worker::Batch batch =
+          worker::random_batch(static_cast<std::uint64_t>(10 * step + communicator.rank()), 4);
+      ddp.zero_grad();
+      worker::loss_of(ddp.forward(batch.images), batch).backward();
+      optimizer.step(0.1);
+      average.update();
+    }
+    damage(communicator.rank(), net);
+    const torch::Tensor before = net->bn->running_mean.clone();
+    verify_sync(communicator, tensors_to_compare(*net, optimizer, &average, compared), torch::kCPU,
+                3);
+    if (!torch::equal(net->bn->running_mean, before)) throw std::logic_error("changed");
+  });
+  std::vector<std::string> messages;
+  for (const auto& error : errors) messages.push_back(worker::message_of<TrainingError>(error));
+  return messages;
+}
+
+TEST_CASE("running statistics of batches of their own are no difference, and stay as they are",
+          "[trainer][verify_sync]") {
+  CHECK(errors_with_statistics(false, [](int, NormNet&) {}) == std::vector<std::string>(2, "none"));
+}
+
+TEST_CASE("running statistics that must be equal are compared", "[trainer][verify_sync]") {
+  for (const std::string& message : errors_with_statistics(true, [](int, NormNet&) {})) {
+    CHECK(contains(message, "rank 0 first in 'bn.running_mean', rank 1 first in"));
+  }
+}
+
+TEST_CASE("a scale and a count of batch normalisation are compared in any case",
+          "[trainer][verify_sync]") {
+  const auto scale = [](int rank, NormNet& net) {
+    const torch::NoGradGuard guard;
+    if (rank == 1) net->bn->weight.mul_(2);
+  };
+  const auto count = [](int rank, NormNet& net) {
+    if (rank == 0) net->bn->num_batches_tracked.add_(1);
+  };
+  for (const std::string& message : errors_with_statistics(false, scale)) {
+    CHECK(contains(message, "rank 1 first in 'bn.weight'"));
+  }
+  for (const std::string& message : errors_with_statistics(false, count)) {
+    CHECK(contains(message, "rank 0 first in 'bn.num_batches_tracked'"));
   }
 }
 

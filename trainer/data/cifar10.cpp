@@ -29,7 +29,7 @@ std::vector<std::filesystem::path> find_files(const std::filesystem::path& folde
     }
   }
   if (found.empty()) {
-    throw DataError(fmt::format(
+    throw MissingPart(fmt::format(
         "no {} in {}: give the folder of CIFAR-10's binary version with "
         "--data (files that end in .xz must be unpacked)",
         train ? "data_batch_1.bin ... data_batch_5.bin" : "test_batch.bin", folder.string()));

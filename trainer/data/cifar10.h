@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 
 // Train: every data_batch_<1-5>.bin that `folder` has (the description says how many images that
-// is); test: test_batch.bin, or else test_batch_first1000.bin. Throws DataError.
+// is); test: test_batch.bin, or else test_batch_first1000.bin. Throws MissingPart and DataError.
 std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool train);
 
 }  // namespace ddprun::trainer

@@ -18,6 +18,13 @@ class DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A folder without the training or the test images of its set; those of the other part may be
+// there.
+class MissingPart : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 // One image that cannot be read, while others may be.
 class ImageError : public DataError {
  public:

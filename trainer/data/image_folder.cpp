@@ -161,26 +161,30 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
 std::unique_ptr<Dataset> open_image_folder(const fs::path& folder,
                                            const fs::path& validation_folder, bool train) {
   const fs::path train_folder = folder / "train";
-  if (!fs::is_directory(train_folder)) {
-    throw DataError(
-        fmt::format("no folder {}: --data takes the folder that holds "
-                    "train/CLASS/x.jpg and val/CLASS/x.jpg",
-                    train_folder.string()));
-  }
-  const std::vector<std::string> classes = list_classes(train_folder);
+  const bool can_train = fs::is_directory(train_folder);
   if (train) {
-    return std::make_unique<ImageListDataset>(
-        list_images(train_folder, classes, /*each_class=*/true, "ImageFolder train"));
+    if (!can_train) {
+      throw MissingPart(
+          fmt::format("no folder {}: --data takes the folder that holds "
+                      "train/CLASS/x.jpg and val/CLASS/x.jpg",
+                      train_folder.string()));
+    }
+    return std::make_unique<ImageListDataset>(list_images(
+        train_folder, list_classes(train_folder), /*each_class=*/true, "ImageFolder train"));
   }
   const fs::path images = validation_folder.empty() ? folder / "val" : validation_folder;
   if (!fs::is_directory(images)) {
-    throw DataError(
-        fmt::format("no folder {} with images to validate with: give one by --validation-data, or "
-                    "--no-validation",
+    throw MissingPart(
+        fmt::format("no folder {} with images to validate with: give one by --validation-data",
                     images.string()));
   }
-  return std::make_unique<ImageListDataset>(
-      list_images(images, classes, /*each_class=*/false, "ImageFolder val"));
+  ImageList list = list_images(images, list_classes(can_train ? train_folder : images),
+                               /*each_class=*/false, "ImageFolder val");
+  if (!can_train) {
+    list.description +=
+        fmt::format(", numbered by these alone: there is no {}", train_folder.string());
+  }
+  return std::make_unique<ImageListDataset>(std::move(list));
 }
 
 }  // namespace ddprun::trainer

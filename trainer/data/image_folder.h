@@ -24,9 +24,10 @@ std::vector<std::string> list_classes(const std::filesystem::path& folder);
 ImageList list_images(const std::filesystem::path& folder, const std::vector<std::string>& classes,
                       bool each_class, const std::string& what);
 
-// The classes of both sets are those of `folder`/train, so a class has the same label in both. The
-// images are in `folder`/train or `folder`/val, or, for validation, in `validation_folder` unless
-// it is empty. Throws DataError.
+// The classes of both sets are those of `folder`/train, so a class has the same label in both;
+// those of the images to validate with where there is no such folder. The images are in
+// `folder`/train or `folder`/val, or, for validation, in `validation_folder` unless it is empty.
+// Throws MissingPart and DataError.
 std::unique_ptr<Dataset> open_image_folder(const std::filesystem::path& folder,
                                            const std::filesystem::path& validation_folder,
                                            bool train);

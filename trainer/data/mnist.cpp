@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "trainer/data/data_file.h"
 #include "trainer/data/memory_dataset.h"
 
@@ -42,14 +44,37 @@ void check_size(const std::vector<std::uint8_t>& bytes, const std::string& name,
                               bytes.size(), expected, why));
 }
 
-std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
+struct Files {
+  std::filesystem::path images;
+  std::filesystem::path labels;
+};
+
+std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder,
+                                               const std::string& name) {
   for (const char* ending : {".gz", ""}) {
-    if (const auto path = folder / (name + ending); std::filesystem::exists(path)) return path;
+    if (auto path = folder / (name + ending); std::filesystem::exists(path)) return path;
   }
-  throw DataError(
-      fmt::format("no {0}.gz or {0} in {1}: give the folder of the MNIST files with "
-                  "--data",
-                  name, folder.string()));
+  return std::nullopt;
+}
+
+Files find_files(const std::filesystem::path& folder, bool train) {
+  const std::string prefix = train ? "train" : "t10k";
+  const std::string images_name = prefix + "-images-idx3-ubyte";
+  const std::string labels_name = prefix + "-labels-idx1-ubyte";
+  const auto images = find_file(folder, images_name);
+  const auto labels = find_file(folder, labels_name);
+  if (!images) {
+    throw MissingPart(
+        fmt::format("no {0}.gz or {0} in {1}: give the folder of the MNIST files with --data",
+                    images_name, folder.string()));
+  }
+  if (!labels) {
+    throw DataError(
+        fmt::format("no {0}.gz or {0} beside {1}: images without labels are of no use "
+                    "here",
+                    labels_name, images->string()));
+  }
+  return {*images, *labels};
 }
 
 }  // namespace
@@ -89,9 +114,7 @@ std::vector<std::uint8_t> parse_idx_labels(std::vector<std::uint8_t> bytes,
 }
 
 std::unique_ptr<Dataset> open_mnist(const std::filesystem::path& folder, bool train) {
-  const std::string prefix = train ? "train" : "t10k";
-  const auto images_path = find_file(folder, prefix + "-images-idx3-ubyte");
-  const auto labels_path = find_file(folder, prefix + "-labels-idx1-ubyte");
+  const auto [images_path, labels_path] = find_files(folder, train);
   IdxImages images =
       parse_idx_images(read_data_file(images_path, file_bytes_max), images_path.string());
   auto labels = parse_idx_labels(read_data_file(labels_path, file_bytes_max), labels_path.string());

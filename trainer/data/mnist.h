@@ -27,8 +27,8 @@ IdxImages parse_idx_images(std::vector<std::uint8_t> bytes, const std::string& n
 std::vector<std::uint8_t> parse_idx_labels(std::vector<std::uint8_t> bytes,
                                            const std::string& name);
 
-// Reads train-* or t10k-* of `folder`; throws DataError. Also for other sets in MNIST's form
-// (Fashion-MNIST, KMNIST): any image size, ten classes.
+// Reads train-* or t10k-* of `folder`; throws MissingPart and DataError. Also for other sets in
+// MNIST's form (Fashion-MNIST, KMNIST): any image size, ten classes.
 std::unique_ptr<Dataset> open_mnist(const std::filesystem::path& folder, bool train);
 
 }  // namespace ddprun::trainer

@@ -42,13 +42,6 @@ std::optional<std::int64_t> subset_size(const std::string& name, const std::stri
   return size;
 }
 
-std::string images_text(const Files& files) {
-  std::error_code error;
-  const auto bytes = fs::file_size(files.images, error);
-  return fmt::format("{} ({} images)", files.images.filename().string(),
-                     error ? 0 : bytes / image_bytes);
-}
-
 std::optional<Files> find_split(const fs::path& folder, const std::string& split) {
   const Files whole{folder / (split + "_X.bin"), folder / (split + "_y.bin")};
   if (fs::exists(whole.images)) return whole;
@@ -70,15 +63,13 @@ std::optional<Files> find_split(const fs::path& folder, const std::string& split
 
 Files find_files(const fs::path& folder, const std::string& split) {
   if (const auto files = find_split(folder, split)) return *files;
-  const auto other = find_split(folder, split == "train" ? "test" : "train");
   std::string text =
       fmt::format("no {0}_X.bin in {1}: give the folder of STL-10's binary version by --data",
                   split, folder.string());
   if (fs::exists(folder / (split + "_y.bin"))) {
     text += fmt::format("; its labels are there ({}_y.bin), the images are missing", split);
   }
-  if (other) text += fmt::format("; of the other part there is {}", images_text(*other));
-  throw DataError(text);
+  throw MissingPart(text);
 }
 
 void check_class_names(const fs::path& folder) {

@@ -15,7 +15,8 @@ namespace ddprun::trainer {
 
 // train_X.bin and train_y.bin, or test_X.bin and test_y.bin, of `folder`; where they are missing, a
 // part of the set, named subset<N>_train_X.bin and subset<N>_train_y.bin (the greatest N). There
-// must be one label for each image: which belongs to which is never guessed. Throws DataError.
+// must be one label for each image: which belongs to which is never guessed. Throws MissingPart and
+// DataError.
 std::unique_ptr<Dataset> open_stl10(const std::filesystem::path& folder, bool train);
 
 }  // namespace ddprun::trainer

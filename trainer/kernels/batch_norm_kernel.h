@@ -29,10 +29,10 @@ struct OuterRange {
   std::int64_t end = 0;
 };
 
-// What both value types have. All pointers are to whole tensors or to one number per channel;
-// `y`, `shortcut` and `masked` may be null.
+// Value: float or BFloat16. All pointers are to whole tensors or to one number per channel; `y`,
+// `shortcut` and `masked` may be null.
 template <typename Value>
-struct BatchNormKernels {
+struct BatchNormForward {
   // Adds to `sums` the sum of x - center, to `squares` that of its square. A center near the mean
   // keeps the variance exact when the mean is large beside the deviation.
   static void add_sums(const BatchGeometry& geometry, OuterRange range, const Value* x,
@@ -42,7 +42,10 @@ struct BatchNormKernels {
   static void normalize(const BatchGeometry& geometry, OuterRange range, const Value* x,
                         const float* scale, const float* shift, const Value* shortcut, bool relu,
                         Value* y);
+};
 
+template <typename Value>
+struct BatchNormBackward {
   // Adds to `sums` the sum of g, to `products` that of g * (x - mean). Where y is given, g is the
   // gradient where y > 0 and else 0, and is written to `masked`.
   static void add_gradient_sums(const BatchGeometry& geometry, OuterRange range,

@@ -103,7 +103,7 @@ Statistics gather_statistics(worker::SyncBatchNorm2dImpl& module, const torch::T
     const auto* data = values<Value>(x);
     for (std::int64_t c = 0; c < channels; ++c) center[index(c)] = load(data[c * geometry.inner]);
     sums = Parts(geometry).sum(channels, [&](OuterRange range, double* first, double* second) {
-      BatchNormKernels<Value>::add_sums(geometry, range, data, center.data(), first, second);
+      BatchNormForward<Value>::add_sums(geometry, range, data, center.data(), first, second);
     });
   });
 
@@ -141,7 +141,7 @@ torch::Tensor normalize(const torch::Tensor& x, const Statistics& statistics,
   torch::Tensor y = torch::empty_like(x);
   with_value_type(x, [&]<typename Value>(Value) {
     Parts(geometry).run([&](std::int64_t, OuterRange range) {
-      BatchNormKernels<Value>::normalize(geometry, range, values<Value>(x), scales, shifts,
+      BatchNormForward<Value>::normalize(geometry, range, values<Value>(x), scales, shifts,
                                          values<Value>(shortcut), relu, values<Value>(y));
     });
   });
@@ -164,7 +164,7 @@ Gradients differentiate(torch::Tensor gradient, const torch::Tensor& y, const to
   std::pair<Numbers, Numbers> sums;
   with_value_type(x, [&]<typename Value>(Value) {
     sums = parts.sum(geometry.channels, [&](OuterRange range, double* first, double* second) {
-      BatchNormKernels<Value>::add_gradient_sums(
+      BatchNormBackward<Value>::add_gradient_sums(
           geometry, range, values<Value>(gradient), values<Value>(y), values<Value>(x),
           statistics.mean.data_ptr<float>(), values<Value>(masked), first, second);
     });
@@ -193,9 +193,9 @@ Gradients differentiate(torch::Tensor gradient, const torch::Tensor& y, const to
   const torch::Tensor mask = masked.defined() ? torch::Tensor() : y;
   with_value_type(x, [&]<typename Value>(Value) {
     parts.run([&](std::int64_t, OuterRange range) {
-      BatchNormKernels<Value>::input_gradient(geometry, range, values<Value>(g),
-                                              values<Value>(mask), values<Value>(x), a.data(),
-                                              b.data(), k.data(), values<Value>(result.x));
+      BatchNormBackward<Value>::input_gradient(geometry, range, values<Value>(g),
+                                               values<Value>(mask), values<Value>(x), a.data(),
+                                               b.data(), k.data(), values<Value>(result.x));
     });
   });
   return result;

@@ -22,12 +22,10 @@ inline std::optional<std::filesystem::path> shared_data(const std::string& part)
 
 inline const char* no_shared_data = "no shared/data beside the project, nor DDPRUN_SHARED_DATA";
 
-// An argument of a shell's command, after a space. Appends, because g++ 12 warns (wrongly) about
-// a literal + a temporary string.
+// An argument of a shell's command, after a space.
 inline std::string argument(const std::filesystem::path& path) {
-  std::string text = " '";
-  text += path.string();
-  text += "'";
+  std::string text = " ";
+  text += quoted(path.string());
   return text;
 }
 

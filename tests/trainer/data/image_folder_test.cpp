@@ -67,6 +67,10 @@ TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolde
   CHECK(contains(error_of(folder.path(), false), "classes that the training set has not: d"));
   put(folder / "elsewhere/b/1.jpg");
   CHECK(open_image_folder(folder.path(), folder / "elsewhere", false)->label(0) == 1);
+  fs::remove_all(folder / "train");
+  const auto alone = open_image_folder(folder.path(), folder / "elsewhere", false);
+  CHECK(alone->label(0) == 0);
+  CHECK(contains(alone->description(), "numbered by these alone: there is no "));
 }
 
 TEST_CASE("trees that are not as they should be are refused", "[trainer][data][imagefolder]") {

@@ -1,17 +1,8 @@
 // The options of what is logged.
 #include "tests/testing/catch.h"
-#include "trainer/options.h"
+#include "tests/trainer/parse_options.h"
 
 using namespace ddprun::trainer;
-
-namespace {
-
-ParsedCommandLine parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "train");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
-}
-
-}  // namespace
 
 TEST_CASE("nothing is logged to files unless it is asked for", "[trainer][options]") {
   const auto options = parse({}).options;

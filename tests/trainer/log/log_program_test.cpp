@@ -1,49 +1,24 @@
 // What `train` leaves behind for people to look at: event files, traces, metrics.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/testing/catch.h"
-#include "tests/trainer/scratch.h"
+#include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
-using Json = nlohmann::json;
 
 namespace {
 
-const std::string clean =
-    "env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u LOCAL_WORLD_SIZE OMP_NUM_THREADS=1 ";
-
-std::string shell_word(const std::filesystem::path& path) {
-  std::string result = "'";
-  result += path.string();
-  result += "'";
-  return result;
-}
-
 // `arguments` come after those of a small run over 7 steps an epoch.
 void train(const ScratchFolder& folder, const std::string& arguments, int workers = 1) {
-  std::string command = clean;
-  if (workers > 1) {
-    command +=
-        "'" DDPRUN_LAUNCHER "' --standalone --nproc-per-node " + std::to_string(workers) + " ";
-  }
-  command += "'" DDPRUN_TRAIN "' --dataset synthetic --synthetic-images 112 --synthetic-classes 10";
-  command += " --image-size 20 --model convnet --batch-size 16 --lr 0.01 --print-freq 1";
-  command += " --workers 0 --device cpu " + arguments;
-  const int code = run_command(command, folder / "out");
-  INFO(command << "\n" << read_bytes(folder / "out"));
-  REQUIRE(code == 0);
-}
-
-std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
-  std::vector<Json> found;
-  std::istringstream lines(read_bytes(metrics));
-  for (std::string line; std::getline(lines, line);) {
-    if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
-  }
-  return found;
+  const Result result = run_train(
+      workers > 1 ? workers : 0,
+      "--dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 "
+      "--model convnet --batch-size 16 --lr 0.01 --print-freq 1 --workers 0 --device cpu " +
+          arguments,
+      folder);
+  INFO(arguments << "\n" << result.output);
+  REQUIRE(result.code == 0);
 }
 
 // Of complete events only, in nanoseconds.
@@ -103,21 +78,21 @@ std::int64_t overlap_ns(const Span& a, const Span& b) {
 TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
           "[trainer][program][oracle]") {
   if (!has_oracle() ||
-      run_command(shell_word(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
+      run_command(quoted(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
     DDPRUN_SKIP("no tensorboard in .deps/peer (scripts/setup --peer installs it)");
   }
   const ScratchFolder folder;
-  const std::string common = "--tensorboard " + shell_word(folder / "tb") + " --checkpoint-dir " +
-                             shell_word(folder / "checkpoints");
+  const std::string common = "--tensorboard " + quoted(folder / "tb") + " --checkpoint-dir " +
+                             quoted(folder / "checkpoints");
   // Two epochs; then the second one's checkpoint is lost, and the run goes on from the first.
-  train(folder, "--epochs 2 --metrics " + shell_word(folder / "lost") + " " + common);
+  train(folder, "--epochs 2 --metrics " + quoted(folder / "lost") + " " + common);
   std::filesystem::remove(folder / "checkpoints/epoch_0002_step_0000014.safetensors");
-  train(folder, "--epochs 3 --metrics " + shell_word(folder / "metrics") + " " + common);
+  train(folder, "--epochs 3 --metrics " + quoted(folder / "metrics") + " " + common);
 
   // Its log says that later steps were seen before; that is not part of the answer.
   const std::string reader = DDPRUN_SOURCE_DIR "/tests/trainer/log/tensorboard_reader.py";
-  const int code = run_command("(" + shell_word(oracle_python) + " " + shell_word(reader) + " " +
-                                   shell_word(folder / "tb") + " 2> /dev/null)",
+  const int code = run_command("(" + quoted(oracle_python) + " " + quoted(reader) + " " +
+                                   quoted(folder / "tb") + " 2> /dev/null)",
                                folder / "shown");
 
   REQUIRE(code == 0);
@@ -156,7 +131,7 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
   train(folder,
         "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation "
         "--profile-steps 2:5 --profile " +
-            shell_word(folder / "trace"),
+            quoted(folder / "trace"),
         2);
 
   std::vector<std::vector<Span>> ranks;
@@ -205,7 +180,7 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
 TEST_CASE("operations are traced within the phases", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder, "--steps 3 --no-validation --profile-ops --profile-steps 0:2 --profile " +
-                    shell_word(folder / "trace"));
+                    quoted(folder / "trace"));
 
   const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
 
@@ -221,20 +196,21 @@ TEST_CASE("operations are traced within the phases", "[trainer][program]") {
 TEST_CASE("a run that ends within the window leaves a trace, one before it a warning",
           "[trainer][program]") {
   const ScratchFolder folder;
-  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + shell_word(folder / "trace"));
+  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + quoted(folder / "trace"));
   const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
   CHECK(named(spans, "step").size() == 2);
   CHECK(named(spans, "validation").size() == 1);
 
-  train(folder, "--epochs 1 --profile " + shell_word(folder / "none"));
+  train(folder, "--epochs 1 --profile " + quoted(folder / "none"));
   CHECK(contains(read_bytes(folder / "out"), "--profile: the run ended after 7 steps, before"));
   CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
 
   // Also one that ends with an error: the loss is not a number soon.
-  const int code = run_command(clean + "'" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
-                                   "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
-                                   "--profile-steps 0:500 --profile " + shell_word(folder / "bad"),
-                               folder / "out");
+  const int code =
+      run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
+                      "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
+                      "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
+                  folder / "out");
   CHECK(code == 1);
   CHECK_FALSE(spans_of(Json::parse(read_bytes(folder / "bad/rank_0.json"))).empty());
 }
@@ -242,15 +218,13 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
 TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder,
-        "--steps 4 --no-validation --profile-steps 1:3 --profile " + shell_word(folder / "trace"),
-        2);
+        "--steps 4 --no-validation --profile-steps 1:3 --profile " + quoted(folder / "trace"), 2);
   // Of an earlier run with more ranks.
   std::string other = read_bytes(folder / "trace/rank_1.json");
   write_bytes(folder / "trace/rank_2.json", other);
 
-  const int code =
-      run_command("'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + shell_word(folder / "trace"),
-                  folder / "out");
+  const int code = run_command(
+      "'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + quoted(folder / "trace"), folder / "out");
 
   INFO(read_bytes(folder / "out"));
   REQUIRE(code == 0);
@@ -263,7 +237,7 @@ TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") 
 
 TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][program]") {
   const ScratchFolder folder;
-  train(folder, "--epochs 1 --metrics " + shell_word(folder / "rank_{rank}.jsonl"), 2);
+  train(folder, "--epochs 1 --metrics " + quoted(folder / "rank_{rank}.jsonl"), 2);
 
   for (const char* name : {"rank_0.jsonl", "rank_1.jsonl"}) {
     INFO(name);
@@ -291,14 +265,14 @@ TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
   const ScratchFolder folder;
   std::string arguments = "--dataset synthetic --synthetic-images 960 --synthetic-classes 10";
   arguments += " --image-size 20 --model convnet --batch-size 16 --print-freq 1 --workers 0";
-  arguments +=
-      " --device cpu --no-validation --epochs 1 --tensorboard " + shell_word(folder / "tb");
-  arguments += " --metrics " + shell_word(folder / "metrics");
+  arguments += " --device cpu --no-validation --epochs 1 --tensorboard " + quoted(folder / "tb");
+  arguments += " --metrics " + quoted(folder / "metrics");
 
   // No file may grow beyond 4 KiB. What is printed goes through a pipe, which has no such limit.
-  const int code = run_command("{ (ulimit -f 8; trap '' XFSZ; " + clean + "'" DDPRUN_TRAIN "' " +
-                                   arguments + "; echo \"code $?\") 2>&1 | cat; }",
-                               folder / "out");
+  const int code =
+      run_command("{ (ulimit -f 8; trap '' XFSZ; " + by_itself + "'" DDPRUN_TRAIN "' " + arguments +
+                      "; echo \"code $?\") 2>&1 | cat; }",
+                  folder / "out");
 
   const std::string out = read_bytes(folder / "out");
   INFO(out);
@@ -314,7 +288,7 @@ TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") 
   if (!std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has no NVIDIA device");
   const ScratchFolder folder;
   train(folder, "--steps 6 --no-validation --device cuda --profile-steps 2:5 --profile " +
-                    shell_word(folder / "trace"));
+                    quoted(folder / "trace"));
 
   const Json trace = Json::parse(read_bytes(folder / "trace/rank_0.json"));
 
@@ -340,7 +314,7 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
   const ScratchFolder folder;
   for (const std::string option : {"--tensorboard", "--profile"}) {
     const int code = run_command(
-        clean + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
+        by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
         folder / "out");
     INFO(read_bytes(folder / "out"));
     CHECK(code == 1);

@@ -1,0 +1,215 @@
+// See make_training_job.h.
+#include "trainer/make_training_job.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "trainer/announce.h"
+#include "trainer/models/model_zoo.h"
+#include "trainer/open_dataset.h"
+#include "trainer/parameter_kinds.h"
+#include "trainer/recipe_parts.h"
+#include "trainer/replicated_classifier.h"
+#include "trainer/resume.h"
+#include "worker/torch/sync_batch_norm.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// How wide the terminal is that shows this process's stdout; 0: none does, or one of unknown width
+// as mpirun's pseudo-terminals, whose output may end in a file.
+std::size_t terminal_columns() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+    return size.ws_col;
+  }
+  // Of several workers stdout is a pipe, which ddprun shows on its terminal.
+  const char* columns = std::getenv("DDPRUN_TERMINAL_COLUMNS");
+  return columns == nullptr ? 0 : static_cast<std::size_t>(std::max(0, std::atoi(columns)));
+}
+
+std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
+  Reporter::Options options{.enabled = job.is_first_rank(),
+                            .metrics = metrics_path(job.options.metrics, job.env.rank),
+                            .tensorboard = job.options.tensorboard};
+  if (const std::size_t columns = terminal_columns(); columns > 0) {
+    options.terminal = true;
+    options.columns = columns;
+  }
+  return std::make_unique<Reporter>(std::cout, options);
+}
+
+// The device, and the communicator so that the profiler sees what goes through it.
+void open_place(TrainingJob& job) {
+  job.place = open_device(job.options, job.env);
+  if (job.options.profile.empty() || job.options.evaluate) return;
+  job.profiler =
+      std::make_unique<Profiler>(Profiler::Options{.folder = job.options.profile,
+                                                   .window = job.options.profile_steps,
+                                                   .operations = job.options.profile_operations,
+                                                   .device = job.place.device},
+                                 job.env, *job.reporter);
+  job.place.communicator = worker::observe(std::move(job.place.communicator), *job.profiler);
+}
+
+void open_data(TrainingJob& job) {
+  if (!job.options.evaluate) job.training_set = open_dataset(job.options, /*train=*/true);
+  if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
+  job.image_size = image_size_of(job.options, job.dataset());
+  // So that options which do not fit the data are refused before anything else is begun.
+  sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);
+  if (!job.training_set) {
+    job.plan = plan_batch_sizes(job.options, job.env.world_size);
+    return;
+  }
+  job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
+  job.options.learning_rate =
+      resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
+                            job.plan.global_batch_size, job.env.world_size);
+}
+
+RunIdentity identity_of(const TrainingJob& job) {
+  std::string model = job.options.model;
+  if (has_stem_choice(model)) {
+    model += choose_stem(job.options.stem, job.image_size) == Stem::Small ? ", small stem"
+                                                                          : ", ImageNet stem";
+  }
+  return {.model = model,
+          .dataset = name_of(job.options.dataset),
+          .image = fmt::format("{}x{}x{}", job.dataset().shape().channels, job.image_size,
+                               job.image_size),
+          .classes = job.dataset().classes(),
+          .seed = job.options.seed};
+}
+
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
+  return make_model({.name = job.options.model,
+                     .stem = job.options.stem,
+                     .input_channels = job.dataset().shape().channels,
+                     .image_size = job.image_size,
+                     .classes = job.dataset().classes(),
+                     .zero_init_residual = job.options.zero_init_residual});
+}
+
+// On the device and in its memory layout before the optimizer and the gradient buckets see it.
+void make_job_model(TrainingJob& job) {
+  torch::manual_seed(job.options.seed);
+  job.model = new_model(job);
+  if (!job.options.evaluate) {
+    check_last_batch(job.plan, *job.model, job.image_size,
+                     job.options.sync_batch_norm ? job.env.world_size : 1);
+    check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+  }
+  job.model->to(job.place.device);
+  job.channels_last =
+      job.options.layout == LayoutOption::ChannelsLast ||
+      (job.options.layout == LayoutOption::Auto &&
+       (job.place.device.is_cuda() || job.model->prefers_channels_last(job.image_size)));
+  if (job.channels_last) {
+    for (torch::Tensor& parameter : job.model->parameters()) {
+      if (parameter.dim() == 4) {
+        parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+      }
+    }
+  }
+}
+
+// What runs forward: the model, or replicas of it.
+std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
+  if (job.place.replicas.size() == 1) return job.model;
+  return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
+                                                [&job] { return new_model(job); });
+}
+
+worker::DataParallelOptions parallel_options(TrainingJob& job) {
+  worker::DataParallelOptions options;
+  options.bfloat16_gradients = job.options.gradient_type == GradientType::BFloat16;
+  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
+  const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
+  const bool observed = job.profiler && job.place.device.is_cpu();
+  if (synchronized || observed) {
+    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+  }
+  if (observed) options.queue = job.profiler->observe_queue(options.queue);
+  if (synchronized) {
+    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
+  }
+  return options;
+}
+void make_precision(TrainingJob& job) {
+  job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
+  if (job.precision->scaler() != nullptr) {
+    job.checkpoint_parts.push_back(loss_scaler_part(*job.precision->scaler()));
+  }
+  const std::string warning = slow_precision_warning(job.options.precision, job.place.device);
+  if (!warning.empty()) job.reporter->warning(warning);
+}
+
+Sgd make_optimizer(const TrainingJob& job) {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& entry : job.model->named_parameters()) {
+    parameters.emplace_back(entry.key(), entry.value());
+  }
+  return Sgd(std::move(parameters), sgd_options(job.options, *job.model));
+}
+
+void add_recipe_parts(TrainingJob& job) {
+  job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
+  if (!job.options.ema_decay) return;
+  job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
+  job.checkpoint_parts.push_back(average_part(*job.average));
+}
+
+// Broadcasts rank 0's model to all.
+void wrap_model(TrainingJob& job) {
+  job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
+      make_network(job), job.communicator(), parallel_options(job));
+}
+
+// The optimizer's state is made in the first step, and is about as large as the model.
+void start_writer(TrainingJob& job) {
+  if (!job.folder || job.options.evaluate) return;
+  const Safetensors model = make_weights(job.identity, job.state, *job.model);
+  const Safetensors all =
+      make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts);
+  const std::size_t bytes =
+      snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
+  job.writer = std::make_unique<CheckpointWriter>(*job.folder, bytes, job.place.device.is_cuda());
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
+                                               const worker::WorkerEnv& env) {
+  auto job = std::make_unique<TrainingJob>();
+  job->options = options;
+  job->env = env;
+  open_data(*job);
+  job->identity = identity_of(*job);
+  // What can fail on this rank alone fails before the peers are met.
+  if (!options.checkpoint_dir.empty() && job->is_first_rank()) {
+    using Access = CheckpointFolder::Access;
+    job->folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
+                        options.evaluate ? Access::ReadOnly : Access::Save);
+  }
+  job->reporter = make_reporter(*job);
+  open_place(*job);
+  make_job_model(*job);
+  job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
+  job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
+  add_recipe_parts(*job);
+  make_precision(*job);
+  bring_to_start(*job);
+  wrap_model(*job);
+  share_state(*job);
+  start_writer(*job);
+  announce(*job);
+  return job;
+}
+
+}  // namespace ddprun::trainer
