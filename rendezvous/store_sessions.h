@@ -103,16 +103,18 @@ class StoreSessions {
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
   bool serve(ConnectionId id);
+  void refuse(ConnectionId id, const std::string& reason);
+  void close(ConnectionId id);
+  // store_session_output.cpp
   bool flush(ConnectionId id);
   bool flush_tail(ConnectionId id);
   bool account(ConnectionId id);
+  void queue_wakes();
+  void want_write(ConnectionId id, bool wanted);
+  // store_session_deadlines.cpp
   void resolve_ambiguous(Clock::time_point now);
   void limit_half_command(ConnectionId id, Clock::time_point now);
   void refuse_half_commands(Clock::time_point now);
-  void queue_wakes();
-  void want_write(ConnectionId id, bool wanted);
-  void refuse(ConnectionId id, const std::string& reason);
-  void close(ConnectionId id);
 
   const ServerOptions options_;
   const WireLimits limits_;
