@@ -17,8 +17,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t input_bytes = 256u << 10;      // Read per event: what one peer may keep busy.
-constexpr std::size_t large_input_bytes = 1u << 20;  // The same, of a large value.
+constexpr std::size_t large_input_bytes = 1u << 20;  // Of a large value, read per event.
 constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
 
 std::uint64_t random_seed() {
@@ -45,7 +44,7 @@ StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbac
               .reply_bytes_max = options.output_bytes_max,
               .wait_bytes_max = options.wait_bytes_max},
              budget_, random_seed()),
-      input_(new char[input_bytes]) {
+      input_(new char[input_bytes_max]) {
   store_.set_attempt({.name = {}, .nonce = random_nonce()});
 }
 
@@ -85,7 +84,7 @@ void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   const std::span<char> room = connection.parser.large_room();
   if (!room.empty()) return on_large_value(id, room, now);
-  const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes, MSG_DONTWAIT);
+  const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes_max, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return close(id);  // Every complete command was carried out when it came.
   const std::string_view input(input_.get(), static_cast<std::size_t>(size));
@@ -96,7 +95,7 @@ void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
 void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   const std::size_t direct = std::min(room.size(), large_input_bytes);
-  std::array<iovec, 2> parts{{{room.data(), direct}, {input_.get(), input_bytes}}};
+  std::array<iovec, 2> parts{{{room.data(), direct}, {input_.get(), input_bytes_max}}};
   const int count = direct == room.size() ? 2 : 1;
   const ssize_t got = ::readv(connection.fd.get(), parts.data(), count);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;

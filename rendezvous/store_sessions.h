@@ -33,6 +33,9 @@ class StoreSessions {
   using Clock = std::chrono::steady_clock;
   // How long the peer of an ambiguous command (StoreParser) must be silent.
   static constexpr std::chrono::milliseconds ambiguous_pause{100};
+  // Read per event, large values apart: who sends without end has no more than this of each turn,
+  // some tenths of a millisecond of small requests.
+  static constexpr std::size_t input_bytes_max = 64u << 10;
 
   struct Callbacks {
     // A connection began with '{': it is not ours any more. `received` holds what it sent.
