@@ -18,6 +18,8 @@ BENCHMARKS = {
     "restart": ("restart", 7),
     "idle": ("idle", 3),
     "store": ("store", 3),
+    "store-apart": ("store", 1, "apart"),
+    "store-together": ("store", 1, "together"),
     "gloo-restart": ("gloo_restart", 10),
     "allreduce": ("allreduce", 5),
     "train-cpu": ("train_cpu", 3),

@@ -1,18 +1,22 @@
 // The least that a c10d store can do, as a bound for every store: it keeps nothing, waits for
-// nothing, asks the kernel for nothing but the bytes, and never sleeps.
+// nothing, asks the kernel for nothing but the bytes, and does not sleep while there is load.
 //
 //   store_floor        prints its port, answers until its input ends
 //
 // It takes a whole processor: one recv after the other on each connection in turn, and for what
-// came one send of an answer of the right length. What LibTorch's client takes longer per request
-// than this needs is the client's and the kernel's share, which no server can make smaller.
+// came one send of an answer of the right length. When nothing has come for a while it sleeps until
+// something does, so that others can be measured beside it. What LibTorch's client takes longer per
+// request than this needs is the client's and the kernel's share, which no server can make smaller.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -25,7 +29,9 @@
 namespace {
 
 using namespace ddprun::rendezvous;
+using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds idle_time{5};
 const WireLimits limits;
 const std::string value(32, 'v');  // As store_torch's.
 
@@ -54,19 +60,27 @@ void answer(const StoreRequest& request, std::string& out) {
   }
 }
 
-// False: the connection is over.
-bool serve(Connection& connection, std::string& out) {
+enum class Found { Nothing, Requests, End };
+
+Found serve(Connection& connection, std::string& out) {
   static char bytes[64u << 10];
   const ssize_t got = ::recv(connection.fd, bytes, sizeof bytes, MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN;
-  if (got == 0) return false;
+  if (got < 0) return errno == EAGAIN ? Found::Nothing : Found::End;
+  if (got == 0) return Found::End;
   std::string_view input(bytes, static_cast<std::size_t>(got));
   out.clear();
   while (connection.parser.next(input) == ParseStatus::Request) {
     answer(connection.parser.request(), out);
   }
   if (!out.empty()) ::send(connection.fd, out.data(), out.size(), MSG_NOSIGNAL);
-  return true;
+  return Found::Requests;
+}
+
+// Until there is something to do.
+void sleep_until_needed(int listener, const std::vector<std::unique_ptr<Connection>>& connections) {
+  std::vector<pollfd> all{{STDIN_FILENO, POLLIN, 0}, {listener, POLLIN, 0}};
+  for (const auto& connection : connections) all.push_back({connection->fd, POLLIN, 0});
+  ::poll(all.data(), all.size(), -1);
 }
 
 }  // namespace
@@ -91,8 +105,10 @@ int main() {
 
   std::vector<std::unique_ptr<Connection>> connections;
   std::string out;
+  auto last_request = Clock::now();
   for (std::size_t turn = 0;; ++turn) {
     if (turn % 1'024 == 0) {  // Now and then what is rare.
+      if (Clock::now() - last_request > idle_time) sleep_until_needed(listener, connections);
       char byte;
       if (::read(STDIN_FILENO, &byte, 1) == 0) return 0;
       while (true) {
@@ -101,11 +117,15 @@ int main() {
         connections.push_back(std::make_unique<Connection>(fd));
       }
     }
+    bool any = false;
     for (std::size_t i = 0; i < connections.size(); ++i) {
-      if (serve(*connections[i], out)) continue;
+      const Found found = serve(*connections[i], out);
+      any = any || found == Found::Requests;
+      if (found != Found::End) continue;
       ::close(connections[i]->fd);
       std::swap(connections[i], connections.back());
       connections.pop_back();
     }
+    if (any) last_request = Clock::now();
   }
 }

@@ -1,37 +1,52 @@
 // LibTorch's own c10d store, both ends of it, for scripts/bench store:
 //
 //   store_torch serve                  the stock server; prints its port, ends with its input
-//   store_torch load --port P [--threads 8] [--seconds 1] [--operation add]
+//   store_torch load --ports P[,P...] [--operations add[,get...]] [--threads 8] [--slices 1]
+//                    [--seconds 1] [--core C]
 //
 // Load: each thread is one client of LibTorch's, which sends a request when the one before has been
 // answered. Operations: set, get, add, check, wait, multi_get (8 keys), and mixed: set, get, add
-// and check in turn. Prints one line of JSON: operations per second, percentiles in microseconds.
+// and check in turn. With several servers they are loaded in turn, --seconds each, --slices times:
+// what the machine does to one of them it then does to all. --core keeps all threads on one core.
+//
+// Prints one line of JSON for each slice: how far apart the first two cores were then
+// (line_trip.h), and of each server the operations per second and the percentiles of their
+// durations in microseconds (of `mixed` also those of its gets alone).
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "benchmarks/line_trip.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Value = std::vector<uint8_t>;
+using Client = c10::intrusive_ptr<c10d::TCPStore>;
+using Durations = std::vector<std::uint32_t>;  // Nanoseconds, in the order of the operations.
 
 struct Load {
-  std::uint16_t port = 0;
-  int threads = 8;
+  std::vector<std::string> ports;
+  std::vector<std::string> operations{"add"};
+  std::size_t threads = 8;
+  int slices = 1;
   double seconds = 1;
-  std::string operation = "add";
+  int core = -1;
 };
 
 const std::string shared_key = "bench/shared";
 const Value value(32, 'v');
+const char* const mix[] = {"set", "get", "add", "check"};
+constexpr std::size_t mix_size = std::size(mix), get_in_mix = 1;
 
 void serve() {
   c10d::TCPStoreOptions options;
@@ -44,19 +59,28 @@ void serve() {
   while (std::getchar() != EOF) continue;
 }
 
-c10::intrusive_ptr<c10d::TCPStore> client_of(std::uint16_t port) {
-  c10d::TCPStoreOptions options;
-  options.port = port;
-  options.waitWorkers = false;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+// One of each thread. They connect together: each looks up a name, which can take long.
+std::vector<Client> clients_of(const std::string& port, std::size_t count) {
+  std::vector<Client> clients(count);
+  std::vector<std::thread> threads;
+  for (Client& client : clients) {
+    threads.emplace_back([&] {
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<std::uint16_t>(std::stoi(port));
+      options.waitWorkers = false;
+      client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  clients.front()->set(shared_key, value);
+  return clients;
 }
 
 void operate(c10d::TCPStore& store, const std::string& operation, const std::string& own,
              std::size_t turn) {
   static const std::vector<std::string> one(1, shared_key);
   static const std::vector<std::string> eight(8, shared_key);
-  static const char* const mix[] = {"set", "get", "add", "check"};
-  const std::string& what = operation == "mixed" ? mix[turn % 4] : operation;
+  const std::string& what = operation == "mixed" ? mix[turn % mix_size] : operation;
   if (what == "set") return store.set(own, value);
   if (what == "get") return void(store.get(shared_key));
   if (what == "add") return void(store.add(own + "/count", 1));
@@ -66,45 +90,60 @@ void operate(c10d::TCPStore& store, const std::string& operation, const std::str
   throw std::invalid_argument("no operation named " + what);
 }
 
-// One thread's load, until `stop`: the duration of each operation in nanoseconds.
-std::vector<std::uint32_t> run_client(const Load& load, int thread, std::atomic<int>& ready,
-                                      const std::atomic<bool>& go, const std::atomic<bool>& stop) {
-  const auto store = client_of(load.port);
+// One thread's load, until `stop`.
+Durations run_client(c10d::TCPStore& store, const std::string& operation, std::size_t thread,
+                     std::atomic<std::size_t>& ready, const std::atomic<bool>& go,
+                     const std::atomic<bool>& stop) {
   const std::string own = "bench/thread/" + std::to_string(thread);
-  std::vector<std::uint32_t> durations;
-  durations.reserve(1 << 18);
+  Durations durations;
+  durations.reserve(1 << 16);
   ++ready;
   go.wait(false);
   for (std::size_t turn = 0; !stop; ++turn) {
     const auto start = Clock::now();
-    operate(*store, load.operation, own, turn);
+    operate(store, operation, own, turn);
     durations.push_back(static_cast<std::uint32_t>((Clock::now() - start).count()));
   }
   // A set has no answer: those still on their way belong to the time that is measured.
-  store->check({shared_key});
+  store.check({shared_key});
   return durations;
 }
 
-void report(const Load& load, std::vector<std::uint32_t>& all, double seconds) {
-  std::sort(all.begin(), all.end());
-  const auto at_us = [&](double part) {
-    return all.empty() ? 0.0 : all[static_cast<std::size_t>(part * double(all.size() - 1))] / 1e3;
-  };
-  std::printf(
-      "{\"operation\":\"%s\",\"threads\":%d,\"per_second\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f}\n",
-      load.operation.c_str(), load.threads, double(all.size()) / seconds, at_us(0.5), at_us(0.99));
+double percentile_us(Durations& durations, double part) {
+  if (durations.empty()) return 0;
+  const auto at = static_cast<std::ptrdiff_t>(part * double(durations.size() - 1));
+  std::nth_element(durations.begin(), durations.begin() + at, durations.end());
+  return durations[static_cast<std::size_t>(at)] / 1e3;
 }
 
-void run_load(const Load& load) {
-  client_of(load.port)->set(shared_key, value);
-  std::atomic<int> ready = 0;
-  std::atomic<bool> go = false;
-  std::atomic<bool> stop = false;
-  std::vector<std::vector<std::uint32_t>> durations(static_cast<std::size_t>(load.threads));
+std::string report(const std::vector<Durations>& parts, bool mixed, double seconds) {
+  Durations all, gets;
+  for (const Durations& part : parts) {
+    all.insert(all.end(), part.begin(), part.end());
+    for (std::size_t i = get_in_mix; mixed && i < part.size(); i += mix_size) {
+      gets.push_back(part[i]);
+    }
+  }
+  std::ostringstream text;
+  text << "{\"per_second\":" << double(all.size()) / seconds
+       << ",\"p50_us\":" << percentile_us(all, 0.5) << ",\"p99_us\":" << percentile_us(all, 0.99);
+  if (mixed) {
+    text << ",\"get_p50_us\":" << percentile_us(gets, 0.5)
+         << ",\"get_p99_us\":" << percentile_us(gets, 0.99);
+  }
+  return text.str() + "}";
+}
+
+// One server under load.
+std::string run_slice(const Load& load, const std::string& operation,
+                      const std::vector<Client>& clients) {
+  std::atomic<std::size_t> ready = 0;
+  std::atomic<bool> go = false, stop = false;
+  std::vector<Durations> durations(load.threads);
   std::vector<std::thread> threads;
-  for (int i = 0; i < load.threads; ++i) {
+  for (std::size_t i = 0; i < load.threads; ++i) {
     threads.emplace_back(
-        [&, i] { durations[static_cast<std::size_t>(i)] = run_client(load, i, ready, go, stop); });
+        [&, i] { durations[i] = run_client(*clients[i], operation, i, ready, go, stop); });
   }
   while (ready < load.threads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto start = Clock::now();
@@ -114,9 +153,35 @@ void run_load(const Load& load) {
   stop = true;
   for (auto& thread : threads) thread.join();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  std::vector<std::uint32_t> all;
-  for (const auto& part : durations) all.insert(all.end(), part.begin(), part.end());
-  report(load, all, seconds);
+  return report(durations, operation == "mixed", seconds);
+}
+
+void run_load(const Load& load) {
+  const std::vector<int> cores = ddprun::benchmarks::own_cores();
+  if (load.core >= 0) ddprun::benchmarks::pin_to(load.core);
+  std::vector<std::vector<Client>> servers;
+  for (const std::string& port : load.ports) servers.push_back(clients_of(port, load.threads));
+  for (const std::string& operation : load.operations) {
+    for (int slice = 0; slice < load.slices; ++slice) {
+      const double line_ns =
+          cores.size() < 2 ? 0 : ddprun::benchmarks::line_trip_ns(cores[0], cores[1]);
+      std::string results;
+      for (const auto& clients : servers) {
+        if (!results.empty()) results += ',';
+        results += run_slice(load, operation, clients);
+      }
+      std::printf("{\"operation\":\"%s\",\"line_ns\":%.0f,\"servers\":[%s]}\n", operation.c_str(),
+                  line_ns, results.c_str());
+      std::fflush(stdout);
+    }
+  }
+}
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> items;
+  std::istringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) items.push_back(item);
+  return items;
 }
 
 }  // namespace
@@ -128,16 +193,18 @@ int main(int argc, char** argv) {
   }
   std::map<std::string, std::string> given;
   for (int i = 2; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
-  if (argc < 2 || std::strcmp(argv[1], "load") != 0 || given.count("--port") == 0) {
+  if (argc < 2 || std::strcmp(argv[1], "load") != 0 || list_of(given["--ports"]).empty()) {
     std::fprintf(stderr,
-                 "usage: store_torch serve | load --port P [--threads N] [--seconds S] "
-                 "[--operation NAME]\n");
+                 "usage: store_torch serve | load --ports P[,P...] [--operations NAME[,NAME...]] "
+                 "[--threads N] [--slices N] [--seconds S] [--core C]\n");
     return 2;
   }
   Load load;
-  load.port = static_cast<std::uint16_t>(std::stoi(given["--port"]));
-  if (given.count("--threads")) load.threads = std::stoi(given["--threads"]);
+  load.ports = list_of(given["--ports"]);
+  if (given.count("--operations")) load.operations = list_of(given["--operations"]);
+  if (given.count("--threads")) load.threads = std::stoul(given["--threads"]);
+  if (given.count("--slices")) load.slices = std::stoi(given["--slices"]);
   if (given.count("--seconds")) load.seconds = std::stod(given["--seconds"]);
-  if (given.count("--operation")) load.operation = given["--operation"];
+  if (given.count("--core")) load.core = std::stoi(given["--core"]);
   run_load(load);
 }

@@ -131,6 +131,7 @@ class Store {
   std::string queue_pop(const Call& call);
   std::string queue_len(const Call& call);
 
+  // store_entries.cpp: the entries, and what they take of the budget.
   Keyed* find(std::string_view key);
   Keyed* find_or_create(std::string_view key);  // Null: over the memory budget.
   bool set_value(std::string_view key, std::string_view value, StoreBlock* owned,

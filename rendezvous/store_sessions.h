@@ -33,6 +33,9 @@ class StoreSessions {
   using Clock = std::chrono::steady_clock;
   // How long the peer of an ambiguous command (StoreParser) must be silent.
   static constexpr std::chrono::milliseconds ambiguous_pause{100};
+  // Read per event, large values apart: who sends without end has no more than this of each turn,
+  // some tenths of a millisecond of small requests.
+  static constexpr std::size_t input_bytes_max = 64u << 10;
 
   struct Callbacks {
     // A connection began with '{': it is not ours any more. `received` holds what it sent.
@@ -103,16 +106,18 @@ class StoreSessions {
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
   bool serve(ConnectionId id);
+  void refuse(ConnectionId id, const std::string& reason);
+  void close(ConnectionId id);
+  // store_session_output.cpp
   bool flush(ConnectionId id);
   bool flush_tail(ConnectionId id);
   bool account(ConnectionId id);
+  void queue_wakes();
+  void want_write(ConnectionId id, bool wanted);
+  // store_session_deadlines.cpp
   void resolve_ambiguous(Clock::time_point now);
   void limit_half_command(ConnectionId id, Clock::time_point now);
   void refuse_half_commands(Clock::time_point now);
-  void queue_wakes();
-  void want_write(ConnectionId id, bool wanted);
-  void refuse(ConnectionId id, const std::string& reason);
-  void close(ConnectionId id);
 
   const ServerOptions options_;
   const WireLimits limits_;

@@ -109,3 +109,34 @@ TEST_CASE("a connection that is reset in any state gives its memory back", "[ses
     CHECK(f.sessions.size() == 0);
   }
 }
+
+TEST_CASE("a client that floods the store has a bounded part of each turn", "[sessions]") {
+  Fixture f;
+  const UniqueFd flooder = f.connect();
+  const UniqueFd other = f.connect();
+  f.ask(flooder, validate);
+  f.ask(other, validate);
+  const string one = op(StoreOp::Append) + text("k") + text("x");
+  string flood;
+  while (flood.size() < 2 * StoreSessions::input_bytes_max) flood += one;
+  std::size_t sent = 0;  // What the socket takes.
+  for (ssize_t size = 1; size > 0 && sent < flood.size();) {
+    size = ::send(flooder.get(), &flood[sent], flood.size() - sent, MSG_NOSIGNAL);
+    if (size > 0) sent += static_cast<std::size_t>(size);
+  }
+  REQUIRE(sent > StoreSessions::input_bytes_max + one.size());
+
+  std::array<epoll_event, 2> events;
+  REQUIRE(epoll_wait(f.epoll.get(), events.data(), 2, 0) == 1);
+  const auto flooder_token = events[0].data.u64;
+  f.sessions.on_event(flooder_token, events[0].events, f.now);
+  const string question = get("k");
+  REQUIRE(::send(other.get(), question.data(), question.size(), MSG_NOSIGNAL) > 0);
+  REQUIRE(epoll_wait(f.epoll.get(), events.data(), 2, 0) == 2);
+  const auto& event = events[events[0].data.u64 == flooder_token ? 1 : 0];
+  f.sessions.on_event(event.data.u64, event.events, f.now);
+
+  const std::size_t appended = Fixture::read(other).size() - sizeof(std::uint64_t);
+  CHECK(appended > 0);
+  CHECK(appended * one.size() <= StoreSessions::input_bytes_max);
+}
