@@ -9,7 +9,7 @@
 #include <iostream>
 #include <string>
 
-#include "worker/cuda_module.h"
+#include "worker/communicator_modules.h"
 #include "worker/network_interface.h"
 
 namespace ddprun::trainer {

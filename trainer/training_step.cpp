@@ -76,7 +76,9 @@ StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torc
   torch::Tensor logits, loss;
   {
     const AutocastGuard autocast = job_.precision->autocast();
-    logits = job_.parallel->forward(images).to(torch::kFloat32);
+    logits = job_.parallel->forward(images);
+    // The short types grow to float32; a model in double precision keeps its own.
+    logits = logits.to(torch::promoteTypes(logits.scalar_type(), torch::kFloat32));
     loss = torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
                                      /*ignore_index=*/-100, job_.options.label_smoothing);
   }

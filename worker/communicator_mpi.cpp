@@ -1,14 +1,13 @@
 // Meeting, starting calls, and the calls that move no slices.
 #include "worker/communicator_mpi.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
 
+#include "worker/communicator_modules.h"
 #include "worker/communicator_reduce.h"
-#include "worker/mpi_module.h"
 
 namespace ddprun::worker {
 namespace {
@@ -177,12 +176,6 @@ extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
 ddprun_make_mpi_communicator(const ddprun::worker::WorkerEnv* env,
                              const ddprun::worker::CommunicatorOptions* options, char* error,
                              std::size_t error_bytes) {
-  try {
-    return new ddprun::worker::MpiCommunicator(*env, *options);
-  } catch (const std::exception& problem) {
-    std::snprintf(error, error_bytes, "%s", problem.what());
-  } catch (...) {
-    std::snprintf(error, error_bytes, "unknown error while MPI was started");
-  }
-  return nullptr;
+  return ddprun::worker::make_for_program<ddprun::worker::MpiCommunicator>(*env, *options, error,
+                                                                           error_bytes);
 }

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -21,8 +20,8 @@
 
 #include "worker/communicator_exchange.h"
 #include "worker/communicator_mesh.h"
+#include "worker/communicator_modules.h"
 #include "worker/communicator_watch.h"
-#include "worker/cuda_module.h"
 #include "worker/meeting.h"
 
 namespace ddprun::worker {
@@ -456,12 +455,6 @@ extern "C" __attribute__((visibility("default"))) ddprun::worker::Communicator*
 ddprun_make_nccl_communicator(const ddprun::worker::WorkerEnv* env,
                               const ddprun::worker::CommunicatorOptions* options, char* error,
                               std::size_t error_bytes) {
-  try {
-    return new ddprun::worker::NcclCommunicator(*env, *options);
-  } catch (const std::exception& problem) {
-    std::snprintf(error, error_bytes, "%s", problem.what());
-  } catch (...) {
-    std::snprintf(error, error_bytes, "unknown error while NCCL was started");
-  }
-  return nullptr;
+  return ddprun::worker::make_for_program<ddprun::worker::NcclCommunicator>(*env, *options, error,
+                                                                            error_bytes);
 }

@@ -1,12 +1,12 @@
 // Reading and writing the environment contract of worker_env.h.
 #include "worker/worker_env.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <map>
+
+#include "worker/init_method.h"
 
 namespace ddprun::worker {
 namespace {
@@ -176,70 +176,6 @@ void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& en
   env.use_agent_store = store == "True";
 }
 
-// What was said twice must be the same.
-std::optional<int> agreed(const char* what, std::optional<int> option, std::optional<int> in_url,
-                          const std::string& url) {
-  if (option && in_url && *option != *in_url) {
-    throw WorkerEnvError(std::string(what) + " " + std::to_string(*option) + " is given, but " +
-                         url + " says " + std::to_string(*in_url) + ": give one of them");
-  }
-  return option ? option : in_url;
-}
-
-void check_given_rank(std::optional<int> rank, std::optional<int> world_size) {
-  if (world_size && *world_size < 1) {
-    throw WorkerEnvError("a world size of " + std::to_string(*world_size) +
-                         ": expected the number of workers, at least 1");
-  }
-  if (rank && (*rank < 0 || (world_size && *rank >= *world_size))) {
-    const std::string range =
-        world_size ? "0.." + std::to_string(*world_size - 1) : "0..(world size - 1)";
-    throw WorkerEnvError("rank " + std::to_string(*rank) +
-                         (world_size ? " in a world of " + std::to_string(*world_size) : "") +
-                         ": ranks are " + range + ", another one for each worker");
-  }
-}
-
-// What variables would say the same as the options.
-std::map<std::string, std::string> as_variables(const InitMethod& method, const MeetingPlace& place,
-                                                const Reader& reader) {
-  std::map<std::string, std::string> result;
-  const auto rank = agreed("rank", method.rank, place.rank, method.url);
-  const auto size = agreed("world size", method.world_size, place.world_size, method.url);
-  check_given_rank(rank, size);
-  if (rank) result["RANK"] = std::to_string(*rank);
-  if (size) result["WORLD_SIZE"] = std::to_string(*size);
-  if (method.local_rank) {
-    if (*method.local_rank < 0) {
-      throw WorkerEnvError("local rank " + std::to_string(*method.local_rank) +
-                           ": expected 0 or more");
-    }
-    result["LOCAL_RANK"] = std::to_string(*method.local_rank);
-  }
-  if (rank && !size && !reader.has("WORLD_SIZE")) {
-    throw WorkerEnvError("rank " + std::to_string(*rank) +
-                         " is given, but not of how many: give the world size too (--world-size, "
-                         "or WORLD_SIZE)");
-  }
-  const bool has_rank = rank || choose_source(reader) != nullptr;
-  if (place.kind != MeetingPlace::Kind::Environment && !has_rank && size.value_or(2) > 1) {
-    throw WorkerEnvError(method.url +
-                         " says where to meet, but nothing says which worker this is: give a rank "
-                         "and the world size (--rank and --world-size, or RANK and WORLD_SIZE)");
-  }
-  if (place.kind == MeetingPlace::Kind::Tcp) {
-    result["MASTER_ADDR"] = place.host;
-    result["MASTER_PORT"] = std::to_string(place.port);
-    // The launcher's store is at the launcher's port; elsewhere rank 0 hosts one.
-    if (reader.text("MASTER_PORT", "") != result["MASTER_PORT"]) {
-      result["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-    }
-  } else if (place.kind == MeetingPlace::Kind::File) {
-    result["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  }
-  return result;
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const {
@@ -266,7 +202,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
 
 WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& lookup) {
   const MeetingPlace place = parse_init_url(method.url);
-  const auto given = as_variables(method, place, Reader(lookup));
+  const bool has_rank = choose_source(Reader(lookup)) != nullptr;
+  const auto given = init_variables(method, place, has_rank, lookup);
   const EnvironmentLookup both = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = given.find(name);
     return found == given.end() ? lookup(name) : std::optional(found->second);

@@ -6,6 +6,8 @@
   oracle.py recipes MNIST OUT                folder: 400 images, weights, and a ConvNet's losses by
                                              recipe and number of workers as JSON
   oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS   losses of a ResNet-18, one a line
+  oracle.py double FOLDER STEPS BATCH LR  weights, images and labels, and a ResNet-18's losses in double
+                                             precision with 1 and 2 workers as JSON
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
   oracle.py load FILE                        loads our ResNet-18 weights with strict=True
   oracle.py give NAME FOLDER                 torchvision's weights in two formats, and logits
@@ -313,6 +315,45 @@ def train(folder, steps, batch, lr, world, weights):
         for optimizer in optimizers:
             optimizer.step()
         print(losses[0])
+
+
+def train_double(state, images, labels, steps, batch, lr, world):
+    """Losses of all ranks, step by step; rank r's batch of a step is the r-th of that step's."""
+    replicas = [resnet("resnet18", 3, "imagenet").double() for _ in range(world)]
+    for net in replicas:
+        net.load_state_dict(state)
+    optimizers = [torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4)
+                  for net in replicas]
+    losses = []
+    for step in range(steps):
+        losses.append([])
+        for rank, net in enumerate(replicas):
+            begin = (step * world + rank) * batch
+            x, y = images[begin:begin + batch].double(), labels[begin:begin + batch]
+            net.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(x), y)
+            loss.backward()
+            losses[-1].append(loss.item())
+        for parameters in zip(*(net.parameters() for net in replicas)):
+            mean = sum(p.grad for p in parameters) / world
+            for p in parameters:
+                p.grad = mean.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    return losses
+
+
+def double(folder, steps, batch, lr):
+    steps, batch, lr = int(steps), int(batch), float(lr)
+    torch.manual_seed(11)
+    state = resnet("resnet18", 3, "imagenet").state_dict()
+    write_safetensors(folder + "/weights", state)
+    images = torch.randn(2 * steps * batch, 3, 32, 32)
+    labels = torch.randint(0, 10, (len(images),))
+    write_safetensors(folder + "/data", {"images": images, "labels": labels})
+    with open(folder + "/losses", "w") as file:
+        json.dump([train_double(state, images, labels, steps, batch, lr, world)
+                   for world in (1, 2)], file)
 
 
 def order(length, replicas, rank, seed, epoch):

@@ -1,10 +1,9 @@
 // Opening the CUDA module: on a machine without a device the error must say what is missing.
-#include "worker/cuda_module.h"
-
 #include <cstdlib>
 #include <vector>
 
 #include "tests/testing/catch.h"
+#include "worker/communicator_modules.h"
 
 using namespace ddprun::worker;
 

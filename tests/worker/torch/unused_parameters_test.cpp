@@ -136,17 +136,34 @@ TEST_CASE("a rank that lacks gradients its peer has ends both with its reason",
   CHECK(message_of<UnreducedGradients>(errors[1]).find("'left.weight'") != std::string::npos);
 }
 
-TEST_CASE("frozen parameters are left alone", "[worker][ddp][unused]") {
-  run_ranks_well(2, [](ThreadCommunicator& communicator) {
-    Branches net = make_branches();
+TEST_CASE("frozen parameters are rank 0's and get no gradient, the others the whole batch's",
+          "[worker][ddp][unused]") {
+  const auto freeze = [](Branches& net) {
     net->never->weight.set_requires_grad(false);
     net->never->bias.set_requires_grad(false);
     net->trunk->weight.set_requires_grad(false);
-    DistributedDataParallel ddp(net, communicator, tiny(false, false));
-    for (int step = 0; step < 2; ++step) ddp.forward(input(), true, true).backward();
+  };
+  const at::Tensor x = input();
+  Branches alone = make_branches();
+  freeze(alone);
+  alone->forward(x, true, true).backward();
 
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    const int rank = communicator.rank();
+    Branches net = seeded(1 + static_cast<std::uint64_t>(rank), [] { return Branches(); });
+    freeze(net);
+    DistributedDataParallel ddp(net, communicator, tiny(false, false));
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      ddp.forward(x.narrow(0, rank * 4, 4), true, true).backward();
+
+      const auto mine = net->named_parameters();
+      for (const auto& item : alone->named_parameters()) {
+        RANK_CHECK(at::equal(mine[item.key()], item.value()));
+        RANK_CHECK(close(mine[item.key()].grad(), item.value().grad()));
+      }
+    }
     RANK_CHECK(!net->trunk->weight.grad().defined());
-    RANK_CHECK(net->trunk->bias.grad().defined());
   });
 }
 
