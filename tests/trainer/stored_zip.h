@@ -25,9 +25,10 @@ inline std::string stored_zip(const std::vector<std::pair<std::string, std::stri
     const std::string fields = little_endian(0, 8) + little_endian(crc, 4) +
                                little_endian(content.size(), 4) + little_endian(content.size(), 4) +
                                little_endian(name.size(), 2);
-    directory += "PK\1\2" + little_endian(0, 4) + fields + little_endian(0, 12) +
+    directory += std::string("PK\1\2") + little_endian(0, 4) + fields + little_endian(0, 12) +
                  little_endian(file.size(), 4) + name;
-    file += "PK\3\4" + little_endian(0, 2) + fields + little_endian(0, 2) + name + content;
+    file +=
+        std::string("PK\3\4") + little_endian(0, 2) + fields + little_endian(0, 2) + name + content;
   }
   const std::string count = little_endian(entries.size(), 2);
   return file + directory + "PK\5\6" + little_endian(0, 4) + count + count +

@@ -12,10 +12,12 @@ using namespace ddprun::trainer;
 
 namespace {
 
-std::string text(const std::string& value) { return "X" + little_endian(value.size(), 4) + value; }
+std::string text(const std::string& value) {
+  return std::string("X") + little_endian(value.size(), 4) + value;
+}
 
 std::string number(std::int64_t value) {
-  return "\x8a\x08" + little_endian(static_cast<std::uint64_t>(value), 8);
+  return std::string("\x8a\x08") + little_endian(static_cast<std::uint64_t>(value), 8);
 }
 
 std::string numbers(const std::vector<std::int64_t>& values) {
@@ -27,12 +29,12 @@ std::string numbers(const std::vector<std::int64_t>& values) {
 // A tensor of floats in storage "0".
 std::string tensor(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
                    std::int64_t offset = 0) {
-  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" +
-         text("0") + text("cpu") + number(0) + "tQ" + number(offset) + numbers(shape) +
-         numbers(strides) + "tR";
+  return std::string("ctorch._utils\n_rebuild_tensor_v2\n((") + text("storage") +
+         "ctorch\nFloatStorage\n" + text("0") + text("cpu") + number(0) + "tQ" + number(offset) +
+         numbers(shape) + numbers(strides) + "tR";
 }
 
-std::string dict(const std::string& items) { return "\x80\x02}(" + items + "u."; }
+std::string dict(const std::string& items) { return std::string("\x80\x02}(") + items + "u."; }
 
 std::string torch_file(const std::string& pickle, const std::string& storage) {
   return stored_zip({{"f/data.pkl", pickle}, {"f/data/0", storage}});
