@@ -8,12 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "trainer/json_depth.h"
+
 namespace ddprun::trainer {
 namespace {
 
 using Json = nlohmann::json;  // Keys in order, so that the text is a function of the content.
 
 constexpr std::size_t text_bytes_max = 1 << 20;
+constexpr int depth_max = 3;  // {"files": {name: {field: value}}}
 
 std::string checksum_of(const Json& files) {
   const std::string text = files.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -32,6 +35,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 
 CheckpointManifest parse_manifest(std::string_view text) {
   if (text.size() > text_bytes_max) throw std::invalid_argument("it is too long");
+  if (nests_deeper_than(text, depth_max)) throw std::invalid_argument("it is nested too deep");
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object() ||
       !json.contains("xxh64") || !json["xxh64"].is_string()) {

@@ -9,6 +9,14 @@ namespace ddprun::trainer {
 
 using Kind = PickleValue::Kind;
 
+namespace {
+
+// Of a module or function. A name can be put together again and again from texts that were given
+// once, so that without a limit a few bytes would take any amount of memory.
+constexpr std::size_t name_bytes_max = 256;
+
+}  // namespace
+
 const PickleValue* PickleValue::find(std::string_view key) const {
   if (kind != Kind::Dict) return nullptr;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -260,6 +268,11 @@ class PickleMachine {
       }
       case 0x93: {
         const auto names = pop_some(2);
+        for (const PickleValue* name : names) {
+          if (name->kind != Kind::Text || name->text.size() > name_bytes_max) {
+            throw PickleError("its pickle names a function by what is no name");
+          }
+        }
         push(Kind::Global).text = fmt::format("{} {}", names[0]->text, names[1]->text);
         return true;
       }

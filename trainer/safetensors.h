@@ -13,20 +13,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-namespace ddprun::trainer {
+#include "trainer/safetensors_header.h"
 
-// A file that cannot be read or written, or that breaks the format. The message names the file and
-// what is wrong with it.
-class SafetensorsError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace ddprun::trainer {
 
 // The file may be sound, but cannot be read now: no permission, a broken disk.
 class SafetensorsAccessError : public SafetensorsError {
@@ -49,7 +43,6 @@ struct WrittenFile {
 // Writes to `path`, replacing what is there, and syncs it to the disk. Tensors of any layout and
 // device. The metadata gains "xxh64": the XXH64 of the whole file with that value as zeros. Throws
 // SafetensorsError; a part of the file may then be there.
-inline constexpr const char* checksum_key = "xxh64";
 WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
 
 // Checks the checksum when the file has one. Throws SafetensorsError; SafetensorsAccessError where

@@ -1,17 +1,16 @@
-// What the reader and the writer of safetensors files agree on; for these two files only.
+// What the reader and the writer of safetensors files agree on; for their files only. No LibTorch.
 #pragma once
 
 #define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "trainer/safetensors.h"
+#include "trainer/safetensors_header.h"
 
 namespace ddprun::trainer::safetensors_format {
 
@@ -22,21 +21,6 @@ inline constexpr std::size_t header_bytes_max = std::size_t{16} << 20;
 inline constexpr std::size_t alignment = 8;
 inline constexpr const char* metadata_key = "__metadata__";
 inline constexpr const char* checksum_zeros = "0000000000000000";
-
-struct DtypeName {
-  const char* name;
-  torch::ScalarType type;
-};
-inline constexpr std::array<DtypeName, 10> dtypes{{{"F64", torch::kFloat64},
-                                                   {"F32", torch::kFloat32},
-                                                   {"F16", torch::kFloat16},
-                                                   {"BF16", torch::kBFloat16},
-                                                   {"I64", torch::kInt64},
-                                                   {"I32", torch::kInt32},
-                                                   {"I16", torch::kInt16},
-                                                   {"I8", torch::kInt8},
-                                                   {"U8", torch::kUInt8},
-                                                   {"BOOL", torch::kBool}}};
 
 [[noreturn]] inline void fail(const std::string& name, const std::string& what) {
   throw SafetensorsError(name + ": " + what);

@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trainer/safetensors.h"
 #include "trainer/safetensors_format.h"
+#include "trainer/safetensors_types.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -17,6 +17,7 @@ constexpr std::uint32_t locator64_signature = 0x07064b50;
 constexpr std::size_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, end64_bytes = 56,
                       locator64_bytes = 20;
 constexpr std::size_t comment_bytes_max = 65'535;
+constexpr std::uint16_t stored = 0;  // The method of an entry that is not compressed.
 constexpr std::uint16_t zip64_field = 1;
 constexpr std::uint32_t in_zip64_field = 0xffffffff;
 
@@ -86,6 +87,7 @@ ZipArchive::ZipArchive(std::string_view bytes) : bytes_(bytes) {
 
 void ZipArchive::read_directory(std::uint64_t at, std::uint64_t bytes, std::uint64_t count) {
   std::string_view directory = slice(bytes_, at, bytes);
+  std::uint64_t stored_bytes = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string_view head = slice(directory, 0, entry_bytes);
     if (number_at<std::uint32_t>(head, 0) != entry_signature) {
@@ -102,6 +104,11 @@ void ZipArchive::read_directory(std::uint64_t at, std::uint64_t bytes, std::uint
     std::uint64_t packed_bytes = number_at<std::uint32_t>(head, 20);
     read_zip64(slice(directory, entry_bytes + name_bytes, extra_bytes), entry.bytes, packed_bytes,
                entry.header_at);
+    // Together they fit into the archive, so that to read each of them takes no longer than that.
+    if (entry.method == stored &&
+        (entry.bytes > bytes_.size() || (stored_bytes += entry.bytes) > bytes_.size())) {
+      throw ZipError(fmt::format("its entry '{}' claims more bytes than it has left", name));
+    }
     if (!entries_.emplace(name, entry).second) {
       throw ZipError(fmt::format("it has two entries '{}'", name));
     }
@@ -114,7 +121,7 @@ std::string_view ZipArchive::read(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) throw ZipError(fmt::format("it has no entry '{}'", name));
   const Entry& entry = found->second;
-  if (entry.method != 0) throw ZipError(fmt::format("its entry '{}' is compressed", name));
+  if (entry.method != stored) throw ZipError(fmt::format("its entry '{}' is compressed", name));
   const std::string_view head = slice(bytes_, entry.header_at, local_bytes);
   if (number_at<std::uint32_t>(head, 0) != local_signature) {
     throw ZipError(fmt::format("its entry '{}' is not where the directory says", name));

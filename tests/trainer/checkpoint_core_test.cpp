@@ -55,6 +55,14 @@ TEST_CASE("a manifest is read as it was written", "[trainer][checkpoint]") {
   CHECK(parse_manifest(manifest_text({})).empty());
 }
 
+TEST_CASE("a manifest nested very deep is refused", "[trainer][checkpoint]") {
+  // What computes its checksum would otherwise descend into it until the stack is used up.
+  const std::size_t depth = 500'000;
+  const std::string text =
+      R"({"files":{"a":)" + std::string(depth, '[') + std::string(depth, ']') + R"(},"xxh64":""})";
+  CHECK(contains(message_of<std::invalid_argument>([&] { parse_manifest(text); }), "too deep"));
+}
+
 TEST_CASE("a manifest with any flipped bit is refused or says the same", "[trainer][checkpoint]") {
   const std::string text = manifest_text({{"a.safetensors", {12, "0123456789abcdef"}}});
   for (std::size_t at = 0; at < text.size(); ++at) {

@@ -62,6 +62,17 @@ TEST_CASE("pickles that no pickler writes are refused", "[trainer][checkpoint]")
   }
 }
 
+TEST_CASE("a name in a pickle takes no more memory than it has bytes", "[trainer][checkpoint]") {
+  // "2" doubles the top of the stack, "\x93" makes one name of two texts: 60 times, that is 2^60.
+  std::string bomb("X\1\0\0\0a", 6);
+  for (int i = 0; i < 60; ++i) bomb += "2\x93";
+  CHECK(contains(pickle_error(bomb + "."), "no name"));
+  const std::string text(1000, 'm');
+  CHECK(contains(pickle_error(std::string("X\xe8\3\0\0", 5) + text + "2\x93."), "no name"));
+  const Pickle pickle(std::string("\x8c\5torch\x8c\4load\x93.", 15));
+  CHECK(pickle.root().text == "torch load");
+}
+
 TEST_CASE("random pickles and archives end with a result or an error", "[trainer][checkpoint]") {
   std::mt19937 random(7);
   const std::string codes =

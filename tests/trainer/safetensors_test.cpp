@@ -5,6 +5,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
+#include "trainer/safetensors_types.h"
 
 using namespace ddprun::trainer;
 
@@ -48,6 +49,18 @@ TEST_CASE("tensors and metadata come back as they were written", "[trainer][safe
   }
   CHECK(read.metadata.at("epoch") == "3");
   CHECK(read.metadata.at("text") == "a \"quoted\" word");
+}
+
+TEST_CASE("tensors of every dtype come back", "[trainer][safetensors]") {
+  const ScratchFolder folder;
+  for (const auto& [name, type] : safetensors_format::dtypes) {
+    INFO(name);
+    const torch::Tensor written = torch::tensor({1, 0, 1}).to(type);
+    write_safetensors(folder / "f", {{{"a", written}}, {}});
+    const torch::Tensor read = read_safetensors(folder / "f").tensors.at(0).second;
+    CHECK(read.scalar_type() == type);
+    CHECK(torch::equal(read, written));
+  }
 }
 
 TEST_CASE("a file that is cut anywhere is refused", "[trainer][safetensors]") {

@@ -2,12 +2,11 @@
 #include "trainer/data/batch_loader.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace ddprun::trainer {
 namespace {
-
-constexpr std::size_t batches_ahead_per_thread = 2;
 
 LoaderOptions with_defaults(LoaderOptions options, const Dataset& dataset) {
   SampleOptions& sample = options.sample;
@@ -26,68 +25,24 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
       options_(with_defaults(std::move(options), dataset)),
       batches_((static_cast<std::int64_t>(indices_.size()) + options_.batch_size - 1) /
                options_.batch_size) {
-  if (options_.threads == 0) maker_.emplace(dataset_, options_.sample);
-  slots_.resize(std::max<std::size_t>(
-      1, batches_ahead_per_thread * static_cast<std::size_t>(options_.threads)));
-  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run_thread(); });
-}
-
-BatchLoader::~BatchLoader() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+  if (options_.threads == 0) {
+    maker_.emplace(dataset_, options_.sample);
+  } else {
+    prefetch_.emplace(batches_, options_.threads, [this]() -> Prefetch<Made>::Maker {
+      const auto maker = std::make_shared<SampleMaker>(dataset_, options_.sample);
+      return [this, maker](std::int64_t number) { return make_batch(number, *maker); };
+    });
   }
-  slot_freed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 std::optional<Batch> BatchLoader::next() {
   while (taken_ < batches_) {
-    Made made = next_made();
+    const std::int64_t number = taken_++;
+    Made made = prefetch_ ? prefetch_->next() : make_batch(number, *maker_);
     skipped_.insert(skipped_.end(), made.skipped.begin(), made.skipped.end());
     if (!made.batch.indices.empty()) return std::move(made.batch);
   }
   return std::nullopt;
-}
-
-BatchLoader::Made BatchLoader::next_made() {
-  if (threads_.empty()) return make_batch(taken_++, *maker_);
-  Slot slot;
-  {
-    std::unique_lock lock(mutex_);
-    Slot& wanted = slot_of(taken_);
-    slot_filled_.wait(lock, [&] { return wanted.made || wanted.error; });
-    slot = std::exchange(wanted, Slot{});
-    ++taken_;
-  }
-  slot_freed_.notify_all();
-  if (slot.error) std::rethrow_exception(slot.error);
-  return std::move(*slot.made);
-}
-
-// A batch may be begun once its slot's last user was taken; so the loop sees them in order.
-void BatchLoader::run_thread() {
-  std::optional<SampleMaker> maker;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    slot_freed_.wait(lock, [&] {
-      return stopping_ || claimed_ == batches_ ||
-             claimed_ < taken_ + static_cast<std::int64_t>(slots_.size());
-    });
-    if (stopping_ || claimed_ == batches_) return;
-    const std::int64_t number = claimed_++;
-    lock.unlock();
-    Slot slot;
-    try {
-      if (!maker) maker.emplace(dataset_, options_.sample);
-      slot.made = make_batch(number, *maker);
-    } catch (...) {
-      slot.error = std::current_exception();
-    }
-    lock.lock();
-    slot_of(number) = std::move(slot);
-    slot_filled_.notify_one();
-  }
 }
 
 BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& maker) const {

@@ -1,21 +1,16 @@
 // Turns a list of indices into batches, ahead of the training loop when it has threads.
 //
-//   threads:  claim batch k -> make its samples in place -> slot k % slots    loop: next() in order
-//
 // What a batch holds depends on the indices and the options alone, not on the threads.
 #pragma once
 
 #include <torch/torch.h>
 
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "trainer/data/dataset.h"
+#include "trainer/data/prefetch.h"
 #include "trainer/data/sample_maker.h"
 
 namespace ddprun::trainer {
@@ -41,7 +36,6 @@ struct LoaderOptions {
 class BatchLoader {
  public:
   BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
-  ~BatchLoader();  // Stops the threads; unused batches are dropped.
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
@@ -58,35 +52,17 @@ class BatchLoader {
     Batch batch;
     std::vector<SkippedImage> skipped;
   };
-  struct Slot {
-    std::optional<Made> made;
-    std::exception_ptr error;
-  };
 
   Made make_batch(std::int64_t number, SampleMaker& maker) const;
-  Made next_made();
-  void run_thread();
-  Slot& slot_of(std::int64_t number) {
-    return slots_[static_cast<std::size_t>(number) % slots_.size()];
-  }
 
   const Dataset& dataset_;
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const std::int64_t batches_;
-  std::int64_t taken_ = 0;            // Batches that next() has returned. Written under mutex_.
+  std::int64_t taken_ = 0;            // Batches that next() has returned or left out.
   std::optional<SampleMaker> maker_;  // Of next(), without threads.
   std::vector<SkippedImage> skipped_;
-
-  // Protected by mutex_.
-  std::mutex mutex_;
-  std::condition_variable slot_filled_;
-  std::condition_variable slot_freed_;
-  std::vector<Slot> slots_;
-  std::int64_t claimed_ = 0;  // Batches that a thread has begun.
-  bool stopping_ = false;
-
-  std::vector<std::thread> threads_;
+  std::optional<Prefetch<Made>> prefetch_;  // With threads. The last: they use all the others.
 };
 
 }  // namespace ddprun::trainer

@@ -90,6 +90,27 @@ TEST_CASE("spans are kept while the recorder is open, up to its limit", "[traine
   CHECK(process.threads[1].name == "thread " + std::to_string(spans[0].thread));
 }
 
+TEST_CASE("no span is lost while several threads record", "[trainer][trace]") {
+  SpanRecorder recorder;
+  recorder.open();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      recorder.name_thread(SpanRecorder::this_thread(), "worker");
+      for (int span = 0; span < 1000; ++span) {
+        recorder.add({.name = "own", .thread = SpanRecorder::this_thread()});
+      }
+    });
+  }
+  TraceProcess process;
+  std::size_t spans = recorder.take(process).size();  // While they go on.
+  for (std::thread& thread : threads) thread.join();
+  spans += recorder.take(process).size();
+  CHECK(spans == 4000);
+  CHECK(process.dropped_spans == 0);
+  CHECK(process.threads.size() == 4);
+}
+
 TEST_CASE("the window of a trace is two numbers of steps", "[trainer][trace]") {
   const auto window = parse_profile_window("3:12");
   REQUIRE(window);
