@@ -6,18 +6,18 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "rendezvous/store_client.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* first_line = "ddprun-rendezvous 1";
+constexpr const char* any_version = "ddprun-rendezvous ";  // What all of our files begin with.
+constexpr std::size_t file_bytes_max = 64 << 10;           // No note is nearly as long.
 constexpr const char* token_key = "ddprun/file_rendezvous/token";
 constexpr milliseconds pause_first{5};
 constexpr milliseconds pause_max{200};        // Between two looks at the file.
@@ -64,10 +66,51 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-std::optional<FileNote> read_note(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return FileNote::parse({std::istreambuf_iterator<char>(file), {}});
+// What lies at the path of a rendezvous file.
+struct FileState {
+  std::optional<FileNote> note;  // A whole note of ours, perhaps of an earlier job.
+  std::string foreign;           // What it is instead, if it is not ours; "" = ours, empty or none.
+};
+
+// At most file_bytes_max of it; fewer bytes where reading fails.
+std::string read_start(int fd) {
+  std::string text(file_bytes_max, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(fd, text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  text.resize(size);
+  return text;
+}
+
+FileState read_file(const std::string& path) {
+  // Without O_NONBLOCK a named pipe would keep us here.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    // ESTALE: another host just replaced it.
+    const bool none = errno == ENOENT || errno == ENOTDIR || errno == ESTALE;
+    return {std::nullopt, none ? "" : std::string("cannot be read: ") + std::strerror(errno)};
+  }
+  struct stat status = {};
+  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  const std::string text = regular ? read_start(fd) : "";
+  ::close(fd);
+  if (!regular) return {std::nullopt, "is not a regular file"};
+  if (status.st_size > 0 && text.empty()) return {std::nullopt, "cannot be read"};
+  if (!text.empty() && !text.starts_with(any_version)) {
+    return {std::nullopt, "holds something else"};
+  }
+  return {FileNote::parse(text), ""};
+}
+
+[[noreturn]] void refuse_foreign(const std::string& path, const std::string& what) {
+  throw FileRendezvousError("the rendezvous file " + path +
+                            " is there already and is none of ddprun's: it " + what +
+                            ". It was not touched. Name a file that is not there yet (rank 0 "
+                            "makes it, and removes it after the job), or an empty one");
 }
 
 // Whole or not at all: whoever reads must not see half a note.
@@ -147,13 +190,15 @@ FileRendezvous::FileRendezvous(const std::string& path, int rank, int world_size
 
 FileRendezvous::~FileRendezvous() {
   if (!store_) return;
-  const auto now = read_note(path_);
+  const auto now = read_file(path_).note;
   if (now && now->token == note_.token) ::unlink(path_.c_str());
 }
 
 void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  if (const auto old = read_note(path_)) {
+  const FileState there = read_file(path_);
+  if (!there.foreign.empty()) refuse_foreign(path_, there.foreign);
+  if (const auto& old = there.note) {
     for (const auto& [host, port] : old->stores) {
       if (!answering_store(*old, host, port, deadline)) continue;
       throw FileRendezvousError("the rendezvous file " + path_ +
@@ -185,7 +230,8 @@ void FileRendezvous::find_it(milliseconds timeout) {
   std::string problem = "it is not there yet: is rank 0 running, and does it see the same file?";
   std::string hopeless;  // The token of a job that has no place for this rank.
   for (milliseconds pause = pause_first;; pause = std::min(2 * pause, pause_max)) {
-    const auto note = read_note(path_);
+    const auto [note, foreign] = read_file(path_);
+    if (!foreign.empty()) refuse_foreign(path_, foreign);  // As rank 0 does.
     if (note && note->token != hopeless) {
       problem = "the store it names does not answer, so it may be an earlier job's";
       for (const auto& [host, port] : note->stores) {
@@ -210,9 +256,9 @@ void FileRendezvous::find_it(milliseconds timeout) {
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
   }
-  throw FileRendezvousError("rank " + std::to_string(rank_) +
-                            " found no store through the rendezvous file " + path_ + " within " +
-                            std::to_string(timeout.count()) + " ms: " + problem);
+  throw FileRendezvousTimeout("rank " + std::to_string(rank_) +
+                              " found no store through the rendezvous file " + path_ + " within " +
+                              time_text(timeout) + ": " + problem);
 }
 
 }  // namespace ddprun::rendezvous

@@ -8,6 +8,8 @@
 //
 // A file that an earlier job left behind does no harm: its store does not answer, or does not know
 // the token, or has met this rank before. The ranks then wait until rank 0 has written a new one.
+// An empty file is as good as none (mktemp makes one). Anything else is somebody's: it is refused
+// on every rank, and neither replaced nor removed.
 #pragma once
 
 #include <chrono>
@@ -29,6 +31,12 @@ class FileRendezvousError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Nobody was met in time; more time could help.
+class FileRendezvousTimeout : public FileRendezvousError {
+ public:
+  using FileRendezvousError::FileRendezvousError;
+};
+
 // What the file says.
 struct FileNote {
   std::string token;
@@ -43,8 +51,9 @@ struct FileNote {
 class FileRendezvous {
  public:
   // Returns once this rank has met the store of its own job: rank 0 hosts it. `address`: the one
-  // that rank 0 announces; "" = all of its host's. Throws FileRendezvousError after `timeout`, when
-  // the file cannot be written, or when a living job uses the same file.
+  // that rank 0 announces; "" = all of its host's. Throws FileRendezvousTimeout after `timeout`,
+  // and FileRendezvousError when the file cannot be written, or when a living job uses the same
+  // file; at once when the path is taken by something that is no rendezvous file.
   FileRendezvous(const std::string& path, int rank, int world_size,
                  std::chrono::milliseconds timeout, const std::string& address = "");
   // Rank 0 removes the file, if it is still its own, and ends the store.

@@ -55,6 +55,8 @@ struct StoreClientOptions {
   std::chrono::milliseconds reconnect_timeout{10'000};
   // The attempt that this process belongs to, as the store names it; "": not known.
   std::string attempt;
+  // Whose store it is: messages ask whether that one is running.
+  std::string hosted_by = "the launcher";
 };
 
 class StoreClient {

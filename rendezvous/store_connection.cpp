@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "rendezvous/store_attempt.h"
+#include "rendezvous/time_text.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
@@ -49,8 +50,11 @@ milliseconds jittered(milliseconds pause) {
 
 }  // namespace
 
-StoreConnection::StoreConnection(std::string host, std::uint16_t port)
-    : host_(std::move(host)), port_(port), name_(host_ + ":" + std::to_string(port)) {}
+StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::string hosted_by)
+    : host_(std::move(host)),
+      port_(port),
+      name_(host_ + ":" + std::to_string(port)),
+      hosted_by_(std::move(hosted_by)) {}
 
 std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout) {
   const Deadline deadline = Clock::now() + timeout;
@@ -60,9 +64,9 @@ std::string StoreConnection::connect(std::string_view attempt, milliseconds time
     if (left <= milliseconds(0)) break;
     std::this_thread::sleep_for(std::min(jittered(pause), left));
   }
-  throw StoreConnectionLost("cannot connect to store " + name_ + " within " +
-                            std::to_string(timeout.count()) + " ms: " + problem_ +
-                            " (is the launcher running there, and are address and port right?)");
+  throw StoreConnectionLost("cannot connect to store " + name_ + " within " + time_text(timeout) +
+                            ": " + problem_ + " (is " + hosted_by_ +
+                            " running there, and are address and port right?)");
 }
 
 StoreConnection::~StoreConnection() { close(); }

@@ -27,7 +27,8 @@ class StoreConnection {
   using Clock = std::chrono::steady_clock;
   using Deadline = Clock::time_point;
 
-  StoreConnection(std::string host, std::uint16_t port);
+  // `hosted_by`: whose store it is, for messages.
+  StoreConnection(std::string host, std::uint16_t port, std::string hosted_by);
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
@@ -76,6 +77,7 @@ class StoreConnection {
   std::string host_;
   std::uint16_t port_;
   std::string name_;
+  std::string hosted_by_;
   int fd_ = -1;
   std::string problem_;   // Why it could not be made, or was closed.
   std::string identity_;  // What the store answered to the question for its attempt.

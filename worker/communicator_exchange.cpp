@@ -24,6 +24,13 @@ std::string attempt_of(const WorkerEnv& env) {
   return env.use_agent_store ? std::to_string(env.restart_count) : std::string();
 }
 
+rendezvous::StoreClientOptions client_options(const WorkerEnv& env,
+                                              const CommunicatorOptions& options) {
+  auto result = store_client_options(env, options);
+  result.attempt = attempt_of(env);
+  return result;
+}
+
 class StoreExchange : public AddressExchange {
  public:
   StoreExchange(const WorkerEnv& env, const CommunicatorOptions& options,
@@ -31,8 +38,7 @@ class StoreExchange : public AddressExchange {
       : rank_(env.rank),
         world_size_(env.world_size),
         limit_(within_limit(options)),
-        store_(endpoint.host, endpoint.port,
-               {.timeout = options.connect_timeout, .attempt = attempt_of(env)}),
+        store_(endpoint.host, endpoint.port, client_options(env, options)),
         address_(chosen_address(options.interface)),
         prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
     if (address_.empty()) address_ = env.own_address;

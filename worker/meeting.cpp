@@ -51,7 +51,7 @@ class Meeting {
       : env_(env),
         options_(options),
         deadline_(std::chrono::steady_clock::now() + options.connect_timeout),
-        store_(endpoint.host, endpoint.port, options.connect_timeout),
+        store_(endpoint.host, endpoint.port, store_client_options(env, options)),
         prefix_("ddprun/meeting/" + env.run_id + "/" + number_text(env.restart_count) + "/") {}
 
   std::vector<WorkerNote> run() {

@@ -11,6 +11,7 @@
 
 #include "rendezvous/file_rendezvous.h"
 #include "rendezvous/hosted_store.h"
+#include "rendezvous/time_text.h"
 #include "worker/network_interface.h"
 
 namespace ddprun::worker {
@@ -84,17 +85,23 @@ StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& option
   static Meetings meetings;
   try {
     return meetings.meet(env, options);
-  } catch (const rendezvous::FileRendezvousError& error) {
+  } catch (const rendezvous::FileRendezvousTimeout& error) {
     throw CommunicatorError(std::string(error.what()) + " (" + options.connect_timeout_name +
                             " sets how long is waited)");
+  } catch (const rendezvous::FileRendezvousError& error) {
+    throw CommunicatorError(error.what());
   }
 }
 
+rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
+                                                    const CommunicatorOptions& options) {
+  return {.timeout = options.connect_timeout,
+          .hosted_by = env.use_agent_store ? "the launcher" : "rank 0"};
+}
+
 std::string within_limit(const CommunicatorOptions& options) {
-  const auto ms = options.connect_timeout.count();
-  const std::string limit =
-      ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
-  return "within " + limit + " (" + options.connect_timeout_name + " sets the limit)";
+  return "within " + rendezvous::time_text(options.connect_timeout) + " (" +
+         options.connect_timeout_name + " sets the limit)";
 }
 
 }  // namespace ddprun::worker

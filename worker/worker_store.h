@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "rendezvous/store_client.h"
 #include "worker/communicator.h"
 
 namespace ddprun::worker {
@@ -17,6 +18,10 @@ struct StoreEndpoint {
 // lives as long as the process, because others may come to their first communicator late. With
 // env.rendezvous_file waits until the file leads to it. Throws CommunicatorError.
 StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options);
+
+// How to reach that store, and whom messages ask about where nobody answers.
+rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
+                                                    const CommunicatorOptions& options);
 
 // "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
 std::string within_limit(const CommunicatorOptions& options);

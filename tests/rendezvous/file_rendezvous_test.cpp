@@ -2,10 +2,12 @@
 #include "rendezvous/file_rendezvous.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 
 #include "rendezvous/store_client.h"
 #include "tests/testing/catch.h"
@@ -100,6 +102,50 @@ TEST_CASE("no file within the timeout is an error that names it", "[file_rendezv
 
   CHECK(has(error_of([&] { meet(path, 1, 3, 20ms); }), path));
   CHECK(has(error_of([&] { meet(folder / "no/such/folder", 0); }), "No such file or directory"));
+}
+
+TEST_CASE("somebody's file is refused on every rank and not touched", "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notes.txt";
+  // Among them one that begins almost as ours do, and one that is longer than what is read.
+  const std::string text = GENERATE(std::string("milk\n"), std::string("ddprun-rendezvou"),
+                                    std::string(1 << 17, 'x'), std::string(1, '\0'));
+  std::ofstream(path) << text;
+  const int rank = GENERATE(0, 1);
+
+  const std::string error = error_of([&] { meet(path, rank); });  // Long before its timeout.
+
+  CHECK(has(error, path));
+  CHECK(has(error, "holds something else. It was not touched"));
+  std::ifstream file(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("a folder or a pipe is no rendezvous file", "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "taken";
+  if (GENERATE(false, true)) {
+    std::filesystem::create_directory(path);
+  } else {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  }
+
+  CHECK(has(error_of([&] { meet(path, GENERATE(0, 1)); }), "is not a regular file"));
+  CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("an empty file, or half a note of another version, is as good as none",
+          "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  std::ofstream(path) << GENERATE("", "ddprun-rendezvous 7\nnew");
+  {
+    auto one = meet_later(path, 1);
+    const auto zero = meet(path, 0);
+    CHECK(one.get()->port() == zero->port());
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("only whole notes are read", "[file_rendezvous]") {
