@@ -72,6 +72,11 @@ worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
   worker::CommunicatorOptions result;
   result.connect_timeout = std::chrono::seconds{options.connect_timeout_s};
   result.connect_timeout_name = "--connect-timeout";
+  result.collective_timeout = std::chrono::seconds{options.collective_timeout_s};
+  result.collective_timeout_name = "--collective-timeout";
+  result.on_slow_wait = [](const std::string& text) {
+    std::cerr << "train: warning: " + text + "\n" << std::flush;
+  };
   result.interface = options.interface;
   return result;
 }
@@ -85,8 +90,9 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
     const std::string reason = reason_against_cuda(env, options.data_parallel);
     if (reason.empty()) return open_cuda(options, env);
     if (required) {
-      throw UsageError(
-          fmt::format("--{} cannot be used: {}", nccl ? "backend nccl" : "device cuda", reason));
+      throw UsageError(fmt::format(
+          "--{} cannot be used: {}; give --{} to train on the CPU where no GPU can be used",
+          nccl ? "backend nccl" : "device cuda", reason, nccl ? "backend auto" : "device auto"));
     }
   }
   const std::vector<torch::Device> cpus(static_cast<std::size_t>(options.data_parallel),

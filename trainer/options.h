@@ -103,6 +103,7 @@ struct TrainOptions {
   worker::InitMethod init;  // Rank and meeting place, where no launcher says them.
   std::string interface;    // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;
+  std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;
   PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
   bool overlap = true;    // Reduce gradients while backward computes the rest of them.

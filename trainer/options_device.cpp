@@ -35,6 +35,9 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
       "Of forward and backward; weights stay fp32. fp16 scales the loss by itself");
   app.add_flag("!--no-overlap", options.overlap,
                "Exchange all gradients at once after backward, not while it computes");
+  add_count(app, "--collective-timeout", options.collective_timeout_s, 1, 7 * 86'400,
+            "Seconds that one exchange between workers may take before the job ends with an error "
+            "that names who did not come; one that takes 30 s is told of");
   add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
             "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }

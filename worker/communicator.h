@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -115,8 +116,14 @@ struct CommunicatorOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // To meet all peers through the store.
   // Messages name it as what to change when that time was too short.
   std::string connect_timeout_name = "CommunicatorOptions::connect_timeout";
-  std::chrono::milliseconds collective_timeout{
-      600'000};               // One collective; then abort, naming who was late.
+  // One collective; then abort, naming who was late. Messages name the option as above.
+  std::chrono::milliseconds collective_timeout{600'000};
+  std::string collective_timeout_name = "CommunicatorOptions::collective_timeout";
+  // A wait for peers that takes so long is told of, once, through on_slow_wait: in which call, and
+  // who keeps this rank. Called by the thread that waits (NCCL: by one of the communicator); must
+  // not call the communicator. Empty: a line on standard error.
+  std::chrono::milliseconds slow_wait{30'000};
+  std::function<void(const std::string& text)> on_slow_wait;
   bool shared_memory = true;  // False: TCP also within a host (for tests and comparison).
   // Where peers connect to this rank: an interface's name, an address of this host, or a network
   // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.

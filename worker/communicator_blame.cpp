@@ -4,14 +4,15 @@
 namespace ddprun::worker {
 namespace {
 
-std::string names_of(RankSet ranks) {
-  std::string names;
-  for (int rank = 0; rank < 64; ++rank) {
+std::string names_of(RankSet ranks, const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t rank = 0; rank < 64; ++rank) {
     if ((ranks >> rank & 1) == 0) continue;
-    names += names.empty() ? "rank " : ", rank ";
-    names += std::to_string(rank);
+    if (!text.empty()) text += ", ";
+    text +=
+        rank < names.size() && !names[rank].empty() ? names[rank] : "rank " + std::to_string(rank);
   }
-  return names;
+  return text;
 }
 
 }  // namespace
@@ -40,17 +41,19 @@ Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<Ra
   return blame;
 }
 
-std::string to_string(const Blame& blame) {
+std::string to_string(const Blame& blame, const std::vector<std::string>& names) {
   std::string text;
   if (blame.silent != 0) {
-    text += names_of(blame.silent) + " did not answer (stopped, or cut off from the others)";
+    text += names_of(blame.silent, names) + " did not answer (stopped, or cut off from the others)";
   }
   if (blame.absent != 0) {
     if (!text.empty()) text += "; ";
-    text += names_of(blame.absent) + " did not call it (busy elsewhere, or made fewer calls)";
+    text +=
+        names_of(blame.absent, names) + " did not call it (busy elsewhere, or made fewer calls)";
   }
   if (blame.circular != 0) {
-    text += names_of(blame.circular) + " had not got as far (slow, or in another order of calls)";
+    text += names_of(blame.circular, names) +
+            " had not got as far (slow, or in another order of calls)";
   }
   return text;
 }

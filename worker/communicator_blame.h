@@ -25,7 +25,8 @@ struct Blame {
 // empty set: it is in no collective, nothing: it did not answer.
 Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers);
 
-// "rank 1 does not answer (stopped, or cut off from the others)"
-std::string to_string(const Blame& blame);
+// "rank 1 did not answer (stopped, or cut off from the others)". names[r] stands for rank r, where
+// it is given: "rank 1 (pid 4127 on 10.0.0.2)".
+std::string to_string(const Blame& blame, const std::vector<std::string>& names = {});
 
 }  // namespace ddprun::worker

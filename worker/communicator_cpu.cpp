@@ -20,6 +20,7 @@ CpuCommunicator::CpuCommunicator(Parts parts, const CpuCommunicatorOptions& opti
       description_(std::move(parts.description)),
       chunk_bytes_(options.chunk_bytes),
       timeout_(options.common.collective_timeout),
+      slow_waits_(options.common),
       spins_(parts.spin ? spins_max : 0),
       host_(std::move(parts.host)),
       streams_(std::move(parts.streams)),

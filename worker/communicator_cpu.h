@@ -23,6 +23,7 @@
 #include "worker/communicator_reduce.h"
 #include "worker/communicator_streams.h"
 #include "worker/communicator_watch.h"
+#include "worker/slow_wait.h"
 
 namespace ddprun::worker {
 
@@ -110,9 +111,16 @@ class CpuCommunicator final : public Communicator {
   // tells whether it is this peer that keeps us waiting.
   template <typename Done, typename Late>
   void wait(const Running& running, Via via, Done done, Late late);
-  // Throws if the call cannot go on: aborted, out of time, or a late peer left.
+  // Throws if the call cannot go on: aborted, out of time, or a late peer left. Returns for whom
+  // it waits.
   template <typename Done, typename Late>
-  void check(const Running& running, Via via, Done done, Late late);
+  RankSet check(const Running& running, Via via, Done done, Late late);
+  // The second part of wait(), after spinning.
+  template <typename Done, typename Late>
+  void sleep_until_done(const Running& running, Via via, Done done, Late late);
+  // Tells who keeps this rank, if they are still late once they have been asked.
+  template <typename Done>
+  void tell_slow(const Running& running, Clock::time_point since, RankSet waits_for, Done done);
   // Until the local peers offered (combined) that many steps.
   void wait_offered(const Running& running, std::uint64_t steps);
   void wait_combined(const Running& running, std::uint64_t steps);
@@ -136,6 +144,7 @@ class CpuCommunicator final : public Communicator {
   std::string description_;
   std::size_t chunk_bytes_;
   std::chrono::milliseconds timeout_;
+  SlowWaitTeller slow_waits_;
   int spins_;
   std::shared_ptr<HostGroup> host_;
   std::vector<int> local_;   // Peers on this host ...

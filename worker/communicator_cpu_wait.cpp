@@ -46,7 +46,7 @@ bool CpuCommunicator::move_streams(const Running& running) {
 }
 
 template <typename Done, typename Late>
-void CpuCommunicator::check(const Running& running, Via via, Done done, Late late) {
+RankSet CpuCommunicator::check(const Running& running, Via via, Done done, Late late) {
   if (watch_.aborted()) throw_aborted(running.call);
   RankSet waits_for = 0;
   int left = -1;
@@ -63,13 +63,22 @@ void CpuCommunicator::check(const Running& running, Via via, Done done, Late lat
   watch_.set_waiting_for(waits_for);
   const bool timed_out = Clock::now() >= running.deadline;
   // What a peer did before it left is seen once its goodbye is.
-  if (done() || !(left >= 0 || timed_out)) return;
+  if (done() || !(left >= 0 || timed_out)) return waits_for;
   if (left >= 0) fail_departed(running.call, left);
   const auto answers = watch_.ask(Clock::now() + answer_time);
-  if (done()) return;
-  fail(running.call, "timed out after " + std::to_string(timeout_.count()) + " ms in " +
-                         to_string(running.call) + ", of rank " + std::to_string(rank_) + ": " +
+  if (done()) return waits_for;
+  fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) + ", of rank " +
+                         std::to_string(rank_) + ": " +
                          to_string(find_blame(rank_, waits_for, answers)));
+}
+
+template <typename Done>
+void CpuCommunicator::tell_slow(const Running& running, Clock::time_point since, RankSet waits_for,
+                                Done done) {
+  const auto answers = watch_.ask(Clock::now() + answer_time);
+  if (done() || watch_.aborted()) return;
+  slow_waits_.tell(rank_, since, to_string(running.call),
+                   to_string(find_blame(rank_, waits_for, answers), watch_.names()));
 }
 
 void CpuCommunicator::fail_departed(const Call& call, int peer) {
@@ -92,12 +101,25 @@ void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late
       relax();
     }
   }
+  if (!done()) sleep_until_done(running, via, done, late);
+  watch_.set_waiting_for(0);
+}
+
+template <typename Done, typename Late>
+void CpuCommunicator::sleep_until_done(const Running& running, Via via, Done done, Late late) {
+  const auto since = Clock::now();
+  bool told = false;
   while (!done()) {
-    check(running, via, done, late);
+    const RankSet waits_for = check(running, via, done, late);
+    if (slow_waits_.is_due(since, told, Clock::now())) {
+      told = true;
+      tell_slow(running, since, waits_for, done);
+    }
     if (!streams_->idle() && move_streams(running)) continue;
+    const auto until = slow_waits_.next_look(since, told, running.deadline);
     if (!streams_->idle()) {
-      const auto soon = std::min(Clock::now() + mixed_wait, running.deadline);
-      streams_->sleep_until(via == Via::Memory ? soon : running.deadline);
+      const auto soon = std::min(Clock::now() + mixed_wait, until);
+      streams_->sleep_until(via == Via::Memory ? soon : until);
     } else if (host_) {
       host_->sleep_unless(
           [&] {
@@ -105,10 +127,9 @@ void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late
             return std::any_of(local_.begin(), local_.end(),
                                [&](int peer) { return late(peer) && watch_.departed(peer); });
           },
-          running.deadline);
+          until);
     }
   }
-  watch_.set_waiting_for(0);
 }
 
 void CpuCommunicator::wait_offered(const Running& running, std::uint64_t steps) {

@@ -30,6 +30,7 @@ MpiCommunicator::MpiCommunicator(const WorkerEnv& env, const CommunicatorOptions
       rank_(env.rank),
       world_size_(env.world_size),
       timeout_(options.collective_timeout),
+      slow_waits_(options),
       sent_(static_cast<std::size_t>(world_size_)),
       received_(static_cast<std::size_t>(world_size_)),
       theirs_(static_cast<std::size_t>(world_size_)),

@@ -24,6 +24,7 @@
 #include "worker/communicator.h"
 #include "worker/communicator_frame.h"
 #include "worker/runtime_mpi.h"
+#include "worker/slow_wait.h"
 
 namespace ddprun::worker {
 
@@ -89,7 +90,12 @@ class MpiCommunicator final : public Communicator {
   void post_receive(Transfers& to, void* data, std::size_t bytes, int peer, Tag tag);
   void wait(const Running& running, Transfers& transfers);
   bool advance(const Call& call, Transfers& transfers);  // True: all are done.
-  void check_peers(const Running& running, const Transfers& transfers);
+  struct Slowness {
+    Clock::time_point since{};  // When this rank began to yield.
+    bool told = false;
+  };
+  // Throws if the call cannot go on. Tells of it, once, when it takes long.
+  void check_peers(const Running& running, const Transfers& transfers, Slowness& slowness);
   void hear_control();                                                // Under the lock.
   void tell_all(ControlKind kind, const std::string& text) noexcept;  // Under the lock.
   void set_reason(const std::string& reason);
@@ -108,6 +114,7 @@ class MpiCommunicator final : public Communicator {
   int world_size_;
   std::string description_;
   std::chrono::milliseconds timeout_;
+  SlowWaitTeller slow_waits_;
   std::uint32_t calls_ = 0;
   std::vector<std::uint32_t> sent_;
   std::vector<std::uint32_t> received_;

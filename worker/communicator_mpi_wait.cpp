@@ -54,14 +54,14 @@ bool MpiCommunicator::advance(const Call& call, Transfers& transfers) {
 }
 
 void MpiCommunicator::wait(const Running& running, Transfers& transfers) {
-  Clock::time_point yielding_since{};
+  Slowness slowness;
   for (int polls = 0; !advance(running.call, transfers); ++polls) {
     if (aborted_) throw_aborted(running.call);
     if (polls < polls_before_yield) continue;
     const auto now = Clock::now();
-    if (yielding_since == Clock::time_point{}) yielding_since = now;
-    check_peers(running, transfers);
-    if (now - yielding_since < yield_time) {
+    if (slowness.since == Clock::time_point{}) slowness.since = now;
+    check_peers(running, transfers, slowness);
+    if (now - slowness.since < yield_time) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(pause);
@@ -71,7 +71,8 @@ void MpiCommunicator::wait(const Running& running, Transfers& transfers) {
   transfers.peers.clear();
 }
 
-void MpiCommunicator::check_peers(const Running& running, const Transfers& transfers) {
+void MpiCommunicator::check_peers(const Running& running, const Transfers& transfers,
+                                  Slowness& slowness) {
   std::vector<bool> late(departed_.size());
   {
     const std::lock_guard lock(runtime_.mutex());
@@ -90,10 +91,16 @@ void MpiCommunicator::check_peers(const Running& running, const Transfers& trans
     }
     names += (names.empty() ? "rank " : ", rank ") + std::to_string(peer);
   }
-  if (Clock::now() < running.deadline || names.empty()) return;
-  fail(running.call, "timed out after " + std::to_string(timeout_.count()) + " ms in " +
-                         to_string(running.call) + ", of rank " + std::to_string(rank_) + ": " +
-                         names + " did not call it, or is stopped");
+  if (names.empty()) return;
+  const std::string cause = names + " did not call it, or is stopped";
+  const auto now = Clock::now();
+  if (slow_waits_.is_due(slowness.since, slowness.told, now)) {
+    slowness.told = true;
+    slow_waits_.tell(rank_, slowness.since, to_string(running.call), cause);
+  }
+  if (now < running.deadline) return;
+  fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) + ", of rank " +
+                         std::to_string(rank_) + ": " + cause);
 }
 
 void MpiCommunicator::listen() {

@@ -23,6 +23,7 @@
 #include "worker/communicator_modules.h"
 #include "worker/communicator_watch.h"
 #include "worker/meeting.h"
+#include "worker/slow_wait.h"
 
 namespace ddprun::worker {
 namespace {
@@ -31,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto poll_pause = std::chrono::microseconds{50};
 constexpr auto watchdog_pause = std::chrono::milliseconds{20};
+constexpr auto answer_time = std::chrono::milliseconds{500};  // To say that a process is alive.
 constexpr auto finish_time_max = std::chrono::seconds{10};
 
 void check_cuda(cudaError_t status, const std::string& what) {
@@ -166,13 +168,15 @@ class NcclCommunicator final : public Communicator {
   [[noreturn]] void fail(const std::string& reason);
   void throw_if_aborted(const char* what) const;
   void watch_queue();
-  void check_queue();
+  const char* check_queue();  // The call that is slow now and must be told of, or null.
+  void tell_slow(const char* what);
   void abort_nccl() noexcept;
 
   int rank_;
   int world_size_;
   std::string description_;
   std::chrono::milliseconds timeout_;
+  SlowWaitTeller slow_waits_;
   std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
   std::shared_ptr<void> barrier_word_;
 
@@ -181,13 +185,19 @@ class NcclCommunicator final : public Communicator {
   std::deque<Queued> queued_;
   std::vector<cudaEvent_t> spare_events_;
   bool stop_ = false;
+  // Since when the oldest of queued_ has been the one that is not done; {}: it was not seen yet.
+  Clock::time_point stalled_since_{};
+  bool stall_told_ = false;
 
   std::unique_ptr<PeerWatch> watch_;
   std::thread watchdog_;
 };
 
 NcclCommunicator::NcclCommunicator(const WorkerEnv& env, const CommunicatorOptions& options)
-    : rank_(env.rank), world_size_(env.world_size), timeout_(options.collective_timeout) {
+    : rank_(env.rank),
+      world_size_(env.world_size),
+      timeout_(options.collective_timeout),
+      slow_waits_(options) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status != cudaSuccess || devices == 0) {
@@ -385,35 +395,65 @@ void NcclCommunicator::watch_queue() {
       abort_nccl();
       return;
     }
-    check_queue();
+    if (const char* const slow = check_queue()) {
+      lock.unlock();  // Asking the others takes a moment.
+      tell_slow(slow);
+      lock.lock();
+      continue;
+    }
     queue_changed_.wait_for(lock, queued_.empty() ? 10 * watchdog_pause : watchdog_pause);
   }
 }
 
-void NcclCommunicator::check_queue() {
+// The device does not say whom it waits for; a process that does not even answer is most likely the
+// one.
+void NcclCommunicator::tell_slow(const char* what) {
+  const auto answers = watch_->ask(Clock::now() + answer_time);
+  if (watch_->aborted()) return;
+  const auto names = watch_->names();
+  std::string silent;
+  for (std::size_t peer = 0; peer < answers.size(); ++peer) {
+    if (static_cast<int>(peer) == rank_ || answers[peer]) continue;
+    silent += (silent.empty() ? "" : ", ") + names[peer];
+  }
+  slow_waits_.tell(rank_, stalled_since_, std::string(what) + " on the device",
+                   silent.empty() ? "a peer is busy, blocked or called something else"
+                                  : silent + " did not answer (stopped, or cut off)");
+}
+
+const char* NcclCommunicator::check_queue() {
+  const char* slow = nullptr;
   while (!queued_.empty()) {
     const Queued& oldest = queued_.front();
     const cudaError_t status = cudaEventQuery(oldest.done);
     if (status == cudaErrorNotReady) {
-      if (Clock::now() >= oldest.deadline) {
-        watch_->abort("rank " + std::to_string(rank_) + ": " + oldest.what +
-                      " did not end on the device within " + std::to_string(timeout_.count()) +
-                      " ms: a peer is stopped, blocked or called something else");
+      const auto now = Clock::now();
+      if (stalled_since_ == Clock::time_point{}) stalled_since_ = now;
+      if (now >= oldest.deadline) {
+        watch_->abort("rank " + std::to_string(rank_) + ": " + oldest.what + " on the device " +
+                      slow_waits_.timed_out() +
+                      ": a peer is stopped, blocked or called something else");
+      } else if (slow_waits_.is_due(stalled_since_, stall_told_, now)) {
+        stall_told_ = true;
+        slow = oldest.what;
       }
       break;
     }
     spare_events_.push_back(oldest.done);
     queued_.pop_front();
+    stalled_since_ = {};
+    stall_told_ = false;
   }
   const std::lock_guard lock(handle_->mutex);
   ncclResult_t state = ncclSuccess;
-  if (handle_->comm == nullptr) return;
+  if (handle_->comm == nullptr) return slow;
   if (ncclCommGetAsyncError(handle_->comm, &state) != ncclSuccess || state == ncclSuccess ||
       state == ncclInProgress) {
-    return;
+    return slow;
   }
   watch_->abort("rank " + std::to_string(rank_) + ": " + ncclGetErrorString(state) + ": " +
                 ncclGetLastError(nullptr));
+  return nullptr;
 }
 
 void NcclCommunicator::abort_nccl() noexcept {

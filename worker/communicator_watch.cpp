@@ -78,6 +78,12 @@ std::string PeerWatch::reason() const {
   return reason_;
 }
 
+std::vector<std::string> PeerWatch::names() const {
+  std::vector<std::string> names;
+  for (const Peer& peer : peers_) names.push_back(peer.name);
+  return names;
+}
+
 void PeerWatch::settle(int peer, std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return aborted() || departed(peer); });

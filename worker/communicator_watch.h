@@ -43,6 +43,7 @@ class PeerWatch {
   bool aborted() const noexcept { return aborted_.load(std::memory_order_seq_cst); }
   bool departed(int peer) const noexcept { return departed_[static_cast<std::size_t>(peer)]; }
   std::string reason() const;
+  std::vector<std::string> names() const;  // Of the peers; element r is rank r's.
 
   // Data from `peer` ended: its own connection tells why a moment later. Waits for that, at most
   // until `deadline`.

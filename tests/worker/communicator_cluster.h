@@ -38,6 +38,8 @@ struct Cluster {
   std::size_t chunk_bytes = 4096;  // Small, so that small tests have several chunks.
   std::chrono::milliseconds collective_timeout{20'000};
   std::uint32_t epoch = 0;
+  std::chrono::milliseconds slow_wait{30'000};
+  std::function<void(int rank, const std::string& text)> on_slow_wait;
 };
 
 inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
@@ -45,6 +47,12 @@ inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int ra
   CpuCommunicatorOptions options;
   options.common.connect_timeout = std::chrono::seconds{20};
   options.common.collective_timeout = cluster.collective_timeout;
+  options.common.slow_wait = cluster.slow_wait;
+  if (cluster.on_slow_wait) {
+    options.common.on_slow_wait = [tell = cluster.on_slow_wait, rank](const std::string& text) {
+      tell(rank, text);
+    };
+  }
   options.common.shared_memory = cluster.wiring != Wiring::Tcp;
   options.chunk_bytes = cluster.chunk_bytes;
   if (cluster.wiring == Wiring::TwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
