@@ -10,6 +10,8 @@
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
 #include "launcher/options.h"
+#include "launcher/options_arguments.h"
+#include "launcher/run_directory.h"
 #include "launcher/this_machine.h"
 #include "rendezvous/first_cause.h"
 
@@ -25,6 +27,15 @@ std::string own_path(const char* argv0) {
 
 std::string name_in(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// Before the other nodes are met: a wrong path is a wrong option.
+void require_log_dir(const std::string& log_dir) {
+  using namespace ddprun;
+  const std::string problem = log_dir.empty() ? "" : launcher::log_dir_problem(log_dir);
+  if (problem.empty()) return;
+  throw launcher::usage_error("--log-dir=" + log_dir + ": " + problem +
+                              "; name one where this user may make folders");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -34,7 +45,9 @@ int main(int argc, char** argv) {
     const launcher::LaunchOptions options =
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),
                                 name_in(argc > 0 ? argv[0] : "ddprun"));
-    return options.dry_run ? launcher::run_dry(options) : launcher::run_agent(options);
+    if (options.dry_run) return launcher::run_dry(options);
+    require_log_dir(options.log_dir);
+    return launcher::run_agent(options);
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
     return usage.status();

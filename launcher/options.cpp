@@ -96,7 +96,7 @@ void Decision::decide_shape() {
     result.role = role->value;
   }
   if (const auto* threads = get("omp-threads")) {
-    if (threads->value != "auto") parse_count(*threads, 1, kIntMax);
+    if (threads->value != "auto") parse_count(*threads, 1, kIntMax, "auto, or ");
     result.omp_threads = threads->value;
   }
   decide_binding();
@@ -216,7 +216,7 @@ void Decision::decide_log_files() {
     result.log_rotation.bytes_max = parse_bytes(*size, kLogBytesLeast);
   }
   if (const auto* keep = get("log-keep"); keep != nullptr && keep->value != "all") {
-    result.log_rotation.keep = parse_count(*keep, 0, kIntMax);
+    result.log_rotation.keep = parse_count(*keep, 0, kIntMax, "all, or ");
     if (result.log_rotation.bytes_max == 0)
       note(keep->source + " has no effect without --log-rotate");
   }

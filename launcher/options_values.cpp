@@ -61,10 +61,10 @@ std::string unquoted(std::string text) {
 
 }  // namespace
 
-int parse_count(const GivenOption& given, int least, int most) {
+int parse_count(const GivenOption& given, int least, int most, const std::string& words) {
   const auto number = whole_number(trimmed(given.value), least, most);
   if (!number) {
-    std::string range = "a whole number of at least " + std::to_string(least);
+    std::string range = words + "a whole number of at least " + std::to_string(least);
     if (most != std::numeric_limits<int>::max()) range += " and at most " + std::to_string(most);
     fail(given, range);
   }

@@ -15,7 +15,8 @@
 
 namespace ddprun::launcher {
 
-int parse_count(const GivenOption& given, int least, int most);
+// `words`: what else the option takes, for the message: "auto, or ".
+int parse_count(const GivenOption& given, int least, int most, const std::string& words = "");
 std::chrono::milliseconds parse_seconds(const GivenOption& given, const std::string& text,
                                         std::chrono::milliseconds least);
 

@@ -32,6 +32,18 @@ std::string file_name(const std::string& run_id) {
 
 }  // namespace
 
+std::string log_dir_problem(const std::string& log_dir) {
+  std::error_code error;
+  fs::create_directories(log_dir, error);
+  if (error) return "cannot make that folder: " + error.message();
+  std::string probe = log_dir + "/.ddprun_XXXXXX";
+  if (mkdtemp(probe.data()) == nullptr) {
+    return "cannot make folders in it: " + std::generic_category().message(errno);
+  }
+  rmdir(probe.c_str());
+  return "";
+}
+
 RunDirectory::RunDirectory(std::string log_dir, std::string run_id, bool keep)
     : log_dir_(std::move(log_dir)),
       run_id_(std::move(run_id)),

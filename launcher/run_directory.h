@@ -10,6 +10,10 @@
 
 namespace ddprun::launcher {
 
+// Makes the folder if it is not there, and tries whether this user can make others in it. Returns
+// what is in the way, "" if nothing.
+std::string log_dir_problem(const std::string& log_dir);
+
 class RunDirectory {
  public:
   // `log_dir`: "" = temporary; the null device = no files at all. `keep`: the user asked for files

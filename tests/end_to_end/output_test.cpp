@@ -66,6 +66,14 @@ TEST_CASE("lines with a text of the filter also go to one file of the attempt") 
   CHECK(contains(err, "[default1]:a pear\n"));
 }
 
+TEST_CASE("a log folder that cannot be made is a wrong option, said before anything starts") {
+  const auto result = run(
+      launch({"--standalone", "--log-dir", "/proc/none"}) + std::vector<std::string>{"true"}, 30s);
+  INFO(result.output);
+  CHECK(result.status == 2);
+  CHECK(contains(result.output, "--log-dir=/proc/none: cannot make that folder"));
+}
+
 TEST_CASE("redirected and tee'd files are cut by size and lose nothing") {
   const TemporaryFolder folder;
   for (const char* how : {"--redirects", "--tee"}) {

@@ -139,6 +139,8 @@ TEST_CASE("an option without its value says so", "[options]") {
   CHECK(has(error_of({"--nnodes", "--standalone"}), "--standalone follows it"));
   CHECK(has(error_of({"--standalone=1"}), "takes no value"));
   CHECK(has(error_of({"--max-restarts", "-1"}), "--max-restarts=-1: expected a whole number"));
+  CHECK(has(error_of({"--omp-threads", "abc"}),
+            "--omp-threads=abc: expected auto, or a whole number of at least 1"));
 }
 
 TEST_CASE("the command line wins over PET variables, and these over defaults", "[options]") {

@@ -91,6 +91,17 @@ TEST_CASE("the null device means no files", "[launcher][run_directory]") {
   CHECK(directory.make_attempt(0, 1).empty());
 }
 
+TEST_CASE("whether a log directory can be used is known before, and leaves nothing in it",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  touch(scratch.path + "/file");
+
+  CHECK(log_dir_problem(scratch.path + "/new/folder").empty());
+  CHECK(fs::is_empty(scratch.path + "/new/folder"));
+  CHECK(log_dir_problem(scratch.path + "/file/folder").find("cannot make that folder") == 0);
+  CHECK(log_dir_problem("/proc").find("cannot make folders in it") == 0);  // Even root cannot.
+}
+
 TEST_CASE("a log directory that cannot be made is named", "[launcher][run_directory]") {
   const Scratch scratch;
   touch(scratch.path + "/file");
