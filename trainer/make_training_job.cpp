@@ -10,12 +10,14 @@
 #include <iostream>
 
 #include "trainer/announce.h"
+#include "trainer/check_settings.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
 #include "trainer/parameter_kinds.h"
 #include "trainer/recipe_parts.h"
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
+#include "trainer/run_settings.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
@@ -85,6 +87,20 @@ RunIdentity identity_of(const TrainingJob& job) {
                                job.image_size),
           .classes = job.dataset().classes(),
           .seed = job.options.seed};
+}
+
+RunFacts facts_of(const TrainingJob& job) {
+  const SampleOptions samples = sample_options(job.options, job.dataset(), job.image_size,
+                                               /*train=*/job.training_set != nullptr);
+  return {.model = job.identity.model,
+          .image = job.identity.image,
+          .preparation = describe(samples.transform),
+          .mean = samples.normalization.mean,
+          .deviation = samples.normalization.deviation,
+          .classes = job.dataset().classes(),
+          .training_images = job.training_set ? job.training_set->size() : 0,
+          .validation_images = job.validation_set ? job.validation_set->size() : 0,
+          .micro_batch_size = job.plan.micro_batch_size};
 }
 
 std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
@@ -199,6 +215,7 @@ std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
   }
   job->reporter = make_reporter(*job);
   open_place(*job);
+  check_settings(job->place, settings_text(job->options, facts_of(*job)));
   make_job_model(*job);
   job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
   job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));

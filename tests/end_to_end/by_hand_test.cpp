@@ -1,5 +1,6 @@
 // Workers started one by one, without a launcher: they meet by address, by file or by variables, in
 // any order, and train to the weights of a launched job.
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -111,7 +112,9 @@ TEST_CASE("without rank 0 the others say where they looked") {
   const std::string by_address = text_of(start({1}, 2, url, options));
   INFO(by_address);
   CHECK(contains(by_address, url.substr(6)));
-  CHECK(contains(by_address, "within 1000 ms"));
+  CHECK(contains(by_address, "within 1 s"));
+  CHECK(contains(by_address, "is rank 0 running there"));
+  CHECK(contains(by_address, "train: rank 1 of 2 could not meet"));  // The rank is said once.
   CHECK(contains(by_address, "--connect-timeout"));
 
   const std::string by_file = text_of(start({1}, 2, "file://" + (folder / "meet"), options));
@@ -156,6 +159,57 @@ TEST_CASE("a file that an earlier job left behind does no harm") {
                       << free_port() << "\nend\n";
   require_success(start({1, 0}, 2, "file://" + path, small_training({"--steps", "1"})));
   CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("workers that were started with different options end before the first step") {
+  const std::string url = tcp_url();
+  const auto program = [&](int rank, const std::vector<std::string>& more) {
+    return small_training({"--steps", "2"}) + more +
+           std::vector<std::string>{"--init-method", url, "--rank",       std::to_string(rank),
+                                    "--world-size",  "2", "--print-freq", "1"};
+  };
+  Process zero(program(0, {}), one_thread);
+  Process one(program(1, {"--batch-size", "8", "--lr", "0.2"}), one_thread);
+  for (const ProcessResult& result : {zero.wait(limit), one.wait(limit)}) {
+    INFO(result.output);
+    CHECK(result.status == 2);
+    CHECK(contains(result.output,
+                   "rank 1 has --batch-size 8 where rank 0 has 16, --lr 0.2 where rank 0 has 0.1"));
+    CHECK_FALSE(contains(result.output, "Epoch:"));
+  }
+}
+
+TEST_CASE("a worker that is stopped ends the others after --collective-timeout, with its name") {
+  const std::string url = tcp_url();
+  const auto program = [&](const std::string& rank) {
+    return small_training({"--steps", "100000", "--print-freq", "1", "--collective-timeout", "1",
+                           "--init-method", url, "--rank", rank, "--world-size", "2"});
+  };
+  Process zero(program("0"), one_thread);
+  Process one(program("1"), one_thread);
+  REQUIRE(zero.wait_for_output("Epoch: [0][ 3/16]", limit));
+
+  one.send_signal(SIGSTOP);
+  const ProcessResult result = zero.wait(limit);
+
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "timed out after 1 s (--collective-timeout sets the limit)"));
+  CHECK(contains(result.output, "rank 1 did not answer (stopped"));
+}
+
+TEST_CASE("somebody's file is refused as a meeting place, by both ranks, and stays as it was") {
+  TemporaryFolder folder;
+  const std::string path = folder / "notes.txt";
+  std::ofstream(path) << "milk";
+  const auto results = start({1, 0}, 2, "file://" + path, small_training({"--steps", "1"}));
+  for (const ProcessResult& result : results) {
+    INFO(result.output);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "is none of ddprun's"));
+    CHECK_FALSE(contains(result.output, "--connect-timeout"));  // Time would not help.
+  }
+  CHECK(bytes_of(path) == "milk");
 }
 
 TEST_CASE("bad options are refused before anything is opened") {
