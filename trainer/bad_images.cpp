@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <iterator>
 
+#include "trainer/data/counted.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
@@ -29,8 +31,9 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
                                const std::string& pass) {
   if (!job.options.skip_bad_images) return 0;
   if (!skipped.empty()) {
-    std::cerr << fmt::format("train: warning: rank {}: epoch {}, {}: {} images cannot be read:{}",
-                             job.env.rank, job.state.epoch, pass, skipped.size(),
+    std::cerr << fmt::format("train: warning: rank {}: epoch {}, {}: {} cannot be read:{}",
+                             job.env.rank, job.state.epoch, pass,
+                             counted(std::ssize(skipped), "image", "images"),
                              bad_images_text(skipped))
               << std::endl;
   }
@@ -39,7 +42,8 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
   worker::all_reduce(job.communicator(), count, worker::ReduceOp::Sum);
   const auto all = static_cast<std::int64_t>(count.item<double>());
   if (all > 0) {
-    job.reporter->line(fmt::format("{} images could not be read and were {} in epoch {}", all,
+    job.reporter->line(fmt::format("{} could not be read and {} {} in epoch {}",
+                                   counted(all, "image", "images"), all == 1 ? "was" : "were",
                                    pass == "training" ? "replaced" : "left out of the validation",
                                    job.state.epoch));
   }

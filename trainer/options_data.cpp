@@ -16,7 +16,7 @@ void read_augment(const std::string& text, TrainOptions& options) {
   augment.flip = augment.pad_crop = augment.random_resized_crop = false;
   options.augment_by_default = text == "auto";
   if (text == "auto" || text == "none") return;
-  for (const std::string& word : CLI::detail::split(text, ',')) {
+  for (const std::string& word : split_list(text)) {
     if (word == "flip") {
       augment.flip = true;
     } else if (word == "pad-crop") {

@@ -4,21 +4,9 @@
 namespace ddprun::trainer {
 namespace {
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 std::vector<std::int64_t> parse_milestones(const std::string& text) {
   std::vector<std::int64_t> epochs;
-  for (const std::string& part : split(text)) {
+  for (const std::string& part : split_list(text)) {
     std::int64_t epoch = 0;
     if (!CLI::detail::lexical_cast(part, epoch) || epoch < 1 || epoch > count_max ||
         (!epochs.empty() && epoch <= epochs.back())) {
@@ -33,7 +21,7 @@ std::vector<std::int64_t> parse_milestones(const std::string& text) {
 
 DecayExclusion parse_exclusion(const std::string& text) {
   DecayExclusion exclusion;
-  for (const std::string& part : split(text)) {
+  for (const std::string& part : split_list(text)) {
     if (part == "bn") {
       exclusion.batch_norm = true;
     } else if (part == "bias") {

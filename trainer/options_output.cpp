@@ -6,10 +6,12 @@ namespace ddprun::trainer {
 namespace {
 
 void add_profile_options(CLI::App& app, TrainOptions& options) {
-  app.add_option("--profile", options.profile,
-                 "Write a trace of some steps here, rank_N.json of each rank N, for Perfetto and "
-                 "chrome://tracing")
-      ->type_name("DIR");
+  CLI::Option* const profile =
+      app.add_option(
+             "--profile", options.profile,
+             "Write a trace of some steps here, rank_N.json of each rank N, for Perfetto and "
+             "chrome://tracing")
+          ->type_name("DIR");
   app.add_option_function<std::string>(
          "--profile-steps",
          [&](const std::string& text) {
@@ -17,6 +19,7 @@ void add_profile_options(CLI::App& app, TrainOptions& options) {
          },
          "Trace from when FIRST steps of this process are done until LAST are [10:20]")
       ->type_name("FIRST:LAST")
+      ->needs(profile)
       ->check(CLI::Validator(
           [](const std::string& text) {
             if (parse_profile_window(text)) return std::string();

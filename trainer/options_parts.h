@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "trainer/options.h"
 
@@ -55,6 +56,19 @@ inline CLI::Validator number_in(double min, double max, const std::string& words
 
 inline constexpr double number_max = std::numeric_limits<double>::max();
 inline constexpr double number_min = std::numeric_limits<double>::min();  // Above 0.
+
+// The parts between commas; an empty one too, which no option takes.
+inline std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
 
 inline void refuse_if(bool wrong, const char* message) {
   if (wrong) throw UsageError(message);

@@ -59,7 +59,9 @@ void run(const TrainOptions& options, const worker::WorkerEnv& env) {
 int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
   worker::record_error(what);
   const std::string rank = fmt::format("rank {}: ", env.rank);
-  const bool says_rank = env.world_size == 1 || what.starts_with(rank);
+  // "rank 1: ..." and "rank 1 of 4 could not ..." say it themselves.
+  const bool says_rank = env.world_size == 1 || what.starts_with(rank) ||
+                         what.starts_with(fmt::format("rank {} ", env.rank));
   std::cerr << "train: " << (says_rank ? "" : rank) << what << std::endl;
   return exit_code;
 }

@@ -23,6 +23,9 @@ NamedTensors read_tensors(const std::filesystem::path& path) {
   } catch (const FileError& error) {
     throw CheckpointError(error.what());
   }
+  if (bytes.empty()) {
+    throw CheckpointError(name + " is empty: copy or download it again, or give another file");
+  }
   const std::string_view file = bytes;
   if (file.starts_with(zip_magic)) return parse_torch_file(file, name);
   if (file.starts_with(old_torch_magic)) {

@@ -150,6 +150,8 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   env.error_file = reader.text("TORCHELASTIC_ERROR_FILE", "");
 }
 
+bool under_mpi(const Reader& reader) { return reader.has(kOpenMpi.rank) || reader.has(kPmi.rank); }
+
 void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& env) {
   const std::string addr = reader.text("MASTER_ADDR", "");
   const int port = reader.number("MASTER_PORT", 0, 65'535).value_or(0);
@@ -157,9 +159,11 @@ void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& en
   if (env.world_size > 1 && port == 0 && method.needs_store) {
     throw WorkerEnvError(
         std::string(reader.has("MASTER_PORT") ? "MASTER_PORT=0" : "MASTER_PORT is not set") +
-        " but " + world +
-        " needs it: set it to the port of rank 0's store (1..65535), the same on "
-        "every rank");
+        " but " + world + " needs it: " +
+        (under_mpi(reader) ? "give --backend mpi, whose workers know each other already; or "
+                           : "") +
+        "start the workers with ddprun, which sets it; or set it to the port of rank 0's store "
+        "(1..65535), the same on every rank");
   }
   if (env.world_size > env.local_world_size && addr.empty() && method.needs_store) {
     throw WorkerEnvError("MASTER_ADDR is not set but " + world +

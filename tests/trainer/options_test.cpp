@@ -48,6 +48,14 @@ TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][opt
   CHECK_FALSE(options->print_sample_order);
   CHECK(options->augment_by_default);
   CHECK_FALSE(options->skip_bad_images);
+  CHECK(options->collective_timeout_s == 600);
+}
+
+TEST_CASE("the time that one exchange may take is set in seconds", "[trainer][options]") {
+  CHECK(parse({"--collective-timeout", "20"}).options->collective_timeout_s == 20);
+  for (const char* wrong : {"0", "-1", "1.5", "ten", "9999999"}) {
+    CHECK(parse({"--collective-timeout", wrong}).exit_code == 2);
+  }
 }
 
 TEST_CASE("augmentations are a list of words", "[trainer][options]") {
@@ -157,6 +165,18 @@ TEST_CASE("options are read under their fixed names", "[trainer][options]") {
   CHECK(parse({"--print-sample-order"}).options->print_sample_order == 0);
 }
 
+TEST_CASE("a list has no empty parts, whatever it lists", "[trainer][options]") {
+  for (const char* list : {"flip,", ",flip", "flip,,pad-crop", ""}) {
+    CHECK(parse({"--augment", list}).exit_code == 2);
+  }
+  for (const char* list : {"30,", ",30", "30,,60", ""}) {
+    CHECK(parse({"--lr-milestones", list}).exit_code == 2);
+  }
+  for (const char* list : {"bn,", ",bn", "bn,,bias", ""}) {
+    CHECK(parse({"--no-decay", list}).exit_code == 2);
+  }
+}
+
 TEST_CASE("of an option given twice the last counts", "[trainer][options]") {
   CHECK(parse({"--lr", "0.5", "--lr", "0.25"}).options->learning_rate.base == 0.25);
   CHECK(parse({"--device", "cpu", "--device", "cuda"}).options->device == DeviceOption::Cuda);
@@ -168,6 +188,10 @@ TEST_CASE("contradictory options end with code 2", "[trainer][options]") {
   CHECK(parse({"--device", "cuda", "--backend", "cpu"}).exit_code == 2);
   CHECK(parse({"--dataset", "synthetic", "--data", "d"}).exit_code == 2);
   CHECK(parse({"--checkpoint-every", "5"}).exit_code == 2);
+  CHECK(parse({"--keep-checkpoints", "5"}).exit_code == 2);
+  CHECK(parse({"--keep-checkpoints", "5", "--checkpoint-dir", "d"}).options);
+  CHECK(parse({"--resume", "/"}).exit_code == 2);
+  CHECK(parse({"--weights", "/"}).exit_code == 2);
   CHECK(parse({"--weights", "w", "--resume", "file"}).exit_code == 2);
   CHECK(parse({"--evaluate"}).exit_code == 2);
   CHECK(parse({"--model", "convnet", "--stem", "small"}).exit_code == 2);

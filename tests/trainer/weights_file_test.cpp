@@ -1,6 +1,7 @@
 // Weights to and from Python: torchvision's models, safetensors and .pth, and what is no such file.
 #include "trainer/weights_file.h"
 
+#include <fstream>
 #include <random>
 
 #include "tests/testing/catch.h"
@@ -135,6 +136,14 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
   CHECK(contains(error("numbers.pth"), "'a' is not a tensor"));
   const auto model = model_of("resnet18", 10);
   CHECK(contains(load_error(folder / "old.pth", *model), "before PyTorch 1.6"));
+}
+
+TEST_CASE("an empty file of weights is called empty", "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "weights.pth").close();
+  const auto model = model_of("resnet18", 2);
+
+  CHECK(contains(load_error(folder / "weights.pth", *model), "weights.pth is empty"));
 }
 
 TEST_CASE("a damaged file of torch.save is refused and harms nothing",

@@ -177,6 +177,8 @@ TEST_CASE("MPI needs no place to meet", "[init]") {
   const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(read({.needs_store = false}, mpirun).rank == 3);
   CHECK(has(error_of([&] { read({}, mpirun); }), "MASTER_PORT is not set"));
+  CHECK(has(error_of([&] { read({}, mpirun); }), "give --backend mpi"));
+  CHECK(has(error_of([&] { read({}, mpirun); }), "start the workers with ddprun"));
 }
 
 TEST_CASE("local ranks follow the ranks on each host", "[init]") {

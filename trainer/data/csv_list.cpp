@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "trainer/data/counted.h"
 #include "trainer/data/data_file.h"
 
 namespace ddprun::trainer {
@@ -258,8 +260,9 @@ CsvImages parse_image_list(std::string_view text, const std::string& name, const
   });
   reader.finish();
   images.list.description =
-      fmt::format("CSV {}: {} images in {} classes from {}", like == nullptr ? "train" : "val",
-                  images.list.labels.size(), images.list.classes, name);
+      fmt::format("CSV {}: {} in {} from {}", like == nullptr ? "train" : "val",
+                  counted(std::ssize(images.list.labels), "image", "images"),
+                  counted(images.list.classes, "class", "classes"), name);
   return images;
 }
 

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "trainer/data/counted.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -142,8 +145,8 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
   }
   const std::string others =
       tally.others == 0 ? ""
-                        : fmt::format("; {} images of other formats, such as {}, are left out",
-                                      tally.others, tally.first_other);
+                        : fmt::format("; {} of other formats, such as {}, left out",
+                                      counted(tally.others, "image", "images"), tally.first_other);
   if (!unknown.empty()) {
     throw DataError(fmt::format("{} has classes that the training set has not: {}", folder.string(),
                                 join(unknown)));
@@ -153,8 +156,9 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
                                 empty.size(), empty.size() + filled, folder.string(), join(empty),
                                 others));
   }
-  list.description = fmt::format("{}: {} images in {} classes from {}{}", what, list.labels.size(),
-                                 filled, folder.string(), others);
+  list.description = fmt::format(
+      "{}: {} in {} from {}{}", what, counted(std::ssize(list.labels), "image", "images"),
+      counted(static_cast<std::int64_t>(filled), "class", "classes"), folder.string(), others);
   return list;
 }
 

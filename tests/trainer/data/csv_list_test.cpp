@@ -70,6 +70,11 @@ TEST_CASE("a validation list has the classes of the training list", "[trainer][d
   CHECK(contains(error_of("c.jpg,cat\n", &numbers), "line 1: label \"cat\""));
 }
 
+TEST_CASE("one of a thing is called so", "[trainer][data][csv]") {
+  CHECK(contains(list("a.jpg,cat\n").list.description, "1 image in 1 class from"));
+  CHECK(contains(list("a.jpg,cat\nb.jpg,dog\n").list.description, "2 images in 2 classes from"));
+}
+
 TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(error_of("") == "list.csv lists no images");
   CHECK(error_of("path,label\n") == "list.csv lists no images");

@@ -49,7 +49,7 @@ TEST_CASE("classes and images come in torchvision's order", "[trainer][data][ima
   CHECK(labels == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2});
   CHECK(dataset->classes() == 3);
   CHECK(contains(dataset->description(), "7 images in 3 classes"));
-  CHECK(contains(dataset->description(), "1 images of other formats, such as b/other.png"));
+  CHECK(contains(dataset->description(), "1 image of other formats, such as b/other.png"));
 }
 
 TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolder]") {

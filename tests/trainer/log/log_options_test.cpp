@@ -33,6 +33,7 @@ TEST_CASE("windows without a step, and traces of nothing, are refused", "[traine
       {"--profile", "p", "--profile-steps", "x"},
       {"--profile", "p", "--profile-steps", ""},
       {"--profile-ops"},
+      {"--profile-steps", "1:2"},
       {"--profile", "p", "--evaluate", "--weights", "w"}};
   for (const auto& arguments : wrong) {
     const ParsedCommandLine parsed = parse(arguments);
