@@ -45,7 +45,7 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--epochs", "5"},       {"--steps", "5"},
                                              {"--seed", "5"},         {"--label-smoothing", "0.1"},
                                              {"--sync-bn"},           {"--grad-dtype", "bf16"},
-                                             {"--precision", "bf16"}, {"--no-overlap"},
+                                             {"--precision", "bf16"}, {"--overlap"},
                                              {"--verify-sync"},       {"--optimizer", "lars"},
                                              {"--lr", "0.2"},         {"--lr-schedule", "cosine"},
                                              {"--warmup-steps", "5"}, {"--momentum", "0.8"},

@@ -39,7 +39,7 @@ TEST_CASE("losses in bfloat16 and float16 follow those in float32",
 
 TEST_CASE("without overlap losses have the same digits", "[trainer][program]") {
   const ScratchFolder overlapped, at_once;
-  REQUIRE(train(overlapped, 2, "--epochs 2 --no-validation") == 0);
+  REQUIRE(train(overlapped, 2, "--epochs 2 --no-validation --overlap") == 0);
   REQUIRE(train(at_once, 2, "--epochs 2 --no-validation --no-overlap") == 0);
   CHECK(losses(overlapped / "metrics").size() == 8);
   CHECK(losses(overlapped / "metrics") == losses(at_once / "metrics"));

@@ -129,7 +129,7 @@ TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
 TEST_CASE("a trace of two workers shows communication beside backward", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder,
-        "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation "
+        "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation --overlap "
         "--profile-steps 2:5 --profile " +
             quoted(folder / "trace"),
         2);
@@ -328,7 +328,7 @@ TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a
   const ScratchFolder folder;
   for (const int columns : {0, 80}) {
     const std::string inner = "stty cols " + std::to_string(columns) + " rows " +
-                              std::to_string(columns == 0 ? 0 : 24) + "; exec " + clean +
+                              std::to_string(columns == 0 ? 0 : 24) + "; exec " + by_itself +
                               DDPRUN_TRAIN +
                               " --dataset synthetic --synthetic-images 112 --synthetic-classes 10"
                               " --image-size 20 --model convnet --batch-size 16 --print-freq 1"
@@ -346,7 +346,7 @@ TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a
 TEST_CASE("a path that is not UTF-8 does not end the run", "[trainer][program][log]") {
   const ScratchFolder folder;
   const auto odd = folder / "odd\xff";
-  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + shell_word(odd) + " --metrics " +
-                    shell_word(folder / "metrics"));
+  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + quoted(odd) + " --metrics " +
+                    quoted(folder / "metrics"));
   CHECK_FALSE(events(folder / "metrics", "checkpoint").empty());
 }
