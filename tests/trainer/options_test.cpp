@@ -246,3 +246,15 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
   CHECK_FALSE(contains(said({"-c", file.c_str()}), "\x1b"));
   CHECK(parse({"-c", (folder / "none").c_str()}).exit_code == 2);
 }
+
+TEST_CASE("overlap is open unless it is said", "[trainer][options]") {
+  CHECK_FALSE(parse({}).options->overlap.has_value());
+  CHECK(parse({"--overlap"}).options->overlap == true);
+  CHECK(parse({"--no-overlap"}).options->overlap == false);
+  const ScratchFolder folder;
+  for (const bool value : {false, true}) {
+    std::ofstream(folder / "job.toml") << "overlap = " << (value ? "true" : "false") << "\n";
+    const std::string file = (folder / "job.toml").string();
+    CHECK(parse({"-c", file.c_str()}).options->overlap == value);
+  }
+}

@@ -57,6 +57,8 @@ TEST_CASE("each option that changes what is trained makes a difference that name
     INFO(one.front() << ": " << difference);
     CHECK(contains(difference, std::string("rank 1 has ") + one.front()));
   }
+  CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
+                 "--overlap off where rank 0 has open"));
   CHECK(contains(settings_difference({plain, settings({"--lr-gamma", "0.5"})}),
                  "--lr-schedule times 0.5 every 30 epochs where rank 0 has times 0.1 every 30"));
 }
