@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 
@@ -76,7 +77,9 @@ TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry
 }
 
 TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
-  const std::string text = plan({"--nproc-per-node=2", "--virtual-local-rank", "--log-dir=/tmp/x",
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string logs = "--log-dir=" + folder.path();
+  const std::string text = plan({"--nproc-per-node=2", "--virtual-local-rank", logs,
                                  "--omp-threads=auto", "/bin/echo", "${local_rank}"},
                                 {{"CUDA_VISIBLE_DEVICES", "3,5"}});
   INFO(text);
