@@ -20,6 +20,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/linger_policy.h"
 #include "rendezvous/store_peer_log.h"
 #include "rendezvous/store_sessions.h"
 
@@ -32,14 +33,8 @@ constexpr std::uint64_t listener_token = ~std::uint64_t{0};
 constexpr int accepts_per_event_max = 256;
 constexpr std::chrono::microseconds turn_max{
     1'000};  // Then the rest of the io_context has its turn.
-// After a request the next one is often only microseconds away. To look for it for this long is
-// cheaper for both sides than to fall asleep and be woken; yielding leaves the processor to whoever
-// has work.
-constexpr std::chrono::microseconds linger{50};
-// But somebody who computes keeps a processor that is yielded for its whole slice. When that has
-// happened, falling asleep is better for a while: who is woken comes before who computes.
-constexpr std::chrono::microseconds yield_max{500};
-constexpr std::chrono::milliseconds crowded_time{100};
+// Requests in a row of one connection before the others are asked for.
+constexpr int same_connection_max = 8;
 constexpr std::chrono::milliseconds accept_pause{100};  // When descriptors have run out.
 
 UniqueFd make_epoll() {
@@ -87,13 +82,23 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     std::array<epoll_event, 256> events;
     const auto began = Clock::now();
     auto now = began, last_request = began;
-    while (poller.is_open() && now - began < turn_max && now - last_request < linger) {
+    int same_connection = 0;
+    while (poller.is_open() && now - began < turn_max &&
+           now - last_request < LingerPolicy::linger) {
       if (sessions.has_pending_wakes()) sessions.deliver_wakes();
+      // A lone client's next request comes on the same connection: that spares asking epoll.
+      if (same_connection++ < same_connection_max && sessions.on_event(latest, EPOLLIN, now)) {
+        now = last_request = Clock::now();
+        continue;
+      }
+      same_connection = 0;
       const int ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
       now = Clock::now();
       if (ready <= 0) {
-        if (now < crowded_until) break;
-        now = yield(now);
+        if (linger.crowded(now)) break;
+        sched_yield();  // Lets others run who have work.
+        const auto before = std::exchange(now, Clock::now());
+        linger.note_yield(before, now);
         continue;
       }
       last_request = now;
@@ -101,27 +106,20 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
         if (events[i].data.u64 == listener_token) {
           accept_some(accepts_per_event_max);
         } else {
-          sessions.on_event(events[i].data.u64, events[i].events, now);
+          latest = events[i].data.u64;
+          sessions.on_event(latest, events[i].events, now);
         }
       }
     }
     if (!poller.is_open()) return;
     arm_deadline_timer();
-    if ((now - last_request < linger && now >= crowded_until) || sessions.has_pending_wakes()) {
+    if (linger.lingers(now, last_request) || sessions.has_pending_wakes()) {
       asio::post(io, [self = shared_from_this()] {
         if (self->poller.is_open()) self->take_turn();
       });
     } else {
       wait_for_events();
     }
-  }
-
-  // Lets others run who have work; notes when they kept the processor.
-  Clock::time_point yield(Clock::time_point before) {
-    sched_yield();
-    const auto now = Clock::now();
-    if (now - before > yield_max) crowded_until = now + crowded_time;
-    return now;
   }
 
   void accept_some(std::size_t count_max) {
@@ -231,7 +229,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::steady_timer accept_timer;
   asio::steady_timer deadline_timer;
   Clock::time_point armed_for = Clock::time_point::max();
-  Clock::time_point crowded_until{};  // Until then the processors are taken to be busy.
+  LingerPolicy linger;
+  std::uint64_t latest = 0;  // The token of the latest connection with a request.
   PeerLog peer_log;
   StoreSessions sessions;
 };
