@@ -1,13 +1,69 @@
 // See padded_conv.h.
 #include "trainer/models/padded_conv.h"
 
+#include <ATen/autocast_mode.h>
+
+#include "worker/torch/gradient_memory.h"
+
 namespace ddprun::trainer {
+namespace {
+
+// The only tap of (out, in, k, k) that meets a value: (out, in), a view. Its rows are dense in
+// channels-last weights.
+torch::Tensor middle_tap(const torch::Tensor& weight) {
+  const std::int64_t middle = weight.size(2) / 2;
+  return weight.select(3, middle).select(2, middle);
+}
+
+// What autocast would make of the input of a convolution.
+torch::Tensor as_autocast(const torch::Tensor& x) {
+  const auto device = x.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return x;
+  return x.to(at::autocast::get_autocast_dtype(device));
+}
+
+// Images of one pixel: (N, in) to (N, out).
+class PixelConv : public torch::autograd::Function<PixelConv> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    torch::Tensor tap = middle_tap(weight).to(x.scalar_type());
+    if (tap.stride(1) != 1) tap = tap.contiguous();  // Here and not in each product.
+    context->save_for_backward({x, weight, tap});
+    return at::mm(x, tap.t());
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor& x = saved[0];
+    const torch::Tensor& weight = saved[1];
+    const torch::Tensor& gy = gradients[0];
+    torch::Tensor gx, gw;
+    if (context->needs_input_grad(0)) gx = at::mm(gy, saved[2]);
+    if (context->needs_input_grad(1)) {
+      gw = worker::gradient_memory(weight).zero_();
+      torch::Tensor tap = middle_tap(gw);
+      if (tap.stride(1) == 1 && gw.scalar_type() == gy.scalar_type()) {
+        at::mm_out(tap, gy.t(), x);
+      } else {
+        tap.copy_(at::mm(gy.t(), x));
+      }
+    }
+    return {gx, gw};
+  }
+};
+
+}  // namespace
 
 torch::Tensor PaddedConv::forward(const torch::Tensor& x) {
-  const std::int64_t kernel = weight.size(2);
-  if (kernel == 1 || x.size(2) != 1 || x.size(3) != 1) return Conv2dImpl::forward(x);
-  const torch::Tensor middle = weight.flatten(2).select(2, kernel * kernel / 2);  // (out, in)
-  return torch::linear(x.flatten(1), middle).unsqueeze(2).unsqueeze(3);
+  if (weight.size(2) == 1 || x.size(2) != 1 || x.size(3) != 1) return Conv2dImpl::forward(x);
+  const torch::Tensor pixels = as_autocast(x).flatten(1);
+  const torch::Tensor y = [&] {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+    return PixelConv::apply(pixels, weight);
+  }();
+  return y.unsqueeze(2).unsqueeze(3);
 }
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,7 @@
 // the others multiply zeros, and their gradients are zero. The last layers of a ResNet with the
 // ImageNet stem see such images when it trains on 32x32, and they hold most of its weights. There
 // the convolution is one product of matrices: the same within rounding, in less than half the time.
+// The gradient of the weights is computed where it is reduced (worker/torch/gradient_memory.h).
 #pragma once
 
 #include <torch/torch.h>

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "worker/torch/gradient_memory.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
@@ -70,6 +71,16 @@ FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor
   }
   plan_ = plan_buckets(sizes_, reverse_order(sizes_.size()), limits_);
   make_views();
+  lent_.assign(parameters_.size(), false);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (device_.is_cpu()) lend_gradient_memory(parameters_[i].tensor, *this, i);
+  }
+}
+
+FlatGradients::~FlatGradients() {
+  for (const NamedTensor& parameter : parameters_) {
+    stop_lending_gradient_memory(parameter.tensor, *this);
+  }
 }
 
 void FlatGradients::make_views() {
@@ -89,7 +100,22 @@ bool FlatGradients::is_view(std::size_t i) const {
   return gradient.defined() && gradient.unsafeGetTensorImpl() == views_[i].unsafeGetTensorImpl();
 }
 
+// Also while it is only lent, in no_sync().
+bool FlatGradients::lies_in_view(std::size_t i) const {
+  const at::Tensor& gradient = parameters_[i].tensor.grad();
+  return gradient.defined() && gradient.layout() == at::kStrided && views_[i].defined() &&
+         gradient.data_ptr() == views_[i].data_ptr();
+}
+
+at::Tensor FlatGradients::lend(std::size_t i) {
+  if (lent_[i] || !views_[i].defined() || parameters_[i].tensor.grad().defined()) return {};
+  lent_[i] = true;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return at::as_strided(views_[i], views_[i].sizes(), views_[i].strides());
+}
+
 void FlatGradients::adopt(std::size_t i) {
+  lent_[i] = false;
   if (is_view(i)) return;
   const at::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
@@ -105,7 +131,7 @@ void FlatGradients::adopt(std::size_t i) {
         views_[i].device().str() + " (move or convert the module before it is wrapped)");
   }
   // The same memory under another tensor: what autograd does when it accumulates out of place.
-  if (gradient.data_ptr() != views_[i].data_ptr()) copy_into(views_[i], gradient);
+  if (!lies_in_view(i)) copy_into(views_[i], gradient);
   gradient = views_[i];
 }
 
@@ -131,6 +157,7 @@ void FlatGradients::clear(bool set_to_none) {
   if (!set_to_none) {
     for (at::Tensor& region : regions_) region.zero_();
   }
+  lent_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (set_to_none || !views_[i].defined()) {
@@ -143,7 +170,7 @@ void FlatGradients::clear(bool set_to_none) {
 
 void FlatGradients::release() noexcept {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!views_[i].defined() || !is_view(i)) continue;
+    if (!lies_in_view(i)) continue;
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     try {
       const at::NoGradGuard no_grad;

@@ -5,7 +5,8 @@
 // A gradient that is undefined before backward (the default of zero_grad) is produced by
 // autograd in memory of its own; adopt() moves it into its view, which costs one pass over memory
 // that the last kernel has just written. That is half of what clearing the view first and adding
-// into it costs. A gradient that is a view already (accumulation) stays where it is.
+// into it costs. An operation that asks gradient_memory() for where to compute it spares that, too.
+// A gradient that is a view already (accumulation) stays where it is.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,6 +31,9 @@ class FlatGradients {
   // std::invalid_argument, naming the parameter, for a dtype or device that cannot be reduced.
   FlatGradients(Communicator& communicator, std::vector<NamedTensor> parameters,
                 const BucketLimits& limits);
+  ~FlatGradients();
+  FlatGradients(const FlatGradients&) = delete;
+  FlatGradients& operator=(const FlatGradients&) = delete;
 
   std::size_t size() const { return parameters_.size(); }
   const std::string& name(std::size_t i) const { return parameters_[i].name; }
@@ -39,6 +43,10 @@ class FlatGradients {
   // Makes the parameter's gradient its view, with the same values. Undefined stays undefined, and
   // the view's memory is cleared. Throws std::invalid_argument for a sparse gradient.
   void adopt(std::size_t i);
+
+  // For gradient_memory(): a tensor of the view's memory in which the parameter's gradient may be
+  // computed, once until adopt() or clear(). Undefined where that would overwrite something.
+  at::Tensor lend(std::size_t i);
 
   // Makes an undefined gradient defined, as its view.
   void define(std::size_t i);
@@ -67,6 +75,7 @@ class FlatGradients {
  private:
   void make_views();
   bool is_view(std::size_t i) const;
+  bool lies_in_view(std::size_t i) const;
 
   std::vector<NamedTensor> parameters_;
   std::vector<GradientSize> sizes_;  // By parameter.
@@ -76,6 +85,7 @@ class FlatGradients {
   std::vector<at::Tensor> regions_;   // Flat, one per dtype.
   std::vector<at::Tensor> stagings_;  // By region; undefined or none without staging.
   std::vector<at::Tensor> views_;     // By parameter; undefined where the plan leaves it out.
+  std::vector<char> lent_;            // By parameter.
 };
 
 }  // namespace ddprun::worker
