@@ -1,0 +1,187 @@
+// winograd_conv() against LibTorch's convolution in double precision. How large errors may be is
+// measured by those of LibTorch's own convolution in float32 on the same data.
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "tests/testing/catch.h"
+#include "trainer/models/winograd_conv.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
+
+struct Layer {
+  std::int64_t images, in, out, height, width;
+};
+
+std::ostream& operator<<(std::ostream& to, const Layer& layer) {
+  return to << layer.images << " images of " << layer.height << " x " << layer.width << ", "
+            << layer.in << " to " << layer.out << " channels";
+}
+
+struct Inputs {
+  torch::Tensor x, weight, direction;  // `direction` is the gradient of y.
+};
+
+// Activations have the mean of values after ReLU, or a larger one.
+Inputs random_inputs(const Layer& layer, double mean) {
+  const auto values = [](std::vector<std::int64_t> sizes) {
+    return torch::randn(sizes).contiguous(channels_last);
+  };
+  return {values({layer.images, layer.in, layer.height, layer.width}) + mean,
+          values({layer.out, layer.in, 3, 3}) * 0.1,
+          values({layer.images, layer.out, layer.height, layer.width})};
+}
+
+struct Results {
+  torch::Tensor y, x_gradient, weight_gradient;
+  std::vector<torch::Tensor> all() const { return {y, x_gradient, weight_gradient}; }
+};
+
+template <typename Conv>
+Results run(const Inputs& in, torch::ScalarType type, const Conv& conv) {
+  const torch::Tensor x = in.x.detach().to(type, false, /*copy=*/true).requires_grad_();
+  const torch::Tensor weight = in.weight.detach().to(type, false, true).requires_grad_();
+  const torch::Tensor y = conv(x, weight);
+  const auto gradients = torch::autograd::grad({y}, {x, weight}, {in.direction.to(type)});
+  return {y.detach(), gradients[0], gradients[1]};
+}
+
+torch::Tensor plain_conv(const torch::Tensor& x, const torch::Tensor& weight) {
+  return torch::conv2d(x, weight, {}, 1, 1);
+}
+
+double rms(const torch::Tensor& values) { return values.square().mean().sqrt().item<double>(); }
+
+class ThreadCount {
+ public:
+  explicit ThreadCount(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~ThreadCount() { at::set_num_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+const std::vector<Layer> layers{
+    {1, 16, 16, 1, 1},    {3, 16, 48, 2, 3},    {2, 48, 16, 4, 4},    {1, 64, 64, 30, 17},
+    {5, 64, 64, 8, 8},    {2, 80, 144, 14, 14}, {3, 128, 64, 9, 5},   {1, 16, 512, 7, 7},
+    {17, 512, 512, 7, 7}, {1, 512, 16, 1, 3},   {40, 320, 528, 4, 5}, {2, 272, 256, 13, 14},
+    {1, 16, 16, 120, 3},  {70, 256, 256, 1, 2}, {6, 64, 128, 28, 28},
+};
+
+}  // namespace
+
+TEST_CASE("results are a convolution's within a few of its rounding errors", "[trainer][model]") {
+  torch::manual_seed(1);
+  for (const Layer& layer : layers) {
+    for (const double mean : {0.0, 4.0}) {
+      INFO(layer << ", mean " << mean);
+      const Inputs in = random_inputs(layer, mean);
+      REQUIRE(winograd_pays(in.x, in.weight));
+
+      const std::vector<torch::Tensor> ours = run(in, torch::kFloat32, winograd_conv).all();
+
+      const auto exact = run(in, torch::kFloat64, plain_conv).all();
+      const auto plain = run(in, torch::kFloat32, plain_conv).all();
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        const double size = rms(exact[i]);
+        const double error = rms(ours[i] - exact[i]) / size;
+        const double plain_error = rms(plain[i] - exact[i]) / size;
+        INFO("result " << i << ": relative error " << error << ", LibTorch's " << plain_error);
+        REQUIRE(ours[i].sizes() == exact[i].sizes());
+        CHECK(ours[i].is_contiguous(channels_last));
+        CHECK(error <= 10 * plain_error + 1e-7);
+        CHECK((ours[i] - exact[i]).abs().max().item<double>() <= 1e-4 * size);
+        if (std::getenv("WSHOW"))
+          printf("%ld %ld %ld %ldx%ld mean %g result %zu ours %.2e plain %.2e ratio %.2f\n",
+                 layer.images, layer.in, layer.out, layer.height, layer.width, mean, i, error,
+                 plain_error, error / plain_error);
+      }
+    }
+  }
+}
+
+TEST_CASE("a convolution has the same bits each time and for each number of threads",
+          "[trainer][model]") {
+  torch::manual_seed(2);
+  for (const Layer& layer : layers) {
+    INFO(layer);
+    const Inputs in = random_inputs(layer, 1);
+    const auto run_with = [&](int threads) {
+      const ThreadCount count(threads);
+      return run(in, torch::kFloat32, winograd_conv).all();
+    };
+    const auto first = run_with(1);
+    for (const int threads : {1, 3}) {
+      const auto again = run_with(threads);
+      for (std::size_t i = 0; i < first.size(); ++i) CHECK(torch::equal(first[i], again[i]));
+    }
+  }
+}
+
+TEST_CASE("a convolution reads and writes nothing outside of its tensors", "[trainer][model]") {
+  torch::manual_seed(3);
+  const Layer layer{2, 48, 80, 6, 5};
+  const Inputs in = random_inputs(layer, 1);
+  const auto surrounded = [](const torch::Tensor& dense) {  // By NaN, at an odd address.
+    const torch::Tensor memory = torch::full({dense.numel() + 301}, NAN);
+    const torch::Tensor inside = memory.narrow(0, 151, dense.numel());
+    return inside.as_strided_(dense.sizes(), dense.strides()).copy_(dense);
+  };
+  const Inputs among_nan{surrounded(in.x), surrounded(in.weight), surrounded(in.direction)};
+  const torch::Tensor x = among_nan.x.requires_grad_();
+  const torch::Tensor weight = among_nan.weight.requires_grad_();
+
+  const torch::Tensor y = winograd_conv(x, weight);
+  const auto found = torch::autograd::grad({y}, {x, weight}, {among_nan.direction});
+
+  const Results expected = run(in, torch::kFloat32, winograd_conv);
+  CHECK(torch::equal(y, expected.y));
+  CHECK(torch::equal(found[0], expected.x_gradient));
+  CHECK(torch::equal(found[1], expected.weight_gradient));
+}
+
+TEST_CASE("a NaN reaches every result of a convolution that it is part of", "[trainer][model]") {
+  Inputs in = random_inputs({1, 16, 16, 9, 9}, 0);
+  in.x[0][3][4][4] = NAN;
+  const torch::Tensor y = winograd_conv(in.x, in.weight);
+  CHECK(y.slice(2, 3, 6).slice(3, 3, 6).isnan().all().item<bool>());
+}
+
+TEST_CASE("only the gradients that somebody asks for are computed", "[trainer][model]") {
+  const Inputs in = random_inputs({2, 16, 32, 5, 5}, 0);
+  const torch::Tensor weight = in.weight.clone().requires_grad_();
+
+  winograd_conv(in.x, weight).backward(in.direction);
+
+  CHECK(weight.grad().strides() == weight.strides());
+  CHECK_FALSE(in.x.grad().defined());
+  const Results all = run(in, torch::kFloat32, winograd_conv);
+  CHECK(torch::equal(weight.grad(), all.weight_gradient));
+  const torch::NoGradGuard no_grad;
+  CHECK_FALSE(winograd_conv(in.x, weight).requires_grad());
+}
+
+TEST_CASE("other orders of memory are converted, other convolutions refused", "[trainer][model]") {
+  const Inputs in = random_inputs({2, 16, 32, 5, 6}, 0);
+  const torch::Tensor y = winograd_conv(in.x, in.weight);
+  const auto planes = [](const torch::Tensor& values) { return values.contiguous(); };
+
+  CHECK_FALSE(winograd_pays(planes(in.x), in.weight));
+  CHECK_FALSE(winograd_pays(in.x, planes(in.weight)));
+  CHECK(torch::equal(winograd_conv(planes(in.x), planes(in.weight)), y));
+
+  CHECK_FALSE(winograd_pays(in.x.to(torch::kBFloat16), in.weight.to(torch::kBFloat16)));
+  CHECK_FALSE(winograd_pays(in.x.to(torch::kFloat64), in.weight.to(torch::kFloat64)));
+  CHECK_FALSE(winograd_pays(in.x, torch::randn({32, 16, 1, 1}).contiguous(channels_last)));
+  CHECK_FALSE(winograd_pays(in.x, torch::randn({24, 16, 3, 3}).contiguous(channels_last)));
+  CHECK_FALSE(winograd_pays(in.x, torch::randn({32, 8, 3, 3}).contiguous(channels_last)));
+  CHECK_FALSE(winograd_pays(in.x.slice(0, 0, 0), in.weight));
+  CHECK_THROWS_WITH(winograd_conv(in.x, torch::randn({32, 16, 5, 5})),
+                    Catch::Matchers::Contains("winograd_pays"));
+}

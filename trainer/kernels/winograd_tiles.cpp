@@ -1,0 +1,61 @@
+// What becomes of tiles of images: the parts of winograd.h that read images.
+#include "trainer/kernels/winograd_memory.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr float zeros[strip_channels] = {};
+
+template <typename Line>
+DDPRUN_INLINE void transform_tiles(const WinogradShape& shape, std::int64_t channels,
+                                   WinogradRange tiles, WinogradRange part, const float* images,
+                                   float* transformed) {
+  const TileMemory memory(tiles.size(), channels);
+  const std::int64_t margin = Line::from == tile_side ? 0 : 1;
+  for (std::int64_t tile = part.begin; tile < part.end; ++tile) {
+    for (std::int64_t i = 0; i < winograd_strips(channels); ++i) {
+      const Strip strip(i, channels);
+      const TilePixels<const float, Line::from> pixels(shape, channels, images + strip.begin, tile,
+                                                       margin, zeros);
+      float* to = transformed + (tile - tiles.begin) * memory.row + strip.begin;
+      for (std::int64_t c = 0; c < strip.width; c += lanes) {
+        transform_square<Line>(
+            [&](int row, int column)
+                __attribute__((always_inline)) { return pixels(row, column) + c; },
+            [&](int row, int column) __attribute__((always_inline)) {
+              return to + (row * 6 + column) * memory.position + c;
+            });
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DDPRUN_VECTOR_CLONES
+void winograd_transform_input(const WinogradShape& shape, WinogradRange tiles, WinogradRange part,
+                              const float* images, float* transformed) {
+  transform_tiles<InputLine>(shape, shape.in_channels, tiles, part, images, transformed);
+}
+
+DDPRUN_VECTOR_CLONES
+void winograd_transform_gradient(const WinogradShape& shape, WinogradRange tiles,
+                                 WinogradRange part, const float* gradient, float* transformed) {
+  transform_tiles<GradientLine>(shape, shape.out_channels, tiles, part, gradient, transformed);
+}
+
+bool winograd_fits(const WinogradShape& shape) {
+  return shape.images > 0 && shape.height > 0 && shape.width > 0 && shape.in_channels > 0 &&
+         shape.out_channels > 0 && shape.in_channels % lanes == 0 &&
+         shape.out_channels % lanes == 0;
+}
+
+std::int64_t winograd_strips(std::int64_t channels) {
+  return (channels + strip_channels - 1) / strip_channels;
+}
+
+std::int64_t winograd_tiles_size(std::int64_t tiles, std::int64_t channels) {
+  return positions * TileMemory(tiles, channels).position;
+}
+
+}  // namespace ddprun::trainer

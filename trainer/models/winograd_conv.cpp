@@ -1,0 +1,193 @@
+// See winograd_conv.h. Only in which order the work is done, and by which thread, is decided here;
+// no sum depends on it.
+#include "trainer/models/winograd_conv.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "trainer/kernels/winograd.h"
+#include "trainer/models/parallel_parts.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Up to this size the weights are transformed once, and the tiles block by block, so that a block
+// stays in the second cache. Above (512 x 512 channels: 37 MB) it is the other way round.
+constexpr std::int64_t kept_weights_bytes_max = 12 << 20;
+constexpr std::int64_t block_tiles_bytes = 900 << 10;
+constexpr std::int64_t block_tiles_min = 24;
+constexpr std::int64_t block_tiles_max = 64;
+constexpr std::int64_t shared_tiles = 64;
+
+constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
+
+WinogradShape shape_of(const torch::Tensor& x, const torch::Tensor& weight) {
+  return {x.size(0), x.size(2), x.size(3), weight.size(1), weight.size(0)};
+}
+
+// Floats, whose values are undefined.
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t size) : memory_(torch::empty({size})) {}
+  float* data() const { return memory_.data_ptr<float>(); }
+
+ private:
+  torch::Tensor memory_;
+};
+
+// work(range) for ranges that cover 0 .. count-1.
+template <typename Work>
+void for_ranges(std::int64_t count, const Work& work) {
+  run_parallel(count, [&](std::int64_t begin, std::int64_t end) { work({begin, end}); });
+}
+
+// work(tiles) for one part of the tiles after the other.
+template <typename Work>
+void for_parts(std::int64_t tiles, std::int64_t size, const Work& work) {
+  for (std::int64_t begin = 0; begin < tiles; begin += size) {
+    work(WinogradRange{begin, std::min(begin + size, tiles)});
+  }
+}
+
+void convolve_by_tiles(const WinogradShape& shape, WinogradWeights weights, const float* input,
+                       float* result) {
+  const WinogradRange strips{0, winograd_strips(shape.out_channels)};
+  const Buffer transformed(winograd_weights_size(shape));
+  for_ranges(strips.end, [&](WinogradRange some) {
+    winograd_transform_weights(shape, some, weights, transformed.data());
+  });
+  weights.transformed = transformed.data();
+
+  const std::int64_t size =
+      std::clamp(block_tiles_bytes / winograd_tiles_size(1, shape.in_channels) / 4, block_tiles_min,
+                 block_tiles_max);
+  for_ranges((shape.tiles() + size - 1) / size, [&](WinogradRange blocks) {
+    const Buffer tiles(winograd_tiles_size(size, shape.in_channels));
+    const Buffer scratch(winograd_scratch_size(shape, size));
+    const std::int64_t end = std::min(blocks.end * size, shape.tiles());
+    for (std::int64_t begin = blocks.begin * size; begin < end; begin += size) {
+      const WinogradRange block{begin, std::min(begin + size, end)};
+      winograd_transform_input(shape, block, block, input, tiles.data());
+      winograd_multiply(shape, block, strips, tiles.data(), weights, result, scratch.data());
+    }
+  });
+}
+
+void convolve_by_strips(const WinogradShape& shape, const WinogradWeights& weights,
+                        const float* input, float* result) {
+  const std::int64_t size = std::min(shared_tiles, shape.tiles());
+  const Buffer tiles(winograd_tiles_size(size, shape.in_channels));
+  for_parts(shape.tiles(), size, [&](WinogradRange part) {
+    for_ranges(part.size(), [&](WinogradRange some) {
+      winograd_transform_input(shape, part, {part.begin + some.begin, part.begin + some.end}, input,
+                               tiles.data());
+    });
+    for_ranges(winograd_strips(shape.out_channels), [&](WinogradRange strips) {
+      const Buffer scratch(winograd_scratch_size(shape, part.size()));
+      winograd_multiply(shape, part, strips, tiles.data(), weights, result, scratch.data());
+    });
+  });
+}
+
+void convolve(const WinogradShape& shape, const WinogradWeights& weights,
+              const torch::Tensor& input, const torch::Tensor& result) {
+  const bool kept = winograd_weights_size(shape) * 4 <= kept_weights_bytes_max;
+  const auto* from = input.data_ptr<float>();
+  auto* to = result.data_ptr<float>();
+  kept ? convolve_by_tiles(shape, weights, from, to) : convolve_by_strips(shape, weights, from, to);
+}
+
+void transform_both(const WinogradShape& shape, WinogradRange part, const float* input,
+                    const float* gradient, float* inputs, float* gradients) {
+  for_ranges(part.size(), [&](WinogradRange some) {
+    const WinogradRange tiles{part.begin + some.begin, part.begin + some.end};
+    winograd_transform_input(shape, part, tiles, input, inputs);
+    winograd_transform_gradient(shape, part, tiles, gradient, gradients);
+  });
+}
+
+void gradient_of_weights(const WinogradShape& shape, const float* input, const float* gradient,
+                         float* weight_gradient) {
+  const std::int64_t size = std::min(shared_tiles, shape.tiles());
+  const std::int64_t blocks = winograd_gradient_blocks(shape);
+  const std::int64_t block_size = winograd_gradient_size(shape);
+  const bool one_part = size == shape.tiles();  // Then no sums need to be kept.
+  const Buffer inputs(winograd_tiles_size(size, shape.in_channels));
+  const Buffer gradients(winograd_tiles_size(size, shape.out_channels));
+  const Buffer kept(one_part ? 0 : blocks * block_size);
+  for_parts(shape.tiles(), size, [&](WinogradRange part) {
+    transform_both(shape, part, input, gradient, inputs.data(), gradients.data());
+    for_ranges(blocks, [&](WinogradRange some) {
+      const Buffer once(one_part ? block_size : 0);
+      for (std::int64_t block = some.begin; block < some.end; ++block) {
+        float* sums = one_part ? once.data() : kept.data() + block * block_size;
+        winograd_add_products(shape, part.size(), block, inputs.data(), gradients.data(),
+                              part.begin == 0, sums);
+        if (part.end < shape.tiles()) continue;
+        winograd_finish_gradient(shape, block, sums, weight_gradient);
+      }
+    });
+  });
+}
+
+class WinogradConv : public torch::autograd::Function<WinogradConv> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    const WinogradShape shape = shape_of(x, weight);
+    context->save_for_backward({x, weight});
+    torch::Tensor y = torch::empty({shape.images, shape.out_channels, shape.height, shape.width},
+                                   x.options(), channels_last);
+    convolve(shape, {.weight = weight.data_ptr<float>()}, x, y);
+    return y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1];
+    const WinogradShape shape = shape_of(x, weight);
+    const torch::Tensor gradient = gradients[0].contiguous(channels_last);
+    torch::Tensor gx, gw;
+    if (context->needs_input_grad(0)) {
+      gx = torch::empty(x.sizes(), x.options(), channels_last);
+      convolve(shape.reversed(), {.weight = weight.data_ptr<float>(), .reversed = true}, gradient,
+               gx);
+    }
+    if (context->needs_input_grad(1)) {
+      gw = torch::empty(weight.sizes(), weight.options(), channels_last);
+      gradient_of_weights(shape, x.data_ptr<float>(), gradient.data_ptr<float>(),
+                          gw.data_ptr<float>());
+    }
+    return {gx, gw};
+  }
+};
+
+bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
+  const auto is_float = [](const torch::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.dim() == 4 && tensor.scalar_type() == torch::kFloat32;
+  };
+  return is_float(x) && is_float(weight) && !at::autocast::is_autocast_enabled(torch::kCPU) &&
+         weight.size(2) == 3 && weight.size(3) == 3 && x.size(1) == weight.size(1) &&
+         winograd_fits(shape_of(x, weight));
+}
+
+}  // namespace
+
+bool winograd_pays(const torch::Tensor& x, const torch::Tensor& weight) {
+  return is_possible(x, weight) && x.is_contiguous(channels_last) &&
+         weight.is_contiguous(channels_last);
+}
+
+torch::Tensor winograd_conv(const torch::Tensor& x, const torch::Tensor& weight) {
+  TORCH_CHECK(is_possible(x, weight),
+              "winograd_conv: needs float32 on the CPU, a 3 x 3 weight and "
+              "channels in multiples of 16, outside of autocast; got x ",
+              x.sizes(), " of ", x.scalar_type(), " and weight ", weight.sizes(),
+              "; ask winograd_pays() first");
+  return WinogradConv::apply(x.contiguous(channels_last), weight.contiguous(channels_last));
+}
+
+}  // namespace ddprun::trainer
