@@ -123,10 +123,7 @@ void make_job_model(TrainingJob& job) {
     check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
   }
   job.model->to(job.place.device);
-  job.channels_last =
-      job.options.layout == LayoutOption::ChannelsLast ||
-      (job.options.layout == LayoutOption::Auto &&
-       (job.place.device.is_cuda() || job.model->prefers_channels_last(job.image_size)));
+  job.channels_last = job.options.layout != LayoutOption::Nchw;  // Faster everywhere.
   if (job.channels_last) {
     for (torch::Tensor& parameter : job.model->parameters()) {
       if (parameter.dim() == 4) {

@@ -26,7 +26,8 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
                            {{"auto", LayoutOption::Auto},
                             {"nchw", LayoutOption::Nchw},
                             {"channels-last", LayoutOption::ChannelsLast}},
-                           "Order of activations in memory: auto, nchw or channels-last");
+                           "Order of activations in memory: auto (channels-last, the faster one), "
+                           "nchw or channels-last");
   add_choice<PrecisionOption>(
       app, "--precision", options.precision,
       {{"fp32", PrecisionOption::Fp32},

@@ -23,10 +23,6 @@ torch::Tensor ReplicatedClassifier::forward(torch::Tensor images) {
 
 std::int64_t ReplicatedClassifier::normalized_stride() const { return model_->normalized_stride(); }
 
-bool ReplicatedClassifier::prefers_channels_last(std::int64_t image_size) const {
-  return model_->prefers_channels_last(image_size);
-}
-
 std::int64_t smallest_part(std::int64_t images, std::size_t replicas) {
   const std::int64_t size = divide_up(images, static_cast<std::int64_t>(replicas));
   return images - (divide_up(images, size) - 1) * size;

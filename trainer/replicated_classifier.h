@@ -22,7 +22,6 @@ class ReplicatedClassifier : public ImageClassifier {
 
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override;
-  bool prefers_channels_last(std::int64_t image_size) const override;
 
  private:
   std::shared_ptr<ImageClassifier> model_;

@@ -45,6 +45,4 @@ torch::Tensor CifarResNet::forward(torch::Tensor images) {
   return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
 
-bool CifarResNet::prefers_channels_last(std::int64_t) const { return true; }
-
 }  // namespace ddprun::trainer

@@ -23,7 +23,6 @@ class CifarResNet : public ImageClassifier {
 
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override { return 4; }
-  bool prefers_channels_last(std::int64_t image_size) const override;
 
  private:
   torch::nn::Conv2d conv1_{nullptr};

@@ -14,7 +14,6 @@ class ConvNet : public ImageClassifier {
 
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override { return 0; }
-  bool prefers_channels_last(std::int64_t) const override { return true; }
 
  private:
   torch::nn::Conv2d conv1_{nullptr};

@@ -16,9 +16,6 @@ class ImageClassifier : public torch::nn::Module {
   // 0 = it has none. A batch of one image of at most this side cannot be trained on, because
   // normalisation then sees a single value per channel.
   virtual std::int64_t normalized_stride() const = 0;
-
-  // Channels-last weights train faster on the CPU (docs/performance.md says where it was measured).
-  virtual bool prefers_channels_last(std::int64_t image_size) const = 0;
 };
 
 }  // namespace ddprun::trainer

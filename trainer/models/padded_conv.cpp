@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "trainer/models/winograd_conv.h"
 #include "worker/torch/gradient_memory.h"
 
 namespace ddprun::trainer {
@@ -57,7 +58,11 @@ class PixelConv : public torch::autograd::Function<PixelConv> {
 }  // namespace
 
 torch::Tensor PaddedConv::forward(const torch::Tensor& x) {
-  if (weight.size(2) == 1 || x.size(2) != 1 || x.size(3) != 1) return Conv2dImpl::forward(x);
+  if (weight.size(2) == 1) return Conv2dImpl::forward(x);
+  if (x.size(2) != 1 || x.size(3) != 1) {
+    const bool winograd = options.stride()->at(0) == 1 && winograd_pays(x, weight);
+    return winograd ? winograd_conv(x, weight) : Conv2dImpl::forward(x);
+  }
   const torch::Tensor pixels = as_autocast(x).flatten(1);
   const torch::Tensor y = [&] {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);

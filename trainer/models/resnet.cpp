@@ -66,6 +66,4 @@ torch::Tensor ResNet::forward(torch::Tensor images) {
 
 std::int64_t ResNet::normalized_stride() const { return options_.stem == Stem::ImageNet ? 32 : 8; }
 
-bool ResNet::prefers_channels_last(std::int64_t image_size) const { return image_size > 64; }
-
 }  // namespace ddprun::trainer

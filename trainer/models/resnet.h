@@ -40,7 +40,6 @@ class ResNet : public ImageClassifier {
 
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override;
-  bool prefers_channels_last(std::int64_t image_size) const override;
 
  private:
   void add_layer(int index, std::int64_t width, std::int64_t stride);

@@ -9,6 +9,7 @@
 
 #include "trainer/kernels/winograd.h"
 #include "trainer/models/parallel_parts.h"
+#include "worker/torch/gradient_memory.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -157,7 +158,7 @@ class WinogradConv : public torch::autograd::Function<WinogradConv> {
                gx);
     }
     if (context->needs_input_grad(1)) {
-      gw = torch::empty(weight.sizes(), weight.options(), channels_last);
+      gw = worker::gradient_memory(weight);
       gradient_of_weights(shape, x.data_ptr<float>(), gradient.data_ptr<float>(),
                           gw.data_ptr<float>());
     }
