@@ -45,6 +45,8 @@ bool winograd_fits(const WinogradShape& shape);
 // Strips of the result's channels; the last one may be narrower than 64.
 std::int64_t winograd_strips(std::int64_t channels);
 
+inline constexpr std::int64_t winograd_positions = 36;
+
 struct WinogradRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -95,16 +97,18 @@ void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, Winograd
 
 // --- The weights' gradient ---
 
-// Blocks of pairs of channels.
+// Blocks of a strip of result channels and one of input channels.
 std::int64_t winograd_gradient_blocks(const WinogradShape& shape);
 
-// Of one block.
+// Of the sums of one block.
 std::int64_t winograd_gradient_size(const WinogradShape& shape);
 
-// Adds the products of the tiles to the sums of a block, or, with `first`, sets them. Both
-// tensors are transformed.
+// Adds the products of so many tiles to the sums of a block at some of the positions, or, with
+// `first`, sets them. Both tensors are transformed. Sums depend in their rounding on how the tiles
+// are cut into calls.
 void winograd_add_products(const WinogradShape& shape, std::int64_t tiles, std::int64_t block,
-                           const float* input, const float* gradient, bool first, float* sums);
+                           WinogradRange positions, const float* input, const float* gradient,
+                           bool first, float* sums);
 
 // Writes the block's part of the weights' gradient, (out_channels, 3, 3, in_channels).
 void winograd_finish_gradient(const WinogradShape& shape, std::int64_t block, const float* sums,

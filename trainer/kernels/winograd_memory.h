@@ -11,24 +11,32 @@
 
 namespace ddprun::trainer {
 
-// Addresses that are a power of two apart share the few places of one line of a cache. So rows get
-// this much between them where they are that long, and so do positions.
-inline constexpr std::int64_t gap = lanes;
+inline constexpr std::int64_t positions = winograd_positions;
 
-// (position, tile, channel)
-struct TileMemory {
-  DDPRUN_INLINE TileMemory(std::int64_t tiles, std::int64_t channels)
-      : row(channels % 256 == 0 ? channels + gap : channels), position(tiles * row + gap) {}
-  std::int64_t row;
-  std::int64_t position;
-};
+// Addresses that are a power of two apart share the few places of one line of a cache: positions
+// get this much between them.
+inline constexpr std::int64_t gap = lanes;
 
 // A strip of the channels of a tensor.
 struct Strip {
-  DDPRUN_INLINE Strip(std::int64_t index, std::int64_t channels)
-      : begin(index * strip_channels), width(std::min(strip_channels, channels - begin)) {}
+  DDPRUN_INLINE Strip(std::int64_t strip_index, std::int64_t channels)
+      : index(strip_index),
+        begin(index * strip_channels),
+        width(std::min(strip_channels, channels - begin)) {}
+  std::int64_t index;
   std::int64_t begin;
   std::int64_t width;
+};
+
+// Transformed tiles: (strip, position, tile, channel). All strips take the room of the first.
+struct TileMemory {
+  DDPRUN_INLINE TileMemory(std::int64_t tiles, std::int64_t channels)
+      : row(std::min(strip_channels, channels)),
+        position(tiles * row + gap),
+        strip(positions * position) {}
+  std::int64_t row;
+  std::int64_t position;
+  std::int64_t strip;
 };
 
 // Transformed weights of one strip: (position, from, to).
@@ -61,6 +69,13 @@ class TilePixels {
   }
 
   DDPRUN_INLINE Pixel* operator()(int i, int j) const { return pixels_[i][j]; }
+
+  // Has sixteen channels from c on loaded into the cache, of all columns from the given one on.
+  DDPRUN_INLINE void fetch(std::int64_t c, std::int64_t from_column) const {
+    for (int i = 0; i < side; ++i) {
+      for (std::int64_t j = from_column; j < side; ++j) __builtin_prefetch(pixels_[i][j] + c);
+    }
+  }
 
  private:
   Pixel* pixels_[side][side];

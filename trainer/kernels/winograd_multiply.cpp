@@ -5,11 +5,8 @@
 namespace ddprun::trainer {
 namespace {
 
-#ifndef FROMBLOCK
-#define FROMBLOCK 32
-#endif
 // Input channels whose weights are transformed at a time, to be used at once.
-constexpr std::int64_t from_channels = FROMBLOCK;
+constexpr std::int64_t from_channels = strip_channels;
 
 // Products of a strip: (position, tile, channel).
 std::int64_t product_position(std::int64_t tiles, std::int64_t width) {
@@ -21,13 +18,17 @@ void multiply_positions(const WinogradShape& shape, std::int64_t tiles, const fl
                         WinogradRange from, const float* weights, const Strip& strip,
                         float* products) {
   const TileMemory memory(tiles, shape.in_channels);
+  const float* first =
+      input + from.begin / strip_channels * memory.strip + from.begin % strip_channels;
   for (std::int64_t p = 0; p < positions; ++p) {
     winograd_product({.rows = tiles,
                       .columns = strip.width,
                       .depth = from.size(),
-                      .a = input + p * memory.position + from.begin,
+                      .piece = strip_channels,
+                      .a = first + p * memory.position,
                       .a_row = memory.row,
                       .a_step = 1,
+                      .a_piece = memory.strip,
                       .b = weights + p * weight_position(from.size(), strip.width),
                       .b_step = strip.width,
                       .c = products + p * product_position(tiles, strip.width),
@@ -40,7 +41,7 @@ void multiply_strip(const WinogradShape& shape, std::int64_t tiles, const float*
                     const WinogradWeights& weights, const Strip& strip, float* products,
                     float* some_weights) {
   if (weights.transformed != nullptr) {
-    const float* all = weights.transformed + weights_before(shape, strip.begin / strip_channels);
+    const float* all = weights.transformed + weights_before(shape, strip.index);
     multiply_positions(shape, tiles, input, {0, shape.in_channels}, all, strip, products);
     return;
   }
@@ -59,11 +60,15 @@ void write_result(const WinogradShape& shape, WinogradRange tiles, const Strip& 
                   const float* products, float* result) {
   float outside[strip_channels];  // Never read.
   const std::int64_t position = product_position(tiles.size(), strip.width);
+  using Pixels = TilePixels<float, tile_side>;
+  float* target = result + strip.begin;
+  Pixels next(shape, shape.out_channels, target, tiles.begin, 0, outside);
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-    const TilePixels<float, tile_side> pixels(shape, shape.out_channels, result + strip.begin, tile,
-                                              0, outside);
+    const Pixels pixels = next;
+    next = Pixels(shape, shape.out_channels, target, std::min(tile + 1, tiles.end - 1), 0, outside);
     const float* source = products + (tile - tiles.begin) * strip.width;
     for (std::int64_t c = 0; c < strip.width; c += lanes) {
+      next.fetch(c, 0);
       transform_square<ResultLine>(
           [&](int row, int column)
               __attribute__((always_inline)) { return source + (row * 6 + column) * position + c; },

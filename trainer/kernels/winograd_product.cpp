@@ -21,22 +21,26 @@ DDPRUN_INLINE void multiply_block(const WinogradProduct& product, std::int64_t r
   const std::int64_t a_row = product.a_row;
   const std::int64_t c_row = product.c_row;
   Vector sums[rows][vectors] = {};
-  if (product.add) {
+  for (std::int64_t left = product.depth; left > 0; left -= product.piece) {
+    const float* factors = a;
+    for (std::int64_t k = std::min(left, product.piece); k > 0; --k) {
 #pragma GCC unroll 6
-    for (int r = 0; r < rows; ++r) {
+      for (int r = 0; r < rows; ++r) {
+        const float factor = factors[r * a_row];
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sums[r][v] = vector_at(c + r * c_row + v * lanes);
+        for (int v = 0; v < vectors; ++v) sums[r][v] += factor * vector_at(b + v * lanes);
+      }
+      factors += product.a_step;
+      b += product.b_step;
     }
+    a += product.a_piece;
   }
-  for (std::int64_t k = product.depth; k > 0; --k) {
+  if (product.add) {  // Last: sums of sums lose less than one long sum.
 #pragma GCC unroll 6
     for (int r = 0; r < rows; ++r) {
-      const float factor = a[r * a_row];
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sums[r][v] += factor * vector_at(b + v * lanes);
+      for (int v = 0; v < vectors; ++v) sums[r][v] += vector_at(c + r * c_row + v * lanes);
     }
-    a += product.a_step;
-    b += product.b_step;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < rows; ++r) {

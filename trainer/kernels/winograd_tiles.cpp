@@ -10,15 +10,19 @@ template <typename Line>
 DDPRUN_INLINE void transform_tiles(const WinogradShape& shape, std::int64_t channels,
                                    WinogradRange tiles, WinogradRange part, const float* images,
                                    float* transformed) {
+  using Pixels = TilePixels<const float, Line::from>;
   const TileMemory memory(tiles.size(), channels);
   const std::int64_t margin = Line::from == tile_side ? 0 : 1;
-  for (std::int64_t tile = part.begin; tile < part.end; ++tile) {
-    for (std::int64_t i = 0; i < winograd_strips(channels); ++i) {
-      const Strip strip(i, channels);
-      const TilePixels<const float, Line::from> pixels(shape, channels, images + strip.begin, tile,
-                                                       margin, zeros);
-      float* to = transformed + (tile - tiles.begin) * memory.row + strip.begin;
+  for (std::int64_t i = 0; i < winograd_strips(channels); ++i) {
+    const Strip strip(i, channels);
+    const float* source = images + strip.begin;
+    Pixels next(shape, channels, source, part.begin, margin, zeros);
+    for (std::int64_t tile = part.begin; tile < part.end; ++tile) {
+      const Pixels pixels = next;
+      next = Pixels(shape, channels, source, std::min(tile + 1, part.end - 1), margin, zeros);
+      float* to = transformed + i * memory.strip + (tile - tiles.begin) * memory.row;
       for (std::int64_t c = 0; c < strip.width; c += lanes) {
+        next.fetch(c, margin * 2);
         transform_square<Line>(
             [&](int row, int column)
                 __attribute__((always_inline)) { return pixels(row, column) + c; },
@@ -55,7 +59,7 @@ std::int64_t winograd_strips(std::int64_t channels) {
 }
 
 std::int64_t winograd_tiles_size(std::int64_t tiles, std::int64_t channels) {
-  return positions * TileMemory(tiles, channels).position;
+  return winograd_strips(channels) * TileMemory(tiles, channels).strip;
 }
 
 }  // namespace ddprun::trainer

@@ -5,7 +5,6 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "trainer/kernels/winograd.h"
 #include "trainer/models/parallel_parts.h"
@@ -17,10 +16,13 @@ namespace {
 // Up to this size the weights are transformed once, and the tiles block by block, so that a block
 // stays in the second cache. Above (512 x 512 channels: 37 MB) it is the other way round.
 constexpr std::int64_t kept_weights_bytes_max = 12 << 20;
-constexpr std::int64_t block_tiles_bytes = 900 << 10;
-constexpr std::int64_t block_tiles_min = 24;
-constexpr std::int64_t block_tiles_max = 64;
-constexpr std::int64_t shared_tiles = 64;
+constexpr std::int64_t block_tiles = 48;
+
+// So many tiles are in memory at a time where all threads read them. Fewer where there are few
+// channels: then they stay near the second cache, and there are few sums to add to each time.
+constexpr std::int64_t shared_tiles = 128;
+constexpr std::int64_t shared_tiles_few_channels = 64;
+constexpr std::int64_t few_channels = 128;
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
@@ -61,9 +63,7 @@ void convolve_by_tiles(const WinogradShape& shape, WinogradWeights weights, cons
   });
   weights.transformed = transformed.data();
 
-  const std::int64_t size =
-      std::clamp(block_tiles_bytes / winograd_tiles_size(1, shape.in_channels) / 4, block_tiles_min,
-                 block_tiles_max);
+  const std::int64_t size = std::min(block_tiles, shape.tiles());
   for_ranges((shape.tiles() + size - 1) / size, [&](WinogradRange blocks) {
     const Buffer tiles(winograd_tiles_size(size, shape.in_channels));
     const Buffer scratch(winograd_scratch_size(shape, size));
@@ -109,27 +109,47 @@ void transform_both(const WinogradShape& shape, WinogradRange part, const float*
   });
 }
 
+// All tiles are in memory, so each block of sums can become gradients at once.
+void gradient_in_one_part(const WinogradShape& shape, const float* inputs, const float* gradients,
+                          float* weight_gradient) {
+  for_ranges(winograd_gradient_blocks(shape), [&](WinogradRange blocks) {
+    const Buffer sums(winograd_gradient_size(shape));
+    for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+      winograd_add_products(shape, shape.tiles(), block, {0, winograd_positions}, inputs, gradients,
+                            /*first=*/true, sums.data());
+      winograd_finish_gradient(shape, block, sums.data(), weight_gradient);
+    }
+  });
+}
+
 void gradient_of_weights(const WinogradShape& shape, const float* input, const float* gradient,
                          float* weight_gradient) {
-  const std::int64_t size = std::min(shared_tiles, shape.tiles());
-  const std::int64_t blocks = winograd_gradient_blocks(shape);
-  const std::int64_t block_size = winograd_gradient_size(shape);
-  const bool one_part = size == shape.tiles();  // Then no sums need to be kept.
+  const bool few = shape.in_channels * shape.out_channels <= few_channels * few_channels;
+  const std::int64_t size = std::min(few ? shared_tiles_few_channels : shared_tiles, shape.tiles());
   const Buffer inputs(winograd_tiles_size(size, shape.in_channels));
   const Buffer gradients(winograd_tiles_size(size, shape.out_channels));
-  const Buffer kept(one_part ? 0 : blocks * block_size);
+  if (size == shape.tiles()) {
+    transform_both(shape, {0, size}, input, gradient, inputs.data(), gradients.data());
+    gradient_in_one_part(shape, inputs.data(), gradients.data(), weight_gradient);
+    return;
+  }
+  const std::int64_t blocks = winograd_gradient_blocks(shape);
+  const std::int64_t block_size = winograd_gradient_size(shape);
+  const Buffer sums(blocks * block_size);
   for_parts(shape.tiles(), size, [&](WinogradRange part) {
     transform_both(shape, part, input, gradient, inputs.data(), gradients.data());
-    for_ranges(blocks, [&](WinogradRange some) {
-      const Buffer once(one_part ? block_size : 0);
-      for (std::int64_t block = some.begin; block < some.end; ++block) {
-        float* sums = one_part ? once.data() : kept.data() + block * block_size;
-        winograd_add_products(shape, part.size(), block, inputs.data(), gradients.data(),
-                              part.begin == 0, sums);
-        if (part.end < shape.tiles()) continue;
-        winograd_finish_gradient(shape, block, sums, weight_gradient);
+    for_ranges(blocks * winograd_positions, [&](WinogradRange products) {
+      for (std::int64_t i = products.begin; i < products.end; ++i) {
+        const std::int64_t block = i / winograd_positions, position = i % winograd_positions;
+        winograd_add_products(shape, part.size(), block, {position, position + 1}, inputs.data(),
+                              gradients.data(), part.begin == 0, sums.data() + block * block_size);
       }
     });
+  });
+  for_ranges(blocks, [&](WinogradRange some) {
+    for (std::int64_t block = some.begin; block < some.end; ++block) {
+      winograd_finish_gradient(shape, block, sums.data() + block * block_size, weight_gradient);
+    }
   });
 }
 
