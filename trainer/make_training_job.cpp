@@ -18,7 +18,6 @@
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "trainer/run_settings.h"
-#include "worker/torch/overlap.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
@@ -140,22 +139,10 @@ std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
                                                 [&job] { return new_model(job); });
 }
 
-// Whether gradients travel while backward computes. Collective where the options leave it open.
-bool overlaps(TrainingJob& job) {
-  if (job.options.overlap) return *job.options.overlap;
-  if (job.env.world_size == 1) return true;
-  const bool known = job.env.local_world_size_known;
-  return worker::overlap_pays_anywhere(job.communicator(),
-                                       {.world_size = job.env.world_size,
-                                        .local_world_size = known ? job.env.local_world_size : 0,
-                                        .cores = worker::usable_cores(),
-                                        .threads = at::get_num_threads()});
-}
-
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
   worker::DataParallelOptions options;
   options.bfloat16_gradients = job.options.gradient_type == GradientType::BFloat16;
-  if (!overlaps(job)) options.buckets = worker::BucketLimits::whole_step();
+  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
   const bool observed = job.profiler && job.place.device.is_cpu();
   if (synchronized || observed) {

@@ -106,8 +106,8 @@ struct TrainOptions {
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;
   PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
-  // Reduce gradients while backward computes the rest of them; nothing: where that pays.
-  std::optional<bool> overlap;
+  // Reduce gradients while backward computes the rest of them, or all at once after it.
+  bool overlap = true;
   int data_parallel = 1;  // Replicas of the model in each worker.
 
   std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.

@@ -34,11 +34,10 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
        {"bf16", PrecisionOption::Bf16},
        {"fp16", PrecisionOption::Fp16}},
       "Of forward and backward; weights stay fp32. fp16 scales the loss by itself");
-  // By a function: a flag that is bound to an optional is off where it was not given.
-  app.add_flag_function(
-      "--overlap,!--no-overlap", [&options](std::int64_t count) { options.overlap = count > 0; },
-      "Exchange gradients while backward computes, or all at once after it (where neither is "
-      "said: after it if all workers are on the CPUs of one host and no core is free)");
+  app.add_flag(
+      "--overlap,!--no-overlap", options.overlap,
+      "Exchange gradients while backward computes (so it is where nothing is said), or all "
+      "at once after it");
   add_count(app, "--collective-timeout", options.collective_timeout_s, 1, 7 * 86'400,
             "Seconds that one exchange between workers may take before the job ends with an error "
             "that names who did not come; one that takes 30 s is told of");

@@ -143,7 +143,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16" : "fp32");
   lines.add("--precision", precision_text(options.precision));
   // Where it is not given the workers decide together, so all must leave it open.
-  lines.add("--overlap", !options.overlap ? "open" : *options.overlap ? "on" : "off");
+  lines.add("--overlap", options.overlap ? "on" : "off");
   lines.add("--verify-sync", !options.verify_sync        ? "off"
                              : *options.verify_sync == 0 ? "each epoch"
                                                          : std::to_string(*options.verify_sync));

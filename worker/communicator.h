@@ -64,6 +64,8 @@ class Communicator {
   virtual std::string description()
       const = 0;                     // For logs: "cpu: 4 ranks on 2 hosts, shared memory + TCP".
   virtual bool is_cuda() const = 0;  // True: pointers are device memory.
+  // All ranks are on this host and read each other's memory: no collective waits for a network.
+  virtual bool shares_memory() const { return false; }
 
   // Combines `count` elements of all ranks in place. CPU: contributions are added in a fixed binary
   // tree over ranks, so the result has the same bits on every rank and for every placement of

@@ -58,6 +58,7 @@ class CpuCommunicator final : public Communicator {
   int world_size() const override { return world_size_; }
   std::string description() const override { return description_; }
   bool is_cuda() const override { return false; }
+  bool shares_memory() const override { return remote_.empty(); }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op, Stream) override;
   void all_gather(const void* send, void* recv, std::size_t count, DataType type, Stream) override;

@@ -32,6 +32,7 @@ class ObservedCommunicator : public Communicator {
   int world_size() const override { return inner_->world_size(); }
   std::string description() const override { return inner_->description(); }
   bool is_cuda() const override { return inner_->is_cuda(); }
+  bool shares_memory() const override { return inner_->shares_memory(); }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
                   Stream stream) override {

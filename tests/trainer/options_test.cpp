@@ -248,9 +248,9 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
 }
 
 TEST_CASE("overlap is open unless it is said", "[trainer][options]") {
-  CHECK_FALSE(parse({}).options->overlap.has_value());
-  CHECK(parse({"--overlap"}).options->overlap == true);
-  CHECK(parse({"--no-overlap"}).options->overlap == false);
+  CHECK(parse({}).options->overlap);
+  CHECK(parse({"--overlap"}).options->overlap);
+  CHECK_FALSE(parse({"--no-overlap"}).options->overlap);
   const ScratchFolder folder;
   for (const bool value : {false, true}) {
     std::ofstream(folder / "job.toml") << "overlap = " << (value ? "true" : "false") << "\n";

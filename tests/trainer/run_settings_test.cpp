@@ -41,24 +41,34 @@ TEST_CASE("each option that changes what is trained makes a difference that name
           "[settings]") {
   const std::string plain = settings({});
   for (const std::vector<const char*>& one :
-       std::vector<std::vector<const char*>>{{"--batch-size", "32"},  {"--accumulate", "2"},
-                                             {"--epochs", "5"},       {"--steps", "5"},
-                                             {"--seed", "5"},         {"--label-smoothing", "0.1"},
-                                             {"--sync-bn"},           {"--grad-dtype", "bf16"},
-                                             {"--precision", "bf16"}, {"--overlap"},
-                                             {"--verify-sync"},       {"--optimizer", "lars"},
-                                             {"--lr", "0.2"},         {"--lr-schedule", "cosine"},
-                                             {"--warmup-steps", "5"}, {"--momentum", "0.8"},
-                                             {"--nesterov"},          {"--weight-decay", "0"},
-                                             {"--no-decay", "bn"},    {"--clip-grad-norm", "1"},
-                                             {"--ema", "0.9"},        {"--on-bad-image", "skip"},
+       std::vector<std::vector<const char*>>{{"--batch-size", "32"},
+                                             {"--accumulate", "2"},
+                                             {"--epochs", "5"},
+                                             {"--steps", "5"},
+                                             {"--seed", "5"},
+                                             {"--label-smoothing", "0.1"},
+                                             {"--sync-bn"},
+                                             {"--grad-dtype", "bf16"},
+                                             {"--precision", "bf16"},
+                                             {"--verify-sync"},
+                                             {"--optimizer", "lars"},
+                                             {"--lr", "0.2"},
+                                             {"--lr-schedule", "cosine"},
+                                             {"--warmup-steps", "5"},
+                                             {"--momentum", "0.8"},
+                                             {"--nesterov"},
+                                             {"--weight-decay", "0"},
+                                             {"--no-decay", "bn"},
+                                             {"--clip-grad-norm", "1"},
+                                             {"--ema", "0.9"},
+                                             {"--on-bad-image", "skip"},
                                              {"--dataset", "cifar10"}}) {
     const std::string difference = settings_difference({plain, settings(one)});
     INFO(one.front() << ": " << difference);
     CHECK(contains(difference, std::string("rank 1 has ") + one.front()));
   }
   CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
-                 "--overlap off where rank 0 has open"));
+                 "--overlap off where rank 0 has on"));
   CHECK(contains(settings_difference({plain, settings({"--lr-gamma", "0.5"})}),
                  "--lr-schedule times 0.5 every 30 epochs where rank 0 has times 0.1 every 30"));
 }

@@ -77,11 +77,12 @@ std::vector<std::string> DataParallelCore::describe() const {
     if (item.value().defined())
       lines.push_back(describe_tensor("buffer", item.key(), item.value()));
   }
-  lines.push_back(c10::str(
-      "options: buckets ", options_.buckets.first_bytes, " ", options_.buckets.bytes, " ",
-      options_.buckets.last_bytes, ", find_unused_parameters ", options_.find_unused_parameters,
-      ", static_graph ", options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
-      ", bfloat16_gradients ", options_.bfloat16_gradients));
+  const BucketLimits limits = bucket_limits(communicator_, options_);
+  lines.push_back(
+      c10::str("options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
+               ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
+               options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
+               ", bfloat16_gradients ", options_.bfloat16_gradients));
   return lines;
 }
 

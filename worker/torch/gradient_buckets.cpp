@@ -84,6 +84,13 @@ bool BucketPlan::operator==(const BucketPlan& other) const {
   return true;
 }
 
+BucketLimits BucketLimits::shared_memory(int world_size) {
+  const BucketLimits network;
+  const std::size_t bytes =
+      std::min(static_cast<std::size_t>(world_size) * (std::size_t{512} << 10), network.bytes);
+  return {std::min(bytes, network.first_bytes), bytes, std::min(bytes, network.last_bytes)};
+}
+
 std::vector<std::size_t> region_bytes(const std::vector<GradientSize>& sizes) {
   std::vector<std::size_t> bytes(count_regions(sizes), 0);
   for (const GradientSize& size : sizes) bytes[size.region] += padded(size.bytes);

@@ -23,6 +23,11 @@ struct BucketLimits {
   std::size_t bytes = std::size_t{25} << 20;       // so one large gradient may exceed the limit.
   std::size_t last_bytes = std::size_t{1} << 20;   // At most; 0 = no separate last bucket.
 
+  // For ranks that share a host's memory: each adds up 512 KiB of every bucket, while that is still
+  // in the caches. There is no network whose latency large buckets would spread
+  // (docs/performance.md has what this wins).
+  static BucketLimits shared_memory(int world_size);
+
   // One bucket for each dtype, full when its last gradient is there: with one dtype nothing is
   // reduced before backward has ended.
   static BucketLimits whole_step() {

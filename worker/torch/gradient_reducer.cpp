@@ -28,6 +28,12 @@ std::vector<std::size_t> arrivals_then_rest(const std::vector<std::size_t>& arri
 
 }  // namespace
 
+BucketLimits bucket_limits(const Communicator& communicator, const ReducerOptions& options) {
+  if (options.buckets) return *options.buckets;
+  if (!communicator.shares_memory()) return {};
+  return BucketLimits::shared_memory(communicator.world_size());
+}
+
 // Runs after autograd has accumulated one parameter's gradient. A post hook of the accumulator node
 // and not the tensor's post-accumulate hook: a tensor has only one of the latter, which stays the
 // user's, and LibTorch reserves it for Python.
@@ -52,7 +58,7 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
     : communicator_(communicator),
       queue_(std::move(queue)),
       options_(options),
-      gradients_(communicator, parameters, options.buckets),
+      gradients_(communicator, parameters, bucket_limits(communicator, options)),
       progress_(gradients_.plan()) {
   if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
   if (looks_for_unused() && !parameters.empty()) {

@@ -35,7 +35,8 @@ class UnreducedGradients : public std::runtime_error {
 };
 
 struct ReducerOptions {
-  BucketLimits buckets;
+  // By default PyTorch's limits, or those for shared memory where all ranks share it.
+  std::optional<BucketLimits> buckets;
 
   // Parameters that got no gradient in a backward count as zero on this rank and keep an undefined
   // (or their old) gradient when no rank used them. Known at the end of backward, from the hooks
@@ -51,6 +52,9 @@ struct ReducerOptions {
   // bf16_compress_hook; sums are taken in float. Costs two passes over the gradients.
   bool bfloat16_gradients = false;
 };
+
+// Those of the options, or by whether all ranks share memory; the same on all ranks.
+BucketLimits bucket_limits(const Communicator& communicator, const ReducerOptions& options);
 
 class GradientReducer {
  public:

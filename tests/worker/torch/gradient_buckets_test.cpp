@@ -103,5 +103,15 @@ TEST_CASE("a full bucket waits for those before it", "[worker][ddp]") {
   CHECK_FALSE(progress.mark(2));
 }
 
+TEST_CASE(
+    "between ranks that share memory each adds up as much of a bucket, up to a network's size",
+    "[worker][ddp]") {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  CHECK(BucketLimits::shared_memory(2).bytes == mib);
+  CHECK(BucketLimits::shared_memory(8).bytes == 4 * mib);
+  CHECK(BucketLimits::shared_memory(8).first_bytes == mib);
+  CHECK(BucketLimits::shared_memory(500).bytes == BucketLimits{}.bytes);
+}
+
 }  // namespace
 }  // namespace ddprun::worker
