@@ -8,6 +8,7 @@
 // loader picks. The sanitizers cannot run before that choice, so they get the plain version.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define DDPRUN_HAS_VECTOR_CLONES 1
 #define DDPRUN_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -14,8 +14,9 @@
 // strips of at most 64 channels. Callers may share both out over threads: calls for different
 // strips, or for different tiles, write different memory.
 //
-// Rounding errors are several times those of adding up products, because the transforms add numbers
-// that are larger than the result; tests/trainer/winograd_test.cpp measures it.
+// Rounding errors are a few times those of adding up products, because the transforms add numbers
+// that are larger than the result; tests/trainer/winograd_test.cpp compares them. A value that is
+// not finite makes all results of its tile NaN.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,10 @@ struct WinogradShape {
 
 // At least one pixel, and channels in multiples of 16. Everything below is for such shapes.
 bool winograd_fits(const WinogradShape& shape);
+
+// Whether the kernels are compiled for this processor's vectors, of 256 bits at least. Without them
+// there are faster convolutions.
+bool winograd_is_fast();
 
 // Strips of the result's channels; the last one may be narrower than 64.
 std::int64_t winograd_strips(std::int64_t channels);

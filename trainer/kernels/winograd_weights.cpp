@@ -30,12 +30,15 @@ DDPRUN_INLINE void swap_step(Vector* rows) {
   }
 }
 
-// Rows `step` apart become columns.
-DDPRUN_INLINE void transpose_square(const float* source, std::int64_t step, float* target,
-                                    std::int64_t target_step) {
+// Rows `step` apart become columns. Has the next square loaded into the cache.
+DDPRUN_INLINE void transpose_square(const float* source, const float* next, std::int64_t step,
+                                    float* target, std::int64_t target_step) {
   Vector rows[lanes];
 #pragma GCC unroll 16
-  for (int i = 0; i < lanes; ++i) rows[i] = vector_at(source + i * step);
+  for (int i = 0; i < lanes; ++i) {
+    __builtin_prefetch(next + i * step);
+    rows[i] = vector_at(source + i * step);
+  }
   swap_step<1>(rows);
   swap_step<2>(rows);
   swap_step<4>(rows);
@@ -56,35 +59,57 @@ DDPRUN_INLINE void transform_taps(const float* source, std::int64_t step, bool r
           __attribute__((always_inline)) { return target + (row * 6 + column) * position; });
 }
 
+// Of weights that are (from, 3, 3, to) in memory.
+DDPRUN_INLINE void transform_reversed(const WinogradShape& shape, const float* weight,
+                                      WinogradRange from, WinogradRange to, float* target,
+                                      std::int64_t position) {
+  const std::int64_t row = taps * shape.out_channels;
+  for (std::int64_t i = from.begin; i < from.end; ++i) {
+    const std::int64_t ahead = i + 1 < from.end ? row : 0;
+    for (std::int64_t c = to.begin; c < to.end; c += lanes) {
+      const float* source = weight + i * row + c;
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        __builtin_prefetch(source + ahead + tap * shape.out_channels);
+      }
+      transform_taps(source, shape.out_channels, true, target, position);
+      target += lanes;
+    }
+  }
+}
+
+// Of weights that are (to, 3, 3, from) in memory.
+DDPRUN_INLINE void transform_forward(const WinogradShape& shape, const float* weight,
+                                     WinogradRange from, WinogradRange to, float* target,
+                                     std::int64_t position) {
+  const std::int64_t row = taps * shape.in_channels;
+  float turned[lanes * taps * lanes];  // (from, 3, 3, to)
+  for (std::int64_t c = to.begin; c < to.end; c += lanes) {
+    const float* source = weight + c * row + from.begin;
+    const float* next_line = c + lanes < to.end ? source + lanes * row : source;
+    for (std::int64_t i = 0; i < from.size(); i += lanes, source += lanes) {
+      const float* next = i + lanes < from.size() ? source + lanes : next_line;
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t offset = tap * shape.in_channels;
+        transpose_square(source + offset, next + offset, row, turned + tap * lanes, taps * lanes);
+      }
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        transform_taps(turned + j * taps * lanes, lanes, false,
+                       target + (i + j) * to.size() + (c - to.begin), position);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 DDPRUN_VECTOR_CLONES
 void transform_weight_block(const WinogradShape& shape, const WinogradWeights& weights,
                             WinogradRange from, WinogradRange to, float* target,
                             std::int64_t position) {
-  const std::int64_t width = to.size();
-  if (weights.reversed) {  // (from, 3, 3, to) in memory.
-    for (std::int64_t i = from.begin; i < from.end; ++i) {
-      for (std::int64_t c = to.begin; c < to.end; c += lanes) {
-        transform_taps(weights.weight + i * taps * shape.out_channels + c, shape.out_channels, true,
-                       target + (i - from.begin) * width + (c - to.begin), position);
-      }
-    }
-    return;
-  }
-  const std::int64_t row = taps * shape.in_channels;  // (to, 3, 3, from)
-  float turned[lanes * taps * lanes];                 // (from, 3, 3, to)
-  for (std::int64_t c = to.begin; c < to.end; c += lanes) {
-    for (std::int64_t i = from.begin; i < from.end; i += lanes) {
-      for (std::int64_t tap = 0; tap < taps; ++tap) {
-        transpose_square(weights.weight + c * row + tap * shape.in_channels + i, row,
-                         turned + tap * lanes, taps * lanes);
-      }
-      for (std::int64_t j = 0; j < lanes; ++j) {
-        transform_taps(turned + j * taps * lanes, lanes, false,
-                       target + (i + j - from.begin) * width + (c - to.begin), position);
-      }
-    }
+  if (weights.reversed) {
+    transform_reversed(shape, weights.weight, from, to, target, position);
+  } else {
+    transform_forward(shape, weights.weight, from, to, target, position);
   }
 }
 

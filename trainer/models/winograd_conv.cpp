@@ -13,9 +13,10 @@
 namespace ddprun::trainer {
 namespace {
 
-// Up to this size the weights are transformed once, and the tiles block by block, so that a block
-// stays in the second cache. Above (512 x 512 channels: 37 MB) it is the other way round.
-constexpr std::int64_t kept_weights_bytes_max = 12 << 20;
+// Weights up to this size, transformed, are transformed once, and the tiles block by block, so that
+// a block stays in the second cache. Larger ones (512 x 512 channels: 37 MB) are transformed in
+// pieces that stay there, and the tiles are kept; also where there are few tiles.
+constexpr std::int64_t kept_weights_bytes_max = 4 << 20;
 constexpr std::int64_t block_tiles = 48;
 
 // So many tiles are in memory at a time where all threads read them. Fewer where there are few
@@ -23,6 +24,11 @@ constexpr std::int64_t block_tiles = 48;
 constexpr std::int64_t shared_tiles = 128;
 constexpr std::int64_t shared_tiles_few_channels = 64;
 constexpr std::int64_t few_channels = 128;
+
+// A tile of 16 pixels costs 36 products; the 4 pixels of a quarter cost as many without tiles.
+// Measured with tests/trainer/measure_winograd.cpp: images of 2 x 2 gain 1.2 to 1.6 times, one
+// pixel loses; 8 images of 2 x 2 gain, one of them does not make up for the transformed weights.
+constexpr std::int64_t pixels_min = 32;
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
@@ -94,10 +100,12 @@ void convolve_by_strips(const WinogradShape& shape, const WinogradWeights& weigh
 
 void convolve(const WinogradShape& shape, const WinogradWeights& weights,
               const torch::Tensor& input, const torch::Tensor& result) {
-  const bool kept = winograd_weights_size(shape) * 4 <= kept_weights_bytes_max;
+  const bool by_tiles =
+      winograd_weights_size(shape) * 4 <= kept_weights_bytes_max && shape.tiles() > shared_tiles;
   const auto* from = input.data_ptr<float>();
   auto* to = result.data_ptr<float>();
-  kept ? convolve_by_tiles(shape, weights, from, to) : convolve_by_strips(shape, weights, from, to);
+  by_tiles ? convolve_by_tiles(shape, weights, from, to)
+           : convolve_by_strips(shape, weights, from, to);
 }
 
 void transform_both(const WinogradShape& shape, WinogradRange part, const float* input,
@@ -198,8 +206,14 @@ bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
 }  // namespace
 
 bool winograd_pays(const torch::Tensor& x, const torch::Tensor& weight) {
-  return is_possible(x, weight) && x.is_contiguous(channels_last) &&
-         weight.is_contiguous(channels_last);
+  if (!winograd_is_fast() || !is_possible(x, weight) || !x.is_contiguous(channels_last) ||
+      !weight.is_contiguous(channels_last)) {
+    return false;
+  }
+  const WinogradShape shape = shape_of(x, weight);
+  const std::int64_t pixels = shape.height * shape.width;
+  const std::int64_t tile_pixels = 16 * shape.tile_rows() * shape.tile_columns();
+  return 4 * pixels >= tile_pixels && shape.images * pixels >= pixels_min;
 }
 
 torch::Tensor winograd_conv(const torch::Tensor& x, const torch::Tensor& weight) {
