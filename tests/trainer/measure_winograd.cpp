@@ -1,8 +1,10 @@
 // What winograd_conv() costs beside LibTorch's convolution (oneDNN), one thread, in turns, for the
 // 3 x 3 convolutions of ResNets; and how far both are from the results in double precision,
 // relative to their size (root mean squares). Not a test; the figures are for docs/performance.md.
+// In bf16 the images are bfloat16, and so is oneDNN's weight: that autocast has to make it each
+// time is not counted.
 //
-//   measure_winograd [rounds] [part of a layer's name]
+//   measure_winograd [rounds] [part of the first column]
 #include <malloc.h>
 #include <torch/torch.h>
 
@@ -76,22 +78,24 @@ double median(std::vector<double> values) {
 // Runs the passes, each by itself; returns what they took.
 struct Side {
   std::function<Tensor(const Tensor&, const Tensor&)> conv;
+  torch::ScalarType image_type, weight_type;
   std::vector<double> ms[passes] = {};
   Tensor results[passes] = {};
 
   void run(const Tensor& x, const Tensor& weight, const Tensor& direction) {
-    const Tensor image = x.detach().requires_grad_();
-    const Tensor taps = weight.detach().requires_grad_();
+    const Tensor image = x.to(image_type).detach().requires_grad_();
+    const Tensor taps = weight.to(weight_type).detach().requires_grad_();
+    const Tensor gradient = direction.to(image_type);
     const Timer whole;
-    results[forward] = conv(image, weight.detach()).detach();
+    results[forward] = conv(image, taps.detach()).detach();
     ms[forward].push_back(whole.ms());
-    const Tensor for_input = conv(image, weight.detach());
+    const Tensor for_input = conv(image, taps.detach());
     const Timer input;
-    results[input_gradient] = torch::autograd::grad({for_input}, {image}, {direction})[0];
+    results[input_gradient] = torch::autograd::grad({for_input}, {image}, {gradient})[0];
     ms[input_gradient].push_back(input.ms());
-    const Tensor for_weight = conv(x.detach(), taps);
+    const Tensor for_weight = conv(image.detach(), taps);
     const Timer weights;
-    results[weight_gradient] = torch::autograd::grad({for_weight}, {taps}, {direction})[0];
+    results[weight_gradient] = torch::autograd::grad({for_weight}, {taps}, {gradient})[0];
     ms[weight_gradient].push_back(weights.ms());
   }
 };
@@ -102,25 +106,25 @@ double relative_error(const Tensor& found, const Tensor& exact) {
   return rms(found.to(torch::kFloat64) - exact) / rms(exact);
 }
 
-void measure(const Layer& layer, int rounds) {
+void measure(const Layer& layer, const std::string& model, torch::ScalarType type, int rounds) {
   const auto values = [](std::vector<std::int64_t> sizes) {
     return torch::randn(sizes).contiguous(channels_last);
   };
   const std::int64_t c = layer.channels;
-  const Tensor x = values({layer.batch, c, layer.side, layer.side}).relu_();
+  const Tensor x = values({layer.batch, c, layer.side, layer.side}).relu_().to(type);
   const Tensor weight = values({c, c, 3, 3}) * 0.05;
-  const Tensor direction = values(x.sizes().vec());
-  Side ours{ddprun::trainer::winograd_conv};
+  const Tensor direction = values(x.sizes().vec()).to(type);
+  Side ours{ddprun::trainer::winograd_conv, type, torch::kFloat32};
   const auto plain_conv = [](const Tensor& image, const Tensor& taps) {
     return torch::conv2d(image, taps, {}, 1, 1);
   };
-  Side plain{plain_conv};
+  Side plain{plain_conv, type, type};
   for (int i = 0; i < rounds; ++i) {  // In turns, so that the machine's moods meet both alike.
     ours.run(x, weight, direction);
     plain.run(x, weight, direction);
   }
-  Side exact{plain_conv};
-  exact.run(x.to(torch::kFloat64), weight.to(torch::kFloat64), direction.to(torch::kFloat64));
+  Side exact{plain_conv, torch::kFloat64, torch::kFloat64};
+  exact.run(x, weight, direction);
 
   double sum = 0, plain_sum = 0;
   const std::string name = std::to_string(c) + " channels, " + std::to_string(layer.side) + " x " +
@@ -129,13 +133,13 @@ void measure(const Layer& layer, int rounds) {
     const double ms = median(ours.ms[pass]), plain_ms = median(plain.ms[pass]);
     sum += ms;
     plain_sum += plain_ms;
-    std::printf("| %s | %s | %s | %.2f | %.2f | %.2f x | %.1e | %.1e |\n", layer.model,
+    std::printf("| %s | %s | %s | %.2f | %.2f | %.2f x | %.1e | %.1e |\n", model.c_str(),
                 name.c_str(), pass_names[pass], ms, plain_ms, plain_ms / ms,
                 relative_error(ours.results[pass], exact.results[pass]),
                 relative_error(plain.results[pass], exact.results[pass]));
   }
-  std::printf("| %s | %s | together | %.2f | %.2f | %.2f x | | |\n", layer.model, name.c_str(), sum,
-              plain_sum, plain_sum / sum);
+  std::printf("| %s | %s | together | %.2f | %.2f | %.2f x | | |\n", model.c_str(), name.c_str(),
+              sum, plain_sum, plain_sum / sum);
 }
 
 }  // namespace
@@ -150,8 +154,11 @@ int main(int argc, char** argv) {
   const std::string wanted = argc > 2 ? argv[2] : "";
   std::printf("| model | layer | pass | ms | oneDNN, ms | gain | error | oneDNN's |\n");
   std::printf("|---|---|---|---:|---:|---:|---:|---:|\n");
-  for (const Layer& layer : layers) {
-    if (std::string(layer.model).find(wanted) != std::string::npos) measure(layer, rounds);
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    for (const Layer& layer : layers) {
+      const std::string model = layer.model + std::string(type == torch::kFloat32 ? "" : ", bf16");
+      if (model.find(wanted) != std::string::npos) measure(layer, model, type, rounds);
+    }
   }
   return 0;
 }

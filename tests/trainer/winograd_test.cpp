@@ -2,7 +2,6 @@
 // measured by those of LibTorch's own convolution in float32 on the same data.
 #include "trainer/kernels/winograd.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <vector>
@@ -45,16 +44,34 @@ struct Results {
 };
 
 template <typename Conv>
-Results run(const Inputs& in, torch::ScalarType type, const Conv& conv) {
+Results run(const Inputs& in, torch::ScalarType type, torch::ScalarType weight_type,
+            const Conv& conv) {
   const torch::Tensor x = in.x.detach().to(type, false, /*copy=*/true).requires_grad_();
-  const torch::Tensor weight = in.weight.detach().to(type, false, true).requires_grad_();
+  const torch::Tensor weight = in.weight.detach().to(weight_type, false, true).requires_grad_();
   const torch::Tensor y = conv(x, weight);
   const auto gradients = torch::autograd::grad({y}, {x, weight}, {in.direction.to(type)});
   return {y.detach(), gradients[0], gradients[1]};
 }
 
+template <typename Conv>
+Results run(const Inputs& in, torch::ScalarType type, const Conv& conv) {
+  return run(in, type, type, conv);
+}
+
+Results run_bfloat16(const Inputs& in) {
+  return run(in, torch::kBFloat16, torch::kFloat32, winograd_conv);
+}
+
 torch::Tensor plain_conv(const torch::Tensor& x, const torch::Tensor& weight) {
   return torch::conv2d(x, weight, {}, 1, 1);
+}
+
+// Images that bfloat16 holds exactly; weights that it does not.
+Inputs with_bfloat16_images(Inputs in) {
+  for (torch::Tensor* images : {&in.x, &in.direction}) {
+    *images = images->to(torch::kBFloat16).to(torch::kFloat32);
+  }
+  return in;
 }
 
 double rms(const torch::Tensor& values) { return values.square().mean().sqrt().item<double>(); }
@@ -104,6 +121,34 @@ TEST_CASE("results are a convolution's within a few of its rounding errors", "[t
   }
 }
 
+TEST_CASE("in bfloat16 results are rounded once, and the weights' gradient is not",
+          "[trainer][model]") {
+  torch::manual_seed(4);
+  for (const Layer& layer : layers) {
+    INFO(layer);
+    const Inputs in = with_bfloat16_images(random_inputs(layer, 0.5));
+
+    const std::vector<torch::Tensor> ours = run_bfloat16(in).all();
+
+    const auto exact = run(in, torch::kFloat64, plain_conv).all();
+    const auto plain = run(in, torch::kBFloat16, plain_conv).all();
+    const torch::ScalarType types[] = {torch::kBFloat16, torch::kBFloat16, torch::kFloat32};
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      const double size = rms(exact[i]);
+      const double error = rms(ours[i] - exact[i]) / size;
+      const double plain_error = rms(plain[i] - exact[i]) / size;
+      INFO("result " << i << ": relative error " << error << ", LibTorch's " << plain_error);
+      REQUIRE(ours[i].sizes() == exact[i].sizes());
+      CHECK(ours[i].scalar_type() == types[i]);
+      CHECK(ours[i].is_contiguous(channels_last));
+      const double rounding = types[i] == torch::kBFloat16 ? 0x1p-8 : 0.0;
+      const torch::Tensor allowed = rounding * exact[i].abs() + 2e-5 * size;
+      CHECK(((ours[i] - exact[i]).abs() <= allowed).all().item<bool>());
+      CHECK(error < plain_error);
+    }
+  }
+}
+
 TEST_CASE("a convolution has the same bits each time and for each number of threads",
           "[trainer][model]") {
   torch::manual_seed(2);
@@ -112,7 +157,9 @@ TEST_CASE("a convolution has the same bits each time and for each number of thre
     const Inputs in = random_inputs(layer, 1);
     const auto run_with = [&](int threads) {
       const ThreadCount count(threads);
-      return run(in, torch::kFloat32, winograd_conv).all();
+      std::vector<torch::Tensor> results = run(in, torch::kFloat32, winograd_conv).all();
+      for (const torch::Tensor& narrow : run_bfloat16(in).all()) results.push_back(narrow);
+      return results;
     };
     const auto first = run_with(1);
     for (const int threads : {1, 3}) {
@@ -126,29 +173,34 @@ TEST_CASE("a convolution reads and writes nothing outside of its tensors", "[tra
   torch::manual_seed(3);
   const Layer layer{2, 48, 80, 6, 5};
   const Inputs in = random_inputs(layer, 1);
-  const auto surrounded = [](const torch::Tensor& dense) {  // By NaN, at an odd address.
-    const torch::Tensor memory = torch::full({dense.numel() + 301}, NAN);
-    const torch::Tensor inside = memory.narrow(0, 151, dense.numel());
-    return inside.as_strided_(dense.sizes(), dense.strides()).copy_(dense);
-  };
-  const Inputs among_nan{surrounded(in.x), surrounded(in.weight), surrounded(in.direction)};
-  const torch::Tensor x = among_nan.x.requires_grad_();
-  const torch::Tensor weight = among_nan.weight.requires_grad_();
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    INFO(torch::toString(type));
+    // By NaN, at an odd address.
+    const auto surrounded = [](const torch::Tensor& dense, torch::ScalarType of) {
+      const torch::Tensor memory = torch::full({dense.numel() + 301}, NAN, of);
+      const torch::Tensor inside = memory.narrow(0, 151, dense.numel());
+      return inside.as_strided_(dense.sizes(), dense.strides()).copy_(dense);
+    };
+    const torch::Tensor x = surrounded(in.x, type).requires_grad_();
+    const torch::Tensor weight = surrounded(in.weight, torch::kFloat32).requires_grad_();
 
-  const torch::Tensor y = winograd_conv(x, weight);
-  const auto found = torch::autograd::grad({y}, {x, weight}, {among_nan.direction});
+    const torch::Tensor y = winograd_conv(x, weight);
+    const auto found = torch::autograd::grad({y}, {x, weight}, {surrounded(in.direction, type)});
 
-  const Results expected = run(in, torch::kFloat32, winograd_conv);
-  CHECK(torch::equal(y, expected.y));
-  CHECK(torch::equal(found[0], expected.x_gradient));
-  CHECK(torch::equal(found[1], expected.weight_gradient));
+    const Results expected = run(in, type, torch::kFloat32, winograd_conv);
+    CHECK(torch::equal(y, expected.y));
+    CHECK(torch::equal(found[0], expected.x_gradient));
+    CHECK(torch::equal(found[1], expected.weight_gradient));
+  }
 }
 
 TEST_CASE("a NaN reaches every result of a convolution that it is part of", "[trainer][model]") {
   Inputs in = random_inputs({1, 16, 16, 9, 9}, 0);
   in.x[0][3][4][4] = NAN;
-  const torch::Tensor y = winograd_conv(in.x, in.weight);
-  CHECK(y.slice(2, 3, 6).slice(3, 3, 6).isnan().all().item<bool>());
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    const torch::Tensor y = winograd_conv(in.x.to(type), in.weight);
+    CHECK(y.slice(2, 3, 6).slice(3, 3, 6).isnan().all().item<bool>());
+  }
 }
 
 TEST_CASE("only the gradients that somebody asks for are computed", "[trainer][model]") {
@@ -175,7 +227,16 @@ TEST_CASE("other orders of memory are converted, other convolutions refused", "[
   CHECK_FALSE(winograd_pays(in.x, planes(in.weight)));
   CHECK(torch::equal(winograd_conv(planes(in.x), planes(in.weight)), y));
 
-  CHECK_FALSE(winograd_pays(in.x.to(torch::kBFloat16), in.weight.to(torch::kBFloat16)));
+  const auto narrow = [](const Inputs& of) { return of.x.to(torch::kBFloat16); };
+  const Inputs large = random_inputs({2, 32, 48, 7, 7}, 0);
+  CHECK(winograd_pays(narrow(large), large.weight) == winograd_is_fast());
+  CHECK_FALSE(winograd_pays(narrow(large), large.weight.to(torch::kBFloat16)));
+  CHECK_FALSE(winograd_pays(large.x, large.weight.to(torch::kBFloat16)));
+  CHECK_FALSE(winograd_pays(narrow(in), in.weight));  // 16 channels.
+  const Inputs small = random_inputs({64, 32, 48, 2, 2}, 0);
+  CHECK(winograd_pays(small.x, small.weight) == winograd_is_fast());
+  CHECK_FALSE(winograd_pays(narrow(small), small.weight));
+  CHECK_FALSE(winograd_pays(in.x.to(torch::kHalf), in.weight));
   CHECK_FALSE(winograd_pays(in.x.to(torch::kFloat64), in.weight.to(torch::kFloat64)));
   CHECK_FALSE(winograd_pays(in.x, torch::randn({32, 16, 1, 1}).contiguous(channels_last)));
   CHECK_FALSE(winograd_pays(in.x, torch::randn({24, 16, 3, 3}).contiguous(channels_last)));
@@ -183,10 +244,6 @@ TEST_CASE("other orders of memory are converted, other convolutions refused", "[
   CHECK_FALSE(winograd_pays(in.x.slice(0, 0, 0), in.weight));
   CHECK_FALSE(winograd_pays(random_inputs({90, 16, 32, 1, 2}, 0).x, in.weight));
   CHECK_FALSE(winograd_pays(random_inputs({1, 16, 32, 5, 6}, 0).x, in.weight));
-  at::autocast::set_autocast_enabled(torch::kCPU, true);
-  const bool under_autocast = winograd_pays(in.x, in.weight);
-  at::autocast::set_autocast_enabled(torch::kCPU, false);
-  CHECK_FALSE(under_autocast);
   CHECK_THROWS_WITH(winograd_conv(in.x, torch::randn({32, 16, 5, 5})),
                     Catch::Matchers::Contains("winograd_pays"));
 }

@@ -17,9 +17,15 @@
 // Rounding errors are a few times those of adding up products, because the transforms add numbers
 // that are larger than the result; tests/trainer/winograd_test.cpp compares them. A value that is
 // not finite makes all results of its tile NaN.
+//
+// Images, and what has their shape, are floats or bfloat16, which halves the memory to move. All
+// is computed in float with the weights' floats: a bfloat16 result is rounded once, when it is
+// written, and the weights' gradient is not rounded.
 #pragma once
 
 #include <cstdint>
+
+#include "trainer/kernels/vector_clones.h"
 
 namespace ddprun::trainer {
 
@@ -59,7 +65,7 @@ struct WinogradRange {
   std::int64_t size() const { return end - begin; }
 };
 
-// All buffers are floats, aligned to 64 bytes; sizes are numbers of floats.
+// All buffers but images are floats, aligned to 64 bytes; sizes are numbers of floats.
 
 // --- Tiles ---
 
@@ -70,11 +76,15 @@ std::int64_t winograd_tiles_size(std::int64_t tiles, std::int64_t channels);
 // for all of `tiles`.
 void winograd_transform_input(const WinogradShape& shape, WinogradRange tiles, WinogradRange part,
                               const float* images, float* transformed);
+void winograd_transform_input(const WinogradShape& shape, WinogradRange tiles, WinogradRange part,
+                              const BFloat16* images, float* transformed);
 
 // The same for the gradient of the result, with shape.out_channels, as the weights' gradient needs
 // it.
 void winograd_transform_gradient(const WinogradShape& shape, WinogradRange tiles,
                                  WinogradRange part, const float* gradient, float* transformed);
+void winograd_transform_gradient(const WinogradShape& shape, WinogradRange tiles,
+                                 WinogradRange part, const BFloat16* gradient, float* transformed);
 
 // --- Forward, and the input's gradient ---
 
@@ -98,6 +108,9 @@ std::int64_t winograd_scratch_size(const WinogradShape& shape, std::int64_t tile
 // transformed.
 void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
                        const float* input, const WinogradWeights& weights, float* result,
+                       float* scratch);
+void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
+                       const float* input, const WinogradWeights& weights, BFloat16* result,
                        float* scratch);
 
 // --- The weights' gradient ---

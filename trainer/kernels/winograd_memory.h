@@ -72,6 +72,8 @@ class TilePixels {
 
   // Has sixteen channels from c on loaded into the cache, of all columns from the given one on.
   DDPRUN_INLINE void fetch(std::int64_t c, std::int64_t from_column) const {
+    constexpr std::int64_t line = 64 / sizeof(Pixel);
+    if (line > lanes && c % line != 0) return;  // Came with the channels before.
     for (int i = 0; i < side; ++i) {
       for (std::int64_t j = from_column; j < side; ++j) __builtin_prefetch(pixels_[i][j] + c);
     }

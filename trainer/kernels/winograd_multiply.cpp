@@ -53,15 +53,13 @@ void multiply_strip(const WinogradShape& shape, std::int64_t tiles, const float*
   }
 }
 
-}  // namespace
-
-DDPRUN_VECTOR_CLONES
-void write_result(const WinogradShape& shape, WinogradRange tiles, const Strip& strip,
-                  const float* products, float* result) {
-  float outside[strip_channels];  // Never read.
+template <typename Value>
+DDPRUN_INLINE void write_tiles(const WinogradShape& shape, WinogradRange tiles, const Strip& strip,
+                               const float* products, Value* result) {
+  Value outside[strip_channels];  // Never read.
   const std::int64_t position = product_position(tiles.size(), strip.width);
-  using Pixels = TilePixels<float, tile_side>;
-  float* target = result + strip.begin;
+  using Pixels = TilePixels<Value, tile_side>;
+  Value* target = result + strip.begin;
   Pixels next(shape, shape.out_channels, target, tiles.begin, 0, outside);
   for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const Pixels pixels = next;
@@ -78,15 +76,32 @@ void write_result(const WinogradShape& shape, WinogradRange tiles, const Strip& 
   }
 }
 
+}  // namespace
+
+DDPRUN_VECTOR_CLONES
+void write_result(const WinogradShape& shape, WinogradRange tiles, const Strip& strip,
+                  const float* products, float* result) {
+  write_tiles(shape, tiles, strip, products, result);
+}
+
+DDPRUN_VECTOR_CLONES
+void write_result(const WinogradShape& shape, WinogradRange tiles, const Strip& strip,
+                  const float* products, BFloat16* result) {
+  write_tiles(shape, tiles, strip, products, result);
+}
+
 std::int64_t winograd_scratch_size(const WinogradShape& shape, std::int64_t tiles) {
   const std::int64_t width = std::min(strip_channels, shape.out_channels);
   const std::int64_t from = std::min(from_channels, shape.in_channels);
   return positions * (product_position(tiles, width) + weight_position(from, width));
 }
 
-void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
-                       const float* input, const WinogradWeights& weights, float* result,
-                       float* scratch) {
+namespace {
+
+template <typename Value>
+void multiply_strips(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
+                     const float* input, const WinogradWeights& weights, Value* result,
+                     float* scratch) {
   for (std::int64_t i = strips.begin; i < strips.end; ++i) {
     const Strip strip(i, shape.out_channels);
     float* products = scratch;
@@ -94,6 +109,20 @@ void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, Winograd
     multiply_strip(shape, tiles.size(), input, weights, strip, products, some_weights);
     write_result(shape, tiles, strip, products, result);
   }
+}
+
+}  // namespace
+
+void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
+                       const float* input, const WinogradWeights& weights, float* result,
+                       float* scratch) {
+  multiply_strips(shape, tiles, strips, input, weights, result, scratch);
+}
+
+void winograd_multiply(const WinogradShape& shape, WinogradRange tiles, WinogradRange strips,
+                       const float* input, const WinogradWeights& weights, BFloat16* result,
+                       float* scratch) {
+  multiply_strips(shape, tiles, strips, input, weights, result, scratch);
 }
 
 }  // namespace ddprun::trainer

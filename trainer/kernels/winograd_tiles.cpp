@@ -4,22 +4,24 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr float zeros[strip_channels] = {};
+template <typename Value>
+constexpr Value zeros[strip_channels] = {};
 
-template <typename Line>
+template <typename Line, typename Value>
 DDPRUN_INLINE void transform_tiles(const WinogradShape& shape, std::int64_t channels,
-                                   WinogradRange tiles, WinogradRange part, const float* images,
+                                   WinogradRange tiles, WinogradRange part, const Value* images,
                                    float* transformed) {
-  using Pixels = TilePixels<const float, Line::from>;
+  using Pixels = TilePixels<const Value, Line::from>;
   const TileMemory memory(tiles.size(), channels);
   const std::int64_t margin = Line::from == tile_side ? 0 : 1;
   for (std::int64_t i = 0; i < winograd_strips(channels); ++i) {
     const Strip strip(i, channels);
-    const float* source = images + strip.begin;
-    Pixels next(shape, channels, source, part.begin, margin, zeros);
+    const Value* source = images + strip.begin;
+    Pixels next(shape, channels, source, part.begin, margin, zeros<Value>);
     for (std::int64_t tile = part.begin; tile < part.end; ++tile) {
       const Pixels pixels = next;
-      next = Pixels(shape, channels, source, std::min(tile + 1, part.end - 1), margin, zeros);
+      next =
+          Pixels(shape, channels, source, std::min(tile + 1, part.end - 1), margin, zeros<Value>);
       float* to = transformed + i * memory.strip + (tile - tiles.begin) * memory.row;
       for (std::int64_t c = 0; c < strip.width; c += lanes) {
         next.fetch(c, margin * 2);
@@ -43,8 +45,20 @@ void winograd_transform_input(const WinogradShape& shape, WinogradRange tiles, W
 }
 
 DDPRUN_VECTOR_CLONES
+void winograd_transform_input(const WinogradShape& shape, WinogradRange tiles, WinogradRange part,
+                              const BFloat16* images, float* transformed) {
+  transform_tiles<InputLine>(shape, shape.in_channels, tiles, part, images, transformed);
+}
+
+DDPRUN_VECTOR_CLONES
 void winograd_transform_gradient(const WinogradShape& shape, WinogradRange tiles,
                                  WinogradRange part, const float* gradient, float* transformed) {
+  transform_tiles<GradientLine>(shape, shape.out_channels, tiles, part, gradient, transformed);
+}
+
+DDPRUN_VECTOR_CLONES
+void winograd_transform_gradient(const WinogradShape& shape, WinogradRange tiles,
+                                 WinogradRange part, const BFloat16* gradient, float* transformed) {
   transform_tiles<GradientLine>(shape, shape.out_channels, tiles, part, gradient, transformed);
 }
 

@@ -109,7 +109,7 @@ struct WeightGradientLine {  // G^T
   }
 };
 
-// Both ways: source(i, j) and target(i, j) are the addresses of sixteen floats.
+// Both ways: source(i, j) and target(i, j) are the addresses of sixteen floats or bfloat16.
 template <typename Line, typename Source, typename Target>
 DDPRUN_INLINE void transform_square(const Source& source, const Target& target) {
   constexpr int from = Line::from;
@@ -119,7 +119,7 @@ DDPRUN_INLINE void transform_square(const Source& source, const Target& target) 
   for (int j = 0; j < from; ++j) {
     Vector column[from];
 #pragma GCC unroll 6
-    for (int i = 0; i < from; ++i) column[i] = vector_at(source(i, j));
+    for (int i = 0; i < from; ++i) load_vector(source(i, j), column[i]);
     Line::apply(column, half + j, from);
   }
 #pragma GCC unroll 6
@@ -127,7 +127,7 @@ DDPRUN_INLINE void transform_square(const Source& source, const Target& target) 
     Vector row[to];
     Line::apply(half + i * from, row, 1);
 #pragma GCC unroll 6
-    for (int j = 0; j < to; ++j) vector_at(target(i, j)) = row[j];
+    for (int j = 0; j < to; ++j) store_vector(row[j], target(i, j));
   }
 }
 

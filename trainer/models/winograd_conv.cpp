@@ -2,11 +2,10 @@
 // no sum depends on it.
 #include "trainer/models/winograd_conv.h"
 
-#include <ATen/autocast_mode.h>
-
 #include <algorithm>
 
 #include "trainer/kernels/winograd.h"
+#include "trainer/models/dense_memory.h"
 #include "trainer/models/parallel_parts.h"
 #include "worker/torch/gradient_memory.h"
 
@@ -29,6 +28,11 @@ constexpr std::int64_t few_channels = 128;
 // Measured with tests/trainer/measure_winograd.cpp: images of 2 x 2 gain 1.2 to 1.6 times, one
 // pixel loses; 8 images of 2 x 2 gain, one of them does not make up for the transformed weights.
 constexpr std::int64_t pixels_min = 32;
+
+// oneDNN's convolutions of bfloat16 need half as long where the processor multiplies it, ours as
+// long as in float32: images of 2 x 2 and 16 channels lose, 32 channels gain 1.2 times, others
+// more.
+constexpr std::int64_t bfloat16_channels_min = 32;
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
@@ -60,8 +64,11 @@ void for_parts(std::int64_t tiles, std::int64_t size, const Work& work) {
   }
 }
 
-void convolve_by_tiles(const WinogradShape& shape, WinogradWeights weights, const float* input,
-                       float* result) {
+// In all of these `Value`, of the images, is float or BFloat16.
+
+template <typename Value>
+void convolve_by_tiles(const WinogradShape& shape, WinogradWeights weights, const Value* input,
+                       Value* result) {
   const WinogradRange strips{0, winograd_strips(shape.out_channels)};
   const Buffer transformed(winograd_weights_size(shape));
   for_ranges(strips.end, [&](WinogradRange some) {
@@ -82,8 +89,9 @@ void convolve_by_tiles(const WinogradShape& shape, WinogradWeights weights, cons
   });
 }
 
+template <typename Value>
 void convolve_by_strips(const WinogradShape& shape, const WinogradWeights& weights,
-                        const float* input, float* result) {
+                        const Value* input, Value* result) {
   const std::int64_t size = std::min(shared_tiles, shape.tiles());
   const Buffer tiles(winograd_tiles_size(size, shape.in_channels));
   for_parts(shape.tiles(), size, [&](WinogradRange part) {
@@ -102,14 +110,18 @@ void convolve(const WinogradShape& shape, const WinogradWeights& weights,
               const torch::Tensor& input, const torch::Tensor& result) {
   const bool by_tiles =
       winograd_weights_size(shape) * 4 <= kept_weights_bytes_max && shape.tiles() > shared_tiles;
-  const auto* from = input.data_ptr<float>();
-  auto* to = result.data_ptr<float>();
-  by_tiles ? convolve_by_tiles(shape, weights, from, to)
-           : convolve_by_strips(shape, weights, from, to);
+  with_value_type(input, [&](auto value) {
+    using Value = decltype(value);
+    const auto* from = values<const Value>(input);
+    auto* to = values<Value>(result);
+    by_tiles ? convolve_by_tiles(shape, weights, from, to)
+             : convolve_by_strips(shape, weights, from, to);
+  });
 }
 
-void transform_both(const WinogradShape& shape, WinogradRange part, const float* input,
-                    const float* gradient, float* inputs, float* gradients) {
+template <typename Value>
+void transform_both(const WinogradShape& shape, WinogradRange part, const Value* input,
+                    const Value* gradient, float* inputs, float* gradients) {
   for_ranges(part.size(), [&](WinogradRange some) {
     const WinogradRange tiles{part.begin + some.begin, part.begin + some.end};
     winograd_transform_input(shape, part, tiles, input, inputs);
@@ -130,7 +142,8 @@ void gradient_in_one_part(const WinogradShape& shape, const float* inputs, const
   });
 }
 
-void gradient_of_weights(const WinogradShape& shape, const float* input, const float* gradient,
+template <typename Value>
+void gradient_of_weights(const WinogradShape& shape, const Value* input, const Value* gradient,
                          float* weight_gradient) {
   const bool few = shape.in_channels * shape.out_channels <= few_channels * few_channels;
   const std::int64_t size = std::min(few ? shared_tiles_few_channels : shared_tiles, shape.tiles());
@@ -187,18 +200,22 @@ class WinogradConv : public torch::autograd::Function<WinogradConv> {
     }
     if (context->needs_input_grad(1)) {
       gw = worker::gradient_memory(weight);
-      gradient_of_weights(shape, x.data_ptr<float>(), gradient.data_ptr<float>(),
-                          gw.data_ptr<float>());
+      with_value_type(x, [&](auto value) {
+        using Value = decltype(value);
+        gradient_of_weights(shape, values<const Value>(x), values<const Value>(gradient),
+                            gw.data_ptr<float>());
+      });
     }
     return {gx, gw};
   }
 };
 
 bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
-  const auto is_float = [](const torch::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.dim() == 4 && tensor.scalar_type() == torch::kFloat32;
+  const auto is_image = [](const torch::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.dim() == 4;
   };
-  return is_float(x) && is_float(weight) && !at::autocast::is_autocast_enabled(torch::kCPU) &&
+  return is_image(x) && is_image(weight) && weight.scalar_type() == torch::kFloat32 &&
+         (x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kBFloat16) &&
          weight.size(2) == 3 && weight.size(3) == 3 && x.size(1) == weight.size(1) &&
          winograd_fits(shape_of(x, weight));
 }
@@ -213,15 +230,19 @@ bool winograd_pays(const torch::Tensor& x, const torch::Tensor& weight) {
   const WinogradShape shape = shape_of(x, weight);
   const std::int64_t pixels = shape.height * shape.width;
   const std::int64_t tile_pixels = 16 * shape.tile_rows() * shape.tile_columns();
-  return 4 * pixels >= tile_pixels && shape.images * pixels >= pixels_min;
+  const bool narrow = x.scalar_type() == torch::kBFloat16;
+  if (narrow && std::min(shape.in_channels, shape.out_channels) < bfloat16_channels_min) {
+    return false;
+  }
+  return (narrow ? 2 : 4) * pixels >= tile_pixels && shape.images * pixels >= pixels_min;
 }
 
 torch::Tensor winograd_conv(const torch::Tensor& x, const torch::Tensor& weight) {
   TORCH_CHECK(is_possible(x, weight),
-              "winograd_conv: needs float32 on the CPU, a 3 x 3 weight and "
-              "channels in multiples of 16, outside of autocast; got x ",
-              x.sizes(), " of ", x.scalar_type(), " and weight ", weight.sizes(),
-              "; ask winograd_pays() first");
+              "winograd_conv: needs float32 or bfloat16 on the CPU, a 3 x 3 weight in float32 and "
+              "channels in multiples of 16; got x ",
+              x.sizes(), " of ", x.scalar_type(), " and weight ", weight.sizes(), " of ",
+              weight.scalar_type(), "; ask winograd_pays() first");
   return WinogradConv::apply(x.contiguous(channels_last), weight.contiguous(channels_last));
 }
 
