@@ -1,9 +1,13 @@
-// Convolutions on images of one pixel are those of LibTorch in double precision, up to rounding.
+// Convolutions are those of LibTorch in double precision, up to rounding; under autocast of its
+// types.
 #include "trainer/models/padded_conv.h"
 
 #include "tests/testing/catch.h"
+#include "trainer/kernels/winograd.h"
+#include "trainer/models/winograd_conv.h"
+#include "trainer/precision.h"
 
-using ddprun::trainer::PaddedConv;
+using namespace ddprun::trainer;
 
 namespace {
 
@@ -68,4 +72,74 @@ TEST_CASE("output and gradients are a convolution's, for every size", "[trainer]
       }
     }
   }
+}
+
+namespace {
+
+PaddedConv large_conv(std::int64_t stride) {
+  PaddedConv conv(torch::nn::Conv2dOptions(64, 32, 3).stride(stride).padding(1).bias(false));
+  conv.weight.set_data(conv.weight.contiguous(torch::MemoryFormat::ChannelsLast));
+  return conv;
+}
+
+torch::Tensor images() {
+  return torch::randn({3, 64, 8, 9}).contiguous(torch::MemoryFormat::ChannelsLast);
+}
+
+}  // namespace
+
+TEST_CASE("under autocast in bf16 a convolution takes Winograd's way, with autocast's types",
+          "[trainer][model]") {
+  torch::manual_seed(2);
+  PaddedConv conv = large_conv(1);
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    INFO(torch::toString(type));
+    const torch::Tensor x = images().to(type).requires_grad_();
+    const auto run = [&](const auto& forward) {
+      const torch::Tensor y = [&] {
+        const AutocastGuard guard(torch::kCPU, PrecisionOption::Bf16);
+        return forward(x);
+      }();
+      REQUIRE(y.scalar_type() == torch::kBFloat16);
+      torch::manual_seed(3);
+      const torch::Tensor direction = torch::randn(y.sizes()).to(torch::kBFloat16);
+      const auto gradients = torch::autograd::grad({y}, {x, conv.weight}, {direction});
+      CHECK(gradients[0].scalar_type() == type);
+      CHECK(gradients[1].scalar_type() == torch::kFloat32);
+      return std::vector<torch::Tensor>{y.detach(), gradients[0], gradients[1]};
+    };
+
+    const auto found = run([&](const torch::Tensor& in) { return conv.forward(in); });
+
+    const auto plain =
+        run([&](const torch::Tensor& in) { return torch::conv2d(in, conv.weight, {}, 1, 1); });
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const torch::Tensor ours = found[i].to(torch::kFloat64),
+                          theirs = plain[i].to(torch::kFloat64);
+      const double size = theirs.square().mean().sqrt().item<double>();
+      CHECK((ours - theirs).abs().max().item<double>() <= 0.05 * size);
+    }
+    if (winograd_is_fast()) {  // Else LibTorch's way is the faster one.
+      const torch::Tensor winograd = winograd_conv(x.to(torch::kBFloat16), conv.weight);
+      CHECK(torch::equal(found[0], winograd));
+      CHECK_FALSE(torch::equal(found[0], plain[0]));
+    }
+  }
+}
+
+TEST_CASE("where Winograd's way is closed, a convolution under autocast is LibTorch's",
+          "[trainer][model]") {
+  torch::manual_seed(4);
+  const torch::Tensor x = images();
+  for (const auto precision : {PrecisionOption::Bf16, PrecisionOption::Fp16}) {
+    const std::int64_t stride = precision == PrecisionOption::Bf16 ? 2 : 1;
+    PaddedConv conv = large_conv(stride);
+    const AutocastGuard guard(torch::kCPU, precision);
+    CHECK(torch::equal(conv.forward(x), torch::conv2d(x, conv.weight, {}, stride, 1)));
+  }
+  PaddedConv conv = large_conv(1);
+  CHECK_THROWS(conv.forward(x.to(torch::kBFloat16)));  // Two types, and nobody to convert one.
+  conv.to(torch::kBFloat16);
+  const torch::Tensor narrow = x.to(torch::kBFloat16);
+  CHECK(torch::equal(conv.forward(narrow), torch::conv2d(narrow, conv.weight, {}, 1, 1)));
 }

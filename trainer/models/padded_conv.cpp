@@ -16,11 +16,21 @@ torch::Tensor middle_tap(const torch::Tensor& weight) {
   return weight.select(3, middle).select(2, middle);
 }
 
-// What autocast would make of the input of a convolution.
+bool is_under_autocast(const torch::Tensor& x) {
+  return at::autocast::is_autocast_enabled(x.device().type());
+}
+
+// What autocast would make of the input of a convolution; it leaves double precision alone.
 torch::Tensor as_autocast(const torch::Tensor& x) {
-  const auto device = x.device().type();
-  if (!at::autocast::is_autocast_enabled(device)) return x;
-  return x.to(at::autocast::get_autocast_dtype(device));
+  if (!is_under_autocast(x) || x.scalar_type() == torch::kFloat64) return x;
+  return x.to(at::autocast::get_autocast_dtype(x.device().type()));
+}
+
+// For what has the types that autocast would give it.
+template <typename Work>
+torch::Tensor without_autocast(const Work& work) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+  return work();
 }
 
 // Images of one pixel: (N, in) to (N, out).
@@ -59,16 +69,18 @@ class PixelConv : public torch::autograd::Function<PixelConv> {
 
 torch::Tensor PaddedConv::forward(const torch::Tensor& x) {
   if (weight.size(2) == 1) return Conv2dImpl::forward(x);
-  if (x.size(2) != 1 || x.size(3) != 1) {
-    const bool winograd = options.stride()->at(0) == 1 && winograd_pays(x, weight);
-    return winograd ? winograd_conv(x, weight) : Conv2dImpl::forward(x);
+  const torch::Tensor input = as_autocast(x);
+  if (x.size(2) == 1 && x.size(3) == 1) {
+    const torch::Tensor pixels = input.flatten(1);
+    const torch::Tensor y = without_autocast([&] { return PixelConv::apply(pixels, weight); });
+    return y.unsqueeze(2).unsqueeze(3);
   }
-  const torch::Tensor pixels = as_autocast(x).flatten(1);
-  const torch::Tensor y = [&] {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
-    return PixelConv::apply(pixels, weight);
-  }();
-  return y.unsqueeze(2).unsqueeze(3);
+  // Outside of autocast LibTorch refuses two types; so does this, whatever the size.
+  const bool types_fit = is_under_autocast(x) || x.scalar_type() == weight.scalar_type();
+  if (types_fit && options.stride()->at(0) == 1 && winograd_pays(input, weight)) {
+    return without_autocast([&] { return winograd_conv(input, weight); });
+  }
+  return Conv2dImpl::forward(input);
 }
 
 }  // namespace ddprun::trainer

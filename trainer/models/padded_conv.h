@@ -5,6 +5,9 @@
 // ImageNet stem see such images when it trains on 32x32, and they hold most of its weights. There
 // the convolution is one product of matrices: the same within rounding, in less than half the time.
 // The gradient of the weights is computed where it is reduced (worker/torch/gradient_memory.h).
+//
+// Other 3x3 convolutions of stride 1 are computed by winograd_conv() where it pays; under autocast
+// in bfloat16 with the float32 weights themselves instead of a rounded copy.
 #pragma once
 
 #include <torch/torch.h>
