@@ -20,6 +20,10 @@ if(DDPRUN_SANITIZE)
   if(DDPRUN_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options(-Wno-tsan)  # Asio's fences, which g++'s checker does not follow.
   endif()
+  if(DDPRUN_SANITIZE MATCHES "address.*undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_library(ddprun_undefined_report OBJECT ${CMAKE_SOURCE_DIR}/tests/testing/undefined_report.cpp)
+    link_libraries($<BUILD_INTERFACE:$<TARGET_OBJECTS:ddprun_undefined_report>>)
+  endif()
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)

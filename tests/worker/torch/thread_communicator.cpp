@@ -130,7 +130,12 @@ std::shared_ptr<void> ThreadCommunicator::allocate(std::size_t bytes) {
   const std::size_t padded = (bytes + alignment) / alignment * alignment;
   void* const memory = std::aligned_alloc(alignment, padded);
   std::memset(memory, 0, padded);
-  return {memory, [](void* pointer) { std::free(pointer); }};
+  return {memory, [in_use = in_use_](void* pointer) { std::free(pointer); }};
+}
+
+void ThreadCommunicator::check_released() const {
+  if (in_use_.use_count() == 1) return;
+  throw std::logic_error("something holds memory of the communicator that is about to go");
 }
 
 std::vector<std::exception_ptr> run_ranks(int size,
@@ -144,6 +149,7 @@ std::vector<std::exception_ptr> run_ranks(int size,
       ThreadCommunicator communicator(world, rank);
       try {
         body(communicator);
+        communicator.check_released();
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
         world.abort(std::string("a peer died: ") + error.what());

@@ -64,15 +64,20 @@ class ThreadCommunicator : public Communicator {
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void abort(const std::string& reason) noexcept override { world_.abort(reason); }
 
+  // Throws std::logic_error when something still holds memory that allocate() gave.
+  void check_released() const;
+
   std::function<void()> before_all_reduce;  // Runs in the thread that reduces; may throw.
 
  private:
   ThreadWorld& world_;
   int rank_;
+  std::shared_ptr<void> in_use_ = std::make_shared<int>();  // Shared with all memory given.
 };
 
 // Runs `body` as every rank of a world, each in a thread of its own with one LibTorch thread, and
 // returns what each rank threw. A rank that throws aborts the world, as a process that dies does.
+// One that returns must have released the memory of its communicator, as communicator.h demands.
 std::vector<std::exception_ptr> run_ranks(int size,
                                           const std::function<void(ThreadCommunicator&)>& body);
 
