@@ -2,6 +2,10 @@
 // no sum depends on it.
 #include "trainer/models/winograd_conv.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 
 #include "trainer/kernels/winograd.h"
@@ -210,6 +214,17 @@ class WinogradConv : public torch::autograd::Function<WinogradConv> {
   }
 };
 
+// With AMX oneDNN multiplies bfloat16 several times faster than anything multiplies float32.
+bool has_bfloat16_tiles() {
+#if defined(__x86_64__)
+  constexpr unsigned amx_bf16 = 1U << 22;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0;
+#else
+  return false;
+#endif
+}
+
 bool is_possible(const torch::Tensor& x, const torch::Tensor& weight) {
   const auto is_image = [](const torch::Tensor& tensor) {
     return tensor.is_cpu() && tensor.dim() == 4;
@@ -231,7 +246,8 @@ bool winograd_pays(const torch::Tensor& x, const torch::Tensor& weight) {
   const std::int64_t pixels = shape.height * shape.width;
   const std::int64_t tile_pixels = 16 * shape.tile_rows() * shape.tile_columns();
   const bool narrow = x.scalar_type() == torch::kBFloat16;
-  if (narrow && std::min(shape.in_channels, shape.out_channels) < bfloat16_channels_min) {
+  if (narrow && (has_bfloat16_tiles() ||
+                 std::min(shape.in_channels, shape.out_channels) < bfloat16_channels_min)) {
     return false;
   }
   return (narrow ? 2 : 4) * pixels >= tile_pixels && shape.images * pixels >= pixels_min;
