@@ -39,8 +39,8 @@ if [ -z "${NPROC:-}" ]; then
   [ "$NPROC" -gt 0 ] || NPROC=1
 fi
 
-# The launcher of this checkout, or the one on PATH.
-ddprun="$(dirname "$0")/../build/bin/ddprun"
+# $DDPRUN, the launcher of this checkout, or the one on PATH.
+ddprun=${DDPRUN:-$(dirname "$0")/../build/bin/ddprun}
 [ -x "$ddprun" ] || ddprun=ddprun
 
 exec "$ddprun" \

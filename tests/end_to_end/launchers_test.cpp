@@ -46,6 +46,7 @@ std::map<std::string, std::string> with_fake_slurm(const TemporaryFolder& folder
   path.append(":").append(std::getenv("PATH"));
   return {{"PATH", path},
           {"TRAIN", binary("train")},
+          {"DDPRUN", binary("ddprun")},
           {"MEET_FOLDER", folder.path()},
           {"OMP_NUM_THREADS", "1"}};
 }

@@ -14,7 +14,14 @@ namespace ddprun::trainer {
 
 inline constexpr std::int64_t inner_min_by_plane = 32;
 inline constexpr std::int64_t rows_per_float_sum = 256;  // Then on in double.
-inline constexpr std::int64_t plane_part = 4096;         // The same along a plane.
+
+// The same along a plane: 256 for each of the lanes of a vector, or for the one sum that there
+// may be where nothing says that the loop becomes one of vectors.
+#if defined(DDPRUN_HAS_VECTOR_CLONES)
+inline constexpr std::int64_t plane_part = 16 * rows_per_float_sum;
+#else
+inline constexpr std::int64_t plane_part = rows_per_float_sum;
+#endif
 
 // The number of a channel, for a whole plane or for each element of a row.
 struct One {
