@@ -33,8 +33,6 @@ constexpr std::uint64_t listener_token = ~std::uint64_t{0};
 constexpr int accepts_per_event_max = 256;
 constexpr std::chrono::microseconds turn_max{
     1'000};  // Then the rest of the io_context has its turn.
-// Requests in a row of one connection before the others are asked for.
-constexpr int same_connection_max = 8;
 constexpr std::chrono::milliseconds accept_pause{100};  // When descriptors have run out.
 
 UniqueFd make_epoll() {
@@ -82,16 +80,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     std::array<epoll_event, 256> events;
     const auto began = Clock::now();
     auto now = began, last_request = began;
-    int same_connection = 0;
     while (poller.is_open() && now - began < turn_max &&
            now - last_request < LingerPolicy::linger) {
       if (sessions.has_pending_wakes()) sessions.deliver_wakes();
-      // A lone client's next request comes on the same connection: that spares asking epoll.
-      if (same_connection++ < same_connection_max && sessions.on_event(latest, EPOLLIN, now)) {
-        now = last_request = Clock::now();
-        continue;
-      }
-      same_connection = 0;
       const int ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
       now = Clock::now();
       if (ready <= 0) {
@@ -106,8 +97,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
         if (events[i].data.u64 == listener_token) {
           accept_some(accepts_per_event_max);
         } else {
-          latest = events[i].data.u64;
-          sessions.on_event(latest, events[i].events, now);
+          sessions.on_event(events[i].data.u64, events[i].events, now);
         }
       }
     }
@@ -230,7 +220,6 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::steady_timer deadline_timer;
   Clock::time_point armed_for = Clock::time_point::max();
   LingerPolicy linger;
-  std::uint64_t latest = 0;  // The token of the latest connection with a request.
   PeerLog peer_log;
   StoreSessions sessions;
 };

@@ -73,45 +73,36 @@ void StoreSessions::add(UniqueFd fd, const asio::ip::address& from) {
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) close(id);
 }
 
-bool StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
-  if (find(token) == nullptr) return false;
+void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
+  if (find(token) == nullptr) return;
   const auto id = static_cast<ConnectionId>(token);
-  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return true;
-  return (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && on_readable(id, now);
+  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return;
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
 }
 
-// False: there was nothing.
-bool StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
+void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   const std::span<char> room = connection.parser.large_room();
   if (!room.empty()) return on_large_value(id, room, now);
   const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes_max, MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (size <= 0) {
-    close(id);  // Every complete command was carried out when it came.
-    return true;
-  }
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return close(id);  // Every complete command was carried out when it came.
   const std::string_view input(input_.get(), static_cast<std::size_t>(size));
   if (connection.classified || classify(id, input)) process(id, input, now);
-  return true;
 }
 
 // The middle of a large value is received where it is kept, and what follows it as usual.
-bool StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now) {
+void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   const std::size_t direct = std::min(room.size(), large_input_bytes);
   std::array<iovec, 2> parts{{{room.data(), direct}, {input_.get(), input_bytes_max}}};
   const int count = direct == room.size() ? 2 : 1;
   const ssize_t got = ::readv(connection.fd.get(), parts.data(), count);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) {
-    close(id);
-    return true;
-  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return close(id);
   const auto size = static_cast<std::size_t>(got);
   connection.parser.received(std::min(size, direct));
   process(id, {input_.get(), size - std::min(size, direct)}, now);
-  return true;
 }
 
 // By the first byte. False: the connection is not ours any more.

@@ -55,9 +55,8 @@ class StoreSessions {
   std::size_t size() const { return connections_.size() - free_.size(); }
   std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
 
-  // Something may be ready on the connection of this token; an old token is ignored. Bounded work.
-  // False: there was nothing.
-  bool on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
+  // Something is ready on the connection of this token; an old token is ignored. Bounded work.
+  void on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
 
   // Releases that one event could not deliver (a key that thousands waited for).
   bool has_pending_wakes() const { return !wakes_.empty(); }
@@ -101,8 +100,8 @@ class StoreSessions {
 
   Connection* find(std::uint64_t token);
   std::uint64_t token_of(ConnectionId id) const;
-  bool on_readable(ConnectionId id, Clock::time_point now);
-  bool on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now);
+  void on_readable(ConnectionId id, Clock::time_point now);
+  void on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now);
   bool classify(ConnectionId id, std::string_view input);
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
