@@ -94,6 +94,22 @@ const std::vector<Layer> layers{
     {1, 16, 16, 120, 3},  {70, 256, 256, 1, 2}, {6, 64, 128, 28, 28},
 };
 
+// Root mean squares, the errors relative to `size`, that of the exact result.
+struct Errors {
+  double size, ours, plain;
+};
+
+std::ostream& operator<<(std::ostream& out, const Errors& errors) {
+  return out << "relative error " << errors.ours << ", LibTorch's " << errors.plain;
+}
+
+Errors compare(const torch::Tensor& ours, const torch::Tensor& plain, const torch::Tensor& exact) {
+  REQUIRE(ours.sizes() == exact.sizes());
+  CHECK(ours.is_contiguous(channels_last));
+  const double size = rms(exact);
+  return {size, rms(ours - exact) / size, rms(plain - exact) / size};
+}
+
 }  // namespace
 
 TEST_CASE("results are a convolution's within a few of its rounding errors", "[trainer][model]") {
@@ -108,14 +124,10 @@ TEST_CASE("results are a convolution's within a few of its rounding errors", "[t
       const auto exact = run(in, torch::kFloat64, plain_conv).all();
       const auto plain = run(in, torch::kFloat32, plain_conv).all();
       for (std::size_t i = 0; i < ours.size(); ++i) {
-        const double size = rms(exact[i]);
-        const double error = rms(ours[i] - exact[i]) / size;
-        const double plain_error = rms(plain[i] - exact[i]) / size;
-        INFO("result " << i << ": relative error " << error << ", LibTorch's " << plain_error);
-        REQUIRE(ours[i].sizes() == exact[i].sizes());
-        CHECK(ours[i].is_contiguous(channels_last));
-        CHECK(error <= 10 * plain_error + 1e-7);
-        CHECK((ours[i] - exact[i]).abs().max().item<double>() <= 2e-5 * size);
+        const Errors errors = compare(ours[i], plain[i], exact[i]);
+        INFO("result " << i << ": " << errors);
+        CHECK(errors.ours <= 10 * errors.plain + 1e-7);
+        CHECK((ours[i] - exact[i]).abs().max().item<double>() <= 2e-5 * errors.size);
       }
     }
   }
@@ -134,17 +146,13 @@ TEST_CASE("in bfloat16 results are rounded once, and the weights' gradient is no
     const auto plain = run(in, torch::kBFloat16, plain_conv).all();
     const torch::ScalarType types[] = {torch::kBFloat16, torch::kBFloat16, torch::kFloat32};
     for (std::size_t i = 0; i < ours.size(); ++i) {
-      const double size = rms(exact[i]);
-      const double error = rms(ours[i] - exact[i]) / size;
-      const double plain_error = rms(plain[i] - exact[i]) / size;
-      INFO("result " << i << ": relative error " << error << ", LibTorch's " << plain_error);
-      REQUIRE(ours[i].sizes() == exact[i].sizes());
+      const Errors errors = compare(ours[i], plain[i], exact[i]);
+      INFO("result " << i << ": " << errors);
       CHECK(ours[i].scalar_type() == types[i]);
-      CHECK(ours[i].is_contiguous(channels_last));
       const double rounding = types[i] == torch::kBFloat16 ? 0x1p-8 : 0.0;
-      const torch::Tensor allowed = rounding * exact[i].abs() + 2e-5 * size;
+      const torch::Tensor allowed = rounding * exact[i].abs() + 2e-5 * errors.size;
       CHECK(((ours[i] - exact[i]).abs() <= allowed).all().item<bool>());
-      CHECK(error < plain_error);
+      CHECK(errors.ours < errors.plain);
     }
   }
 }
