@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "worker/communicator_cpu.h"
+#include "worker/cpu/cpu_communicator.h"
 
 using namespace ddprun::worker;
 

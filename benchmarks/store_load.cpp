@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 
 namespace {
 

@@ -52,8 +52,13 @@ if(CCACHE)
   endif()
 endif()
 
+# g++ spends most of a unit on the headers that it shares with its neighbours, so units are compiled
+# several at a time: this many of a library. More save little and make what is touched last wait.
+option(DDPRUN_UNITY "Compile several units of a library at a time" ON)
+set(DDPRUN_UNITY_UNITS 6)
+
 # ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...]): a static library; includes are written
-# from the root of the tree ("rendezvous/store.h").
+# from the root of the tree ("rendezvous/store/store.h").
 function(ddprun_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -61,18 +66,21 @@ function(ddprun_library name)
                                             $<INSTALL_INTERFACE:include/ddprun>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${DDPRUN_UNITY}
+                        UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_UNITS})
 endfunction()
 
 # ddprun_torch_library(NAME ...): the same for code that includes LibTorch; it shares one
-# precompiled <torch/torch.h>.
+# precompiled header, worker/torch/libtorch.h.
 function(ddprun_torch_library name)
   ddprun_library(${name} ${ARGN})
   target_link_libraries(${name} PUBLIC LibTorch::torch)
   if(NOT TARGET ddprun_torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
     add_library(ddprun_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+    target_include_directories(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR})
     target_link_libraries(ddprun_torch_pch PUBLIC LibTorch::torch)
-    target_precompile_headers(ddprun_torch_pch PRIVATE <torch/torch.h>)
+    target_precompile_headers(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/worker/torch/libtorch.h)
   endif()
   target_precompile_headers(${name} REUSE_FROM ddprun_torch_pch)
 endfunction()

@@ -19,17 +19,17 @@
 #include <utility>
 
 #include "launcher/agent_state.h"
-#include "launcher/end_of_job.h"
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
-#include "launcher/event_log.h"
-#include "launcher/failure_report.h"
-#include "launcher/forwarder_sink.h"
 #include "launcher/local_attempt.h"
-#include "launcher/output_forwarder.h"
-#include "launcher/this_machine.h"
-#include "rendezvous/control_client.h"
-#include "rendezvous/resolve.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/output/forwarder.h"
+#include "launcher/output/forwarder_sink.h"
+#include "launcher/report/end_of_job.h"
+#include "launcher/report/event_log.h"
+#include "launcher/report/failure_report.h"
+#include "rendezvous/control/control_client.h"
+#include "rendezvous/control/resolve.h"
 
 namespace ddprun::launcher {
 namespace {

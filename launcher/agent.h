@@ -6,7 +6,7 @@
 // coordinator and ends of workers go into AgentStateMachine, and what it answers is carried out.
 #pragma once
 
-#include "launcher/options.h"
+#include "launcher/options/launch_options.h"
 
 namespace ddprun::launcher {
 

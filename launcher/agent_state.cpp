@@ -4,7 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "rendezvous/first_cause.h"
+#include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
 

@@ -13,8 +13,9 @@
 //                                                      (also from Joining)
 //
 // launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
-// decides for the job (rendezvous/job.h); this machine only keeps its own node honest: workers run
-// only inside a round, and nobody leaves before they are reaped.
+// decides for the job (rendezvous/job/job.h); this machine only keeps its own node honest: workers
+// run only inside a round, and nobody leaves before they are reaped.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <optional>

@@ -11,11 +11,11 @@
 #include <map>
 #include <utility>
 
-#include "launcher/options_table.h"
-#include "launcher/this_machine.h"
-#include "launcher/worker_specs.h"
-#include "rendezvous/first_cause.h"
-#include "rendezvous/resolve.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/options/table.h"
+#include "launcher/workers/worker_specs.h"
+#include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/resolve.h"
 
 namespace ddprun::launcher {
 namespace {

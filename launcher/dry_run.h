@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cpu_binding.h"
 #include "launcher/endpoint.h"
-#include "launcher/options.h"
+#include "launcher/machine/cpu_binding.h"
+#include "launcher/options/launch_options.h"
 
 namespace ddprun::launcher {
 

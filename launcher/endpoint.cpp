@@ -15,7 +15,7 @@
 #include <set>
 #include <sstream>
 
-#include "rendezvous/resolve.h"
+#include "rendezvous/control/resolve.h"
 
 namespace ddprun::launcher {
 namespace {

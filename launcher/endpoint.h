@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options.h"
+#include "launcher/options/launch_options.h"
 
 namespace ddprun::launcher {
 

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/child_process.h"
+#include "launcher/workers/child_process.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "launcher/endpoint.h"
-#include "launcher/options.h"
-#include "rendezvous/access_list.h"
+#include "launcher/options/launch_options.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/server.h"
+#include "rendezvous/store/access_list.h"
 
 namespace ddprun::launcher {
 

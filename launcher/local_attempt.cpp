@@ -11,9 +11,9 @@
 #include <ios>
 #include <utility>
 
-#include "launcher/failure_advice.h"
-#include "launcher/stderr_message.h"
-#include "launcher/this_machine.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/report/failure_advice.h"
+#include "launcher/report/stderr_message.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_log.h"
-#include "launcher/failure_report.h"
-#include "launcher/options.h"
-#include "launcher/output_forwarder.h"
-#include "launcher/post_mortem.h"
-#include "launcher/run_directory.h"
-#include "launcher/worker_group.h"
-#include "launcher/worker_specs.h"
-#include "rendezvous/control_message.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/output/forwarder.h"
+#include "launcher/report/event_log.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/report/post_mortem.h"
+#include "launcher/workers/run_directory.h"
+#include "launcher/workers/worker_group.h"
+#include "launcher/workers/worker_specs.h"
+#include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {
 

@@ -9,11 +9,11 @@
 
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
-#include "launcher/options.h"
-#include "launcher/options_arguments.h"
-#include "launcher/run_directory.h"
-#include "launcher/this_machine.h"
-#include "rendezvous/first_cause.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/options/arguments.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/workers/run_directory.h"
+#include "rendezvous/control/first_cause.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <utility>
 
-#include "rendezvous/control_connection.h"
+#include "rendezvous/control/control_connection.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,5 +1,5 @@
-// Runs one job's verdicts over control connections: feeds lines and timers into Job (job.h) and
-// carries out what it decides.
+// Runs one job's verdicts over control connections: feeds lines and timers into Job
+// (rendezvous/job/job.h) and carries out what it decides.
 //
 // Lives on the io_context of the agent that hosts the endpoint, in its one thread;
 // rendezvous/server.h hands it the sockets. Callbacks come from the event loop.
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/job.h"
+#include "rendezvous/job/job.h"
 
 namespace ddprun::rendezvous {
 

@@ -20,9 +20,9 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/linger_policy.h"
-#include "rendezvous/store_peer_log.h"
-#include "rendezvous/store_sessions.h"
+#include "rendezvous/store/linger_policy.h"
+#include "rendezvous/store/peer_log.h"
+#include "rendezvous/store/store_sessions.h"
 
 namespace ddprun::rendezvous {
 namespace {

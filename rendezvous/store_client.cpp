@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/store_link.h"
-#include "rendezvous/store_requests.h"
-#include "rendezvous/store_wait.h"
+#include "rendezvous/client/store_link.h"
+#include "rendezvous/client/store_requests.h"
+#include "rendezvous/client/store_wait.h"
 
 namespace ddprun::rendezvous {
 namespace {

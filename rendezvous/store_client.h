@@ -9,9 +9,9 @@
 //   add, compare_set, append, delete_key, queue_push, queue_pop, barrier
 //                      sent again only if their last byte was never sent; else StoreUncertain
 //
-// The new connection must reach the same store in the same attempt (store_attempt.h), or every
-// later call throws StoreAttemptOver: a process of an attempt that is over neither reads nor
-// writes.
+// The new connection must reach the same store in the same attempt
+// (rendezvous/client/store_attempt.h), or every later call throws StoreAttemptOver: a process of an
+// attempt that is over neither reads nor writes.
 #pragma once
 
 #include <chrono>
@@ -106,7 +106,7 @@ class StoreClient {
 
   // The address from which this client reaches the store: what peers can use to reach us.
   std::string local_address() const;
-  // What the store answered when it was asked for its attempt (store_attempt.h).
+  // What the store answered when it was asked for its attempt (rendezvous/client/store_attempt.h).
   const std::string& store_identity() const;
 
  private:

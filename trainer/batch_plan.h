@@ -1,11 +1,11 @@
 // How many images a step takes and how many steps training has: arithmetic over the options, the
-// data and the number of workers.
+// data and the number of workers. A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>
 
 #include "trainer/models/image_classifier.h"
-#include "trainer/options.h"
+#include "trainer/options/train_options.h"
 
 namespace ddprun::trainer {
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
+#include <torch/cuda.h>
 
 #include <cstdlib>
 #include <filesystem>

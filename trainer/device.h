@@ -1,13 +1,12 @@
 // Where training computes, and the communicator that goes with it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <vector>
 
-#include "trainer/options.h"
+#include "trainer/options/train_options.h"
 #include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::trainer {

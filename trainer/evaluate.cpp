@@ -1,7 +1,7 @@
 // See evaluate.h.
 #include "trainer/evaluate.h"
 
-#include "trainer/bad_images.h"
+#include "trainer/report/bad_images.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {

@@ -1,7 +1,7 @@
 // Accuracy on the validation set, shared by all ranks.
 #pragma once
 
-#include "trainer/reporter.h"
+#include "trainer/report/reporter.h"
 #include "trainer/training_job.h"
 
 namespace ddprun::trainer {

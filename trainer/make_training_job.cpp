@@ -9,15 +9,15 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "trainer/announce.h"
 #include "trainer/check_settings.h"
+#include "trainer/checkpoint/resume.h"
+#include "trainer/checkpoint/run_settings.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/open_dataset.h"
-#include "trainer/parameter_kinds.h"
+#include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/recipe_parts.h"
 #include "trainer/replicated_classifier.h"
-#include "trainer/resume.h"
-#include "trainer/run_settings.h"
+#include "trainer/report/announce.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {

@@ -5,7 +5,7 @@
 
 #include "trainer/data/dataset.h"
 #include "trainer/data/sample_maker.h"
-#include "trainer/options.h"
+#include "trainer/options/train_options.h"
 
 namespace ddprun::trainer {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,9 +1,9 @@
 // What the recipe adds to a checkpoint: the averaged weights, and by which rule the momentum came.
 #pragma once
 
-#include "trainer/checkpoint_part.h"
-#include "trainer/model_average.h"
-#include "trainer/options.h"
+#include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/optimizer/model_average.h"
+#include "trainer/options/train_options.h"
 
 namespace ddprun::trainer {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "trainer/clip_gradients.h"
+#include "trainer/optimizer/clip_gradients.h"
 
 namespace ddprun::trainer {
 namespace {

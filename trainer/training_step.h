@@ -2,11 +2,10 @@
 // average of the weights.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <vector>
 
 #include "trainer/training_job.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

@@ -6,17 +6,16 @@
 // differ, and nothing is wrong. With SyncBatchNorm they follow all batches and must be equal.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "trainer/model_average.h"
-#include "trainer/sgd.h"
+#include "trainer/optimizer/model_average.h"
+#include "trainer/optimizer/sgd.h"
 #include "trainer/training_error.h"
 #include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

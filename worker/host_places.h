@@ -1,5 +1,5 @@
 // Which workers share a host, found out from what each says about itself: local ranks where no
-// launcher gave any. Pure.
+// launcher gave any. Pure. A core: no sockets, threads or clock.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
 // What a worker was told on its command line (InitMethod of worker_env.h), as variables.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
 // Taking apart the url that says where workers meet (InitMethod of worker_env.h).
+// A core: no sockets, threads or clock.
 #include <algorithm>
 #include <charconv>
 

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/cpu_topology.h"
+#include "launcher/machine/cpu_topology.h"
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/control_message.h"
+#include "rendezvous/control/control_message.h"
 #include "tests/fuzz/finding.h"
 
 using namespace ddprun::rendezvous;

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/checkpoint_manifest.h"
+#include "trainer/checkpoint/checkpoint_manifest.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

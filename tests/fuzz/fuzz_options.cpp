@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tests/fuzz/finding.h"
-#include "tests/launcher/options_properties.h"
+#include "tests/launcher/options/options_properties.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   ddprun::testing::Words words;

@@ -6,7 +6,7 @@
 
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/stored_tensors.h"
-#include "tests/trainer/stored_zip.h"
+#include "tests/trainer/formats/stored_zip.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string pickle(reinterpret_cast<const char*>(data), size);

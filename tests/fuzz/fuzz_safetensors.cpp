@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/safetensors_header.h"
+#include "trainer/formats/safetensors_header.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/store_sessions.h"
+#include "rendezvous/store/store_sessions.h"
 #include "tests/fuzz/finding.h"
 
 using namespace ddprun::rendezvous;

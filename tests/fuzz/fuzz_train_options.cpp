@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/options.h"
+#include "trainer/options/train_options.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

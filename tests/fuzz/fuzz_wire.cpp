@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/fuzz/finding.h"
 
 using namespace ddprun::rendezvous;

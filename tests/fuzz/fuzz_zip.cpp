@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/stored_tensors.h"
-#include "trainer/zip_archive.h"
+#include "trainer/formats/zip_archive.h"
 
 using namespace ddprun::trainer;
 using ddprun::fuzz::require;

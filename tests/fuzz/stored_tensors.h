@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "tests/fuzz/finding.h"
-#include "trainer/pickle_reader.h"
-#include "trainer/torch_file_index.h"
-#include "trainer/zip_archive.h"
+#include "trainer/formats/pickle_reader.h"
+#include "trainer/formats/torch_file_index.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace ddprun::fuzz {
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "rendezvous/first_cause.h"
+#include "rendezvous/control/first_cause.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;

@@ -15,7 +15,7 @@
 #include <iterator>
 #include <thread>
 
-#include "rendezvous/first_cause.h"
+#include "rendezvous/control/first_cause.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
 #include "tests/testing/temporary_folder.h"

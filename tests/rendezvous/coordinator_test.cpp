@@ -7,7 +7,7 @@
 #include <asio/write.hpp>
 #include <memory>
 
-#include "rendezvous/control_client.h"
+#include "rendezvous/control/control_client.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::rendezvous;

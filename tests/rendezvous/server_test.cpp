@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/rendezvous/store_server_fixture.h"
+#include "tests/rendezvous/store/store_server_fixture.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::rendezvous;

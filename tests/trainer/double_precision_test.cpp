@@ -13,11 +13,11 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "tests/worker/communicator_cluster.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/formats/weights_file.h"
 #include "trainer/models/model_zoo.h"
-#include "trainer/parameter_kinds.h"
-#include "trainer/safetensors.h"
+#include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/training_step.h"
-#include "trainer/weights_file.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -8,8 +8,8 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/models/model_zoo.h"
-#include "trainer/reporter.h"
-#include "trainer/step_meters.h"
+#include "trainer/report/reporter.h"
+#include "trainer/report/step_meters.h"
 
 using namespace ddprun::trainer;
 

@@ -5,15 +5,15 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/batch_plan.h"
-#include "trainer/checkpoint.h"
-#include "trainer/clip_gradients.h"
-#include "trainer/loss_guard.h"
-#include "trainer/model_average.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/safetensors.h"
 #include "trainer/models/model_zoo.h"
-#include "trainer/parameter_kinds.h"
+#include "trainer/optimizer/clip_gradients.h"
+#include "trainer/optimizer/loss_guard.h"
+#include "trainer/optimizer/model_average.h"
+#include "trainer/optimizer/parameter_kinds.h"
+#include "trainer/optimizer/sgd.h"
 #include "trainer/recipe_parts.h"
-#include "trainer/safetensors.h"
-#include "trainer/sgd.h"
 
 using namespace ddprun::trainer;
 
@@ -37,7 +37,7 @@ double difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// The rule of lars.h, a layer at a time in double precision.
+// The rule of trainer/optimizer/lars.h, a layer at a time in double precision.
 struct PlainLars {
   double momentum, decay, trust;
   torch::Tensor buffer;

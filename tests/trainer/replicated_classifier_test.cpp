@@ -4,7 +4,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/models/model_zoo.h"
-#include "trainer/precision.h"
+#include "trainer/optimizer/precision.h"
 
 using namespace ddprun::trainer;
 

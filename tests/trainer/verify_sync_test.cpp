@@ -4,7 +4,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "tests/worker/torch/small_net.h"
-#include "trainer/sgd.h"
+#include "trainer/optimizer/sgd.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker/communicator_cpu.h"
+#include "worker/cpu/cpu_communicator.h"
 
 namespace ddprun::worker {
 

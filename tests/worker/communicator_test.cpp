@@ -28,7 +28,7 @@ std::vector<float> contribution(int rank, std::size_t count) {
   return values;
 }
 
-// The tree of communicator_reduce.h, written as its picture says: neighbours first.
+// The tree of worker/cpu/reduce.h, written as its picture says: neighbours first.
 template <typename T, typename Combine>
 T tree(std::vector<T> values, Combine combine) {
   while (values.size() > 1) {

@@ -2,7 +2,7 @@
 // torchvision's Resize, CenterCrop, RandomResizedCrop, RandomCrop(padding) and RandomHorizontalFlip
 // choose. What is drawn at random is a function of (seed, epoch, sample), so it depends neither on
 // the number of workers nor on threads, and a resumed run draws what the interrupted one would
-// have drawn.
+// have drawn. A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,6 @@
 // What a batch holds depends on the indices and the options alone, not on the threads.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/prefetch.h"
 #include "trainer/data/sample_maker.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

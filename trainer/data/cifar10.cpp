@@ -10,7 +10,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t classes = 10;
+constexpr std::int64_t cifar10_classes = 10;
 constexpr std::size_t pixel_bytes = 3 * 32 * 32;
 constexpr std::size_t record_bytes = 1 + pixel_bytes;
 constexpr std::size_t records_of_full_train = 50'000;
@@ -47,10 +47,10 @@ void append_records(const std::filesystem::path& path, RecordDataset::Contents& 
         path.string(), bytes.size(), record_bytes, bytes.size() / record_bytes * record_bytes));
   }
   for (std::size_t offset = 0; offset < bytes.size(); offset += record_bytes) {
-    if (bytes[offset] >= classes) {
+    if (bytes[offset] >= cifar10_classes) {
       throw DataError(fmt::format("{}: label {} at offset {} (image {}), expected 0 to {}",
                                   path.string(), bytes[offset], offset, offset / record_bytes,
-                                  classes - 1));
+                                  cifar10_classes - 1));
     }
     contents.labels.push_back(bytes[offset]);
     contents.images.push_back(bytes.data() + offset + 1);
@@ -62,7 +62,7 @@ void append_records(const std::filesystem::path& path, RecordDataset::Contents& 
 std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool train) {
   RecordDataset::Contents contents{
       .layout = view_of_planes(nullptr, 3, 32, 32),
-      .classes = classes,
+      .classes = cifar10_classes,
       // Of the 50,000 training images, per channel.
       .normalization = {{0.4914F, 0.4822F, 0.4465F}, {0.2470F, 0.2435F, 0.2616F}},
   };

@@ -19,7 +19,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t file_bytes_max = std::size_t{1} << 30;
+constexpr std::size_t list_bytes_max = std::size_t{1} << 30;
 constexpr std::int64_t label_max = (1 << 20) - 1;  // More classes than any set has.
 
 [[noreturn]] void fail(const std::string& name, std::int64_t line, const std::string& what) {
@@ -235,7 +235,7 @@ class RowReader {
 };
 
 CsvImages read_list(const std::filesystem::path& file, const CsvImages* like) {
-  const std::vector<std::uint8_t> bytes = read_data_file(file, file_bytes_max);
+  const std::vector<std::uint8_t> bytes = read_data_file(file, list_bytes_max);
   CsvImages images = parse_image_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                                       file.string(), like);
   images.list.folder = file.parent_path();

@@ -16,7 +16,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t file_bytes_max = std::int64_t{1} << 30;
+constexpr std::int64_t image_bytes_max = std::int64_t{1} << 30;
 
 class OpenFile {
  public:
@@ -43,9 +43,9 @@ std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
     throw ImageError(fmt::format("cannot examine it: {}", std::strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) throw ImageError("it is not a file");
-  if (status.st_size > file_bytes_max) {
+  if (status.st_size > image_bytes_max) {
     throw ImageError(
-        fmt::format("it has {} bytes; at most {} are read", status.st_size, file_bytes_max));
+        fmt::format("it has {} bytes; at most {} are read", status.st_size, image_bytes_max));
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (buffer.size() < size) buffer.resize(size);

@@ -1,5 +1,6 @@
 // Pixels where they lie: bytes of channels, rows and columns at steps of any kind, so that planes,
 // interleaved pixels and column-major planes are read by the same code.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // Colours are what Pillow's open().convert("RGB") gives: grey is repeated, CMYK and YCCK are read
 // as Adobe writes them (inverted). EXIF orientation is ignored, as by torchvision's loader. What
 // libjpeg can repair, such as wrong Huffman codes within a scan, goes unnoticed, as it does there;
-// a file that does not reach its end marker is an error.
+// a file that does not reach its end marker is an error. A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t classes = 10;
-constexpr std::size_t file_bytes_max = std::size_t{1} << 30;
+constexpr std::int64_t mnist_classes = 10;
+constexpr std::size_t idx_bytes_max = std::size_t{1} << 30;
 constexpr std::uint32_t images_magic = 0x803;
 constexpr std::uint32_t labels_magic = 0x801;
 constexpr std::int64_t side_max = 4096;
@@ -44,7 +44,7 @@ void check_size(const std::vector<std::uint8_t>& bytes, const std::string& name,
                               bytes.size(), expected, why));
 }
 
-struct Files {
+struct MnistFiles {
   std::filesystem::path images;
   std::filesystem::path labels;
 };
@@ -57,7 +57,7 @@ std::optional<std::filesystem::path> find_file(const std::filesystem::path& fold
   return std::nullopt;
 }
 
-Files find_files(const std::filesystem::path& folder, bool train) {
+MnistFiles find_files(const std::filesystem::path& folder, bool train) {
   const std::string prefix = train ? "train" : "t10k";
   const std::string images_name = prefix + "-images-idx3-ubyte";
   const std::string labels_name = prefix + "-labels-idx1-ubyte";
@@ -104,9 +104,9 @@ std::vector<std::uint8_t> parse_idx_labels(std::vector<std::uint8_t> bytes,
   const std::uint32_t count = big_endian(bytes, 4);
   check_size(bytes, name, header_bytes + count, fmt::format("{} labels", count));
   for (std::size_t i = header_bytes; i < bytes.size(); ++i) {
-    if (bytes[i] >= classes) {
+    if (bytes[i] >= mnist_classes) {
       throw DataError(fmt::format("{}: label {} at offset {} (image {}), expected 0 to {}", name,
-                                  bytes[i], i, i - header_bytes, classes - 1));
+                                  bytes[i], i, i - header_bytes, mnist_classes - 1));
     }
   }
   bytes.erase(bytes.begin(), bytes.begin() + header_bytes);
@@ -116,8 +116,8 @@ std::vector<std::uint8_t> parse_idx_labels(std::vector<std::uint8_t> bytes,
 std::unique_ptr<Dataset> open_mnist(const std::filesystem::path& folder, bool train) {
   const auto [images_path, labels_path] = find_files(folder, train);
   IdxImages images =
-      parse_idx_images(read_data_file(images_path, file_bytes_max), images_path.string());
-  auto labels = parse_idx_labels(read_data_file(labels_path, file_bytes_max), labels_path.string());
+      parse_idx_images(read_data_file(images_path, idx_bytes_max), images_path.string());
+  auto labels = parse_idx_labels(read_data_file(labels_path, idx_bytes_max), labels_path.string());
   if (images.count != static_cast<std::int64_t>(labels.size())) {
     throw DataError(fmt::format("{} has {} images, but {} has {} labels", images_path.string(),
                                 images.count, labels_path.string(), labels.size()));
@@ -125,7 +125,7 @@ std::unique_ptr<Dataset> open_mnist(const std::filesystem::path& folder, bool tr
   if (images.count == 0) throw DataError(images_path.string() + " holds no images");
   return std::make_unique<MemoryDataset>(MemoryDataset::Contents{
       .shape = {1, images.rows, images.columns},
-      .classes = classes,
+      .classes = mnist_classes,
       .normalization = {{0.1307F}, {0.3081F}},  // Of the 60,000 training images.
       .description = fmt::format("MNIST {}: {} images of {}x{} from {}", train ? "train" : "test",
                                  images.count, images.rows, images.columns, folder.string()),

@@ -1,4 +1,5 @@
 // Bytes of a sample -> the floats that a network sees, in either memory order.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>

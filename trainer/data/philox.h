@@ -1,6 +1,6 @@
 // Philox4x32-10: random numbers as a function of a counter and a key, without any state, so that a
 // draw depends on what it is for and not on who draws first. Source: Salmon, Moraes, Dror, Shaw,
-// "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A core: no sockets, threads or clock.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // Resizes bytes by bilinear interpolation with antialias, to the same bytes as Pillow's
 // Image.resize(size, BILINEAR, box), which torchvision's transforms use: one direction after the
 // other, with weights in fixed point and rounding between the two.
+// A core: no sockets, threads or clock.
 #pragma once
 
 #include <vector>

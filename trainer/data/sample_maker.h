@@ -1,5 +1,5 @@
 // One sample of a data set -> the floats of its place in a batch: read, cut, resize, mirror,
-// normalise. No LibTorch here.
+// normalise. No LibTorch here. A core: no sockets, threads or clock.
 #pragma once
 
 #include <memory>

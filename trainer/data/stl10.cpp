@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int classes = 10;
+constexpr int stl10_classes = 10;
 constexpr std::int64_t side = 96;
 constexpr std::int64_t plane_bytes = side * side;
 constexpr std::size_t image_bytes = 3 * plane_bytes;
 constexpr std::size_t images_of_full_train = 5'000;
 constexpr std::size_t images_of_full_test = 8'000;
 
-struct Files {
+struct Stl10Files {
   fs::path images;
   fs::path labels;
 };
@@ -42,8 +42,8 @@ std::optional<std::int64_t> subset_size(const std::string& name, const std::stri
   return size;
 }
 
-std::optional<Files> find_split(const fs::path& folder, const std::string& split) {
-  const Files whole{folder / (split + "_X.bin"), folder / (split + "_y.bin")};
+std::optional<Stl10Files> find_split(const fs::path& folder, const std::string& split) {
+  const Stl10Files whole{folder / (split + "_X.bin"), folder / (split + "_y.bin")};
   if (fs::exists(whole.images)) return whole;
   std::int64_t greatest = -1;
   std::string found;
@@ -58,10 +58,10 @@ std::optional<Files> find_split(const fs::path& folder, const std::string& split
   if (greatest < 0) return std::nullopt;
   std::string labels = found;
   labels.replace(labels.size() - std::string("X.bin").size(), 1, "y");
-  return Files{folder / found, folder / labels};
+  return Stl10Files{folder / found, folder / labels};
 }
 
-Files find_files(const fs::path& folder, const std::string& split) {
+Stl10Files find_files(const fs::path& folder, const std::string& split) {
   if (const auto files = find_split(folder, split)) return *files;
   std::string text =
       fmt::format("no {0}_X.bin in {1}: give the folder of STL-10's binary version by --data",
@@ -77,13 +77,13 @@ void check_class_names(const fs::path& folder) {
   if (!file) return;  // Only names: nothing depends on them.
   int names = 0;
   for (std::string line; std::getline(file, line);) names += line.empty() ? 0 : 1;
-  if (names != classes) {
+  if (names != stl10_classes) {
     throw DataError(fmt::format("{} has {} names, expected {}",
-                                (folder / "class_names.txt").string(), names, classes));
+                                (folder / "class_names.txt").string(), names, stl10_classes));
   }
 }
 
-void add_images(const Files& files, RecordDataset::Contents& contents) {
+void add_images(const Stl10Files& files, RecordDataset::Contents& contents) {
   if (!fs::exists(files.labels)) {
     throw DataError(fmt::format("no {} beside {}: images without labels are of no use here",
                                 files.labels.filename().string(), files.images.string()));
@@ -106,9 +106,9 @@ void add_images(const Files& files, RecordDataset::Contents& contents) {
         files.images.string(), images, files.labels.string(), labels.size()));
   }
   for (std::size_t i = 0; i < images; ++i) {
-    if (labels[i] < 1 || labels[i] > classes) {
+    if (labels[i] < 1 || labels[i] > stl10_classes) {
       throw DataError(fmt::format("{}: label {} at offset {}, expected 1 to {}",
-                                  files.labels.string(), labels[i], i, classes));
+                                  files.labels.string(), labels[i], i, stl10_classes));
     }
     contents.labels.push_back(static_cast<std::uint8_t>(labels[i] - 1));
     contents.images.push_back(pixels.data() + i * image_bytes);
@@ -121,11 +121,11 @@ std::unique_ptr<Dataset> open_stl10(const fs::path& folder, bool train) {
   const std::string split = train ? "train" : "test";
   RecordDataset::Contents contents{
       .layout = {nullptr, 3, side, side, plane_bytes, 1, side},  // Column by column.
-      .classes = classes,
+      .classes = stl10_classes,
       // What PyTorch's tutorial on AWS takes, not the set's own.
       .normalization = {{0.5F, 0.5F, 0.5F}, {0.5F, 0.5F, 0.5F}},
   };
-  const Files files = find_files(folder, split);
+  const Stl10Files files = find_files(folder, split);
   check_class_names(folder);
   add_images(files, contents);
   const std::size_t full = train ? images_of_full_train : images_of_full_test;

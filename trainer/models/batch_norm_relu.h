@@ -7,8 +7,7 @@
 // or half precision, odd strides - the separate operations are what runs.
 #pragma once
 
-#include <torch/torch.h>
-
+#include "worker/torch/libtorch.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {

@@ -2,9 +2,8 @@
 // one of two types.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "trainer/kernels/vector_clones.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

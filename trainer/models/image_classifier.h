@@ -1,9 +1,9 @@
 // What every network of this folder is: images in, one score per class out.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

@@ -10,7 +10,7 @@
 // in bfloat16 with the float32 weights themselves instead of a rounded copy.
 #pragma once
 
-#include <torch/torch.h>
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

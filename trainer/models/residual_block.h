@@ -1,13 +1,12 @@
 // One residual block of a ResNet: convolutions with batch normalisation, plus a shortcut.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "trainer/models/padded_conv.h"
+#include "worker/torch/libtorch.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {

@@ -1,7 +1,7 @@
 // The max-pooling after a ResNet's first convolution: 3 x 3, stride 2, padding 1.
 #pragma once
 
-#include <torch/torch.h>
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

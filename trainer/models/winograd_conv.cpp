@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "trainer/kernels/winograd.h"
+#include "trainer/kernels/winograd/winograd.h"
 #include "trainer/models/dense_memory.h"
 #include "trainer/models/parallel_parts.h"
 #include "worker/torch/gradient_memory.h"
@@ -29,8 +29,9 @@ constexpr std::int64_t shared_tiles_few_channels = 64;
 constexpr std::int64_t few_channels = 128;
 
 // A tile of 16 pixels costs 36 products; the 4 pixels of a quarter cost as many without tiles.
-// Measured with tests/trainer/measure_winograd.cpp: images of 2 x 2 gain 1.2 to 1.6 times, one
-// pixel loses; 8 images of 2 x 2 gain, one of them does not make up for the transformed weights.
+// Measured with tests/trainer/models/measure_winograd.cpp: images of 2 x 2 gain 1.2 to 1.6 times,
+// one pixel loses; 8 images of 2 x 2 gain, one of them does not make up for the transformed
+// weights.
 constexpr std::int64_t pixels_min = 32;
 
 // oneDNN's convolutions of bfloat16 need half as long where the processor multiplies it, ours as

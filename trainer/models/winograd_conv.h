@@ -1,9 +1,9 @@
 // Convolutions of 3 x 3 with stride 1 and padding 1 on the CPU by Winograd's algorithm
-// (trainer/kernels/winograd.h): in float32 in about half of oneDNN's time, in bfloat16 in 60 to 85
-// % of it.
+// (trainer/kernels/winograd/winograd.h): in float32 in about half of oneDNN's time, in bfloat16 in
+// 60 to 85 % of it.
 #pragma once
 
-#include <torch/torch.h>
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 

@@ -31,12 +31,12 @@
 // that replicas share. Errors: what a replica throws leaves forward() or backward().
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

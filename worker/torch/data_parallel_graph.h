@@ -1,11 +1,10 @@
 // The autograd nodes of DataParallel; only data_parallel.cpp includes this.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <vector>
 
+#include "worker/torch/libtorch.h"
 #include "worker/torch/replica_threads.h"
 
 namespace ddprun::worker {

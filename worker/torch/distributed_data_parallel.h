@@ -25,14 +25,13 @@
 // after a backward that left parameters without a gradient.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <chrono>
 #include <memory>
 #include <utility>
 
 #include "worker/communicator.h"
 #include "worker/torch/gradient_reducer.h"
+#include "worker/torch/libtorch.h"
 #include "worker/torch/model_agreement.h"
 #include "worker/torch/tensor_collectives.h"
 

@@ -2,11 +2,12 @@
 #include "worker/torch/distributed_sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
 
 #include <numeric>
 #include <stdexcept>
 #include <string>
+
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 namespace {

@@ -9,14 +9,13 @@
 // A gradient that is a view already (accumulation) stays where it is.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "worker/communicator.h"
 #include "worker/torch/gradient_buckets.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

@@ -8,7 +8,7 @@
 // depend on the order, so a plan with another order fits the same region. The sizes follow
 // PyTorch's DDP (Li et al., VLDB 2020, arXiv 2006.15704, section 3.2): a small first bucket so that
 // communication starts early, then large ones. New here is the small last bucket: its reduction is
-// the one that no computation hides.
+// the one that no computation hides. A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstddef>

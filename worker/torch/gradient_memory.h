@@ -9,9 +9,9 @@
 //   return {..., gradient};
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstddef>
+
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

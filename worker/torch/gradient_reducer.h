@@ -11,8 +11,6 @@
 // that it is (CommunicatorError for a dead peer).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -24,6 +22,7 @@
 #include "worker/communicator.h"
 #include "worker/torch/flat_gradients.h"
 #include "worker/torch/gradient_buckets.h"
+#include "worker/torch/libtorch.h"
 #include "worker/torch/reduction_queue.h"
 
 namespace ddprun::worker {

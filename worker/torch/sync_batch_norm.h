@@ -12,12 +12,11 @@
 // until synchronize_batch_norms() gives it a group.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <utility>
 
 #include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 #include "worker/torch/reduction_queue.h"
 
 namespace ddprun::worker {

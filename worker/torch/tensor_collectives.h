@@ -5,13 +5,12 @@
 // device. Errors: std::invalid_argument for a tensor that cannot be sent; CommunicatorError.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstddef>
 #include <memory>
 #include <vector>
 
 #include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

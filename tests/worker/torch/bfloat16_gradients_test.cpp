@@ -1,4 +1,6 @@
 // Gradients that travel as bfloat16.
+#include <torch/optim/sgd.h>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/small_net.h"
 

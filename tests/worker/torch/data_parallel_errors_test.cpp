@@ -1,4 +1,6 @@
 // Dead peers, exceptions in backward, and buffers: what must neither hang nor go unnoticed.
+#include <torch/nn/modules/embedding.h>
+
 #include <mutex>
 
 #include "tests/testing/catch.h"
@@ -23,7 +25,7 @@ struct NormedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Normed);
 
-Normed make_net() {
+Normed normed_net() {
   return seeded(1, [] { return Normed(); });
 }
 
@@ -45,7 +47,7 @@ class LossExploded : public std::runtime_error {
 TEST_CASE("an exception in one rank's backward reaches its caller, and its peer is released",
           "[worker][ddp][errors]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    Normed net = make_net();
+    Normed net = normed_net();
     DistributedDataParallel ddp(net, communicator, tiny());
     const at::Tensor loss = ddp.forward(input(communicator.rank()));
     if (communicator.rank() == 0) {
@@ -62,7 +64,7 @@ TEST_CASE("an exception in one rank's backward reaches its caller, and its peer 
 
 TEST_CASE("a forward after a backward that failed says so", "[worker][ddp][errors]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    Normed net = make_net();
+    Normed net = normed_net();
     DistributedDataParallel ddp(net, communicator, tiny());
     net->first->weight.register_hook([](const at::Tensor&) { throw LossExploded("nan"); });
     try {
@@ -80,7 +82,7 @@ TEST_CASE("a peer that dies in the middle of backward ends it with CommunicatorE
           "[worker][ddp][errors]") {
   for (const int reductions_before_death : {0, 1, 3, 7}) {
     const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
-      Normed net = make_net();
+      Normed net = normed_net();
       DistributedDataParallel ddp(net, communicator, tiny());
       int reductions = 0;
       if (communicator.rank() == 1) {
@@ -102,7 +104,7 @@ TEST_CASE("a peer that dies in the middle of backward ends it with CommunicatorE
 TEST_CASE("a wrapper that goes while its reductions are under way does not hang",
           "[worker][ddp][errors]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    Normed net = make_net();
+    Normed net = normed_net();
     DistributedDataParallel ddp(net, communicator, tiny());
     const at::Tensor loss = ddp.forward(input(communicator.rank()));
     if (communicator.rank() == 1) return;  // Leaves without taking part; rank 0 waits for it.
@@ -116,7 +118,7 @@ TEST_CASE("a wrapper that goes while its reductions are under way does not hang"
 TEST_CASE("running statistics become rank 0's before evaluation and not before",
           "[worker][ddp][buffers]") {
   run_ranks_well(2, [](ThreadCommunicator& communicator) {
-    Normed net = make_net();
+    Normed net = normed_net();
     DistributedDataParallel ddp(net, communicator, tiny());
     for (int step = 0; step < 3; ++step) ddp.forward(input(communicator.rank())).backward();
     at::Tensor all = all_gather(communicator, net->norm->running_mean);
@@ -183,7 +185,7 @@ TEST_CASE("other buffers become rank 0's before every forward, except within no_
 TEST_CASE("a gradient that comes twice before the reduction has ended is an error",
           "[worker][ddp][errors]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    Normed net = make_net();
+    Normed net = normed_net();
     DistributedDataParallel ddp(net, communicator, tiny());
     // Part of the parameters only, twice: the reduction cannot end between the two.
     for (int part = 0; part < 2; ++part) net->last(torch::ones({2, 6})).sum().backward();

@@ -1,6 +1,8 @@
 // DataParallel against the same module with the whole batch.
 #include "worker/torch/data_parallel.h"
 
+#include <torch/optim/sgd.h>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/small_net.h"
 

@@ -1,6 +1,8 @@
 // DistributedDataParallel against the same computation in one process: what training computes.
 #include "worker/torch/distributed_data_parallel.h"
 
+#include <torch/optim/sgd.h>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/small_net.h"
 #include "tests/worker/torch/thread_communicator.h"

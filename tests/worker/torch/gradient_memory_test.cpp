@@ -49,7 +49,7 @@ TORCH_MODULE(Net);
 
 at::Tensor loss(const at::Tensor& y) { return y.pow(2).mean(); }
 
-Net make_net(int uses = 1) {
+Net reused_net(int uses = 1) {
   return seeded(1, [&] { return Net(uses); });
 }
 at::Tensor make_input() {
@@ -58,7 +58,7 @@ at::Tensor make_input() {
 
 // Of the whole batch, computed in one process with LibTorch's own operations.
 at::Tensor expected_gradient(int uses = 1) {
-  const Net net = make_net(uses);
+  const Net net = reused_net(uses);
   at::Tensor x = make_input();
   for (int i = 0; i < uses; ++i) x = at::mm(x, net->weight.t());
   return torch::autograd::grad({loss(x)}, {net->weight})[0];
@@ -70,7 +70,7 @@ void with_two_ranks(
     const std::function<void(Net&, DistributedDataParallel<NetImpl>&, const at::Tensor&)>& body) {
   run_ranks_well(2, [&](ThreadCommunicator& communicator) {
     places.clear();
-    Net net = make_net(uses);
+    Net net = reused_net(uses);
     DistributedDataParallel ddp(net, communicator);
     body(net, ddp, make_input().narrow(0, communicator.rank() * 4, 4));
   });
@@ -91,7 +91,7 @@ TEST_CASE("the gradient is computed where it is reduced, in every step", "[worke
 
 TEST_CASE("without data-parallel training every gradient has memory of its own", "[worker][ddp]") {
   places.clear();
-  Net net = make_net();
+  Net net = reused_net();
   loss(net->forward(make_input())).backward();
   const at::Tensor kept = net->gradient();
   net->zero_grad();
@@ -127,7 +127,7 @@ TEST_CASE("a parameter that is used twice gets the sum", "[worker][ddp]") {
 
 TEST_CASE("accumulation adds, and the sum outlives data-parallel training", "[worker][ddp]") {
   const at::Tensor expected = expected_gradient();
-  Net nets[2]{make_net(), make_net()};
+  Net nets[2]{reused_net(), reused_net()};
   run_ranks_well(2, [&](ThreadCommunicator& communicator) {
     Net& net = nets[communicator.rank()];
     DistributedDataParallel ddp(net, communicator);

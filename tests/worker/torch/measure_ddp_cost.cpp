@@ -4,7 +4,7 @@
 //   measure_ddp_cost [batch] [steps]                     one process: bare, wrapped, reducing alone
 //   ddprun --nproc-per-node 2 measure_ddp_cost           each rank alone, then together
 #include <malloc.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +17,7 @@
 
 #include "worker/communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/libtorch.h"
 
 namespace {
 

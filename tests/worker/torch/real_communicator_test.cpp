@@ -1,4 +1,7 @@
 // DistributedDataParallel over the CPU communicator itself: shared memory, TCP, and both.
+#include <torch/nn/modules/activation.h>
+#include <torch/optim/sgd.h>
+
 #include <mutex>
 
 #include "tests/testing/catch.h"
@@ -13,7 +16,7 @@ using torch::nn::Linear;
 using torch::nn::ReLU;
 using torch::nn::Sequential;
 
-Sequential make_net() {
+Sequential small_net() {
   return seeded(5,
                 [] { return Sequential(Linear(16, 300), ReLU(), Linear(300, 40), Linear(40, 3)); });
 }
@@ -25,7 +28,7 @@ at::Tensor batch(int rank) {
 // All weights after five steps, as one tensor.
 at::Tensor train(Communicator& communicator) {
   at::set_num_threads(1);
-  Sequential net = make_net();
+  Sequential net = small_net();
   DataParallelOptions options;
   options.buckets = {1024, 4096, 1024};
   DistributedDataParallel ddp(net, communicator, options);
@@ -64,7 +67,7 @@ TEST_CASE("a rank that leaves in the middle of training ends its peer's backward
   for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
     const auto errors = spawn({2, wiring}, [](Communicator& communicator) {
       at::set_num_threads(1);
-      Sequential net = make_net();
+      Sequential net = small_net();
       DistributedDataParallel ddp(net, communicator);
       for (int step = 0; step < 100; ++step) {
         if (communicator.rank() == 1 && step == 3) return;

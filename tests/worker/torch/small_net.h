@@ -1,12 +1,11 @@
 // A small network, batches for it, and comparisons: what tests of DistributedDataParallel share.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <vector>
 
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

@@ -1,6 +1,8 @@
 // SyncBatchNorm over ranks against BatchNorm over the whole batch.
 #include "worker/torch/sync_batch_norm.h"
 
+#include <torch/optim/sgd.h>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/distributed_data_parallel.h"

@@ -4,8 +4,6 @@
 // reduced, and what a rank does whose peer is gone. Sums are taken in rank order.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::worker {
 

@@ -1,4 +1,6 @@
 // Reducing all gradients at once after backward, instead of while it computes.
+#include <torch/optim/sgd.h>
+
 #include <atomic>
 
 #include "tests/testing/catch.h"

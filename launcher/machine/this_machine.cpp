@@ -1,0 +1,73 @@
+// Questions to the system (this_machine.h).
+#include "launcher/machine/this_machine.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <system_error>
+
+#include "launcher/machine/cpu_topology.h"
+
+namespace ddprun::launcher {
+
+std::string own_host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+int usable_cpus() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
+
+int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const bool bound = listener >= 0 &&
+                     bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (listener >= 0) close(listener);
+  if (!bound) throw std::system_error(error, std::generic_category(), "cannot find a free port");
+  return ntohs(address.sin_port);
+}
+
+int terminal_columns() {
+  constexpr int usual_columns = 80;  // Of a terminal that does not say.
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0) return 0;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual_columns;
+  return size.ws_col;
+}
+
+std::vector<WorkerCpus> worker_places(const LaunchOptions& options) {
+  if (options.numa_binding == NumaBinding::None && options.omp_threads != "auto") return {};
+  const CpuTopology topology =
+      read_cpu_topology("", allowed_cpus(), environment_variable("CUDA_VISIBLE_DEVICES"));
+  return place_workers(topology, options.numa_binding, options.nproc_per_node);
+}
+
+std::string random_id() {
+  std::array<unsigned char, 8> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace ddprun::launcher

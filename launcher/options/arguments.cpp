@@ -1,0 +1,215 @@
+// See arguments.h.
+#include "launcher/options/arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <numeric>
+
+#include "launcher/options/help.h"
+#include "launcher/options/table.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "--" : ", --") + name;
+  return text;
+}
+
+// As argparse: something that looks like an option is no value, a negative number is.
+bool looks_like_option(const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') return false;
+  if (word.substr(0, word.find('=')).find(' ') != word.npos) return false;
+  double number = 0;
+  const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error != std::errc() || stop != word.data() + word.size();
+}
+
+std::size_t edit_distance(const std::string& one, const std::string& other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= one.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= other.size(); ++j) {
+      const std::size_t replaced = diagonal + (one[i - 1] != other[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+class Splitter {
+ public:
+  explicit Splitter(const std::vector<std::string>& arguments) : arguments_(arguments) {}
+
+  SplitArguments split() {
+    while (next_ < arguments_.size()) {
+      const std::string& word = arguments_[next_];
+      if (word == "--") {
+        ++next_;
+        break;
+      }
+      if (!looks_like_option(word)) break;
+      ++next_;
+      if (word[1] == '-') {
+        read_long(word);
+      } else {
+        read_letters(word);
+      }
+    }
+    result_.program.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(next_),
+                           arguments_.end());
+    return std::move(result_);
+  }
+
+ private:
+  void read_long(const std::string& word) {
+    const std::size_t equals = word.find('=');
+    const OptionRow& row = find_long(with_dashes(word.substr(2, equals - 2)), word);
+    if (!row.is_flag()) {
+      set(row, equals == word.npos ? next_value(word) : word.substr(equals + 1));
+    } else if (equals == word.npos) {
+      set(row, "1");
+    } else {
+      throw usage_error("--" + row.name + " is a switch and takes no value, but was given as " +
+                        word);
+    }
+  }
+
+  // "-r 3", "-r3", "-r=3", and switches together as in "-mr3".
+  void read_letters(const std::string& word) {
+    for (std::size_t i = 1; i < word.size(); ++i) {
+      if (word[i] == 'h') throw UsageExit(0, short_help());
+      const auto& table = option_table();
+      const auto row = std::find_if(table.begin(), table.end(), [&](const OptionRow& candidate) {
+        return candidate.letter == word[i];
+      });
+      if (row == table.end()) {
+        throw usage_error("unknown option " + word +
+                          "; the program's own options come after the program");
+      }
+      if (row->is_flag()) {
+        set(*row, "1");
+        continue;
+      }
+      std::string rest = word.substr(i + 1);
+      if (!rest.empty() && rest[0] == '=') rest.erase(0, 1);
+      set(*row, i + 1 == word.size() ? next_value(word) : rest);
+      return;
+    }
+  }
+
+  std::string next_value(const std::string& word) {
+    if (next_ == arguments_.size()) {
+      throw usage_error(word + " needs a value, but nothing follows it");
+    }
+    const std::string& value = arguments_[next_];
+    if (looks_like_option(value)) {
+      throw usage_error(word + " needs a value, but " + value + " follows it; write " + word + "=" +
+                        value + " if that is the value");
+    }
+    ++next_;
+    return value;
+  }
+
+  // An option by its name or the start of it.
+  static const OptionRow& find_long(const std::string& name, const std::string& word) {
+    std::vector<const OptionRow*> matches;
+    for (const OptionRow& row : option_table()) {
+      if (row.name == name) return row;
+      if (!name.empty() && row.name.compare(0, name.size(), name) == 0) matches.push_back(&row);
+    }
+    if (matches.size() > 1) {
+      // What was unambiguous in torchrun stays so.
+      const auto is_new = [](const OptionRow* row) { return !row->in_torchrun; };
+      if (std::count_if(matches.begin(), matches.end(), is_new) + 1 ==
+          static_cast<std::ptrdiff_t>(matches.size())) {
+        matches.erase(std::remove_if(matches.begin(), matches.end(), is_new), matches.end());
+      }
+    }
+    if (matches.size() == 1) return *matches[0];
+    std::vector<std::string> names;
+    for (const OptionRow* row : matches) names.push_back(row->name);
+    if (!names.empty()) {
+      throw usage_error(word + " is ambiguous: it could be " + joined(names));
+    }
+    for (const OptionRow& row : option_table()) names.push_back(row.name);
+    const std::string guess = nearest(name, names);
+    throw usage_error("unknown option " + word +
+                      (guess.empty() ? "; the program's own options come after the program"
+                                     : ", did you mean --" + guess + "?"));
+  }
+
+  void set(const OptionRow& row, const std::string& value) {
+    if (row.name == "help") throw UsageExit(0, full_help());
+    if (row.name == "version") throw UsageExit(0, version_text());
+    if (row.group == OptionGroup::Refused) {
+      throw usage_error("--" + row.name + " is not supported: " + row.meaning);
+    }
+    result_.options[row.name] = {value, "--" + row.name + (row.is_flag() ? "" : "=" + value)};
+  }
+
+  const std::vector<std::string>& arguments_;
+  std::size_t next_ = 0;
+  SplitArguments result_;
+};
+
+}  // namespace
+
+const GivenOption* SplitArguments::find(const std::string& name) const {
+  const auto found = options.find(option_row(name).name);
+  return found == options.end() ? nullptr : &found->second;
+}
+
+SplitArguments split_arguments(const std::vector<std::string>& arguments) {
+  return Splitter(arguments).split();
+}
+
+void add_variables(SplitArguments& split, const EnvironmentLookup& environment) {
+  for (const OptionRow& row : option_table()) {
+    const std::string variable = row.variable();
+    if (variable.empty() || split.options.count(row.name) != 0) continue;
+    const auto value = environment(variable);
+    if (!value) continue;
+    const std::string source = variable + "=" + *value;
+    if (!row.is_flag()) {
+      split.options[row.name] = {*value, source};
+      continue;
+    }
+    int number = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, number);
+    if (error != std::errc() || stop != end) {
+      throw usage_error(source + ": expected 0 (off) or 1 (on)");
+    }
+    split.options[row.name] = {number == 0 ? "0" : "1", source};
+  }
+}
+
+UsageExit usage_error(const std::string& problem) {
+  return UsageExit(2, "ddprun: error: " + problem + "\nddprun -h shows the options.");
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,42 @@
+// The habits of Python's argparse that scripts for torchrun rely on: dashes or underscores,
+// "--x=v" or "--x v", abbreviations. Pure.
+//
+// One habit is left out: nothing after the program is ever read as an option of ours. The layer is
+// all the parser there is; a library below it would only carry names to values.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/options/launch_options.h"
+
+namespace ddprun::launcher {
+
+// Where a value came from, for messages.
+struct GivenOption {
+  std::string value;   // "1" or "0" for a flag.
+  std::string source;  // "--nnodes=2", "PET_NNODES=2"
+};
+
+struct SplitArguments {
+  std::map<std::string, GivenOption> options;  // By the table's name; the last one given counts.
+  std::vector<std::string> program;            // The program and its arguments.
+
+  // What was given for an option, or null.
+  const GivenOption* find(const std::string& name) const;
+};
+
+// Throws UsageExit for anything that is not understood, and for -h, --help and --version.
+SplitArguments split_arguments(const std::vector<std::string>& arguments);
+
+// Adds what PET_* variables say about options that were not given.
+void add_variables(SplitArguments& split, const EnvironmentLookup& environment);
+
+// UsageExit with status 2: "ddprun: error: <problem>" and where to find help.
+UsageExit usage_error(const std::string& problem);
+
+// The candidate that `word` is probably a misspelling of, or "".
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,240 @@
+// See completion.h.
+#include "launcher/options/completion.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "launcher/options/table.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// What a shell can offer for a value.
+enum class ValueKind { Nothing, Choices, File, Folder, Host };
+
+ValueKind kind_of(const OptionRow& row) {
+  if (!row.choices().empty()) return ValueKind::Choices;
+  if (row.value.rfind("FILE", 0) == 0) return ValueKind::File;
+  if (row.value.rfind("FOLDER", 0) == 0) return ValueKind::Folder;
+  if (row.value.rfind("HOST", 0) == 0) return ValueKind::Host;
+  return ValueKind::Nothing;
+}
+
+std::string spaced(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Options that can be given.
+std::vector<const OptionRow*> rows() {
+  std::vector<const OptionRow*> result;
+  for (const OptionRow& row : option_table()) {
+    if (row.group != OptionGroup::Refused) result.push_back(&row);
+  }
+  return result;
+}
+
+std::vector<std::string> spellings(const OptionRow& row) {
+  if (row.letter == 0) return {fmt::format("--{}", row.name)};
+  return {fmt::format("--{}", row.name), fmt::format("-{}", row.letter)};
+}
+
+// Names as the items of a bash array, in lines of at most 100 columns.
+std::string bash_array(const std::vector<std::string>& names) {
+  std::string text, line = "   ";
+  for (const std::string& name : names) {
+    if (line.size() + 1 + name.size() > 100) {
+      text += line + "\n";
+      line = "   ";
+    }
+    line += " " + name;
+  }
+  return text + line + "\n";
+}
+
+// The lines of a case statement that say what to offer as an option's value.
+std::string bash_values() {
+  std::string text;
+  for (const OptionRow* row : rows()) {
+    std::string action;
+    switch (kind_of(*row)) {
+      case ValueKind::Nothing:
+        continue;
+      case ValueKind::Choices:
+        action = fmt::format("offer=(-W '{}')", spaced(row->choices()));
+        break;
+      case ValueKind::File:
+        action = "offer=(-f)";
+        break;
+      case ValueKind::Folder:
+        action = "offer=(-d)";
+        break;
+      case ValueKind::Host:
+        action = "offer=(-A hostname)";
+        break;
+    }
+    const std::string letter = row->letter == 0 ? "" : fmt::format(" | -{}", row->letter);
+    text += fmt::format("  --{}{}) {} ;;\n", row->name, letter, action);
+  }
+  return text;
+}
+
+constexpr const char* kBashHead =
+    R"(# Completion of ddprun for bash. Made from the table of options; scripts/update_docs writes it.
+
+# Sets `words` to what stands before the cursor. Bash takes words apart at "=" and ":".
+_ddprun_words() {
+  local i
+  words=()
+  for ((i = 1; i <= COMP_CWORD; i++)); do
+    if ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:]* || ${COMP_WORDS[i - 1]} == *[=:] ]]; then
+      words[${#words[@]} - 1]+=${COMP_WORDS[i]}
+    else
+      words+=("${COMP_WORDS[i]}")
+    fi
+  done
+}
+
+# Sets `place` to what the last word is: an option or the program, the value of `option`, or an
+# argument of the program.
+_ddprun_place() {
+  local word
+  place=option
+  for word in "${words[@]:0:${#words[@]}-1}"; do
+    case $place,$word in
+      value,*) place=option ;;
+      program,*) place=argument && return ;;
+      option,--) place=program ;;
+      option,--*=*) ;;
+      option,-?*)
+        option=${word//_/-}
+        # A switch, or an option with a value or the start of its name.
+        [[ " ${switches[*]} " != *" $option "* && " ${valued[*]}" == *" $option"* ]] && place=value
+        ;;
+      *) place=argument && return ;;
+    esac
+  done
+}
+)";
+
+constexpr const char* kBashTail = R"(  *) offer=() ;;
+  esac
+}
+
+_ddprun() {
+  local words place option='' current joined_option='' offer=() switches valued
+  _ddprun_options
+  _ddprun_words
+  _ddprun_place
+  current=${words[${#words[@]} - 1]}
+  COMPREPLY=()
+  if [[ $place == option && $current == --*=* ]]; then
+    place=value option=${current%%=*} current=${current#*=}
+    option=${option//_/-}
+    # Where "=" does not end a word, the reply must hold the whole of it.
+    [[ ${COMP_WORDS[COMP_CWORD]} == --*=* ]] && joined_option=$option=
+  fi
+  case $place in
+    value)
+      _ddprun_value
+      if ((${#offer[@]} == 0)); then
+        compopt +o default +o bashdefault  # No file names for a number.
+        return
+      fi
+      [[ ${offer[0]} == -[fd] ]] && compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -P "$joined_option" "${offer[@]}" -- "$current")
+      ;;
+    option | program)
+      if [[ $place == option && $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "-h ${switches[*]} ${valued[*]}" -- "${current//_/-}")
+        return
+      fi
+      compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -f -- "$current"
+        [[ -n $current && $current != */* ]] && compgen -c -- "$current")
+      ;;
+  esac  # An argument of the program: bash's own completion.
+}
+
+complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
+)";
+
+// Inside single quotes, in the text of an option of _arguments.
+std::string zsh_escaped(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '\'') {
+      result += "'\\''";
+      continue;
+    }
+    if (letter == '[' || letter == ']' || letter == ':' || letter == '\\') result += '\\';
+    result += letter;
+  }
+  return result;
+}
+
+std::string zsh_value(const OptionRow& row) {
+  std::string action;
+  switch (kind_of(row)) {
+    case ValueKind::Choices:
+      action = fmt::format("({})", spaced(row.choices()));
+      break;
+    case ValueKind::File:
+      action = "_files";
+      break;
+    case ValueKind::Folder:
+      action = "_files -/";
+      break;
+    case ValueKind::Host:
+      action = "_hosts";
+      break;
+    case ValueKind::Nothing:
+      break;
+  }
+  return fmt::format(":{}:{}", zsh_escaped(row.value), action);
+}
+
+std::string zsh_option(const OptionRow& row) {
+  const std::string meaning = zsh_escaped(row.meaning);
+  if (row.group == OptionGroup::Help) return fmt::format("'(- *)--{}[{}]'", row.name, meaning);
+  const std::string value = row.is_flag() ? "" : zsh_value(row);
+  const std::string equals = row.is_flag() ? "" : "=", plus = row.is_flag() ? "" : "+";
+  if (row.letter == 0) return fmt::format("'--{}{}[{}]{}'", row.name, equals, meaning, value);
+  return fmt::format("'(-{0} --{1})'{{-{0}{2},--{1}{3}}}'[{4}]{5}'", row.letter, row.name, plus,
+                     equals, meaning, value);
+}
+
+}  // namespace
+
+std::string bash_completion() {
+  std::vector<std::string> switches, valued;
+  for (const OptionRow* row : rows()) {
+    auto& list = row->is_flag() ? switches : valued;
+    for (const std::string& name : spellings(*row)) list.push_back(name);
+  }
+  return std::string(kBashHead) + "\n_ddprun_options() {\n  switches=(\n" + bash_array(switches) +
+         "  )\n  valued=(\n" + bash_array(valued) +
+         "  )\n}\n\n# Sets `offer` to what compgen is to offer for `option`.\n"
+         "_ddprun_value() {\n  case $option in\n" +
+         bash_values() + kBashTail;
+}
+
+std::string zsh_completion() {
+  std::string text =
+      "#compdef ddprun ddprun-launch\n"
+      "# Completion of ddprun for zsh. Made from the table of options; scripts/update_docs writes "
+      "it.\n\n"
+      "_ddprun_program() {\n"
+      "  _alternative 'files:file:_files' 'commands:command:_command_names -e'\n"
+      "}\n\n"
+      "_arguments -s -S \\\n"
+      "  '(- *)-h[The most used options.]' \\\n";
+  for (const OptionRow* row : rows()) text += fmt::format("  {} \\\n", zsh_option(*row));
+  return text +
+         "  '(-)1:program:_ddprun_program' \\\n"
+         "  '*:argument of the program:_files'\n";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,170 @@
+// See endpoint_options.h.
+#include "launcher/options/endpoint_options.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint16_t kStaticPort = 29500;  // torchrun's own defaults.
+constexpr std::uint16_t kC10dPort = 29400;
+constexpr std::size_t kRunIdBytesMax = 256;
+
+std::string random_id() {
+  unsigned char bytes[16] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    throw std::runtime_error("the kernel gave no random numbers");
+  }
+  std::string id;
+  for (std::size_t i = 0; i < sizeof bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) id += '-';
+    id += "0123456789abcdef"[bytes[i] >> 4];
+    id += "0123456789abcdef"[bytes[i] & 15];
+  }
+  return id;
+}
+
+void decide_run_id(const SplitArguments& given, LaunchOptions& result) {
+  const auto* id = given.find("rdzv-id");
+  if (id != nullptr) result.run_id = id->value;
+  if (result.run_id.empty() || (result.standalone && id == nullptr)) result.run_id = random_id();
+  if (!is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
+      result.run_id.size() > kRunIdBytesMax) {
+    throw usage_error("--rdzv-id: expected at most " + std::to_string(kRunIdBytesMax) +
+                      " printable characters without '/', as it names the folder of the logs");
+  }
+}
+
+void decide_standalone(const SplitArguments& given, LaunchOptions& result) {
+  if (result.nnodes_min > 1) {
+    throw usage_error("--standalone is for one node, but " + given.find("nnodes")->source +
+                      " asks for more: leave one of them out");
+  }
+  if (result.nnodes_max > 1)
+    result.notes.push_back("--standalone: no other node can join, so --nnodes is 1");
+  result.nnodes_max = 1;
+  for (const char* name : {"rdzv-backend", "rdzv-endpoint", "master-addr", "master-port"}) {
+    if (const auto* option = given.find(name))
+      result.notes.push_back(option->source + " has no effect with --standalone");
+  }
+  result.endpoint_host = "127.0.0.1";
+  result.endpoint_port = 0;
+  result.is_host = true;
+}
+
+// Host, and the port if one was asked for. --rdzv-endpoint wins, as in torchrun.
+HostPort chosen_endpoint(const SplitArguments& given, LaunchOptions& result) {
+  HostPort chosen{"127.0.0.1", std::nullopt};
+  const auto* endpoint = given.find("rdzv-endpoint");
+  const auto* address = given.find("master-addr");
+  const auto* port = given.find("master-port");
+  if (address != nullptr && !address->value.empty()) {
+    const HostPort parsed = parse_endpoint(*address);
+    if (parsed.port) {
+      throw usage_error(address->source +
+                        ": expected a host alone; the port goes into --master-port");
+    }
+    chosen.host = parsed.host;
+  }
+  if (port != nullptr) chosen.port = static_cast<std::uint16_t>(parse_count(*port, 0, 65'535));
+  if (endpoint == nullptr || endpoint->value.empty()) return chosen;
+
+  const HostPort parsed = parse_endpoint(*endpoint);
+  if (address != nullptr && parsed.host != chosen.host) {
+    result.notes.push_back(address->source + " has no effect: " + endpoint->source + " wins");
+  }
+  if (port != nullptr && parsed.port && parsed.port != chosen.port) {
+    result.notes.push_back(port->source + " has no effect: " + endpoint->source + " wins");
+  }
+  return {parsed.host, parsed.port ? parsed.port : chosen.port};
+}
+
+}  // namespace
+
+void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
+  decide_run_id(given, result);
+  if (const auto* address = given.find("local-addr");
+      address != nullptr && !address->value.empty()) {
+    const HostPort parsed = parse_endpoint(*address);
+    if (parsed.port) throw usage_error(address->source + ": expected an address without a port");
+    result.local_addr = parsed.host;
+  }
+  if (const auto* allowed = given.find("store-allow"); allowed != nullptr) {
+    result.store_allow = parse_networks(*allowed);
+  }
+  if (result.standalone) return decide_standalone(given, result);
+
+  const HostPort chosen = chosen_endpoint(given, result);
+  const bool is_static = result.backend == RendezvousBackend::Static;
+  const bool one_node = result.nnodes_max == 1;
+  result.endpoint_host = chosen.host;
+  const std::uint16_t usual = is_static ? kStaticPort : kC10dPort;
+  result.endpoint_port = chosen.port.value_or(one_node ? 0 : usual);
+  if (result.endpoint_port == 0 && !one_node) {
+    throw usage_error("port 0 picks a free port, which the other nodes could not know: give the " +
+                      std::string("same port on every node, for example --master-port=29500"));
+  }
+  const bool no_endpoint =
+      given.find("rdzv-endpoint") == nullptr && given.find("master-addr") == nullptr;
+  if (is_static) {
+    result.is_host = result.node_rank == 0;
+  } else if (one_node && no_endpoint) {
+    result.is_host = true;
+  }
+}
+
+void decide_conf(const SplitArguments& given, LaunchOptions& result) {
+  const auto* option = given.find("rdzv-conf");
+  if (option == nullptr) return;
+  const milliseconds positive(1);
+  std::optional<int> attempts;
+  bool interval_given = false;
+  bool timeout_given = false;
+  for (const auto& [key, value] : parse_conf(*option)) {
+    const auto seconds = [&, &text = value] { return parse_seconds(*option, text, positive); };
+    if (key == "join_timeout" || key == "timeout") {
+      result.join_timeout = seconds();
+    } else if (key == "last_call_timeout") {
+      result.last_call_timeout = parse_seconds(*option, value, milliseconds(0));
+    } else if (key == "heartbeat_timeout") {
+      result.heartbeat_timeout = seconds();
+      timeout_given = true;
+    } else if (key == "keep_alive_interval") {
+      result.heartbeat_interval = seconds();
+      interval_given = true;
+    } else if (key == "keep_alive_max_attempt") {
+      attempts = parse_count({value, option->source}, 1, 1000);
+    } else if (key == "is_host") {
+      result.is_host = parse_bool(*option, value);
+    } else if (key == "rank") {
+      result.notes.push_back("--rdzv-conf rank has no effect: use --node-rank");
+    } else {
+      result.notes.push_back("--rdzv-conf " + key + " has no effect");
+    }
+  }
+  if (!timeout_given && (attempts || interval_given)) {
+    result.heartbeat_timeout = result.heartbeat_interval * attempts.value_or(3);
+  }
+  if (!interval_given) {
+    result.heartbeat_interval = std::min(result.heartbeat_interval, result.heartbeat_timeout / 3);
+  }
+  if (result.heartbeat_interval.count() < 1 ||
+      result.heartbeat_timeout <= result.heartbeat_interval) {
+    throw usage_error(option->source +
+                      ": expected heartbeat_timeout above keep_alive_interval, or "
+                      "every node would count as lost");
+  }
+}
+
+bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 32 && c != 127; });
+}
+
+}  // namespace ddprun::launcher

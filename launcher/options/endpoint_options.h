@@ -1,0 +1,18 @@
+// Where the nodes of the job meet, under which name, and how long they wait for each other.
+#pragma once
+
+#include <string>
+
+#include "launcher/options/arguments.h"
+#include "launcher/options/launch_options.h"
+
+namespace ddprun::launcher {
+
+// Both need the job's shape (nodes, backend, standalone, node rank) in `result`. Throw UsageExit.
+void decide_endpoint(const SplitArguments& given, LaunchOptions& result);
+void decide_conf(const SplitArguments& given, LaunchOptions& result);
+
+// Free of control characters, so that it can be shown and be a part of a file name.
+bool is_printable(const std::string& text);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,305 @@
+// Decides what the job looks like from what was given. See launch_options.h; the words are taken
+// apart in options_arguments, single values in options_values; where nodes meet is decided in
+// options_endpoint, what runs in options_program.
+#include "launcher/options/launch_options.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "launcher/options/arguments.h"
+#include "launcher/options/endpoint_options.h"
+#include "launcher/options/program.h"
+#include "launcher/options/table.h"
+#include "launcher/options/values.h"
+#include "launcher/report/report_file.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kIntMax = std::numeric_limits<int>::max();
+constexpr std::size_t kLogBytesLeast = 4096;  // Smaller files would be a mistake in the unit.
+
+class Decision {
+ public:
+  Decision(const SplitArguments& split, const EnvironmentLookup& environment)
+      : given_(split), environment_(environment) {}
+
+  void decide_shape();
+  void decide_binding();
+  void decide_failures();
+  void decide_restarts();
+  void decide_signals();
+  void decide_output();
+  void decide_store();
+  void decide_local_rank(const std::string& called);
+  void decide_console();
+  void decide_log_files();
+  void check_compatibility();
+  bool on(const char* flag) const {
+    const GivenOption* option = get(flag);
+    return option != nullptr && option->value != "0";
+  }
+
+  LaunchOptions result;
+
+ private:
+  const GivenOption* get(const std::string& name) const { return given_.find(name); }
+  void note(const std::string& text) { result.notes.push_back(text); }
+  void check_visible_devices() const;
+
+  const SplitArguments& given_;
+  const EnvironmentLookup& environment_;
+};
+
+void Decision::decide_shape() {
+  if (const auto* backend = get("rdzv-backend")) {
+    if (backend->value.rfind("etcd", 0) == 0) {
+      throw usage_error(backend->source +
+                        ": ddprun needs no etcd, its nodes meet on one of them; use c10d");
+    }
+    result.backend = parse_choice(*backend, {"static", "c10d"}) == "c10d"
+                         ? RendezvousBackend::C10d
+                         : RendezvousBackend::Static;
+  }
+  result.standalone = on("standalone");
+  if (result.standalone) result.backend = RendezvousBackend::C10d;
+  if (const auto* nodes = get("nnodes")) {
+    const NodeRange range = parse_nnodes(*nodes);
+    result.nnodes_min = range.min;
+    result.nnodes_max = range.max;
+    if (result.backend == RendezvousBackend::Static && range.min != range.max) {
+      note(nodes->source + ": the static backend waits for all " + std::to_string(range.max) +
+           " nodes; add --rdzv-backend=c10d to start with fewer");
+      result.nnodes_min = range.max;
+    }
+  }
+  if (const auto* workers = get("nproc-per-node")) {
+    result.nproc_per_node = parse_nproc(*workers, environment_);
+  }
+  if (const auto* rank = get("node-rank")) {
+    result.node_rank = parse_count(*rank, 0, kIntMax);
+    result.node_rank_given = true;
+    if (result.node_rank >= result.nnodes_max) {
+      throw usage_error(rank->source + ": expected 0.." + std::to_string(result.nnodes_max - 1) +
+                        ", as --nnodes is " + std::to_string(result.nnodes_max) +
+                        " and ranks begin with 0");
+    }
+  }
+  if (const auto* role = get("role")) {
+    if (role->value.empty() || !is_printable(role->value)) {
+      throw usage_error(role->source + ": expected a printable name");
+    }
+    result.role = role->value;
+  }
+  if (const auto* threads = get("omp-threads")) {
+    if (threads->value != "auto") parse_count(*threads, 1, kIntMax, "auto, or ");
+    result.omp_threads = threads->value;
+  }
+  decide_binding();
+  result.virtual_local_rank = on("virtual-local-rank");
+  if (result.virtual_local_rank) check_visible_devices();
+}
+
+void Decision::decide_binding() {
+  const auto* option = get("numa-binding");
+  if (option == nullptr) return;
+  const std::string mode = parse_choice(*option, {"node", "socket", "exclusive", "core-complex"});
+  result.numa_binding = mode == "node"        ? NumaBinding::Node
+                        : mode == "socket"    ? NumaBinding::Socket
+                        : mode == "exclusive" ? NumaBinding::Exclusive
+                                              : NumaBinding::CoreComplex;
+}
+
+void Decision::check_visible_devices() const {
+  const auto list = environment_("CUDA_VISIBLE_DEVICES");
+  if (!list) return;
+  const int devices = count_gpus(list, "");
+  if (devices < result.nproc_per_node) {
+    throw usage_error("--virtual-local-rank needs a device for each of the " +
+                      std::to_string(result.nproc_per_node) +
+                      " workers, but CUDA_VISIBLE_DEVICES=\"" + *list + "\" names " +
+                      std::to_string(devices));
+  }
+}
+
+void Decision::decide_failures() {
+  if (const auto* restarts = get("max-restarts")) {
+    result.max_restarts = parse_count(*restarts, 0, kIntMax);
+  }
+  if (const auto* timeout = get("shutdown-timeout")) {
+    result.shutdown_timeout = parse_seconds(*timeout, timeout->value, milliseconds(0));
+  } else if (const auto value = environment_("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
+    const GivenOption variable{*value, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=" + *value};
+    result.shutdown_timeout = parse_seconds(variable, *value, milliseconds(0));
+  }
+  if (const auto* file = get("report"); file != nullptr && !file->value.empty()) {
+    if (const std::string why = why_not_writable(file->value); !why.empty()) {
+      throw usage_error(file->source + ": cannot write that file: " + why);
+    }
+    result.report_file = file->value;
+  }
+  decide_restarts();
+  decide_signals();
+}
+
+void Decision::decide_restarts() {
+  if (const auto* backoff = get("restart-backoff")) {
+    result.restart_backoff = parse_seconds(*backoff, backoff->value, milliseconds(0));
+  }
+  if (const auto* same = get("max-same-failures")) {
+    result.max_same_failures = parse_count(*same, 0, kIntMax);
+  }
+  if (const auto* healthy = get("reset-restarts-after"); healthy && healthy->value != "never") {
+    result.reset_restarts_after = parse_seconds(*healthy, healthy->value, milliseconds(1));
+  }
+}
+
+void Decision::decide_signals() {
+  const auto* handled = get("signals-to-handle");
+  const GivenOption usual{option_row("signals-to-handle").fallback, ""};
+  result.signals_to_handle = parse_signals(handled != nullptr ? *handled : usual);
+  const auto* forwarded = get("forward-signals");
+  if (forwarded == nullptr || forwarded->value.empty() || forwarded->value == "none") return;
+  result.signals_to_forward = parse_signals(*forwarded);
+  for (const int signal : result.signals_to_forward) {
+    const auto same =
+        std::find(result.signals_to_handle.begin(), result.signals_to_handle.end(), signal);
+    if (same == result.signals_to_handle.end()) continue;
+    if (handled != nullptr) {
+      throw usage_error(forwarded->source + ": one of them is in " + handled->source +
+                        " too; a signal either stops the job or is passed on");
+    }
+    result.signals_to_handle.erase(same);
+  }
+}
+
+void Decision::decide_output() {
+  result.quiet = on("quiet");
+  if (const auto* redirects = get("redirects")) result.redirects = parse_std_map(*redirects);
+  if (const auto* tee = get("tee")) result.tee = parse_std_map(*tee);
+  if (const auto* ranks = get("local-ranks-filter"); ranks != nullptr && !ranks->value.empty()) {
+    result.local_ranks_filter = parse_ranks(*ranks, ranks->value);
+  }
+  decide_console();
+  decide_log_files();
+}
+
+void Decision::decide_console() {
+  if (const auto* color = get("color")) {
+    const std::string choice = parse_choice(*color, {"auto", "always", "never"});
+    result.color = choice == "always"  ? ColorWhen::Always
+                   : choice == "never" ? ColorWhen::Never
+                                       : ColorWhen::Auto;
+  }
+  result.collapse_output = on("collapse-output");
+  result.pty = on("pty");
+  if (const auto* prefix = get("log-line-prefix-template")) {
+    result.log_line_prefix_template = prefix->value;
+  } else {
+    result.log_line_prefix_template =
+        environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  }
+}
+
+void Decision::decide_log_files() {
+  if (const auto* texts = get("duplicate-stdout-filters")) {
+    result.stdout_filters = parse_texts(*texts);
+  }
+  if (const auto* texts = get("duplicate-stderr-filters")) {
+    result.stderr_filters = parse_texts(*texts);
+  }
+  if (const auto* size = get("log-rotate")) {
+    result.log_rotation.bytes_max = parse_bytes(*size, kLogBytesLeast);
+  }
+  if (const auto* keep = get("log-keep"); keep != nullptr && keep->value != "all") {
+    result.log_rotation.keep = parse_count(*keep, 0, kIntMax, "all, or ");
+    if (result.log_rotation.bytes_max == 0)
+      note(keep->source + " has no effect without --log-rotate");
+  }
+  if (const auto* events = get("event-log")) result.event_log = parse_output_file(*events);
+  const auto* folder = get("log-dir");
+  if (folder == nullptr || folder->value.empty()) return;
+  if (folder->value == "/dev/null") {
+    result.redirects = {};
+    result.tee = {};
+    return;
+  }
+  struct stat status {};
+  if (::stat(folder->value.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+    throw usage_error(folder->source + ": expected a folder, or a name that is still free");
+  }
+  result.log_dir = folder->value;
+}
+
+// torchrun reads the variable with the c10d backend alone.
+void Decision::decide_store() {
+  const char* const name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+  if (environment_(name) != "1") return;
+  result.worker_store = result.backend == RendezvousBackend::C10d;
+  if (!result.worker_store) {
+    note(std::string(name) + "=1 has no effect without --rdzv-backend=c10d, as in torchrun");
+  }
+}
+
+void Decision::check_compatibility() {
+  if (const auto* option = get("exit-barrier-timeout")) {
+    parse_seconds(*option, option->value, milliseconds(0));
+  } else if (const auto value = environment_("TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT")) {
+    const GivenOption variable{*value, "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=" + *value};
+    parse_seconds(variable, *value, milliseconds(0));
+  }
+  if (const auto* option = get("monitor-interval")) {
+    parse_seconds(*option, option->value, milliseconds(0));
+  }
+  if (const auto* option = get("start-method")) {
+    parse_choice(*option, {"spawn", "fork", "forkserver"});
+  }
+  if (const auto* option = get("event-log-handler")) parse_choice(*option, {"null"});
+  if (const auto* option = get("logs-specs")) parse_choice(*option, {"default"});
+}
+
+void Decision::decide_local_rank(const std::string& called) {
+  const bool asked = on("pass-local-rank"), denied = on("use-env");
+  if (asked && denied) {
+    throw usage_error("--use-env and --pass-local-rank contradict each other: give one of them");
+  }
+  result.local_rank_argument = asked || (called == "ddprun-launch" && !denied);
+}
+
+}  // namespace
+
+Std StdMap::of(int local_rank) const {
+  if (!is_map) return everywhere;
+  const auto found = by_local_rank.find(local_rank);
+  return found == by_local_rank.end() ? Std::None : found->second;
+}
+
+LaunchOptions parse_options(const std::vector<std::string>& arguments,
+                            const EnvironmentLookup& environment, const std::string& launcher_path,
+                            const std::string& called) {
+  SplitArguments split = split_arguments(arguments);
+  add_variables(split, environment);
+  Decision decision(split, environment);
+  decision.decide_shape();
+  decide_endpoint(split, decision.result);
+  decide_conf(split, decision.result);
+  decision.decide_failures();
+  decision.decide_output();
+  decision.decide_store();
+  decision.check_compatibility();
+  decision.decide_local_rank(called);
+  const ProgramRequest request{split.program, decision.on("module"), decision.on("no-python"),
+                               decision.on("run-path")};
+  choose_program(request, environment, launcher_path, decision.result);
+  decision.result.dry_run = decision.on("dry-run");
+  for (const auto& [name, option] : split.options) {
+    decision.result.sources[name] = option.source;
+  }
+  return std::move(decision.result);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,121 @@
+// See man_page.h. The language is that of man(7).
+#include "launcher/options/man_page.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "launcher/options/help.h"
+#include "launcher/options/table.h"
+#include "rendezvous/control/first_cause.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Text as it is to be read: no character of it is an instruction, and dashes can be copied.
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (result.empty() && (letter == '.' || letter == '\'')) result += "\\&";
+    if (letter == '\\') {
+      result += "\\e";
+    } else if (letter == '-') {
+      result += "\\-";
+    } else {
+      result += letter;
+    }
+  }
+  return result;
+}
+
+std::string bold(const std::string& text) { return fmt::format("\\fB{}\\fR", escaped(text)); }
+std::string italic(const std::string& text) { return fmt::format("\\fI{}\\fR", escaped(text)); }
+
+std::string section(const std::string& title) { return fmt::format(".SH {}\n", title); }
+std::string item(const std::string& head, const std::string& text) {
+  return fmt::format(".TP\n{}\n{}\n", head, text);
+}
+
+std::string option(const OptionRow& row) {
+  std::string head;
+  if (row.letter != 0) head = bold(fmt::format("-{}", row.letter)) + ", ";
+  head += bold(fmt::format("--{}", row.name));
+  if (!row.is_flag()) head.append(" ").append(italic(row.value));
+  std::string text = escaped(row.meaning);
+  if (!row.fallback.empty()) text += fmt::format("\nDefault: {}.", escaped(row.fallback));
+  return item(head, text);
+}
+
+std::string exit_statuses() {
+  namespace status = rendezvous::exit_status;
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"0", "All workers on all nodes ended with 0."},
+      {std::to_string(status::usage), "The command line is wrong."},
+      {std::to_string(status::internal),
+       "ddprun could not go on: the port is taken, a folder cannot be written."},
+      {std::to_string(status::rendezvous_timeout),
+       "Nodes were missing when the join timeout passed."},
+      {std::to_string(status::coordinator_lost), "The connection to the endpoint broke."},
+      {std::to_string(status::refused), "The endpoint refused: another job or version."},
+      {std::to_string(status::node_lost), "A node was lost and no restart was left."},
+      {std::to_string(status::preempted), "Stopped by SIGTERM; queue the job again."},
+      {"other", "That of the worker that failed first: its exit code, or 128 + n for signal n."},
+  };
+  std::string text;
+  for (const auto& [number, meaning] : rows) text += item(bold(number), escaped(meaning));
+  return text;
+}
+
+std::string environment() {
+  return item(bold("PET_NAME"),
+              escaped("Sets the option of that name, with underscores for dashes, when the command "
+                      "line does not; 0 or 1 for a switch.")) +
+         item(bold("PYTHON_EXEC") + ", " + bold("VIRTUAL_ENV") + ", " + bold("PATH"),
+              "Which Python runs a script, and where programs are found.") +
+         item(
+             bold("CUDA_VISIBLE_DEVICES"),
+             escaped("Counted for --nproc-per-node gpu, divided by --virtual-local-rank, and asked "
+                     "by --numa-binding.")) +
+         item(bold("OMP_NUM_THREADS"),
+              escaped("Set to 1 for the workers when there are several and it is not set; see "
+                      "--omp-threads.")) +
+         item(bold("TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
+              escaped("1: rank 0 of the workers opens the store itself (one node, c10d).")) +
+         ".PP\nWorkers get RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and torchrun's\n"
+         "other variables.\n";
+}
+
+}  // namespace
+
+std::string man_page() {
+  std::string text =
+      ".\\\" Made from the table of options; scripts/update_docs writes it.\n"
+      ".TH DDPRUN 1 2026-11-21 \"" +
+      version_text() + "\" \"User commands\"\n" + section("NAME") +
+      "ddprun \\- start and watch the workers of a data\\-parallel job\n" + section("SYNOPSIS") +
+      bold("ddprun") + " [" + italic("options") + "] [" + bold("--") + "] " + italic("program") +
+      " [" + italic("arguments of the program") + "]\n" + section("DESCRIPTION") +
+      "Starts the workers of a job on this node of it, gives them torchrun's environment, and\n"
+      "stops or restarts the whole job together when something breaks. A native replacement\n"
+      "for torchrun.\n" +
+      section("EXAMPLES");
+  for (const UsageExample& example : usage_examples()) {
+    text += item(bold(example.command), escaped(example.meaning));
+  }
+  text += section("OPTIONS");
+  const char* begin = "";
+  for (const std::string& rule : usage_rules()) {
+    text += fmt::format("{}{}\n", begin, escaped(rule));
+    begin = ".PP\n";
+  }
+  for (OptionGroup group : option_groups()) {
+    text += fmt::format(".SS {}\n", escaped(group_title(group)));
+    for (const OptionRow& row : option_table()) {
+      if (row.group == group) text += option(row);
+    }
+  }
+  return text + section("ENVIRONMENT") + environment() + section("EXIT STATUS") + exit_statuses();
+}
+
+}  // namespace ddprun::launcher

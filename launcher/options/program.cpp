@@ -1,0 +1,173 @@
+// See program.h.
+#include "launcher/options/program.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "launcher/options/arguments.h"
+#include "launcher/workers/child_process.h"
+
+namespace ddprun::launcher {
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool is_executable(const std::string& path) {
+  return is_file(path) && ::access(path.c_str(), X_OK) == 0;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string find_python(const EnvironmentLookup& environment) {
+  const std::string path = environment("PATH").value_or("");
+  int ignored = 0;
+  if (const auto chosen = environment("PYTHON_EXEC"); chosen && !chosen->empty()) {
+    const std::string found = find_program(*chosen, path, ignored);
+    if (found.empty()) {
+      throw usage_error("PYTHON_EXEC=" + *chosen +
+                        ": no such program; set it to a Python interpreter, or unset it");
+    }
+    return found;
+  }
+  if (const auto venv = environment("VIRTUAL_ENV"); venv && !venv->empty()) {
+    if (is_executable(*venv + "/bin/python")) return *venv + "/bin/python";
+  }
+  for (const char* name : {"python3", "python"}) {
+    const std::string found = find_program(name, path, ignored);
+    if (!found.empty()) return found;
+  }
+  throw usage_error(
+      "no Python found: PYTHON_EXEC and VIRTUAL_ENV are not set, and neither python3 nor python is "
+      "on PATH");
+}
+
+// A path, then PATH, then beside the launcher.
+std::string find_executable(const std::string& name, const EnvironmentLookup& environment,
+                            const std::string& launcher_path) {
+  const bool has_folder = name.find('/') != name.npos;
+  if (is_executable(name)) return has_folder ? name : "./" + name;
+  const std::string beside = (std::filesystem::path(launcher_path).parent_path() / name).string();
+  if (!has_folder) {
+    int ignored = 0;
+    const std::string found = find_program(name, environment("PATH").value_or(""), ignored);
+    if (!found.empty()) return found;
+    if (!launcher_path.empty() && is_executable(beside)) return beside;
+  }
+  if (is_file(name)) {
+    throw usage_error("the program " + name +
+                      " is not executable: chmod +x it, or name the interpreter before it, as in "
+                      "python3 " +
+                      name);
+  }
+  std::error_code unreadable;  // A name may be too long for any file.
+  if (std::filesystem::is_directory(name, unreadable)) {
+    throw usage_error("the program " + name + " is a folder");
+  }
+  throw usage_error(
+      "the program " + name + " was not found: " +
+      (has_folder ? "there is no such file"
+                  : "there is no such file here, on PATH, or beside ddprun (" + beside + ")"));
+}
+
+bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool continues_name(char c) {
+  return starts_name(c) || std::isdigit(static_cast<unsigned char>(c));
+}
+
+// Python's Template.safe_substitute with local_rank: "$$" is "$", unknown names stay.
+std::string substituted(const std::string& text, const std::string& local_rank) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] != '$' || i + 1 == text.size()) {
+      result += text[i++];
+      continue;
+    }
+    if (text[i + 1] == '$') {
+      result += '$';
+      i += 2;
+      continue;
+    }
+    const bool braced = text[i + 1] == '{';
+    const std::size_t begin = i + (braced ? 2 : 1);
+    std::size_t end = begin;
+    if (end < text.size() && starts_name(text[end])) {
+      while (end < text.size() && continues_name(text[end])) ++end;
+    }
+    const bool closed = !braced || (end < text.size() && text[end] == '}');
+    if (closed && text.compare(begin, end - begin, "local_rank") == 0) {
+      result += local_rank;
+      i = end + (braced ? 1 : 0);
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
+                    const std::string& launcher_path, LaunchOptions& options) {
+  if (request.words.empty()) {
+    throw usage_error("no program is given, as in: ddprun --nproc-per-node 2 ./train");
+  }
+  if (request.module && request.no_python) {
+    throw usage_error("--module runs a Python module and --no-python forbids it: give one of them");
+  }
+  const std::string& name = request.words[0];
+  if (name.empty()) throw usage_error("the name of the program is empty");
+  options.program_name = name;
+  const bool python =
+      request.module || request.run_path || (!request.no_python && ends_with(name, ".py"));
+  if (python) {
+    if (!request.module && !is_file(name)) {
+      throw usage_error("the script " + name + " was not found");
+    }
+    options.program = {find_python(environment), "-u"};
+    if (request.module) options.program.push_back("-m");
+    options.program.push_back(name);
+  } else {
+    options.program = {find_executable(name, environment, launcher_path)};
+  }
+  options.first_argument = options.program.size();
+  options.program.insert(options.program.end(), request.words.begin() + 1, request.words.end());
+}
+
+std::vector<std::string> worker_argv(const LaunchOptions& options, int local_rank) {
+  const std::string rank = std::to_string(local_rank);
+  std::vector<std::string> argv;
+  for (std::size_t i = 0; i < options.program.size(); ++i) {
+    const bool users = i >= options.first_argument;
+    if (i == options.first_argument && options.local_rank_argument) {
+      argv.push_back("--local-rank=" + rank);
+    }
+    argv.push_back(users ? substituted(options.program[i], rank) : options.program[i]);
+  }
+  if (options.local_rank_argument && options.first_argument == options.program.size()) {
+    argv.push_back("--local-rank=" + rank);
+  }
+  return argv;
+}
+
+std::string visible_device(int local_rank, const std::optional<std::string>& inherited_list) {
+  if (!inherited_list) return std::to_string(local_rank);
+  std::size_t begin = 0;
+  for (int skipped = 0; skipped < local_rank; ++skipped) {
+    begin = inherited_list->find(',', begin);
+    if (begin == std::string::npos) return "";
+    ++begin;
+  }
+  return inherited_list->substr(begin, inherited_list->find(',', begin) - begin);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,24 @@
+// Which program a worker runs, and how it is found.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/launch_options.h"
+
+namespace ddprun::launcher {
+
+struct ProgramRequest {
+  std::vector<std::string> words;  // The program and its arguments, as the user wrote them.
+  bool module = false;             // -m
+  bool no_python = false;
+  bool run_path = false;
+};
+
+// Fills program, first_argument and program_name. A .py file, -m and --run-path mean Python:
+// PYTHON_EXEC, else the active virtual environment, else python3, else python on PATH. Anything
+// else is executed: found as a path, then on PATH, then beside the launcher. Throws UsageExit.
+void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
+                    const std::string& launcher_path, LaunchOptions& options);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,223 @@
+// The options. See table.h.
+#include "launcher/options/table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <stdexcept>
+
+namespace ddprun::launcher {
+
+std::string OptionRow::variable() const {
+  if (group == OptionGroup::Help || group == OptionGroup::Refused) return "";
+  std::string result = "PET_";
+  for (char letter_of_name : name) {
+    result += letter_of_name == '-' ? '_' : static_cast<char>(letter_of_name & ~0x20);
+  }
+  return result;
+}
+
+std::string OptionRow::signature() const {
+  std::string text;
+  if (letter != 0) text.append("-").append(1, letter).append(", ");
+  text.append("--").append(name);
+  if (!is_flag()) text.append(" ").append(value);
+  return text;
+}
+
+std::vector<std::string> OptionRow::choices() const {
+  if (value == "STD") return {"0", "1", "2", "3"};
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find('|', begin), value.size());
+    const std::string word = value.substr(begin, end - begin);
+    const bool typed = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-';
+    });
+    if (typed && !word.empty()) words.push_back(word);
+    begin = end + 1;
+  }
+  return words;
+}
+
+const std::vector<OptionRow>& option_table() {
+  using enum OptionGroup;
+  static const std::vector<OptionRow> table = {
+      // The job's shape.
+      {"nnodes", 0, "N|MIN:MAX", "1", Job, true,
+       "Nodes of the job. MIN:MAX is elastic and needs --rdzv-backend c10d; static takes MAX."},
+      {"nproc-per-node", 0, "N|auto|cpu|gpu", "1", Job, true,
+       "Workers on this node. gpu: one per visible GPU; cpu: one per allowed CPU; auto: gpu if "
+       "there is one, else cpu."},
+      {"node-rank", 0, "N", "0", Job, true,
+       "Rank of this node, from 0. With c10d optional: nodes are ranked as they join."},
+      {"role", 0, "NAME", "default", Job, true,
+       "Role of this node's workers: ROLE_NAME, and the start of each console prefix."},
+      {"virtual-local-rank", 0, "", "off", Job, true,
+       "Every worker gets LOCAL_RANK=0 and sees only its own device in CUDA_VISIBLE_DEVICES."},
+      {"omp-threads", 0, "auto|N", "1 when there are several workers", Job, false,
+       "OMP_NUM_THREADS of each worker. auto: the physical cores that it may use, divided by the "
+       "workers that share them."},
+      {"numa-binding", 0, "node|socket|exclusive|core-complex", "", Job, true,
+       "Binds each worker to CPUs near its GPU (without GPUs: to an even share): all of the NUMA "
+       "node, all of the socket, its own part of the node's cores, or one group that shares a "
+       "cache. Where that cannot be, it says so and runs unbound."},
+
+      // Where the nodes meet.
+      {"standalone", 0, "", "off", Endpoint, true,
+       "One node, a free port on 127.0.0.1 and a random id: never collides with another job."},
+      {"master-addr", 0, "HOST", "127.0.0.1", Endpoint, true,
+       "Host of node 0, where the job's one port is. IPv6 with or without brackets."},
+      {"master-port", 0, "PORT", "29500; one node: a free port", Endpoint, true,
+       "Port there. 0 picks a free one (one node only)."},
+      {"rdzv-backend", 0, "static|c10d", "static", Endpoint, true,
+       "static: exactly --nnodes nodes with given ranks. c10d: nodes may come and go between MIN "
+       "and MAX."},
+      {"rdzv-endpoint", 0, "HOST[:PORT]", "the master address; port 29400 with c10d", Endpoint,
+       true,
+       "Where the nodes meet; wins over --master-addr and --master-port. IPv6 as [ADDRESS]:PORT."},
+      {"rdzv-id", 0, "ID", "none", Endpoint, true,
+       "Name of the job: nodes with another one are turned away. Empty: a random one."},
+      {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
+       "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
+       "(1), "
+       "keep_alive_max_attempt, is_host. Seconds. timeout means join_timeout."},
+      {"store-allow", 0, "ADDRESS|NETWORK,...", "the job's own hosts", Endpoint, false,
+       "Who else may use the store, such as 10.1.0.0/16 for workers in containers with addresses "
+       "of "
+       "their own."},
+      {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
+       "Address under which the other nodes reach this one."},
+
+      // What to run.
+      {"module", 'm', "", "off", Program, true, "Run the program as python -m PROGRAM."},
+      {"no-python", 0, "", "off", Program, true,
+       "Run the program directly, whatever its name. Needed only for a .py file."},
+      {"run-path", 0, "", "off", Program, true,
+       "Run the program by Python whatever its name, in a process of its own."},
+      {"use-env", 0, "", "on", Program, false,
+       "As in torch.distributed.launch: the local rank is only in LOCAL_RANK. Always so, unless "
+       "--pass-local-rank is given or the program was started as ddprun-launch."},
+      {"pass-local-rank", 0, "", "off", Program, false,
+       "As torch.distributed.launch without --use-env: --local-rank=N is the worker's first "
+       "argument. The default under the name ddprun-launch."},
+
+      {"dry-run", 0, "", "off", Program, false,
+       "Say what would be started, where and with which environment, and where each value comes "
+       "from; start nothing."},
+
+      // When something breaks.
+      {"max-restarts", 0, "N", "0", Failures, true,
+       "How many failures the job survives, counted over all nodes."},
+      {"shutdown-timeout", 0, "SECONDS", "30", Failures, false,
+       "From asking workers to stop to SIGKILL, on every path. Also "
+       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
+      {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
+       "Signals that shut the job down: the first asks the workers to stop; a second SIGINT or "
+       "SIGQUIT kills them."},
+      {"forward-signals", 0, "NAME,...", "none", Failures, false,
+       "Signals that are passed on to this node's workers, such as USR1,USR2; the job goes on."},
+      {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
+       "The first restart comes at once, the second in a row after this time, each further one "
+       "after twice as long, up to 30 s, with jitter. 0: none waits."},
+      {"max-same-failures", 0, "N", "5", Failures, false,
+       "Stop early when this many attempts in a row failed in the same way within 10 s of their "
+       "start. 0: never."},
+      {"reset-restarts-after", 0, "SECONDS", "never", Failures, false,
+       "An attempt that ran this long gives all of --max-restarts back."},
+      {"report", 0, "FILE", "", Failures, false,
+       "How the job ended, as JSON, on every node and also on success (docs/failures.md)."},
+
+      // Output and logs.
+      {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,
+       "Where log files go. /dev/null: no files, whatever --redirects and --tee say."},
+      {"redirects", 'r', "STD", "0", Output, true,
+       "Streams that go to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; or by "
+       "local rank, as in 0:3,4-7:1 (others: 0)."},
+      {"tee", 't', "STD", "0", Output, true, "Streams that go to files and the console; as above."},
+      {"local-ranks-filter", 0, "RANKS", "all", Output, true,
+       "Only these local ranks are shown on the console, as in 0,4-7. Files are not affected."},
+      {"duplicate-stdout-filters", 0, "TEXT,...", "none", Output, true,
+       "Lines of tee'd stdout that hold any of these texts also go to filtered_stdout.log of the "
+       "attempt. Two commas stand for one."},
+      {"duplicate-stderr-filters", 0, "TEXT,...", "none", Output, true,
+       "The same for stderr and filtered_stderr.log."},
+      {"log-rotate", 0, "SIZE", "never", Output, false,
+       "A log file that would grow beyond SIZE (64M, 1G) goes on in a new one; the full ones are "
+       "stdout.log.1, stdout.log.2 ..., the oldest first."},
+      {"log-keep", 0, "N", "all", Output, false,
+       "With --log-rotate: how many full files of a stream are kept."},
+      {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
+       "Console prefix; may hold ${role_name}, ${rank}, ${local_rank}. Also "
+       "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
+      {"event-log", 0, "FILE", "none", Output, false,
+       "Appends what happens on this node as JSON lines (docs/event_log.md)."},
+      {"color", 0, "auto|always|never", "auto", Output, false,
+       "Colors of console prefixes and of ddprun's own warnings and errors. auto: on a terminal, "
+       "unless NO_COLOR is set or TERM is dumb."},
+      {"collapse-output", 0, "", "off", Output, false,
+       "Equal lines that several ranks write within a tenth of a second are shown once, as "
+       "[default0-7]:. Files are not affected."},
+      {"pty", 0, "", "off", Output, false,
+       "Workers write to pseudo-terminals, as if somebody watched each of them: colors, progress "
+       "bars, unbuffered lines."},
+      {"quiet", 'q', "", "off", Output, false,
+       "No messages of ddprun's own but errors. The workers' output is not affected."},
+
+      // Accepted so that scripts run unchanged.
+      {"monitor-interval", 0, "SECONDS", "0.1", Compatibility, true,
+       "Accepted and not used: ddprun is told of every event by the kernel and polls nothing."},
+      {"start-method", 0, "spawn|fork|forkserver", "spawn", Compatibility, true,
+       "Accepted and not used: every worker is a program of its own."},
+      {"event-log-handler", 0, "null", "null", Compatibility, true,
+       "Accepted and not used: null means no event log."},
+      {"logs-specs", 0, "default", "default", Compatibility, true,
+       "Accepted: default is the layout of --log-dir. Others are Python plug-ins."},
+      {"exit-barrier-timeout", 0, "SECONDS", "300", Compatibility, false,
+       "Accepted and not used: nodes end without waiting for each other, and the store lives until "
+       "every one has ended. Also TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT."},
+
+      {"help", 0, "", "", Help, true, "All options (-h: the most used ones)."},
+      {"version", 0, "", "", Help, false, "The version."},
+
+      // Options of torchrun that ddprun does not have. Better a refusal than a silent difference.
+  };
+  return table;
+}
+
+const OptionRow& option_row(const std::string& name) {
+  for (const OptionRow& row : option_table()) {
+    if (row.name == name) return row;
+  }
+  throw std::logic_error("no option is called " + name);
+}
+
+const std::vector<OptionGroup>& option_groups() {
+  using enum OptionGroup;
+  static const std::vector<OptionGroup> groups = {Job,    Endpoint,      Program, Failures,
+                                                  Output, Compatibility, Help};
+  return groups;
+}
+
+std::string group_title(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::Job:
+      return "The job";
+    case OptionGroup::Endpoint:
+      return "Where the nodes meet";
+    case OptionGroup::Program:
+      return "The program";
+    case OptionGroup::Failures:
+      return "When something breaks";
+    case OptionGroup::Output:
+      return "Output and logs";
+    case OptionGroup::Compatibility:
+      return "Accepted for compatibility";
+    case OptionGroup::Help:
+      return "Help";
+    case OptionGroup::Refused:
+      break;
+  }
+  return "Refused";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,314 @@
+// See values.h.
+#include "launcher/options/values.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "rendezvous/store/access_list.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kNodesMax = 65'536;
+constexpr int kWorkersMax = 65'536;
+constexpr double kSecondsMax = 10'000'000;  // Four months.
+
+[[noreturn]] void fail(const GivenOption& given, const std::string& expected) {
+  throw usage_error(given.source + ": expected " + expected);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == text.npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::optional<int> whole_number(const std::string& text, int least, int most) {
+  int number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  if (number < least || number > most) return std::nullopt;
+  return number;
+}
+
+std::string unquoted(std::string text) {
+  while (!text.empty() && (text.front() == '"' || text.front() == '\'')) text.erase(0, 1);
+  while (!text.empty() && (text.back() == '"' || text.back() == '\'')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+int parse_count(const GivenOption& given, int least, int most, const std::string& words) {
+  const auto number = whole_number(trimmed(given.value), least, most);
+  if (!number) {
+    std::string range = words + "a whole number of at least " + std::to_string(least);
+    if (most != std::numeric_limits<int>::max()) range += " and at most " + std::to_string(most);
+    fail(given, range);
+  }
+  return *number;
+}
+
+std::chrono::milliseconds parse_seconds(const GivenOption& given, const std::string& text,
+                                        std::chrono::milliseconds least) {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  const double least_seconds = static_cast<double>(least.count()) / 1000;
+  if (error != std::errc() || stop != end || !(seconds >= least_seconds) || seconds > kSecondsMax) {
+    fail(given, least.count() == 0 ? "seconds, at least 0"
+                                   : "seconds, at least " + std::to_string(least_seconds));
+  }
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+NodeRange parse_nnodes(const GivenOption& given) {
+  const auto parts = split(given.value, ':');
+  const auto min = whole_number(trimmed(parts[0]), 1, kNodesMax);
+  const auto max = parts.size() == 2 ? whole_number(trimmed(parts[1]), 1, kNodesMax) : min;
+  if (parts.size() > 2 || !min || !max || *min > *max) {
+    fail(given, "N or MIN:MAX with 0 < MIN <= MAX, for example 4 or 2:4");
+  }
+  return {*min, *max};
+}
+
+int count_gpus(const std::optional<std::string>& visible_devices,
+               const std::string& device_folder) {
+  if (visible_devices) {
+    // CUDA itself stops at the first entry that it does not understand; -1 is the usual one.
+    int count = 0;
+    for (const std::string& part : split(*visible_devices, ',')) {
+      const std::string device = trimmed(part);
+      if (device.empty() || device[0] == '-') break;
+      ++count;
+    }
+    return count;
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(device_folder.c_str()), ::closedir);
+  int count = 0;
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.rfind("nvidia", 0) == 0 && whole_number(name.substr(6), 0, kWorkersMax)) ++count;
+  }
+  return count;
+}
+
+int count_allowed_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
+                const std::string& device_folder) {
+  const std::string text = trimmed(given.value);
+  if (const auto number = whole_number(text, 1, kWorkersMax)) return *number;
+  if (text == "cpu") return count_allowed_cpus();
+  if (text == "gpu" || text == "auto") {
+    const auto visible = environment("CUDA_VISIBLE_DEVICES");
+    const int gpus = count_gpus(visible, device_folder);
+    if (gpus > 0) return gpus;
+    if (text == "auto") return count_allowed_cpus();
+    throw usage_error(given.source + ": no GPU is visible: " +
+                      (visible ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none"
+                               : "there is no " + device_folder + "/nvidia0") +
+                      "; give a number, or cpu");
+  }
+  fail(given, "a whole number of at least 1, auto, cpu or gpu");
+}
+
+HostPort parse_endpoint(const GivenOption& given) {
+  const std::string text = trimmed(given.value);
+  const std::string expected = "HOST, HOST:PORT or [IPv6]:PORT, for example node0:29500";
+  HostPort result;
+  std::optional<std::string> port;
+  in6_addr address{};
+  if (!text.empty() && text[0] == '[') {
+    const std::size_t close = text.find(']');
+    if (close == text.npos) fail(given, expected);
+    result.host = text.substr(1, close - 1);
+    const std::string zoneless = result.host.substr(0, result.host.find('%'));
+    if (::inet_pton(AF_INET6, zoneless.c_str(), &address) != 1) {
+      fail(given, "an IPv6 address between the brackets, for example [::1]:29500");
+    }
+    const std::string rest = text.substr(close + 1);
+    if (!rest.empty() && rest[0] != ':') fail(given, expected);
+    if (!rest.empty()) port = rest.substr(1);
+  } else if (::inet_pton(AF_INET6, text.c_str(), &address) == 1) {
+    result.host = text;
+  } else {
+    const std::size_t colon = text.find(':');
+    result.host = text.substr(0, colon);
+    if (colon != text.npos) port = text.substr(colon + 1);
+    const bool plain = std::all_of(result.host.begin(), result.host.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+    });
+    if (result.host.empty() || !plain || result.host[0] == '-') fail(given, expected);
+  }
+  if (port) {
+    const auto number = whole_number(*port, 0, 65'535);
+    if (!number) fail(given, expected + ", with a port in 0..65535");
+    result.port = static_cast<std::uint16_t>(*number);
+  }
+  return result;
+}
+
+std::map<std::string, std::string> parse_conf(const GivenOption& given) {
+  std::map<std::string, std::string> conf;
+  if (trimmed(unquoted(given.value)).empty()) return conf;
+  for (const std::string& part : split(unquoted(given.value), ',')) {
+    const std::size_t equals = part.find('=');
+    const std::string key = unquoted(trimmed(part.substr(0, equals)));
+    const std::string value = equals == part.npos ? "" : unquoted(trimmed(part.substr(equals + 1)));
+    if (key.empty() || value.empty()) {
+      fail(given, "KEY=VALUE,KEY=VALUE, but found \"" + part + "\"");
+    }
+    conf[key] = value;
+  }
+  return conf;
+}
+
+bool parse_bool(const GivenOption& given, const std::string& text) {
+  std::string lower = text;
+  for (char& letter : lower) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  for (const char* yes : {"1", "true", "t", "yes", "y"}) {
+    if (lower == yes) return true;
+  }
+  for (const char* no : {"0", "false", "f", "no", "n"}) {
+    if (lower == no) return false;
+  }
+  fail(given, "true or false instead of \"" + text + "\"");
+}
+
+std::set<int> parse_ranks(const GivenOption& given, const std::string& text) {
+  std::set<int> ranks;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t dash = part.find('-');
+    const auto first = whole_number(trimmed(part.substr(0, dash)), 0, kWorkersMax);
+    const auto last =
+        dash == part.npos ? first : whole_number(trimmed(part.substr(dash + 1)), 0, kWorkersMax);
+    if (!first || !last || *first > *last) {
+      fail(given, "local ranks such as 0,4-7, but found \"" + part + "\"");
+    }
+    for (int rank = *first; rank <= *last; ++rank) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+StdMap parse_std_map(const GivenOption& given) {
+  StdMap map;
+  const auto std_of = [](const std::string& text) -> std::optional<Std> {
+    const auto number = whole_number(text, 0, 3);
+    return number ? std::optional(static_cast<Std>(*number)) : std::nullopt;
+  };
+  if (const auto everywhere = std_of(trimmed(given.value))) {
+    map.everywhere = *everywhere;
+    return map;
+  }
+  map.is_map = true;
+  for (const std::string& part : split(given.value, ',')) {
+    const auto sides = split(trimmed(part), ':');
+    const auto streams = sides.size() == 2 ? std_of(sides[1]) : std::nullopt;
+    if (!streams) {
+      fail(given, "0, 1, 2, 3 or a map such as 0:3,4-7:1 (local ranks : streams), but found \"" +
+                      part + "\"");
+    }
+    for (int rank : parse_ranks(given, sides[0])) {
+      if (!map.by_local_rank.emplace(rank, *streams).second) {
+        fail(given, "each local rank once, but " + std::to_string(rank) + " is there twice");
+      }
+    }
+  }
+  return map;
+}
+
+std::vector<int> parse_signals(const GivenOption& given) {
+  std::vector<int> signals;
+  if (trimmed(given.value).empty()) return signals;
+  for (const std::string& part : split(given.value, ',')) {
+    std::string name = trimmed(part);
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (name.rfind("SIG", 0) == 0) name.erase(0, 3);
+    int found = whole_number(name, 1, SIGRTMAX).value_or(0);
+    for (int signal = 1; signal < SIGRTMIN && found == 0; ++signal) {
+      const char* abbreviation = ::sigabbrev_np(signal);
+      if (abbreviation != nullptr && name == abbreviation) found = signal;
+    }
+    if (found == 0)
+      fail(given, "names of signals such as SIGTERM,SIGUSR1, but found \"" + part + "\"");
+    if (found == SIGKILL || found == SIGSTOP) {
+      fail(given, "signals that a program can handle, which " + part + " is not");
+    }
+    if (found == SIGCHLD || found == SIGSEGV || found == SIGBUS || found == SIGFPE ||
+        found == SIGILL) {
+      fail(given, "signals from outside; " + part + " is one that ddprun itself may get");
+    }
+    if (std::find(signals.begin(), signals.end(), found) == signals.end()) signals.push_back(found);
+  }
+  return signals;
+}
+
+std::vector<std::string> parse_networks(const GivenOption& given) {
+  std::vector<std::string> networks;
+  if (trimmed(given.value).empty()) return networks;
+  for (const std::string& part : split(given.value, ',')) {
+    networks.push_back(trimmed(part));
+    rendezvous::AccessList check;
+    if (!check.allow(networks.back())) {
+      fail(given, "addresses or networks such as 10.0.0.7,10.1.0.0/16, but found \"" + part + "\"");
+    }
+  }
+  return networks;
+}
+
+std::string parse_output_file(const GivenOption& given) {
+  namespace fs = std::filesystem;
+  const fs::path path(given.value);
+  std::error_code ignored;
+  const auto is_control = [](unsigned char c) { return c < 32 || c == 127; };
+  if (path.empty() || std::any_of(given.value.begin(), given.value.end(), is_control)) {
+    fail(given, "the name of a file");
+  }
+  if (fs::is_directory(path, ignored)) fail(given, "a file, but that is a folder");
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (!fs::is_directory(folder, ignored)) {
+    fail(given, "a file in a folder that exists, but there is no folder " + folder.string());
+  }
+  return given.value;
+}
+
+std::string parse_choice(const GivenOption& given, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), given.value) != choices.end()) return given.value;
+  std::string list;
+  for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
+  const std::string guess = nearest(given.value, choices);
+  fail(given, (choices.size() == 1 ? list : "one of " + list) +
+                  (guess.empty() ? "" : "; did you mean " + guess + "?"));
+}
+
+}  // namespace ddprun::launcher

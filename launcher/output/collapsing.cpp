@@ -1,0 +1,70 @@
+// See collapsing.h.
+#include "launcher/output/collapsing.h"
+
+#include <string>
+#include <utility>
+
+#include "launcher/output/color.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kWindow{100};
+constexpr std::size_t kWaitingBytesMax = 1 << 20;
+
+}  // namespace
+
+CollapsingConsole::CollapsingConsole(asio::io_context& io, OutputConsole& console,
+                                     LinePrefix prefix)
+    : console_(console),
+      prefix_(std::move(prefix)),
+      lines_(kWindow, kWaitingBytesMax),
+      timer_(io) {}
+
+void CollapsingConsole::remove_writer(int local_rank) {
+  lines_.remove_writer(local_rank);
+  show_due();
+}
+
+void CollapsingConsole::add(int local_rank, std::string_view whole_lines) {
+  const auto now = OutputCollapse::Clock::now();
+  while (!whole_lines.empty()) {
+    const std::size_t end = std::min(whole_lines.find('\n'), whole_lines.size() - 1) + 1;
+    lines_.add(local_rank, whole_lines.substr(0, end), now);
+    while (const auto line = lines_.take(now)) show(*line);
+    whole_lines.remove_prefix(end);
+  }
+  show_due();
+}
+
+void CollapsingConsole::show_due() {
+  const auto now = OutputCollapse::Clock::now();
+  while (const auto line = lines_.take(now)) show(*line);
+  console_.write_some();
+  const auto deadline = lines_.deadline();
+  if (!deadline || timer_runs_) return;
+  timer_runs_ = true;
+  timer_.expires_at(*deadline);
+  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    self->timer_runs_ = false;
+    self->show_due();
+  });
+}
+
+void CollapsingConsole::show_of(int local_rank) {
+  while (const auto line = lines_.take_of(local_rank)) show(*line);
+}
+
+void CollapsingConsole::show_all() {
+  while (const auto line = lines_.take_any()) show(*line);
+}
+
+void CollapsingConsole::show(const OutputCollapse::Line& line) {
+  const bool one = line.writers.size() == 1;
+  const int color = console_.colors() && one ? rank_color(line.writers[0]) : -1;
+  console_.add(this, colored(prefix_.of(line.writers), color), line.text);
+}
+
+}  // namespace ddprun::launcher

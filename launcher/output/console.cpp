@@ -1,0 +1,225 @@
+// See console.h.
+#include "launcher/output/console.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kCongestedBytes = 1 << 20;
+constexpr std::size_t kRelievedBytes = 256 << 10;
+constexpr std::size_t kPolledWriteBytes = 4096;  // PIPE_BUF: what POLLOUT of a pipe promises.
+constexpr std::size_t kBarBytesMax = 4096;       // A longer "progress bar" is not one.
+constexpr std::string_view kEraseLine = "\r\033[K";
+
+}  // namespace
+
+OutputConsole::OutputConsole(asio::io_context& io, int fd) : io_(io), fd_(fd) { choose_kind(); }
+
+OutputConsole::~OutputConsole() {
+  *alive_ = false;
+  if (own_fd_ >= 0) ::close(own_fd_);
+}
+
+bool OutputConsole::same_target(int fd, int other_fd) {
+  struct stat one {
+  }, other{};
+  if (::fstat(fd, &one) != 0 || ::fstat(other_fd, &other) != 0) return false;
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+void OutputConsole::choose_kind() {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) {
+    broken_ = true;
+    return;
+  }
+  terminal_ = ::isatty(fd_) == 1;
+  if (S_ISSOCK(status.st_mode)) {
+    kind_ = Kind::Socket;
+  } else if (S_ISFIFO(status.st_mode) || terminal_) {
+    const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+    own_fd_ = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    kind_ = own_fd_ >= 0 ? Kind::Nonblocking : Kind::Polled;
+  }  // Otherwise a file or a device such as /dev/null, which takes everything at once.
+}
+
+void OutputConsole::add(const void* writer, std::string_view prefix, std::string_view text) {
+  if (text.empty() || broken_) return;
+  const bool line_start = open_line_writer_ != writer;
+  if (line_start && open_line_writer_ != nullptr) start_line();
+  const std::size_t begin = text_.size();
+  append(prefix, text, line_start);
+  end_text(writer, begin);
+}
+
+// Another writer's line is unfinished. A progress bar on a terminal makes room and is drawn again
+// below (end_text); anything else stays where it is.
+void OutputConsole::start_line() {
+  if (!bar_.empty() && open_line_writer_ == bar_writer_) {
+    text_ += kEraseLine;
+  } else {
+    text_ += '\n';
+  }
+}
+
+void OutputConsole::end_text(const void* writer, std::size_t begin) {
+  const bool ended = text_.back() == '\n';
+  open_line_writer_ = ended ? nullptr : writer;
+  if (writer == bar_writer_) {
+    bar_.clear();
+    if (ended) {
+      bar_writer_ = nullptr;
+    } else if (terminal_) {
+      const std::size_t redraw = text_.rfind('\r');
+      const bool whole = redraw != text_.npos && redraw >= begin;
+      if (whole && text_.size() - redraw <= kBarBytesMax) bar_ = text_.substr(redraw + 1);
+    }
+  } else if (ended && !bar_.empty()) {
+    text_ += bar_;
+    open_line_writer_ = bar_writer_;
+  }
+}
+
+void OutputConsole::append(std::string_view prefix, std::string_view text, bool line_start) {
+  if (prefix.empty()) {
+    text_ += text;
+    return;
+  }
+  const bool may_redraw = text.find('\r') != text.npos;  // Rare, and then slower.
+  while (!text.empty()) {
+    const bool redraws = text[0] == '\r' && !(text.size() > 1 && text[1] == '\n');
+    if (redraws) {
+      text_ += '\r';
+      text.remove_prefix(1);
+    }
+    if (line_start || redraws) text_ += prefix;
+    // Up to and with the line's end, or up to the next redraw.
+    std::size_t end = may_redraw ? text.find_first_of("\r\n") : text.find('\n');
+    while (end != text.npos && text[end] == '\r' && end + 1 < text.size() &&
+           text[end + 1] == '\n') {
+      ++end;
+    }
+    if (end != text.npos && text[end] == '\n') ++end;
+    end = std::min(end, text.size());
+    text_ += text.substr(0, end);
+    line_start = end > 0 && text[end - 1] == '\n';
+    text.remove_prefix(end);
+  }
+}
+
+bool OutputConsole::may_redraw(const void* writer, int rank) const {
+  return bar_writer_ == nullptr || bar_writer_ == writer || rank <= bar_rank_;
+}
+
+void OutputConsole::claim_redraw(const void* writer, int rank) {
+  if (bar_writer_ != writer) bar_.clear();
+  bar_writer_ = writer;
+  bar_rank_ = rank;
+}
+
+void OutputConsole::forget(const void* writer) {
+  // The address may be used again by another writer, which must not continue this line.
+  if (open_line_writer_ == writer && writer != nullptr) open_line_writer_ = this;
+  if (bar_writer_ == writer) {
+    bar_writer_ = nullptr;
+    bar_.clear();
+  }
+}
+
+ssize_t OutputConsole::write_once() {
+  const char* data = text_.data() + written_;
+  const std::size_t size = pending_bytes();
+  switch (kind_) {
+    case Kind::Plain:
+      return ::write(fd_, data, size);
+    case Kind::Nonblocking:
+      return ::write(own_fd_, data, size);
+    case Kind::Socket:
+      return ::send(fd_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    case Kind::Polled:
+      break;
+  }
+  pollfd writable{fd_, POLLOUT, 0};
+  if (::poll(&writable, 1, 0) == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return ::write(fd_, data, std::min(size, kPolledWriteBytes));
+}
+
+void OutputConsole::write_some() {
+  while (pending_bytes() > 0 && !broken_) {
+    const ssize_t count = write_once();
+    if (count >= 0) {
+      written_ += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      broken_ = true;
+    }
+  }
+  if (broken_ || pending_bytes() == 0) {
+    text_.clear();
+    written_ = 0;
+  } else if (written_ >= kRelievedBytes) {
+    text_.erase(0, written_);
+    written_ = 0;
+  }
+  if (pending_bytes() > 0) wait_until_writable();
+  if (pending_bytes() >= kCongestedBytes) was_congested_ = true;
+  if (was_congested_ && pending_bytes() <= kRelievedBytes) {
+    was_congested_ = false;
+    if (relieved_) asio::post(io_, [handler = relieved_] { handler(); });
+  }
+}
+
+// An epoll of its own holds fd_, and asio waits for that: asio would set O_NONBLOCK on whatever it
+// is given.
+void OutputConsole::wait_until_writable() {
+  if (waiting_) return;
+  if (!writable_) {
+    const int poller = ::epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLOUT;
+    if (poller < 0 || ::epoll_ctl(poller, EPOLL_CTL_ADD, fd_, &event) != 0) {
+      if (poller >= 0) ::close(poller);
+      return;  // Out of descriptors: the next write_some() or flush() tries again.
+    }
+    writable_ = std::make_unique<asio::posix::stream_descriptor>(io_, poller);
+  }
+  waiting_ = true;
+  writable_->async_wait(asio::posix::stream_descriptor::wait_read,
+                        [this, alive = alive_](const asio::error_code& error) {
+                          if (error || !*alive) return;
+                          waiting_ = false;
+                          write_some();
+                        });
+}
+
+bool OutputConsole::flush(std::chrono::milliseconds stuck_limit) {
+  for (;;) {
+    const std::size_t before = pending_bytes();
+    write_some();
+    if (pending_bytes() == 0) return true;
+    if (pending_bytes() < before) continue;
+    pollfd writable{fd_, POLLOUT, 0};
+    const int ready = ::poll(&writable, 1, static_cast<int>(stuck_limit.count()));
+    if (ready == 0) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+bool OutputConsole::congested() const { return pending_bytes() >= kCongestedBytes; }
+
+}  // namespace ddprun::launcher

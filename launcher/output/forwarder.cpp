@@ -1,0 +1,286 @@
+// See forwarder.h.
+#include "launcher/output/forwarder.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/signal_set.hpp>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "launcher/output/collapsing.h"
+#include "launcher/output/console.h"
+#include "launcher/output/pty.h"
+#include "launcher/output/stream.h"
+#include "launcher/output/tail.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kReadBytes = 256 << 10;
+// More than any pipe holds: drain() must end though a grandchild goes on writing.
+constexpr std::size_t kDrainBytesMax = 2 << 20;
+
+}  // namespace
+
+class OutputForwarder::Stream {
+ public:
+  explicit Stream(asio::io_context& io) : out(io), err(io) {}
+  OutputStream out;
+  OutputStream err;
+  OutputTail tail;  // Of err.
+};
+
+struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
+  Impl(asio::io_context& io_context, int console_out, int console_err)
+      : io(io_context),
+        console_fd(console_out),
+        out(std::make_unique<OutputConsole>(io, console_out)),
+        resized(io),
+        buffer(kReadBytes) {
+    // One console when both lead to the same place, or a half-written line would be interrupted.
+    if (!OutputConsole::same_target(console_out, console_err)) {
+      separate_err = std::make_unique<OutputConsole>(io, console_err);
+    }
+  }
+
+  OutputConsole& err() { return separate_err ? *separate_err : *out; }
+  void set_up(OutputStream& stream, const WorkerOutput& worker, const StreamOutput& wanted, int fd);
+  void connect_console(OutputStream& stream, const WorkerOutput& worker);
+  std::shared_ptr<OutputLog> shared_log(const std::string& path);
+  void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
+  bool read_once(Stream& worker, OutputStream& stream);
+  void take(Stream& worker, OutputStream& stream, std::string_view bytes);
+  void resume();
+  void set_size(OutputStream& stream) const;
+  void watch_size();
+  void show_collapsed();
+  void write_line(const std::string& line, LineKind kind);
+
+  asio::io_context& io;
+  int console_fd;
+  std::unique_ptr<OutputConsole> out;
+  std::unique_ptr<OutputConsole> separate_err;
+  std::shared_ptr<CollapsingConsole> collapsing_out, collapsing_err;  // When asked for.
+  asio::signal_set resized;
+  bool watches_size = false;
+  std::function<void()> on_resized;
+  std::vector<char> buffer;  // For every read: what is read is passed on at once.
+  std::size_t bytes_read = 0;
+  std::vector<std::weak_ptr<Stream>> streams;
+  std::map<std::string, std::weak_ptr<OutputLog>> shared_logs;
+};
+
+void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker,
+                                   const StreamOutput& wanted, int fd) {
+  if (fd < 0) return;
+  stream.descriptor.assign(fd);
+  stream.descriptor.native_non_blocking(true);
+  stream.local_rank = worker.local_rank;
+  stream.is_pty = worker.pty;
+  if (!wanted.console) stream.console = nullptr;
+  if (stream.console != nullptr) connect_console(stream, worker);
+  if (stream.is_pty) set_size(stream);
+}
+
+void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOutput& worker) {
+  const int color = stream.console->colors() ? rank_color(worker.local_rank) : -1;
+  stream.prefix = colored(worker.prefix, color);
+  stream.prefix_columns = static_cast<int>(worker.prefix.size());
+  if (!worker.collapse) return;
+  auto& collapsing =
+      stream.console == out.get() && !stream.is_err ? collapsing_out : collapsing_err;
+  if (!collapsing) {
+    collapsing = std::make_shared<CollapsingConsole>(io, *stream.console, worker.collapsed_prefix);
+  }
+  stream.collapsing = collapsing;
+  collapsing->add_writer(worker.local_rank);
+}
+
+// One for all who name this path, as long as any of them lives.
+std::shared_ptr<OutputLog> OutputForwarder::Impl::shared_log(const std::string& path) {
+  auto log = shared_logs[path].lock();
+  if (!log) {
+    log = std::make_shared<OutputLog>(path);
+    shared_logs[path] = log;
+  }
+  return log;
+}
+
+void OutputForwarder::Impl::watch(const std::shared_ptr<Stream>& worker, OutputStream& stream) {
+  if (!stream.descriptor.is_open()) return;
+  stream.descriptor.async_wait(
+      asio::posix::stream_descriptor::wait_read,
+      [weak = weak_from_this(), worker, &stream](const asio::error_code& error) {
+        const auto self = weak.lock();
+        if (error || !self || !stream.descriptor.is_open()) return;
+        if (stream.console != nullptr && stream.console->congested()) {
+          stream.paused = true;
+          return;
+        }
+        self->read_once(*worker, stream);
+        self->watch(worker, stream);
+      });
+}
+
+// False when nothing more can be read now.
+bool OutputForwarder::Impl::read_once(Stream& worker, OutputStream& stream) {
+  if (!stream.descriptor.is_open()) return false;
+  const ssize_t count = ::read(stream.descriptor.native_handle(), buffer.data(), buffer.size());
+  if (count > 0) {
+    bytes_read += static_cast<std::size_t>(count);
+    take(worker, stream, {buffer.data(), static_cast<std::size_t>(count)});
+    return true;
+  }
+  if (count < 0 && errno == EINTR) return true;
+  // A pseudo-terminal ends with EIO, once everything was read.
+  if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) stream.end();
+  return false;
+}
+
+void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::string_view bytes) {
+  if (stream.is_err) worker.tail.add(bytes);
+  const bool alone = stream.prefix.empty() && !stream.collapsing && streams.size() == 1;
+  stream.take(bytes, alone, [this](const std::string& line) { write_line(line, LineKind::Plain); });
+}
+
+void OutputForwarder::Impl::resume() {
+  for (const auto& weak : streams) {
+    const auto worker = weak.lock();
+    if (!worker) continue;
+    for (OutputStream* stream : {&worker->out, &worker->err}) {
+      if (std::exchange(stream->paused, false)) watch(worker, *stream);
+    }
+  }
+}
+
+// As wide as the launcher's terminal less the prefix, so that a progress bar fits beside it.
+void OutputForwarder::Impl::set_size(OutputStream& stream) const {
+  TerminalSize size;
+  read_terminal_size(console_fd, size);
+  size.columns = std::max(1, size.columns - stream.prefix_columns);
+  set_terminal_size(stream.descriptor.native_handle(), size);
+}
+
+void OutputForwarder::Impl::watch_size() {
+  if (!std::exchange(watches_size, true)) {
+    asio::error_code ignored;
+    resized.add(SIGWINCH, ignored);
+  }
+  resized.async_wait([weak = weak_from_this()](const asio::error_code& error, int) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    for (const auto& weak_worker : self->streams) {
+      const auto worker = weak_worker.lock();
+      if (!worker) continue;
+      for (OutputStream* stream : {&worker->out, &worker->err}) {
+        if (stream->is_pty && stream->descriptor.is_open()) self->set_size(*stream);
+      }
+    }
+    if (self->on_resized) self->on_resized();
+    self->watch_size();
+  });
+}
+
+void OutputForwarder::Impl::show_collapsed() {
+  for (const auto& collapsing : {collapsing_out, collapsing_err}) {
+    if (collapsing) collapsing->show_all();
+  }
+}
+
+void OutputForwarder::Impl::write_line(const std::string& line, LineKind kind) {
+  show_collapsed();
+  const int color = err().colors() ? line_color(kind) : -1;
+  err().add(this, "", colored(line, color) + "\n");
+  err().write_some();
+}
+
+OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int console_err)
+    : impl_(std::make_shared<Impl>(io, console_out, console_err)) {
+  ::signal(SIGPIPE, SIG_IGN);
+  for (OutputConsole* console : {impl_->out.get(), impl_->separate_err.get()}) {
+    if (console == nullptr) continue;
+    console->on_relieved([weak = std::weak_ptr<Impl>(impl_)] {
+      if (const auto self = weak.lock()) self->resume();
+    });
+  }
+}
+
+OutputForwarder::~OutputForwarder() { flush(std::chrono::seconds(1)); }
+
+void OutputForwarder::choose_colors(ColorWhen when, const std::optional<std::string>& no_color,
+                                    const std::optional<std::string>& term) {
+  for (OutputConsole* console : {impl_->out.get(), &impl_->err()}) {
+    console->use_colors(use_color(when, console->is_terminal(), no_color, term));
+  }
+}
+
+void OutputForwarder::on_resized(std::function<void()> handler) {
+  impl_->on_resized = std::move(handler);
+}
+
+std::shared_ptr<OutputForwarder::Stream> OutputForwarder::add(const WorkerOutput& output,
+                                                              int out_fd, int err_fd) {
+  auto worker = std::make_shared<Stream>(impl_->io);
+  worker->out.console = impl_->out.get();
+  worker->err.console = &impl_->err();
+  worker->err.is_err = true;
+  impl_->set_up(worker->out, output, output.out, out_fd);
+  impl_->set_up(worker->err, output, output.err, err_fd);
+  for (OutputStream* stream : {&worker->out, &worker->err}) {
+    const StreamOutput& wanted = stream->is_err ? output.err : output.out;
+    if (!stream->descriptor.is_open()) continue;
+    if (!wanted.file.empty()) {
+      stream->log = std::make_unique<OutputLog>(wanted.file, wanted.rotation);
+    }
+    if (!wanted.filtered_file.empty()) {
+      stream->filter.emplace(wanted.filters, output.prefix);
+      stream->filtered = impl_->shared_log(wanted.filtered_file);
+    }
+  }
+
+  auto& streams = impl_->streams;
+  streams.erase(std::remove_if(streams.begin(), streams.end(),
+                               [](const auto& weak) { return weak.expired(); }),
+                streams.end());
+  streams.push_back(worker);
+  if (output.pty && !impl_->watches_size) impl_->watch_size();
+  impl_->watch(worker, worker->out);
+  impl_->watch(worker, worker->err);
+  return worker;
+}
+
+std::string OutputForwarder::last_stderr(const Stream& stream, int lines) {
+  return stream.tail.last_lines(lines);
+}
+
+void OutputForwarder::pump(Stream& worker) {
+  for (OutputStream* stream : {&worker.out, &worker.err}) {
+    for (std::size_t bytes = impl_->bytes_read; impl_->bytes_read - bytes < kDrainBytesMax;) {
+      if (!impl_->read_once(worker, *stream)) break;
+    }
+  }
+}
+
+void OutputForwarder::drain(Stream& worker) {
+  pump(worker);
+  for (OutputStream* stream : {&worker.out, &worker.err}) {
+    if (stream->descriptor.is_open()) stream->end();
+  }
+}
+
+bool OutputForwarder::flush(std::chrono::milliseconds stuck_limit) {
+  impl_->show_collapsed();
+  const bool out_done = impl_->out->flush(stuck_limit);
+  return (!impl_->separate_err || impl_->separate_err->flush(stuck_limit)) && out_done;
+}
+
+void OutputForwarder::write_line(const std::string& line, LineKind kind) {
+  impl_->write_line(line, kind);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,94 @@
+// Worker output to console and files. On the console whole lines, with a prefix when more than one
+// rank writes; in files exactly the worker's bytes.
+//
+//   pipe --read--> file (at once)
+//            \---> whole lines, prefix --> console buffer --> stdout or stderr
+//
+// A line longer than 1 MiB is passed on in pieces. A line being redrawn with '\r' (a progress bar)
+// is passed on as it comes, of one rank at a time: the lowest that draws one; of the others' bars
+// the last state is shown when their line ends. A line that has to be written meanwhile stands
+// above the bar on a terminal, and below it elsewhere.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/output/color.h"
+#include "launcher/output/log.h"
+#include "launcher/output/prefix.h"
+
+namespace ddprun::launcher {
+
+// Where one stream of one worker goes.
+struct StreamOutput {
+  bool console = true;  // To ddprun's own stdout or stderr, line by line.
+  std::string file;     // Path of the log file; "" = none. console + file = tee.
+  LogRotation rotation{};
+  std::string filtered_file{};         // Gets the lines with any of `filters`; "" = none.
+  std::vector<std::string> filters{};  // Several workers may name the same file.
+};
+
+struct WorkerOutput {
+  StreamOutput out;    // The worker's stdout.
+  StreamOutput err;    // The worker's stderr.
+  std::string prefix;  // Put before each console line, e.g. "[default0]:"; "" = none.
+  int local_rank = 0;
+  bool pty = false;       // Both streams are pseudo-terminals (pty.h).
+  bool collapse = false;  // Equal lines of several workers become one, with this prefix:
+  LinePrefix collapsed_prefix;
+};
+
+// Reads workers' pipes as data comes; a slow console never blocks the agent and loses no byte: the
+// pipe of the worker that writes too fast is left unread until the console has caught up. Ignores
+// SIGPIPE in this process: when nobody reads the console any more, its text is dropped and the
+// files go on. Everything runs in the thread of `io`.
+class OutputForwarder {
+ public:
+  // `console_out`/`console_err`: where console text goes; stay open and blocking, the caller's.
+  explicit OutputForwarder(asio::io_context& io, int console_out = 1, int console_err = 2);
+  ~OutputForwarder();  // Writes what is left, as flush(1 s).
+
+  // Colors of prefixes and of the launcher's own lines, for what is added from here on. Without a
+  // call: none. `no_color`, `term`: those variables (color.h).
+  void choose_colors(ColorWhen when, const std::optional<std::string>& no_color,
+                     const std::optional<std::string>& term);
+  // Called after the terminal on `console_out` has changed its size and the workers' have followed.
+  // They are nobody's controlling terminal, so the kernel does not tell the workers.
+  void on_resized(std::function<void()> handler);
+
+  // One worker's two streams. `out_fd`/`err_fd`: read ends, owned from here on (also when this
+  // throws); -1 when that stream is not piped (inherited, or redirected to a file by the child
+  // itself). Log files are appended to. Throws std::system_error when one cannot be opened.
+  // With `output.pty` they are our ends of pseudo-terminals, whose size is set here.
+  class Stream;
+  std::shared_ptr<Stream> add(const WorkerOutput& output, int out_fd, int err_fd);
+
+  // The last lines (at most `lines`, at most 8 KiB) that came through stderr of this worker.
+  static std::string last_stderr(const Stream& stream, int lines = 20);
+
+  // Reads what is in the pipes now, without waiting for more.
+  void pump(Stream& stream);
+
+  // Reads what is still in the pipes without waiting for their end (a grandchild may hold them
+  // open), writes it out and stops reading.
+  void drain(Stream& stream);
+
+  // Writes console text out, blocking for as long as the console takes some at least every
+  // `stuck_limit`. False when some is left.
+  bool flush(std::chrono::milliseconds stuck_limit);
+
+  // Writes one line of the launcher's own to stderr, in order with forwarded lines.
+  void write_line(const std::string& line, LineKind kind = LineKind::Plain);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

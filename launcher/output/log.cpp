@@ -1,0 +1,108 @@
+// See log.h.
+#include "launcher/output/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace ddprun::launcher {
+
+int write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+LogCut::Step LogCut::fill(std::string_view bytes, std::size_t count) {
+  size_ += count;
+  if (count > 0) line_start_ = bytes[count - 1] == '\n';
+  return {false, count};
+}
+
+LogCut::Step LogCut::next(std::string_view bytes) {
+  if (bytes.empty()) return {};
+  if (bytes_max_ == 0) return fill(bytes, bytes.size());
+  Step step;
+  if (full_) {
+    full_ = false;
+    size_ = 0;
+    step.new_file = true;
+  }
+  const std::size_t room = bytes_max_ - std::min(size_, bytes_max_);
+  std::size_t count = bytes.size();
+  if (bytes.size() > room) {
+    const std::size_t last_end = room == 0 ? bytes.npos : bytes.rfind('\n', room - 1);
+    if (last_end != bytes.npos) {
+      count = last_end + 1;
+      full_ = true;
+    } else if (line_start_ && size_ > 0) {
+      full_ = true;
+      Step next_file = next(bytes);
+      next_file.new_file = true;
+      return next_file;
+    } else {  // A line that is longer than a file.
+      const std::size_t hard_room = 2 * bytes_max_ - std::min(size_, 2 * bytes_max_);
+      const std::size_t end = bytes.find('\n', room);
+      full_ = std::min(end, bytes.size()) >= hard_room || end != bytes.npos;
+      count = std::min({end == bytes.npos ? bytes.size() : end + 1, hard_room, bytes.size()});
+    }
+  }
+  step.bytes = fill(bytes, count).bytes;
+  return step;
+}
+
+OutputLog::OutputLog(std::string path, LogRotation rotation)
+    : path_(std::move(path)), rotation_(rotation), cut_(rotation.bytes_max), fd_(open(path_)) {}
+
+OutputLog::~OutputLog() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int OutputLog::open(const std::string& path) {
+  std::error_code ignored;  // open() says what is wrong.
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot write the log file " + path);
+  }
+  return fd;
+}
+
+int OutputLog::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const LogCut::Step step = cut_.next(bytes);
+    if (step.new_file) {
+      if (const int error = begin_next_file()) return error;
+    }
+    if (const int error = write_all(fd_, bytes.substr(0, step.bytes))) return error;
+    bytes.remove_prefix(step.bytes);
+  }
+  return 0;
+}
+
+int OutputLog::begin_next_file() {
+  const auto numbered = [&](int number) { return path_ + "." + std::to_string(number); };
+  ++full_files_;
+  if (std::rename(path_.c_str(), numbered(full_files_).c_str()) != 0) return errno;
+  if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
+    ::unlink(numbered(full_files_ - rotation_.keep).c_str());
+  }
+  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) return errno;
+  ::close(std::exchange(fd_, fd));
+  return 0;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,22 @@
+// What stands before a console line: who wrote it. Pure. A core: no sockets, threads or clock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct LinePrefix {
+  std::string pattern;  // May hold ${role_name}, ${local_rank}, ${rank}; "" = no prefix.
+  std::string role;
+  int rank_base = 0;  // Rank of local rank 0.
+
+  std::string of(int local_rank) const;
+  // One for several: "[default0-3,7]:". Ascending local ranks.
+  std::string of(const std::vector<int>& local_ranks) const;
+};
+
+// "0-3,7" for {0, 1, 2, 3, 7}, with `base` added to each.
+std::string rank_set(const std::vector<int>& ranks, int base = 0);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,59 @@
+// See pty.h.
+#include "launcher/output/pty.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace ddprun::launcher {
+namespace {
+
+[[noreturn]] void fail(const char* what, const Pty& pty) {
+  const int error = errno;
+  for (const int fd : {pty.our_end, pty.worker_end}) {
+    if (fd >= 0) ::close(fd);
+  }
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+}  // namespace
+
+Pty open_pty() {
+  Pty pty;
+  pty.our_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (pty.our_end < 0) fail("cannot open a pseudo-terminal (/dev/ptmx)", pty);
+  if (::unlockpt(pty.our_end) != 0) fail("cannot unlock a pseudo-terminal", pty);
+  // By descriptor and not by name: /dev/pts may be another one in a container.
+  pty.worker_end = ::ioctl(pty.our_end, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (pty.worker_end < 0) fail("cannot open the worker's end of a pseudo-terminal", pty);
+  termios modes{};
+  if (::tcgetattr(pty.worker_end, &modes) != 0) fail("cannot set up a pseudo-terminal", pty);
+  modes.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+  modes.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  if (::tcsetattr(pty.worker_end, TCSANOW, &modes) != 0)
+    fail("cannot set up a pseudo-terminal", pty);
+  return pty;
+}
+
+bool read_terminal_size(int fd, TerminalSize& size) {
+  winsize window{};
+  if (::ioctl(fd, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) {
+    return false;
+  }
+  size = {window.ws_col, window.ws_row};
+  return true;
+}
+
+void set_terminal_size(int fd, TerminalSize size) {
+  winsize window{};
+  window.ws_col = static_cast<unsigned short>(size.columns);
+  window.ws_row = static_cast<unsigned short>(size.rows);
+  ::ioctl(fd, TIOCSWINSZ, &window);
+}
+
+}  // namespace ddprun::launcher

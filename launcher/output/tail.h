@@ -1,0 +1,22 @@
+// The end of what a worker wrote to stderr, for the failure report. Pure.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddprun::launcher {
+
+class OutputTail {
+ public:
+  static constexpr std::size_t kBytesMax = 8 << 10;
+
+  void add(std::string_view bytes);
+  // The last lines, at most `lines` and kBytesMax; redrawn ones as a terminal shows them.
+  std::string last_lines(int lines) const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace ddprun::launcher

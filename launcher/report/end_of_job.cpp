@@ -1,0 +1,52 @@
+// See end_of_job.h.
+#include "launcher/report/end_of_job.h"
+
+#include <spdlog/spdlog.h>
+
+#include "launcher/machine/this_machine.h"
+#include "launcher/report/report_file.h"
+
+namespace ddprun::launcher {
+namespace {
+
+void print_block(const std::string& text, OutputForwarder& output) {
+  const std::size_t headline = text.find('\n') + 1;  // Behind the rule.
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find('\n', begin);
+    output.write_line(text.substr(begin, end - begin),
+                      begin == headline ? LineKind::Error : LineKind::Plain);
+  }
+}
+
+void write(const char* what, const std::string& path, const std::string& content) {
+  const std::string error = write_whole_file(path, content + '\n');
+  if (!error.empty()) spdlog::warn("cannot write the {} {}: {}", what, path, error);
+}
+
+}  // namespace
+
+bool has_cause_to_blame(const FailureReport& report) {
+  return report.cause && report.cause->kind != rendezvous::FirstCause::Kind::Interrupted;
+}
+
+void tell_end_of_job(const FailureReport& report, const LaunchOptions& options, int own_signal,
+                     OutputForwarder& output) {
+  const int status = report.exit_status;
+  if (!options.report_file.empty()) write("report", options.report_file, to_json(report));
+  if (status == 0) return;
+  if (has_cause_to_blame(report)) {
+    print_block(to_text(report), output);
+  } else if (report.cause) {
+    spdlog::warn("stopped: {}; exit status {}", rendezvous::describe(*report.cause), status);
+  } else if (own_signal != 0) {
+    spdlog::warn("stopped by {}; exit status {}", rendezvous::signal_name(own_signal), status);
+  } else {
+    spdlog::error("{}; exit status {}", report.why, status);
+  }
+  // For a scheduler that reads torch's error files.
+  if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
+    write("error file", *path, to_error_file(report));
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,127 @@
+// Events as JSON lines (event_log.h).
+#include "launcher/report/event_log.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+template <class Duration>
+std::int64_t microseconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
+OrderedJson name_or_null(int signal) {
+  return signal == 0 ? OrderedJson(nullptr) : OrderedJson(rendezvous::signal_name(signal));
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& path, std::string run_id, std::string host)
+    : run_id_(std::move(run_id)),
+      host_(std::move(host)),
+      started_(std::chrono::steady_clock::now()) {
+  if (path.empty()) return;
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
+  }
+}
+
+EventLog::~EventLog() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void EventLog::write(const char* event, const OrderedJson& fields) {
+  if (fd_ < 0) return;
+  OrderedJson object = {
+      {"event", event},
+      {"time_unix_us", microseconds(std::chrono::system_clock::now().time_since_epoch())},
+      {"elapsed_us", microseconds(std::chrono::steady_clock::now() - started_)},
+      {"run_id", run_id_},
+      {"host", host_},
+      {"launcher_pid", ::getpid()},
+      {"attempt", attempt_}};
+  object.update(fields);
+  const std::string line =
+      object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  const ssize_t written = ::write(fd_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return;
+  spdlog::warn("cannot write the event log: {}; no further events are written",
+               written < 0 ? std::strerror(errno) : "no space left");
+  ::close(std::exchange(fd_, -1));
+}
+
+void EventLog::launcher_started(const LaunchOptions& options) {
+  const bool elastic = options.backend == RendezvousBackend::C10d;
+  write("launcher_started", {{"program", options.program_name},
+                             {"elastic", elastic},
+                             {"nodes_min", options.nnodes_min},
+                             {"nodes_max", options.nnodes_max},
+                             {"workers", options.nproc_per_node},
+                             {"max_restarts", options.max_restarts}});
+}
+
+void EventLog::endpoint_opened(const std::string& address, int port) {
+  write("endpoint_opened", {{"address", address}, {"port", port}});
+}
+
+void EventLog::waiting(const rendezvous::Waiting& waiting) {
+  write("waiting",
+        {{"joined", waiting.joined}, {"wanted", waiting.wanted}, {"text", waiting.text}});
+}
+
+void EventLog::attempt_started(const rendezvous::RoundStart& round) {
+  attempt_ = round.attempt;
+  write("attempt_started", {{"node_rank", round.group_rank},
+                            {"nodes", round.group_world_size},
+                            {"first_rank", round.rank_base},
+                            {"world_size", round.world_size},
+                            {"master_addr", round.master_addr},
+                            {"master_port", round.master_port}});
+}
+
+void EventLog::worker_started(int rank, int local_rank, int worker_pid) {
+  write("worker_started", {{"rank", rank}, {"local_rank", local_rank}, {"worker_pid", worker_pid}});
+}
+
+void EventLog::worker_ended(const WorkerEnd& end) {
+  write("worker_ended", {{"rank", end.rank},
+                         {"local_rank", end.local_rank},
+                         {"worker_pid", end.pid},
+                         {"exit_code", end.exit_code},
+                         {"signal", name_or_null(end.signal)},
+                         {"core_dumped", end.core_dumped},
+                         {"stopped", end.stopped_by_us},
+                         {"ran_ms", end.ran_ms}});
+}
+
+void EventLog::signal_received(int signal, bool forwarded) {
+  write("signal_received", {{"signal", name_or_null(signal)}, {"forwarded", forwarded}});
+}
+
+void EventLog::attempt_verdict(const rendezvous::Stop& stop) {
+  write("attempt_verdict", {{"why", stop.why}, {"final", stop.final_verdict}});
+}
+
+void EventLog::attempt_ended(bool succeeded) { write("attempt_ended", {{"succeeded", succeeded}}); }
+
+void EventLog::job_ended(int exit_status, const std::string& why,
+                         const std::optional<rendezvous::FirstCause>& cause) {
+  write("job_ended",
+        {{"exit_status", exit_status},
+         {"why", why},
+         {"first_cause", cause ? OrderedJson(to_json(*cause)) : OrderedJson(nullptr)}});
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,49 @@
+// What happens on this node, for programs: one JSON object a line (docs/event_log.md).
+//
+// Every line is written whole, in one call, at the end of the file: several agents may share one
+// file, and a reader may follow it. Times are given twice, because only the monotonic one can be
+// subtracted: `time_unix_us` and `elapsed_us` (since this launcher started).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "launcher/options/launch_options.h"
+#include "launcher/report/failure_report.h"
+#include "rendezvous/control/control_message.h"
+
+namespace ddprun::launcher {
+
+class EventLog {
+ public:
+  // Appends to `path`; "" = all calls do nothing. Throws std::system_error, naming the path.
+  EventLog(const std::string& path, std::string run_id, std::string host);
+  ~EventLog();
+  EventLog(const EventLog&) = delete;
+
+  void launcher_started(const LaunchOptions& options);
+  void endpoint_opened(const std::string& address, int port);
+  void waiting(const rendezvous::Waiting& waiting);
+  void attempt_started(const rendezvous::RoundStart& round);
+  void worker_started(int rank, int local_rank, int worker_pid);
+  void worker_ended(const WorkerEnd& end);
+  void signal_received(int signal, bool forwarded);
+  void attempt_verdict(const rendezvous::Stop& stop);
+  void attempt_ended(bool succeeded);
+  void job_ended(int exit_status, const std::string& why,
+                 const std::optional<rendezvous::FirstCause>& cause);
+
+ private:
+  void write(const char* event, const nlohmann::ordered_json& fields);
+
+  int fd_ = -1;
+  std::string run_id_;
+  std::string host_;
+  std::chrono::steady_clock::time_point started_;
+  int attempt_ = -1;  // Before the first.
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,281 @@
+// The table of known causes (failure_advice.h).
+#include "launcher/report/failure_advice.h"
+
+#include <csignal>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::FirstCause;
+using Lines = std::vector<std::string_view>;
+
+// Lines of stderr that count when the worker left no message: the last words, not the whole story.
+constexpr std::size_t last_words = 5;
+
+struct Row {
+  // Any of them, in one line: parts that stand in this order, '*' between them; '^' is the line's
+  // begin.
+  std::vector<std::string_view> patterns;
+  // True: also counts anywhere in the last lines of stderr, because only this cause says so.
+  bool anywhere;
+  std::string_view advice;
+};
+
+// The first row that matches is the advice: special causes before general ones.
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = {
+      {{"unrecognized arguments: *--local-rank=", "unrecognized arguments: *--local_rank="},
+       true,
+       "the program does not know --local-rank: leave out --pass-local-rank and read LOCAL_RANK"},
+      // Memory.
+      {{"CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
+        "CUDA_ERROR_OUT_OF_MEMORY", "HIP out of memory"},
+       false,
+       "the GPU's memory is full: smaller batch, activation checkpointing, or look with nvidia-smi "
+       "whether another process is on this GPU"},
+      {{"Unexpected bus error encountered in worker", "out of shared memory*shared memory limit",
+        "unable to mmap * bytes from file </torch_*Cannot allocate memory",
+        "unable to write to file </torch_", "Error while creating shared memory segment /dev/shm",
+        "unable to allocate shared memory(shm)", "No space left on device*/dev/shm",
+        "/dev/shm*No space left on device"},
+       true,
+       "/dev/shm is full: enlarge it (docker run --shm-size=8g or --ipc=host) or use fewer data "
+       "loader workers"},
+      {{"DataLoader worker (pid*killed by signal: Killed"},
+       true,
+       "a data loader process was killed, most often because memory ran out: fewer of them "
+       "(num_workers), smaller batches, or a higher memory limit"},
+      {{"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
+        "^MemoryError", "std::bad_alloc", "Cannot allocate memory", "[Errno 12]"},
+       false,
+       "memory ran out: fewer workers on this node, smaller batches, or a higher limit "
+       "(ulimit -v, the container's or the scheduler's)"},
+      // GPUs.
+      {{"Duplicate GPU detected"},
+       true,
+       "two ranks use the same GPU: call set_device(LOCAL_RANK) before the first collective, and "
+       "start at most one worker per GPU (--nproc-per-node gpu)"},
+      {{"invalid device ordinal", "cudaErrorInvalidDevice"},
+       false,
+       "there are fewer GPUs than workers: --nproc-per-node gpu starts one per GPU; check "
+       "CUDA_VISIBLE_DEVICES"},
+      {{"no kernel image is available for execution on the device"},
+       false,
+       "this build has no code for this GPU's architecture: install or build one that has"},
+      {{"Found no NVIDIA driver on your system", "CUDA driver version is insufficient",
+        "No CUDA GPUs are available", "no CUDA-capable device is detected"},
+       false,
+       "no usable NVIDIA driver here: check nvidia-smi, the container's --gpus, "
+       "CUDA_VISIBLE_DEVICES"},
+      {{"device-side assert triggered", "an illegal memory access was encountered"},
+       false,
+       "a CUDA kernel failed earlier than the traceback says: run with CUDA_LAUNCH_BLOCKING=1"},
+      {{"uncorrectable ECC error"},
+       true,
+       "the GPU's memory is defective: take this node out of the job (nvidia-smi -q -d ECC)"},
+      {{"Cannot re-initialize CUDA in forked subprocess"},
+       false,
+       "use the start method spawn for processes that touch CUDA, or touch it only after the fork"},
+      // The network.
+      {{"no socket interface found", "NCCL_SOCKET_IFNAME*not found",
+        "Bootstrap : no * interface found"},
+       true,
+       "NCCL finds no network interface: set NCCL_SOCKET_IFNAME to one that `ip -br addr` lists, "
+       "or unset it"},
+      {{"Unable to find interface for", "Unable to find address for", "GLOO_SOCKET_IFNAME*invalid",
+        "Unable to resolve hostname to a (local) address"},
+       true,
+       "Gloo finds no network interface: set GLOO_SOCKET_IFNAME to one that `ip -br addr` lists, "
+       "or repair this host's name in /etc/hosts"},
+      {{"Address already in use", "address already in use", "EADDRINUSE"},
+       false,
+       "a port is in use: find its holder with `ss -ltnp`, choose another one, or let the program "
+       "use the launcher's MASTER_ADDR and MASTER_PORT"},
+      {{"ncclRemoteError", "Connection closed by peer", "Connection reset by peer",
+        "remote process exited or there was a network error", "Socket closed by remote peer",
+        "peer * closed its connection", "peer closed the connection", "lost its peer"},
+       false,
+       "this worker lost a peer, which most likely failed first: look at the other ranks' logs "
+       "and nodes"},
+      {{"Watchdog caught collective operation timeout", "caught collective operation timeout",
+        "Timed out waiting * for recv operation", "Timed out waiting * for send operation",
+        "wait timeout after * ms, keys:", "Timed out after * waiting for clients"},
+       false,
+       "a rank did not take part in time: look at the other ranks' logs for an error or a hang "
+       "(py-spy dump -p PID), then at the network"},
+      {{"gloo*Connection refused", "gloo*connect*timed out", "socketProgressOpt*Connection refused",
+        "socketStartConnect*Connection refused", "NCCL*Connection refused",
+        "The client socket has failed", "The client socket has timed out", "No route to host",
+        "Connection timed out [SSL", "connect to*Connection refused",
+        "connect*: Connection refused", "^ConnectionRefusedError"},
+       false,
+       "nobody answered at that address: the other side failed first (look at its log), or a "
+       "firewall or a wrong interface is between (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"},
+      // Programs, libraries, files.
+      {{"error while loading shared libraries:", "^ImportError: *cannot open shared object file",
+        "^OSError: *cannot open shared object file"},
+       true,
+       "a shared library is missing: install it, or add its folder to LD_LIBRARY_PATH (ldd shows "
+       "what is not found)"},
+      {{"version `GLIBC*' not found", "version `GLIBCXX*' not found", "version `CXXABI*' not found",
+        "symbol lookup error:", "undefined symbol: "},
+       true,
+       "a library has another version than the program was built for: build it here, or set "
+       "LD_LIBRARY_PATH to the right one"},
+      {{"^ModuleNotFoundError: No module named", "Error while finding module specification for",
+        ": No module named "},
+       false,
+       "a Python module is missing: is it the right interpreter (PYTHON_EXEC, the virtual "
+       "environment), is the module installed, does PYTHONPATH hold its folder?"},
+      {{": can't open file '*: [Errno "},
+       true,
+       "Python finds no such script: check the path, it counts from the launcher's folder"},
+      {{"Exec format error", "cannot execute binary file"},
+       false,
+       "the program is for another kind of machine, or a script without its first line (#!)"},
+      {{"Too many open files", "[Errno 24]"},
+       false,
+       "the limit of open files is reached: raise it (ulimit -n), or use "
+       "torch.multiprocessing.set_sharing_strategy('file_system')"},
+      {{"No space left on device", "[Errno 28]", "Disk quota exceeded"},
+       false,
+       "a disk is full (df -h, df -i; also /tmp and /dev/shm): free some, or set TMPDIR"},
+      {{"can't start new thread", "Resource temporarily unavailable", "[Errno 11]"},
+       false,
+       "the limit of processes and threads is reached (ulimit -u, the container's pids limit)"},
+      {{"Permission denied", "[Errno 13]"},
+       false,
+       "access was denied: check the owner and mode of that file (ls -l, id)"},
+      {{"Read-only file system", "[Errno 30]"},
+       false,
+       "that folder is read-only here: write to another one, or mount it writable"},
+  };
+  return table;
+}
+
+bool line_matches(std::string_view line, std::string_view pattern) {
+  if (pattern[0] == '^') {
+    pattern.remove_prefix(1);
+    if (line.find(pattern.substr(0, pattern.find('*'))) != 0) return false;
+  }
+  for (;;) {
+    const std::size_t star = pattern.find('*');
+    const std::string_view part = pattern.substr(0, star);
+    const std::size_t at = line.find(part);
+    if (at == line.npos) return false;
+    if (star == pattern.npos) return true;
+    line.remove_prefix(at + part.size());
+    pattern.remove_prefix(star + 1);
+  }
+}
+
+// Lines that tell what happened. In a traceback the indented ones are source.
+Lines telling_lines(std::string_view text) {
+  Lines lines;
+  bool in_traceback = false;
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    const std::string_view line = text.substr(0, newline);
+    text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
+    std::string_view words = line;
+    if (words.substr(0, 5) == "[rank" && words.find("]: ") < 12) {
+      words.remove_prefix(words.find("]: ") + 3);
+    }
+    const bool indented = !words.empty() && (words[0] == ' ' || words[0] == '\t');
+    if (words.find("Traceback (most recent call last):") != words.npos) in_traceback = true;
+    if (in_traceback && indented) continue;
+    if (words.find("Traceback (most recent call last):") == words.npos) in_traceback = false;
+    if (words.substr(0, 8) == "  File \"") {  // A syntax error's: its source line follows.
+      in_traceback = true;
+      continue;
+    }
+    if (words.find_first_not_of(" \t\r") != words.npos) lines.push_back(words);
+  }
+  return lines;
+}
+
+bool any_matches(const Lines& lines, const Row& row) {
+  for (const std::string_view line : lines) {
+    for (const std::string_view pattern : row.patterns) {
+      if (line_matches(line, pattern)) return true;
+    }
+  }
+  return false;
+}
+
+std::string_view advice_for_words(const FirstCause& cause) {
+  const Lines all = telling_lines(cause.last_stderr);
+  Lines close = telling_lines(cause.message);
+  if (close.empty()) {
+    const std::size_t count = all.size() < last_words ? all.size() : last_words;
+    close.assign(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
+  }
+  for (const Row& row : rows()) {
+    if (any_matches(close, row)) return row.advice;
+  }
+  for (const Row& row : rows()) {
+    if (row.anywhere && any_matches(all, row)) return row.advice;
+  }
+  return "";
+}
+
+// A shell ends with 128 + n when what it ran was killed by signal n.
+int signal_of(const FirstCause& cause) {
+  if (cause.signal != 0) return cause.signal;
+  return cause.exit_code > 128 && cause.exit_code <= 128 + 64 ? cause.exit_code - 128 : 0;
+}
+
+std::string_view advice_for_signal(const FirstCause& cause) {
+  switch (signal_of(cause)) {
+    case SIGBUS:
+      return "a bus error is most often a full /dev/shm (df /dev/shm): enlarge it (docker run "
+             "--shm-size=8g or --ipc=host); otherwise a mapped file that became shorter";
+    case SIGILL:
+      return "the program was built for another processor (-march=native on another machine?): "
+             "build it for the oldest one in the job";
+    case SIGKILL:
+      return "somebody sent SIGKILL: a scheduler that enforces a limit, the machine's "
+             "out-of-memory "
+             "killer (dmesg -T | grep -i kill), or a person";
+    case SIGXCPU:
+      return "the limit of CPU time is used up (ulimit -t, or the scheduler's)";
+    case SIGXFSZ:
+      return "a file reached the limit of file sizes (ulimit -f)";
+    case SIGSEGV:
+    case SIGFPE:
+    case SIGABRT:
+      if (!cause.message.empty()) return "";
+      return "to see where it crashed: PYTHONFAULTHANDLER=1 for a Python program, or a core dump "
+             "(ulimit -c unlimited)";
+    default:
+      return "";
+  }
+}
+
+std::string_view advice_for_code(const FirstCause& cause) {
+  if (cause.signal != 0) return "";
+  if (cause.exit_code == 127) {
+    return "127 is a shell's word for a command that was not found: check its name and PATH";
+  }
+  if (cause.exit_code == 126) {
+    return "126 is a shell's word for a command that cannot be executed: check its mode (chmod +x)";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string advice_for(const FirstCause& cause) {
+  if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
+  if (cause.oom_killed) {
+    return "memory ran out and the kernel killed it: fewer workers on this node, fewer data loader "
+           "workers, smaller batches, or a higher memory limit";
+  }
+  if (const auto advice = advice_for_words(cause); !advice.empty()) return std::string(advice);
+  if (const auto advice = advice_for_signal(cause); !advice.empty()) return std::string(advice);
+  return std::string(advice_for_code(cause));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,311 @@
+// Failure reports as text and JSON, and the reading of error files (failure_report.h).
+#include "launcher/report/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "launcher/report/stack_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using rendezvous::describe_duration;
+using rendezvous::FirstCause;
+using rendezvous::signal_name;
+
+constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
+constexpr std::size_t workers_listed_max = 6;
+constexpr std::size_t message_lines_max = 18;
+constexpr std::size_t stderr_lines_max = 20;
+constexpr std::size_t stderr_lines_min = 6;  // However long the message is.
+constexpr std::size_t text_lines_max = 26;   // Of the two together.
+constexpr std::size_t columns_max = 80;
+constexpr const char* rule = "------------------------------------------------------------";
+
+using ReportLines = std::vector<std::string>;
+
+ReportLines split(std::string_view text) {
+  ReportLines lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+std::string ending(int exit_code, int signal, bool core_dumped) {
+  if (signal == 0) return fmt::format("exit code {}", exit_code);
+  return fmt::format("killed by {} (signal {}){}", signal_name(signal), signal,
+                     core_dumped ? ", core dumped" : "");
+}
+
+void add_row(std::string& text, const char* label, const std::string& value) {
+  text += fmt::format("  {:<11} {}\n", label, value);
+}
+
+// A row whose value is broken between words where it would be too wide.
+void add_wrapped_row(std::string& text, const char* label, std::string_view value) {
+  constexpr std::size_t width = columns_max - 14;
+  while (value.size() > width) {
+    std::size_t space = value.rfind(' ', width);
+    if (space == std::string_view::npos) space = value.find(' ');
+    if (space == std::string_view::npos) break;
+    add_row(text, label, std::string(value.substr(0, space)));
+    value.remove_prefix(space + 1);
+    label = "";
+  }
+  add_row(text, label, std::string(value));
+}
+
+void add_indented(std::string& text, const ReportLines& lines) {
+  for (const std::string& line : lines) text += line.empty() ? "\n" : fmt::format("    {}\n", line);
+}
+
+std::string mebibytes(std::int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// The begin and the end of a message that is too long.
+ReportLines shortened(ReportLines lines) {
+  if (lines.size() <= message_lines_max) return lines;
+  constexpr std::ptrdiff_t head = message_lines_max / 3;
+  constexpr std::ptrdiff_t tail = message_lines_max - head - 1;
+  ReportLines result(lines.begin(), lines.begin() + head);
+  result.push_back(fmt::format("  [... {} lines ...]", lines.size() - head - tail));
+  result.insert(result.end(), lines.end() - tail, lines.end());
+  return result;
+}
+
+// torch puts "[rank0]: " before what Python prints on an uncaught exception.
+std::string_view without_rank(std::string_view line) {
+  if (line.substr(0, 5) != "[rank") return line;
+  const std::size_t end = line.find("]: ");
+  return end == line.npos ? line : line.substr(end + 3);
+}
+
+// The last lines of stderr without what the message holds already.
+ReportLines stderr_lines(const FirstCause& cause, const ReportLines& message) {
+  ReportLines lines;
+  bool said = false;
+  for (std::string& line : split(readable_stack(cause.last_stderr))) {
+    const bool known =
+        std::find(message.begin(), message.end(), without_rank(line)) != message.end();
+    if (!known) lines.push_back(std::move(line));
+    if (known && !said) lines.emplace_back("[the message above]");
+    said = known;
+  }
+  return lines;
+}
+
+void add_words(std::string& text, const FirstCause& cause) {
+  const bool in_headline =
+      cause.kind == FirstCause::Kind::StartFailed || cause.kind == FirstCause::Kind::NodeLost;
+  const ReportLines whole = in_headline ? ReportLines() : split(cause.message);
+  const ReportLines message = shortened(whole);
+  ReportLines last = stderr_lines(cause, whole);
+  const std::size_t room =
+      std::clamp(text_lines_max - message.size(), stderr_lines_min, stderr_lines_max);
+  if (last.size() > room) {
+    last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(room));
+  }
+  if (last == ReportLines{"[the message above]"}) last.clear();
+  if (!message.empty()) text += "  message\n";
+  add_indented(text, message);
+  if (!last.empty()) text += "  last lines of its stderr\n";
+  add_indented(text, last);
+}
+
+std::string memory(const FirstCause& cause) {
+  if (cause.memory_limit_bytes == 0) return "ran out: the kernel killed it";
+  std::string text = fmt::format("ran out: the limit is {}", mebibytes(cause.memory_limit_bytes));
+  if (cause.memory_peak_bytes != 0) {
+    text += fmt::format(", the peak was {}", mebibytes(cause.memory_peak_bytes));
+  }
+  return text;
+}
+
+std::string headline(const FailureReport& report) {
+  if (!report.cause) return report.exit_status == 0 ? "" : report.why;
+  return rendezvous::describe(*report.cause);
+}
+
+void add_cause(std::string& text, const FirstCause& cause, const FailureReport& report) {
+  const auto row = [&](const char* label, const std::string& value) {
+    add_row(text, label, value);
+  };
+  row("host", cause.host + (cause.host == report.this_host ? "" : " (another node)"));
+  if (cause.node_rank >= 0) row("node", std::to_string(cause.node_rank));
+  if (cause.rank >= 0) row("rank", fmt::format("{} (local rank {})", cause.rank, cause.local_rank));
+  if (cause.pid > 0) row("pid", std::to_string(cause.pid));
+  if (cause.kind == FirstCause::Kind::WorkerFailed) {
+    row("ended", ending(cause.exit_code, cause.signal, cause.core_dumped));
+    row("after", describe_duration(cause.ran_ms));
+  }
+  row("attempt", fmt::format("{} (started {}, --max-restarts {})", cause.attempt, report.attempts,
+                             report.max_restarts));
+  if (cause.oom_killed) row("memory", memory(cause));
+  if (!cause.core.empty()) row("core dump", cause.core);
+  const char* label = "its logs";
+  for (const std::string& path : split(cause.log_files)) row(std::exchange(label, ""), path);
+  add_words(text, cause);
+}
+
+bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
+  return report.cause && worker.pid == report.cause->pid && worker.rank == report.cause->rank;
+}
+
+std::string fate(const WorkerEnd& worker) {
+  if (worker.exit_code == 0 && worker.signal == 0) return "succeeded";
+  const std::string how = ending(worker.exit_code, worker.signal, worker.core_dumped);
+  return worker.stopped_by_us ? fmt::format("stopped ({})", how)
+                              : fmt::format("failed too, later ({})", how);
+}
+
+void add_others(std::string& text, const FailureReport& report) {
+  std::size_t listed = 0;
+  std::size_t others = 0;
+  for (const WorkerEnd& worker : report.local_workers) {
+    if (is_the_cause(worker, report)) continue;
+    if (others++ == 0) text += "  other workers of this node\n";
+    if (listed == workers_listed_max) continue;
+    ++listed;
+    text +=
+        fmt::format("    rank {} (local rank {}, pid {}): {}{}\n", worker.rank, worker.local_rank,
+                    worker.pid, fate(worker), worker.note.empty() ? "" : "; " + worker.note);
+  }
+  if (others > listed) text += fmt::format("    and {} more\n", others - listed);
+}
+
+ordered_json cause_json(const FirstCause& cause) {
+  static constexpr const char* kinds[] = {"worker_failed", "start_failed", "node_lost",
+                                          "interrupted"};
+  return {{"kind", kinds[static_cast<int>(cause.kind)]},
+          {"host", cause.host},
+          {"node_rank", cause.node_rank},
+          {"rank", cause.rank},
+          {"local_rank", cause.local_rank},
+          {"pid", cause.pid},
+          {"exit_code", cause.exit_code},
+          {"signal", cause.signal},
+          {"signal_name", cause.signal == 0 ? "" : signal_name(cause.signal)},
+          {"core_dumped", cause.core_dumped},
+          {"attempt", cause.attempt},
+          {"ran_ms", cause.ran_ms},
+          {"message", cause.message},
+          {"last_stderr", cause.last_stderr},
+          {"oom_killed", cause.oom_killed},
+          {"memory_limit_bytes", cause.memory_limit_bytes},
+          {"memory_peak_bytes", cause.memory_peak_bytes},
+          {"core", cause.core},
+          {"log_files", split(cause.log_files)},
+          {"advice", cause.advice}};
+}
+
+// Workers write what they like into error files and stderr: never throw for bytes that are not
+// UTF-8.
+std::string dumped(const ordered_json& object) {
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view blank = " \t\r\n\v\f";
+  const std::size_t begin = text.find_first_not_of(blank);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(blank) - begin + 1));
+}
+
+// The text and, where there is one, the traceback of a "message" of torch's.
+std::string torch_message(const json& message) {
+  if (message.is_string()) return trimmed(message.get_ref<const std::string&>());
+  if (!message.is_object()) return "";
+  std::string text;
+  const auto inner = message.find("message");
+  if (inner != message.end() && inner->is_string()) text = inner->get<std::string>();
+  const auto extra = message.find("extraInfo");
+  if (extra != message.end() && extra->is_object()) {
+    const auto stack = extra->find("py_callstack");
+    if (stack != extra->end() && stack->is_string()) {
+      text += "\n" + readable_stack(stack->get_ref<const std::string&>());
+    }
+  }
+  return trimmed(text);
+}
+
+}  // namespace
+
+std::string to_text(const FailureReport& report) {
+  std::string text = fmt::format("{}\n{} FAILED: {}\n", rule, report.program, headline(report));
+  if (report.cause) {
+    text += "first cause\n";
+    add_cause(text, *report.cause, report);
+  }
+  add_others(text, report);
+  if (!report.log_dir.empty()) add_row(text, "logs", report.log_dir);
+  if (report.cause && !report.cause->advice.empty()) {
+    add_wrapped_row(text, "advice", report.cause->advice);
+  }
+  text += fmt::format("  exit status {}\n{}", report.exit_status, rule);
+  return text;
+}
+
+std::string to_json(const FailureReport& report) {
+  ordered_json workers = ordered_json::array();
+  for (const WorkerEnd& worker : report.local_workers) {
+    workers.push_back({{"rank", worker.rank},
+                       {"local_rank", worker.local_rank},
+                       {"pid", worker.pid},
+                       {"exit_code", worker.exit_code},
+                       {"signal", worker.signal},
+                       {"core_dumped", worker.core_dumped},
+                       {"stopped", worker.stopped_by_us},
+                       {"ran_ms", worker.ran_ms},
+                       {"note", worker.note}});
+  }
+  ordered_json object = {{"version", 1},
+                         {"run_id", report.run_id},
+                         {"program", report.program},
+                         {"host", report.this_host},
+                         {"node_rank", report.node_rank},
+                         {"ended_s", report.ended_s},
+                         {"exit_status", report.exit_status},
+                         {"attempts", report.attempts},
+                         {"max_restarts", report.max_restarts},
+                         {"why", headline(report)},
+                         {"workers", std::move(workers)},
+                         {"log_dir", report.log_dir}};
+  if (report.cause) object["first_cause"] = cause_json(*report.cause);
+  return dumped(object);
+}
+
+json to_json(const FirstCause& cause) { return cause_json(cause); }
+
+std::string to_error_file(const FailureReport& report) {
+  ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
+  // torch's reader shows the call stack alone, and fails without the time.
+  const bool has_details = report.cause && !report.cause->message.empty();
+  message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : headline(report)},
+                          {"timestamp", std::to_string(report.ended_s)}};
+  return dumped({{"message", std::move(message)}});
+}
+
+std::string error_file_message(std::string_view content) {
+  const json object = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (object.is_object()) {
+    const auto message = object.find("message");
+    const std::string text = message == object.end() ? "" : torch_message(*message);
+    if (!text.empty()) return text;
+  }
+  std::string text = trimmed(content);
+  if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,62 @@
+// What people read when a job failed: the first cause, and what became of the others. The same
+// cause on every node; the list of workers is this node's.
+//
+// A core: values in, text out.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/control/first_cause.h"
+
+namespace ddprun::launcher {
+
+// How one local worker of the last attempt ended.
+struct WorkerEnd {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  int exit_code = 0;
+  int signal = 0;
+  bool core_dumped = false;
+  bool stopped_by_us = false;  // A victim: it was asked to end after somebody else had failed.
+  std::int64_t ran_ms = 0;
+  std::string note;  // What else the user should know.
+};
+
+struct FailureReport {
+  std::string run_id;
+  int node_rank = -1;        // Of this node in the last round; -1 = it was in none.
+  std::int64_t ended_s = 0;  // When, in seconds since 1970.
+  std::string program;       // As the user wrote it.
+  std::string this_host;     // To tell the cause's host from ours.
+  int exit_status = 0;       // Of ddprun.
+  int attempts = 1;          // Started in all.
+  int max_restarts = 0;
+  std::string why;  // When there is no cause to name: what ended the job.
+  std::optional<rendezvous::FirstCause> cause;
+  std::vector<WorkerEnd> local_workers;
+  std::string log_dir;  // Of the last attempt; "" = no log files.
+};
+
+// A block of about 50 lines at most, without a trailing newline. Only for a job that failed.
+std::string to_text(const FailureReport& report);
+
+// The same as one JSON object, also for a job that succeeded; docs/failures.md lists the fields.
+std::string to_json(const FailureReport& report);
+
+nlohmann::json to_json(const rendezvous::FirstCause& cause);
+
+// The cause in the format of torch's error files, for a scheduler that reads them.
+std::string to_error_file(const FailureReport& report);
+
+// The message in a worker's TORCHELASTIC_ERROR_FILE. Knows torch's two formats and ours, and makes
+// the names in a C++ stack readable; from anything else it takes the text itself, so that nothing a
+// dying worker wrote is lost. "" when there is nothing to read.
+std::string error_file_message(std::string_view content);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,88 @@
+// See report_file.h.
+#include "launcher/report/report_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "launcher/output/log.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// The file that a link leads to: it is replaced, not the link.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  const fs::path target = fs::canonical(path, error);
+  return error ? path : target.string();
+}
+
+bool is_special(const std::string& path) {
+  // /dev/stdout may lead to a regular file that holds the workers' output: not ours to replace.
+  const std::string name = fs::absolute(path).lexically_normal().string();
+  if (name.rfind("/proc/", 0) == 0) return true;
+  if (name.rfind("/dev/", 0) == 0 && name.rfind("/dev/shm/", 0) != 0) return true;
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
+mode_t usual_mode() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+// A pipe that nobody reads must not hold the launcher up.
+std::string write_special(const std::string& path, std::string_view content) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return std::strerror(errno);
+  const int error = write_all(fd, content);
+  ::close(fd);
+  return error == 0 ? "" : std::strerror(error);
+}
+
+}  // namespace
+
+std::string why_not_writable(const std::string& path) {
+  if (path.empty() || path.back() == '/') return "it is no file's name";
+  std::error_code error;
+  if (fs::is_directory(path, error)) return "it is a folder";
+  if (is_special(path)) return ::access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+  const std::string folder = folder_of(target_of(path));
+  if (!fs::is_directory(folder, error)) return "there is no folder " + folder;
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    return "no file can be made in " + folder + ": " + std::strerror(errno);
+  }
+  return "";
+}
+
+std::string write_whole_file(const std::string& path, std::string_view content) {
+  if (is_special(path)) return write_special(path, content);
+  const std::string target = target_of(path);
+  std::string temporary = target + ".XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return std::string("cannot make a file beside it: ") + std::strerror(errno);
+  int error = write_all(fd, content);
+  if (error == 0 && ::fchmod(fd, usual_mode()) != 0) error = errno;
+  if (::close(fd) != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) error = errno;
+  if (error == 0) return "";
+  ::unlink(temporary.c_str());
+  return std::strerror(error);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,264 @@
+// Tracebacks and last words in the end of a worker's stderr (stderr_message.h).
+#include "launcher/report/stderr_message.h"
+
+#include <csignal>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t message_bytes_max = 2'000;
+constexpr std::size_t what_lines_max = 30;
+constexpr std::string_view header = "Traceback (most recent call last):";
+constexpr std::string_view original_header = "Original Traceback (most recent call last):";
+
+using Lines = std::vector<std::string_view>;
+
+bool starts_with(std::string_view text, std::string_view start) {
+  return text.substr(0, start.size()) == start;
+}
+
+Lines split(std::string_view text) {
+  Lines lines;
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    std::string_view line = text.substr(0, newline);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    lines.push_back(line);
+    if (newline == text.npos) break;
+    text.remove_prefix(newline + 1);
+  }
+  return lines;
+}
+
+std::string joined(const Lines& lines, std::size_t begin, std::size_t end) {
+  std::string text;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (!text.empty()) text += '\n';
+    text += lines[i];
+  }
+  return text;
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t") == line.npos; }
+bool is_indented(std::string_view line) {
+  return !line.empty() && (line[0] == ' ' || line[0] == '\t');
+}
+
+// "ValueError: no", "torch.distributed.DistBackendError: ...", "KeyboardInterrupt".
+bool is_exception_line(std::string_view line) {
+  std::size_t end = 0;
+  const auto is_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '<' || c == '>';  // "__main__.main.<locals>.Error"
+  };
+  while (end < line.size() && is_name(line[end])) ++end;
+  if (end == 0 || (line[0] >= '0' && line[0] <= '9') || line[0] == '.') return false;
+  return end == line.size() || starts_with(line.substr(end), ": ") || line.substr(end) == ":";
+}
+
+// What torch and some launchers put before each line: "[rank0]: ". Anything else before the header
+// is not a traceback of the process itself.
+std::optional<std::string_view> prefix_of_header(std::string_view line) {
+  if (line.size() < header.size() || line.substr(line.size() - header.size()) != header) return {};
+  const std::string_view prefix = line.substr(0, line.size() - header.size());
+  if (prefix.empty() || (prefix[0] == '[' && prefix.find(']') != prefix.npos)) return prefix;
+  return {};
+}
+
+struct Traceback {
+  std::size_t begin = 0;      // Its header.
+  std::size_t exception = 0;  // The line with the exception's name.
+  std::size_t end = 0;        // After its last line.
+};
+
+// The traceback whose header is lines[begin], if it is complete. All lines without prefix.
+std::optional<Traceback> read_traceback(const Lines& lines, std::size_t begin) {
+  Traceback found{begin, begin + 1, 0};
+  while (found.exception < lines.size() && is_indented(lines[found.exception])) ++found.exception;
+  if (found.exception == lines.size() || !is_exception_line(lines[found.exception])) return {};
+  found.end = found.exception + 1;
+  while (found.end < lines.size()) {
+    if (starts_with(lines[found.end], original_header)) {  // Of a data loader's worker process.
+      const auto inner = read_traceback(lines, found.end);
+      return inner ? Traceback{begin, found.exception, inner->end} : found;
+    }
+    if (!is_indented(lines[found.end]) || is_blank(lines[found.end])) break;
+    ++found.end;
+  }
+  return found;
+}
+
+bool links_tracebacks(std::string_view line) {
+  return line == "During handling of the above exception, another exception occurred:" ||
+         line == "The above exception was the direct cause of the following exception:";
+}
+
+// Where the chain begins whose last traceback begins at `begin`.
+std::size_t chain_begin(const Lines& lines, std::size_t begin) {
+  for (;;) {
+    std::size_t link = begin;
+    while (link > 0 && is_blank(lines[link - 1])) --link;
+    if (link == 0 || !links_tracebacks(lines[link - 1])) return begin;
+    std::size_t earlier = link - 1;
+    while (earlier > 0 && lines[earlier - 1] != header) --earlier;
+    if (earlier == 0) return begin;  // It has scrolled out of what is kept.
+    begin = earlier - 1;
+  }
+}
+
+std::string without_prefix(std::string_view line, std::string_view prefix) {
+  if (starts_with(line, prefix)) return std::string(line.substr(prefix.size()));
+  while (!prefix.empty() && prefix.back() == ' ') prefix.remove_suffix(1);
+  return line == prefix ? "" : "no part of it";  // Ends a traceback.
+}
+
+std::string python_traceback(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    const auto prefix = prefix_of_header(lines[at]);
+    if (!prefix) continue;
+    std::vector<std::string> texts;
+    for (const std::string_view line : lines) texts.push_back(without_prefix(line, *prefix));
+    const Lines own(texts.begin(), texts.end());
+    const auto found = read_traceback(own, at);
+    if (!found) continue;
+    std::size_t head_end = found->exception + 1;
+    while (head_end < found->end && is_indented(own[head_end])) ++head_end;
+    // The exception goes first and is not said again, unless another traceback follows it.
+    const std::size_t end = head_end < found->end ? found->end : found->exception;
+    return joined(own, found->exception, head_end) + '\n' + joined(own, chain_begin(own, at), end);
+  }
+  return "";
+}
+
+// "  File "x.py", line 1 / text / ^ / SyntaxError: ..." of the program itself has no header.
+std::string syntax_error(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    const std::string_view line = lines[at];
+    if (!starts_with(line, "SyntaxError: ") && !starts_with(line, "IndentationError: ") &&
+        !starts_with(line, "TabError: ")) {
+      continue;
+    }
+    std::size_t begin = at;
+    while (begin > 0 && at - begin < 3 && is_indented(lines[begin - 1])) --begin;
+    if (begin == at || !starts_with(lines[begin], "  File \"")) continue;
+    return std::string(line) + '\n' + joined(lines, begin, at);
+  }
+  return "";
+}
+
+std::size_t paragraph_end(const Lines& lines, std::size_t begin) {
+  std::size_t end = begin;
+  while (end < lines.size() && end - begin < what_lines_max && !is_blank(lines[end])) ++end;
+  return end;
+}
+
+// libstdc++: "terminate called after throwing an instance of 'T'", then "  what():  text".
+std::string uncaught_exception(const Lines& lines) {
+  constexpr std::string_view thrown = "terminate called after throwing an instance of '";
+  constexpr std::string_view what = "  what():  ";
+  constexpr std::string_view libcxx = "terminating due to uncaught exception of type ";
+  constexpr std::string_view older_libcxx = "terminating with uncaught exception of type ";
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    const std::string_view line = lines[at];
+    if (const auto place = line.find(thrown); place != line.npos) {
+      std::string_view type = line.substr(place + thrown.size());
+      type = type.substr(0, type.rfind('\''));
+      if (at + 1 == lines.size() || !starts_with(lines[at + 1], what)) return std::string(type);
+      std::string text = std::string(type) + ": ";
+      text += lines[at + 1].substr(what.size());
+      const std::string more = joined(lines, at + 2, paragraph_end(lines, at + 2));
+      return more.empty() ? text : text + '\n' + more;
+    }
+    for (const std::string_view words : {libcxx, older_libcxx}) {
+      if (const auto place = line.find(words); place != line.npos) {
+        return std::string(line.substr(place + words.size()));
+      }
+    }
+    if (line.find("terminate called without an active exception") != line.npos) {
+      return "std::terminate was called without an exception (a std::thread that was not joined?)";
+    }
+  }
+  return "";
+}
+
+// One line that the C library or an assert writes before abort().
+std::string words_before_abort(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    const std::string_view line = lines[at];
+    const bool is_assert = line.find(": Assertion `") != line.npos && line.size() > 8 &&
+                           line.substr(line.size() - 8) == " failed.";
+    if (is_assert || starts_with(line, "*** stack smashing detected ***") ||
+        starts_with(line, "*** buffer overflow detected ***") || starts_with(line, "free(): ") ||
+        starts_with(line, "malloc(): ") || starts_with(line, "double free or corruption") ||
+        starts_with(line, "munmap_chunk(): ") || starts_with(line, "corrupted size vs.") ||
+        starts_with(line, "realloc(): ")) {
+      return std::string(line);
+    }
+  }
+  return "";
+}
+
+// Python's faulthandler, and Py_FatalError.
+std::string python_fatal_error(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    if (!starts_with(lines[at], "Fatal Python error: ")) continue;
+    std::string text(lines[at]);
+    for (std::size_t i = at + 1; i < lines.size(); ++i) {  // The thread that crashed.
+      if (lines[i].find("(most recent call first)") == lines[i].npos) continue;
+      if (!starts_with(lines[i], "Current thread ")) continue;
+      return text + '\n' + joined(lines, i, paragraph_end(lines, i));
+    }
+    return text;
+  }
+  return "";
+}
+
+std::string rust_panic(const Lines& lines) {
+  for (std::size_t at = lines.size(); at-- > 0;) {
+    if (!starts_with(lines[at], "thread '") || lines[at].find("' panicked at ") == lines[at].npos) {
+      continue;
+    }
+    std::size_t end = at + 1;
+    while (end < lines.size() && !starts_with(lines[end], "note: ") &&
+           !starts_with(lines[end], "stack backtrace:") && end - at < what_lines_max) {
+      ++end;
+    }
+    return joined(lines, at, end);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string without_middle(std::string_view text, std::size_t bytes_max) {
+  constexpr std::string_view gap = "\n  [...]\n";
+  if (text.size() <= bytes_max) return std::string(text);
+  const std::size_t kept = bytes_max > gap.size() ? bytes_max - gap.size() : 0;
+  std::string_view head = text.substr(0, kept / 3);
+  std::string_view tail = text.substr(text.size() - (kept - head.size()));
+  if (const auto newline = head.rfind('\n'); newline != head.npos) head = head.substr(0, newline);
+  if (const auto newline = tail.find('\n'); newline != tail.npos) tail.remove_prefix(newline + 1);
+  return std::string(head) + std::string(gap) + std::string(tail);
+}
+
+std::string message_from_stderr(std::string_view tail, int exit_code, int signal) {
+  const Lines lines = split(tail);
+  std::string message;
+  if (signal != 0) {
+    message = python_fatal_error(lines);
+    if (message.empty() && signal == SIGABRT) message = uncaught_exception(lines);
+    if (message.empty() && signal == SIGABRT) message = words_before_abort(lines);
+  } else if (exit_code != 0) {
+    message = python_traceback(lines);
+    if (message.empty()) message = syntax_error(lines);
+    if (message.empty()) message = rust_panic(lines);
+    // A shell reports the abort of the program that it ran as 128 + 6.
+    if (message.empty() && exit_code == 128 + SIGABRT) message = uncaught_exception(lines);
+  }
+  return without_middle(message, message_bytes_max);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,171 @@
+// The guard process. See child_guard.h.
+#include "launcher/workers/child_guard.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <system_error>
+#include <vector>
+
+#include "launcher/workers/child_process.h"
+#include "launcher/workers/child_sessions.h"
+#include "launcher/workers/run_directory.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr const char* kVariableName = "DDPRUN_GUARD";
+constexpr int kSocketFd = 3;                    // In the guard.
+constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
+constexpr int kRescanIntervalMs = 5;
+
+std::string random_hex() {
+  unsigned char bytes[16] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+bool has_variable(int pid, const std::string& variable) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  const std::string environment{std::istreambuf_iterator<char>(file), {}};
+  return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
+}
+
+// The workers' living processes: by session, by variable, and all that these have started.
+std::vector<ProcessRow> find_members(const std::set<int>& sessions, const std::string& variable) {
+  const auto table = read_all_processes();
+  std::vector<int> roots;
+  for (const ProcessRow& row : table) {
+    if (sessions.count(row.session) != 0 || has_variable(row.pid, variable)) {
+      roots.push_back(row.pid);
+    }
+  }
+  std::vector<ProcessRow> living;
+  for (const ProcessRow& row : with_descendants(table, roots)) {
+    if (row.state != 'Z' && row.state != 'X' && row.pid != ::getpid()) living.push_back(row);
+  }
+  return living;
+}
+
+void kill_members(const std::set<int>& sessions, const std::string& variable) {
+  const auto limit = std::chrono::steady_clock::now() + kKillLimit;
+  while (std::chrono::steady_clock::now() < limit) {
+    const auto members = find_members(sessions, variable);
+    if (members.empty()) return;
+    for (const ProcessRow& row : members) ::kill(row.pid, SIGKILL);
+    ::poll(nullptr, 0, kRescanIntervalMs);
+  }
+}
+
+// Keeps only its socket: a listening port, a worker's pipe or the console must not stay open for
+// its sake.
+void close_what_is_not_ours(int socket) {
+  const int null = ::open("/dev/null", O_RDWR);
+  for (int fd = 0; fd < kSocketFd; ++fd) ::dup2(null, fd);
+  if (socket != kSocketFd) ::dup2(socket, kSocketFd);
+  syscall(SYS_close_range, kSocketFd + 1, ~0U, 0);
+}
+
+[[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::setsid();
+  ::prctl(PR_SET_NAME, "ddprun-guard");
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  close_what_is_not_ours(socket);
+
+  std::set<int> sessions;
+  std::string folder;
+  int record = 0;
+  for (;;) {
+    std::array<char, sizeof record + PATH_MAX> message;
+    const ssize_t count = ::recv(kSocketFd, message.data(), message.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < static_cast<ssize_t>(sizeof record)) break;  // The launcher is gone.
+    std::memcpy(&record, message.data(), sizeof record);
+    if (record == 0) {
+      folder.assign(message.data() + sizeof record, message.data() + count);
+    }
+    if (record > 0) sessions.insert(record);
+    if (record < 0) sessions.erase(-record);
+  }
+  kill_members(sessions, variable);
+  if (!folder.empty()) remove_empty_folders(folder);
+  if (semaphores >= 0) ::semctl(semaphores, 0, IPC_RMID);
+  ::_exit(0);
+}
+
+}  // namespace
+
+ChildGuard::ChildGuard(int semaphores)
+    : variable_(std::string(kVariableName) + "=" + random_hex()) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
+  }
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::close(sockets[0]);
+    run_guard(sockets[1], variable_, semaphores);
+  }
+  const int fork_error = errno;
+  ::close(sockets[1]);
+  socket_ = sockets[0];
+  if (pid_ < 0) {
+    ::close(socket_);
+    throw std::system_error(fork_error, std::generic_category(), "cannot start the guard process");
+  }
+  add_spawned_child(pid_);
+}
+
+ChildGuard::~ChildGuard() {
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  remove_spawned_child(pid_);
+  ::close(socket_);
+}
+
+void ChildGuard::add_session(int session_id) { tell(session_id); }
+void ChildGuard::remove_session(int session_id) { tell(-session_id); }
+
+void ChildGuard::set_temporary_folder(const std::string& path) {
+  const int record = 0;
+  std::string message(reinterpret_cast<const char*>(&record), sizeof record);
+  message += path;
+  while (::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+// A guard that somebody killed is not an error: the job goes on without it.
+void ChildGuard::tell(int record) {
+  while (::send(socket_, &record, sizeof record, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace ddprun::launcher

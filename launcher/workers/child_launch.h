@@ -1,0 +1,25 @@
+// Starts one worker as its WorkerSpec says: environment, pipes or files, and a message that helps
+// when it cannot be started.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "launcher/output/forwarder.h"
+#include "launcher/workers/child_process.h"
+#include "launcher/workers/worker_group.h"
+
+namespace ddprun::launcher {
+
+struct LaunchedChild {
+  ChildProcess process;
+  std::shared_ptr<OutputForwarder::Stream> stream;
+};
+
+// `guard_variable` is added to the environment. `may_inherit_stdout`: no other worker writes to the
+// console, so this one may have it as its stdout, and still see a terminal. Throws StartError.
+LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
+                           const std::string& guard_variable, bool may_inherit_stdout,
+                           const DeathMarks& death_marks);
+
+}  // namespace ddprun::launcher

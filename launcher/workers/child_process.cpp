@@ -1,0 +1,309 @@
+// Starting and reaping one process. See child_process.h.
+#include "launcher/workers/child_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kChildStackBytes = 64 * 1024;
+constexpr int kKernelSignals = 64;
+constexpr int kFirstFreeFd = 3;
+
+std::mutex spawned_mutex;
+std::set<int> spawned_pids;  // Guarded by spawned_mutex.
+
+// What the child reads; it shares our memory until execve, so it also answers here.
+std::optional<rlimit> inherited_open_files;  // What it was before we raised it.
+
+struct ChildStart {
+  const char* path;
+  char* const* argv;
+  char* const* environment;
+  int stdout_fd;
+  int stderr_fd;
+  int parent_pid;
+  int marks_id;
+  const sembuf* marks;
+  std::size_t mark_count;
+  const unsigned long* cpu_mask;  // As the kernel takes it; null: no binding.
+  std::size_t cpu_mask_bytes;
+  const rlimit* open_files;    // Null: as ours.
+  volatile int error_number;   // Set by the child when it could not execute `path`.
+  volatile int binding_error;  // Set by the child when the kernel refused `cpu_mask`.
+};
+
+// The kernel's own struct sigaction: the C library's keeps state that belongs to the parent.
+struct KernelSigaction {
+  void (*handler)(int);
+  unsigned long flags;
+  void (*restorer)();
+  unsigned long mask;
+};
+
+// Runs in the child, on its own stack but in the parent's memory (the parent is stopped until
+// execve or _exit). So: system calls only, no allocation, nothing of the C library that has state,
+// and no sanitizer instrumentation, whose bookkeeping would be the parent's.
+#if defined(__clang__)
+__attribute__((no_sanitize("address", "thread", "undefined")))
+#else
+__attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
+#endif
+int run_child(void* argument) {
+  auto* start = static_cast<ChildStart*>(argument);
+  const KernelSigaction default_action{};  // SIG_DFL
+  for (int signal = 1; signal <= kKernelSignals; ++signal) {
+    syscall(SYS_rt_sigaction, signal, &default_action, nullptr, sizeof(unsigned long));
+  }
+  syscall(SYS_setsid);
+  syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  // The parent may have died before the line above took effect.
+  if (syscall(SYS_getppid) != start->parent_pid) syscall(SYS_exit_group, 1);
+
+  if (start->mark_count > 0) {
+    syscall(SYS_semtimedop, start->marks_id, start->marks, start->mark_count, nullptr);
+  }
+  if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
+  if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
+  syscall(SYS_close_range, kFirstFreeFd, ~0U, 0);
+  if (start->cpu_mask != nullptr &&
+      syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
+    start->binding_error = errno;
+  }
+  if (start->open_files != nullptr) {
+    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, start->open_files, nullptr);
+  }
+
+  const unsigned long no_signals = 0;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof(no_signals));
+  syscall(SYS_execve, start->path, start->argv, start->environment);
+  start->error_number = errno;
+  syscall(SYS_exit_group, 127);
+  return 127;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<unsigned long> cpu_mask(const std::vector<int>& cpus) {
+  constexpr std::size_t bits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (mask.size() <= bit / bits) mask.resize(bit / bits + 1);
+    mask[bit / bits] |= 1UL << (bit % bits);
+  }
+  return mask;
+}
+
+std::string variable(const std::vector<std::string>& environment, const std::string& name) {
+  std::string value;
+  for (const std::string& entry : environment) {
+    if (entry.compare(0, name.size() + 1, name + "=") == 0) value = entry.substr(name.size() + 1);
+  }
+  return value;
+}
+
+// A duplicate that dup3 onto 1 or 2 cannot disturb; -1 stays -1. The caller closes it.
+int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd); }
+
+// One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
+// parent-death signal.
+int clone_child(ChildStart& start, int& pidfd) {
+  void* stack = ::mmap(nullptr, kChildStackBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return -1;
+
+  // No handler of ours may run in the child.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int pid = ::clone(run_child, static_cast<char*>(stack) + kChildStackBytes,
+                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &start, &pidfd);
+  const int clone_error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::munmap(stack, kChildStackBytes);
+  errno = clone_error;
+  return pid;
+}
+
+bool is_executable_file(const std::string& path, int& error_number) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    error_number = errno;
+    return false;
+  }
+  if (!S_ISREG(status.st_mode) || ::access(path.c_str(), X_OK) != 0) {
+    error_number = EACCES;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name, const std::string& search_path,
+                         int& error_number) {
+  error_number = ENOENT;
+  if (name.empty()) return "";
+  if (name.find('/') != std::string::npos) {
+    return is_executable_file(name, error_number) ? name : "";
+  }
+  int worst = ENOENT;  // "Found but not executable" says more than "not found".
+  for (std::size_t begin = 0; begin <= search_path.size();) {
+    const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
+    const std::string folder = search_path.substr(begin, end - begin);
+    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    int reason = 0;
+    if (is_executable_file(path, reason)) return path;
+    if (reason == EACCES) worst = EACCES;
+    begin = end + 1;
+  }
+  error_number = worst;
+  return "";
+}
+
+void raise_open_files_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+  const rlimit raised{files.rlim_max, files.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) inherited_open_files = files;
+}
+
+bool is_spawned_child(int pid) {
+  const std::lock_guard lock(spawned_mutex);
+  return spawned_pids.count(pid) != 0;
+}
+
+void add_spawned_child(int pid) {
+  const std::lock_guard lock(spawned_mutex);
+  spawned_pids.insert(pid);
+}
+
+void remove_spawned_child(int pid) {
+  const std::lock_guard lock(spawned_mutex);
+  spawned_pids.erase(pid);
+}
+
+std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& error_number) {
+  error_number = EINVAL;
+  if (setup.argv.empty()) return std::nullopt;
+  const std::string path =
+      find_program(setup.argv[0], variable(setup.environment, "PATH"), error_number);
+  if (path.empty()) return std::nullopt;
+
+  const auto argv = pointers(setup.argv);
+  const auto environment = pointers(setup.environment);
+  const auto mask = cpu_mask(setup.cpus);
+  ChildStart start{path.c_str(),
+                   argv.data(),
+                   environment.data(),
+                   above_standard(setup.stdout_fd),
+                   above_standard(setup.stderr_fd),
+                   ::getpid(),
+                   setup.death_marks.id,
+                   setup.death_marks.operations.data(),
+                   setup.death_marks.operations.size(),
+                   mask.empty() ? nullptr : mask.data(),
+                   mask.size() * sizeof(unsigned long),
+                   inherited_open_files ? &*inherited_open_files : nullptr,
+                   0,
+                   0};
+  int pidfd = -1;
+  int pid = -1;
+  {
+    const std::lock_guard lock(spawned_mutex);  // Nobody may see the child before it is listed.
+    pid = clone_child(start, pidfd);
+    error_number = pid < 0 ? errno : start.error_number;
+    if (pid > 0 && error_number == 0) spawned_pids.insert(pid);
+  }
+  for (int fd : {start.stdout_fd, start.stderr_fd}) {
+    if (fd >= 0) ::close(fd);
+  }
+  if (pid < 0) return std::nullopt;
+  if (error_number != 0) {
+    while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+    ::close(pidfd);
+    return std::nullopt;
+  }
+  return ChildProcess(pid, pidfd, start.binding_error);
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(other.pid_),
+      pidfd_(std::exchange(other.pidfd_, -1)),
+      binding_error_(other.binding_error_),
+      reaped_(other.reaped_) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(pidfd_, other.pidfd_);
+  std::swap(binding_error_, other.binding_error_);
+  std::swap(reaped_, other.reaped_);
+  return *this;
+}
+
+ChildProcess::~ChildProcess() {
+  if (pidfd_ >= 0) ::close(pidfd_);
+}
+
+bool ChildProcess::has_ended() const {
+  if (reaped_) return true;
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
+std::optional<ExitStatus> ChildProcess::reap() {
+  siginfo_t info{};
+  if (reaped_) return std::nullopt;
+  {
+    const std::lock_guard lock(spawned_mutex);
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0 ||
+        info.si_pid != pid_) {
+      return std::nullopt;
+    }
+    spawned_pids.erase(pid_);
+  }
+  reaped_ = true;
+  ExitStatus status;
+  if (info.si_code == CLD_EXITED) {
+    status.exit_code = info.si_status;
+  } else {
+    status.signal = info.si_status;
+    status.core_dumped = info.si_code == CLD_DUMPED;
+  }
+  return status;
+}
+
+void ChildProcess::send(int signal) const {
+  if (!reaped_) syscall(SYS_pidfd_send_signal, pidfd_, signal, nullptr, 0);
+}
+
+void ChildProcess::send_to_group(int signal) const {
+  if (!reaped_) ::kill(-pid_, signal);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,153 @@
+// Reading /proc. See child_sessions.h.
+#include "launcher/workers/child_sessions.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+
+namespace ddprun::launcher {
+namespace {
+
+std::string read_small_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count; (count = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+  ::close(fd);
+  return text;
+}
+
+// The names in a folder that are numbers.
+std::vector<int> numbered_entries(const std::string& folder) {
+  std::vector<int> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
+  if (!dir) return numbers;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    int number = 0;
+    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && stop == name.data() + name.size()) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+// /proc/PID/task/TID/children is only there with CONFIG_PROC_CHILDREN.
+bool kernel_lists_children() {
+  static const bool listed =
+      ::access(("/proc/self/task/" + std::to_string(::gettid()) + "/children").c_str(), R_OK) == 0;
+  return listed;
+}
+
+std::vector<int> read_children(int pid) {
+  std::vector<int> children;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
+  for (int task : numbered_entries(tasks)) {
+    std::istringstream list(read_small_file(tasks + std::to_string(task) + "/children"));
+    for (int child; list >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+}  // namespace
+
+ProcessRow read_process(int pid) {
+  // "PID (name) state ppid pgrp session ..."; the name may hold spaces and parentheses.
+  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t open = text.find('(');
+  const std::size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  ProcessRow row;
+  row.name = text.substr(open + 1, close - open - 1);
+  std::istringstream rest(text.substr(close + 1));
+  if (!(rest >> row.state >> row.parent >> row.group >> row.session)) return {};
+  row.pid = pid;
+  return row;
+}
+
+bool is_exiting(int pid) {
+  constexpr unsigned long exiting_flag = 0x4;  // PF_EXITING, linux/sched.h.
+  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos) return false;
+  std::istringstream rest(text.substr(close + 1));
+  char state = '?';
+  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
+  unsigned long flags = 0;
+  rest >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  return rest && (flags & exiting_flag) != 0;
+}
+
+std::vector<ProcessRow> read_all_processes() {
+  std::vector<ProcessRow> table;
+  for (int pid : numbered_entries("/proc")) {
+    ProcessRow row = read_process(pid);
+    if (row.pid != 0) table.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::vector<int> read_own_children() {
+  if (kernel_lists_children()) return read_children(::getpid());
+  std::vector<int> children;
+  for (const ProcessRow& row : read_all_processes()) {
+    if (row.parent == ::getpid()) children.push_back(row.pid);
+  }
+  return children;
+}
+
+std::vector<ProcessRow> with_descendants(const std::vector<ProcessRow>& table,
+                                         const std::vector<int>& roots) {
+  std::multimap<int, const ProcessRow*> by_parent;
+  std::map<int, const ProcessRow*> by_pid;
+  for (const ProcessRow& row : table) {
+    by_parent.emplace(row.parent, &row);
+    by_pid.emplace(row.pid, &row);
+  }
+  std::vector<ProcessRow> found;
+  std::set<int> seen;
+  std::vector<int> open(roots);
+  while (!open.empty()) {
+    const int pid = open.back();
+    open.pop_back();
+    const auto row = by_pid.find(pid);
+    if (row == by_pid.end() || !seen.insert(pid).second) continue;
+    found.push_back(*row->second);
+    const auto [first, last] = by_parent.equal_range(pid);
+    for (auto child = first; child != last; ++child) open.push_back(child->second->pid);
+  }
+  return found;
+}
+
+std::vector<ProcessRow> read_with_descendants(const std::vector<int>& roots) {
+  if (!kernel_lists_children()) return with_descendants(read_all_processes(), roots);
+  std::vector<ProcessRow> found;
+  std::set<int> seen;
+  std::vector<int> open(roots);
+  while (!open.empty()) {
+    const int pid = open.back();
+    open.pop_back();
+    if (!seen.insert(pid).second) continue;
+    const ProcessRow row = read_process(pid);
+    if (row.pid == 0) continue;
+    found.push_back(row);
+    for (int child : read_children(pid)) open.push_back(child);
+  }
+  return found;
+}
+
+std::string read_wait_channel(int pid) {
+  const std::string name = read_small_file("/proc/" + std::to_string(pid) + "/wchan");
+  return name == "0" ? "" : name;
+}
+
+}  // namespace ddprun::launcher

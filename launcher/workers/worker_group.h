@@ -1,0 +1,108 @@
+// The local workers of one attempt as one unit: started together, watched, stopped together.
+//
+// Passive: the agent drives it (start, stop) and is told what happened through the callbacks,
+// always from the io_context's thread and never from inside a call to this class.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/output/forwarder.h"
+
+namespace ddprun::launcher {
+
+// One worker to start.
+struct WorkerSpec {
+  int local_rank = 0;
+  int rank = 0;
+  std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
+  std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
+  WorkerOutput output;    // Where stdout and stderr go (launcher/output/forwarder.h).
+  std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
+};
+
+// How a worker ended.
+struct WorkerExit {
+  int local_rank = 0;
+  int rank = 0;
+  int pid = 0;
+  int exit_code = 0;  // Meaningful when signal == 0.
+  int signal = 0;     // The signal that ended it, or 0.
+  bool core_dumped = false;
+  bool stopped_by_us = false;  // It died after stop() had signalled it: a victim, not a cause.
+  std::chrono::steady_clock::time_point when;  // As seen by the pidfd, before any reaping work.
+  std::chrono::steady_clock::duration ran_for{};
+  std::string last_stderr;  // The last lines it wrote to stderr.
+  std::string stderr_tail;  // More of them: all that is kept, for finding a whole traceback.
+  std::string note;         // What else the user should know; "" = nothing. A worker that
+                            // SIGKILL did not end is named here with its kernel function.
+
+  bool success() const { return signal == 0 && exit_code == 0; }
+};
+
+// A worker could not be started: which program, and why (ENOENT, EACCES ...).
+class StartError : public std::runtime_error {
+ public:
+  StartError(const std::string& message, int error_number)
+      : std::runtime_error(message), error_number_(error_number) {}
+  int error_number() const { return error_number_; }
+
+ private:
+  int error_number_;
+};
+
+struct WorkerGroupCallbacks {
+  std::function<void(const WorkerExit&)> on_exit;  // Once per worker, as they began to end.
+  std::function<void()> on_all_reaped;             // After the last on_exit, output flushed.
+};
+
+struct WorkerGroupLimits {
+  // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
+  std::chrono::milliseconds kill_wait{5'000};
+  // A worker that ended is reported after those that began to end before it; should one of these
+  // take longer than this (a driver that releases a GPU), without it.
+  std::chrono::milliseconds order_wait{1'000};
+  // What a worker leaves behind when it ends by itself gets SIGTERM, and SIGKILL after this.
+  std::chrono::milliseconds leftover_grace{2'000};
+};
+
+// Makes the calling process a child subreaper: whatever a worker starts, however it detaches, ends
+// up as our child and is found. One group per process has workers at any time. A small guard
+// process (child_guard.h) kills the workers' processes should this process die by SIGKILL.
+class WorkerGroup {
+ public:
+  WorkerGroup(asio::io_context& io, OutputForwarder& output, WorkerGroupCallbacks callbacks,
+              WorkerGroupLimits limits = {});
+  ~WorkerGroup();  // Kills what is left, with SIGKILL; no callback is called from here on.
+
+  // Starts all workers; none is left running when one cannot be started. Throws StartError. May be
+  // called again after on_all_reaped.
+  void start(const std::vector<WorkerSpec>& workers);
+
+  // Sends `signal` to every process of every worker (also when the worker itself is gone), and
+  // SIGKILL to what is left after `grace`. Calling again with a shorter grace shortens it; with 0
+  // it kills at once. A worker that had died before the signal is not marked stopped_by_us.
+  void stop(int signal, std::chrono::milliseconds grace);
+
+  // Passes a signal on to the workers themselves without stopping them (--forward-signals).
+  void forward_signal(int signal);
+
+  // Removed by the guard process when this process is killed, as far as it holds only folders.
+  void set_temporary_folder(const std::string& path);
+
+  int running() const;  // Workers not yet reaped.
+  std::vector<int> pids() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

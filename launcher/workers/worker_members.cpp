@@ -1,0 +1,41 @@
+// See worker_members.h.
+#include "launcher/workers/worker_members.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "launcher/workers/child_process.h"
+
+namespace ddprun::launcher {
+
+std::vector<int> WorkerMembers::adopted_children() {
+  std::vector<int> adopted;
+  const int own_session = ::getsid(0);
+  for (int pid : read_own_children()) {
+    if (!is_spawned_child(pid) && read_process(pid).session != own_session) adopted.push_back(pid);
+  }
+  return adopted;
+}
+
+std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders) {
+  const std::vector<int> adopted = adopted_children();
+  leaders.insert(leaders.end(), adopted.begin(), adopted.end());
+  return read_with_descendants(leaders);
+}
+
+void WorkerMembers::ask(const std::vector<int>& leaders, int signal, int session) {
+  for (const ProcessRow& row : of(leaders)) {
+    if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
+    if (!asked_.insert(row.pid).second) continue;
+    ::kill(row.pid, signal);
+    if (row.state == 'T') ::kill(row.pid, SIGCONT);  // A stopped process could not answer.
+  }
+}
+
+void WorkerMembers::kill(const std::vector<int>& leaders) {
+  for (const ProcessRow& row : of(leaders)) {
+    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
+  }
+}
+
+}  // namespace ddprun::launcher

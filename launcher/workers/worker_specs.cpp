@@ -1,0 +1,198 @@
+// Arguments, environment and output of workers (worker_specs.h).
+#include "launcher/workers/worker_specs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/output/prefix.h"
+#include "rendezvous/control/first_cause.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::launcher {
+namespace {
+
+bool uses_usual_threads(const WorkerSpecInputs& inputs) {
+  return !inputs.options.omp_threads && inputs.options.nproc_per_node > 1 &&
+         !inputs.environment("OMP_NUM_THREADS");
+}
+
+std::string omp_threads(const WorkerSpecInputs& inputs, int local_rank) {
+  if (uses_usual_threads(inputs)) return "1";
+  const auto& wanted = inputs.options.omp_threads;
+  if (wanted != "auto") return wanted.value_or("");
+  const auto worker = static_cast<std::size_t>(local_rank);
+  return worker < inputs.places.size() ? std::to_string(inputs.places[worker].cores) : "1";
+}
+
+std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInputs& inputs,
+                                                           int local_rank) {
+  const LaunchOptions& options = inputs.options;
+  const rendezvous::RoundStart& round = inputs.round;
+  worker::WorkerEnv env;
+  env.rank = round.rank_base + local_rank;
+  env.world_size = round.world_size;
+  env.local_rank = options.virtual_local_rank ? 0 : local_rank;
+  env.local_world_size = options.nproc_per_node;
+  env.group_rank = round.group_rank;
+  env.group_world_size = round.group_world_size;
+  env.role_name = options.role;
+  env.role_rank = round.role_rank_base + local_rank;
+  env.role_world_size = round.role_world_size;
+  env.master_addr = round.master_addr;
+  env.master_port = static_cast<std::uint16_t>(round.master_port);
+  env.use_agent_store = !inputs.worker_store;
+  if (inputs.worker_store) {
+    env.master_addr = inputs.worker_store->host;
+    env.master_port = static_cast<std::uint16_t>(inputs.worker_store->port);
+  }
+  env.restart_count = round.attempt;
+  env.max_restarts = round.max_restarts;
+  env.run_id = options.run_id;
+  if (!inputs.attempt_dir.empty()) {
+    env.error_file = fmt::format("{}/{}/error.json", inputs.attempt_dir, local_rank);
+  }
+  auto result = env.to_variables();
+  if (const std::string threads = omp_threads(inputs, local_rank); !threads.empty()) {
+    result.emplace_back("OMP_NUM_THREADS", threads);
+  }
+  result.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                      inputs.environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  result.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_list(options.signals_to_handle));
+  if (options.virtual_local_rank) {
+    result.emplace_back("CUDA_VISIBLE_DEVICES",
+                        visible_device(local_rank, inputs.environment("CUDA_VISIBLE_DEVICES")));
+  }
+  return result;
+}
+
+bool has(Std value, Std stream) {
+  return (static_cast<unsigned>(value) & static_cast<unsigned>(stream)) != 0;
+}
+
+// "stdout" or "stderr".
+StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std stream,
+                           const char* name) {
+  const LaunchOptions& options = inputs.options;
+  const bool shown =
+      options.local_ranks_filter.empty() || options.local_ranks_filter.count(local_rank) != 0;
+  const bool tee = has(options.tee.of(local_rank), stream);
+  const bool redirect = has(options.redirects.of(local_rank), stream);
+  StreamOutput output;
+  output.console = shown && (tee || !redirect);
+  if ((!tee && !redirect) || inputs.attempt_dir.empty()) return output;
+  output.file = fmt::format("{}/{}/{}.log", inputs.attempt_dir, local_rank, name);
+  output.rotation = options.log_rotation;
+  const auto& filters = stream == Std::Out ? options.stdout_filters : options.stderr_filters;
+  if (tee && shown && !filters.empty()) {
+    output.filtered_file = fmt::format("{}/filtered_{}.log", inputs.attempt_dir, name);
+    output.filters = filters;
+  }
+  return output;
+}
+
+// Scripts that parse what several workers print see it as torchrun passes it on: without a prefix
+// unless it is tee'd or a template asks for one. People at a terminal see who wrote what.
+LinePrefix line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
+  const LaunchOptions& options = inputs.options;
+  const auto shown = options.local_ranks_filter.empty()
+                         ? static_cast<std::size_t>(options.nproc_per_node)
+                         : options.local_ranks_filter.size();
+  const bool several_on_terminal = inputs.console_columns > 0 && shown > 1;
+  const bool collapses = options.collapse_output && shown > 1;
+  LinePrefix prefix{"", options.role, inputs.round.rank_base};
+  if (!options.log_line_prefix_template.empty()) {
+    prefix.pattern = options.log_line_prefix_template;
+  } else if (options.tee.of(local_rank) != Std::None || several_on_terminal || collapses) {
+    prefix.pattern = "[${role_name}${local_rank}]:";
+  }
+  return prefix;
+}
+
+// A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
+// progress line, and how much of the terminal's width our prefix leaves.
+std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& output) {
+  return std::to_string(
+      std::max(1, inputs.console_columns - static_cast<int>(output.prefix.size())));
+}
+
+// "worker 3", "workers 0-3": neighbours with the same place are told of together.
+void add_binding_notes(const std::vector<WorkerCpus>& places, std::vector<std::string>& notes) {
+  for (std::size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+    const WorkerCpus& place = places[begin];
+    for (end = begin + 1; end < places.size() && places[end].cpus == place.cpus &&
+                          places[end].reason == place.reason;
+         ++end) {
+    }
+    const std::string who = end - begin == 1 ? fmt::format("worker {}", begin)
+                                             : fmt::format("workers {}-{}", begin, end - 1);
+    notes.push_back(place.cpus.empty() ? fmt::format("{} not bound to CPUs: {}", who, place.reason)
+                                       : fmt::format("{} on CPUs {}: {}", who,
+                                                     format_cpu_list(place.cpus), place.reason));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs) {
+  const LaunchOptions& options = inputs.options;
+  std::vector<std::string> notes;
+  if (options.numa_binding != NumaBinding::None) add_binding_notes(inputs.places, notes);
+  if (options.omp_threads == "auto") {
+    std::string counts;
+    bool same = true;
+    for (int rank = 0; rank < options.nproc_per_node; ++rank) {
+      const std::string threads = omp_threads(inputs, rank);
+      same = same && threads == omp_threads(inputs, 0);
+      counts += (counts.empty() ? "" : ", ") + threads;
+    }
+    notes.push_back(fmt::format("OMP_NUM_THREADS is {}: each worker's share of the physical cores",
+                                same ? omp_threads(inputs, 0) : counts));
+  } else if (uses_usual_threads(inputs) && inputs.round.group_rank == 0 &&
+             inputs.cpus >= 2 * options.nproc_per_node) {
+    notes.push_back(fmt::format(
+        "OMP_NUM_THREADS is 1, as with torchrun, though there are {} CPUs for {} workers; "
+        "--omp-threads auto shares them out",
+        inputs.cpus, options.nproc_per_node));
+  }
+  return notes;
+}
+
+std::string signal_list(const std::vector<int>& signals) {
+  std::string text;
+  for (const int signal : signals) {
+    if (!text.empty()) text += ',';
+    text += rendezvous::signal_name(signal);
+  }
+  return text;
+}
+
+std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
+  std::vector<WorkerSpec> specs;
+  for (int local_rank = 0; local_rank < inputs.options.nproc_per_node; ++local_rank) {
+    WorkerSpec spec;
+    spec.local_rank = local_rank;
+    spec.rank = inputs.round.rank_base + local_rank;
+    spec.argv = worker_argv(inputs.options, local_rank);
+    spec.variables = variables(inputs, local_rank);
+    const auto worker = static_cast<std::size_t>(local_rank);
+    if (worker < inputs.places.size()) spec.cpus = inputs.places[worker].cpus;
+    spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
+    spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
+    spec.output.collapsed_prefix = line_prefix(inputs, local_rank);
+    spec.output.prefix = spec.output.collapsed_prefix.of(local_rank);
+    spec.output.local_rank = local_rank;
+    spec.output.pty = inputs.options.pty;
+    spec.output.collapse = inputs.options.collapse_output && inputs.options.nproc_per_node > 1;
+    if (inputs.console_columns > 0 && spec.output.out.console) {
+      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output));
+    } else if (inputs.environment("DDPRUN_TERMINAL_COLUMNS")) {
+      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS",
+                                  "0");  // An outer launcher's is not ours.
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace ddprun::launcher

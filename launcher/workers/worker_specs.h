@@ -1,0 +1,45 @@
+// What each worker of this node is started with in one attempt: arguments, environment, output.
+//
+// A core: nothing here asks the system. Names and meanings of the variables: torchrun's contract
+// (worker/worker_env.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/machine/cpu_binding.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/workers/worker_group.h"
+#include "rendezvous/control/control_message.h"
+
+namespace ddprun::launcher {
+
+// Where rank 0 of the workers opens a store of its own, on a port that is free.
+struct WorkerStore {
+  std::string host;
+  int port = 0;
+};
+
+struct WorkerSpecInputs {
+  const LaunchOptions& options;
+  const rendezvous::RoundStart& round;
+  std::string attempt_dir;         // Holds <local rank>/; "" = no error files and no log files.
+  EnvironmentLookup environment;   // The launcher's own.
+  int console_columns = 0;         // Of the terminal on stdout; 0: it is none.
+  int cpus = 1;                    // That this process may use.
+  std::vector<WorkerCpus> places;  // By local rank; empty: not asked for.
+  std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
+};
+
+// One per local rank. Throws what worker_argv() and visible_device() throw
+// (launcher/options/launch_options.h).
+std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs);
+
+// What to tell about CPUs and threads, a line each: once a job, not in every attempt.
+std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs);
+
+// "SIGTERM,SIGINT" for TORCHELASTIC_SIGNALS_TO_HANDLE.
+std::string signal_list(const std::vector<int>& signals);
+
+}  // namespace ddprun::launcher

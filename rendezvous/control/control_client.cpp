@@ -1,0 +1,233 @@
+// Connecting, and staying connected (control_client.h).
+#include "rendezvous/control/control_client.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/use_awaitable.hpp>
+#include <utility>
+
+#include "rendezvous/control/control_connection.h"
+#include "rendezvous/control/liveness.h"
+#include "rendezvous/control/resolve.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr Milliseconds first_pause{50};  // Between two tries; doubles up to pause_max.
+constexpr Milliseconds pause_max{1'000};
+constexpr Milliseconds try_limit{5'000};    // For one address to answer.
+constexpr Milliseconds log_repeat{10'000};  // How often an unchanged reason is logged again.
+
+std::int64_t whole_seconds(Clock::duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+}  // namespace
+
+struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
+  Impl(asio::io_context& io_, ControlClientOptions options_, ControlClientCallbacks callbacks_)
+      : io(io_), options(std::move(options_)), callbacks(std::move(callbacks_)), beat(io_) {}
+
+  asio::awaitable<void> connect();
+  asio::awaitable<std::string> try_once();
+  asio::awaitable<std::string> try_address(std::string address);
+  void log_wait(const std::string& why, TimePoint started);
+  void connected_as(asio::ip::tcp::socket socket);
+  void on_line(std::string_view line);
+  void on_welcome(const Welcome& welcome);
+  void schedule_beat();
+  void lost(const std::string& why);
+  std::string endpoint() const {
+    const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
+    return fmt::format("{}{}{}:{}", brackets ? "[" : "", options.host, brackets ? "]" : "",
+                       options.port);
+  }
+
+  asio::io_context& io;
+  ControlClientOptions options;
+  ControlClientCallbacks callbacks;
+  std::shared_ptr<ControlConnection> connection;
+  asio::steady_timer beat;
+  Milliseconds beat_interval{0};
+  TimePoint next_beat;
+  std::optional<Liveness> liveness;  // Once welcomed.
+  std::string last_logged;
+  TimePoint last_logged_at;
+  bool answered = false;  // The other end has proved to be a coordinator.
+  bool closed = false;
+};
+
+asio::awaitable<void> ControlClient::Impl::connect() {
+  const auto self = shared_from_this();  // Whatever happens, we outlive this coroutine.
+  const TimePoint started = Clock::now();
+  Milliseconds pause = first_pause;
+  asio::steady_timer timer(io);
+  while (true) {
+    const std::string why = co_await try_once();
+    if (closed || connection) co_return;
+    const auto waited = Clock::now() - started;
+    if (waited >= options.join_timeout) {
+      closed = true;
+      callbacks.on_unreachable(fmt::format("{} at {} did not answer within {} s: {}",
+                                           options.waiting_for, endpoint(),
+                                           whole_seconds(options.join_timeout), why));
+      co_return;
+    }
+    log_wait(why, started);
+    timer.expires_after(std::min<Clock::duration>(pause, options.join_timeout - waited));
+    asio::error_code ignored;
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    if (closed) co_return;
+    pause = std::min(pause * 2, pause_max);
+  }
+}
+
+// Returns why it could not connect; when it could, `connection` is set.
+asio::awaitable<std::string> ControlClient::Impl::try_once() {
+  const Resolved resolved = co_await resolve(options.host);
+  if (resolved.addresses.empty()) {
+    co_return fmt::format("cannot resolve the host name \"{}\": {}", options.host, resolved.error);
+  }
+  std::string why;
+  for (const std::string& address : resolved.addresses) {
+    why = co_await try_address(address);
+    if (closed || connection) co_return "";
+    if (address != options.host) why += " at " + address;
+  }
+  co_return why;
+}
+
+asio::awaitable<std::string> ControlClient::Impl::try_address(std::string address) {
+  asio::ip::tcp::socket socket(io);
+  asio::steady_timer limit(io, try_limit);
+  bool timed_out = false;
+  limit.async_wait([&](const asio::error_code& error) {
+    if (error) return;
+    timed_out = true;
+    asio::error_code ignored;
+    socket.close(ignored);
+  });
+  asio::error_code error;
+  const asio::ip::tcp::endpoint target(asio::ip::make_address(address), options.port);
+  co_await socket.async_connect(target, asio::redirect_error(asio::use_awaitable, error));
+  // The wait's handler refers to this frame: if it is already queued, the frame must outlive it.
+  if (limit.cancel() == 0 && !timed_out) {
+    asio::error_code ignored;
+    limit.expires_after(Milliseconds(0));
+    co_await limit.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  if (timed_out) co_return fmt::format("no answer for {} s", whole_seconds(try_limit));
+  if (error == asio::error::connection_refused) co_return "connection refused";
+  if (error) co_return error.message();
+  // A connection to a free local port can meet itself (both ends the same) and must not count.
+  asio::error_code ignored;
+  if (socket.local_endpoint(ignored) == socket.remote_endpoint(ignored)) {
+    co_return "connection refused";
+  }
+  if (!closed) connected_as(std::move(socket));
+  co_return "";
+}
+
+void ControlClient::Impl::log_wait(const std::string& why, TimePoint started) {
+  const TimePoint now = Clock::now();
+  if (why == last_logged && now - last_logged_at < log_repeat) return;
+  last_logged = why;
+  last_logged_at = now;
+  spdlog::info("waiting for {} at {} ({}), {} s of {} s", options.waiting_for, endpoint(), why,
+               whole_seconds(now - started), whole_seconds(options.join_timeout));
+}
+
+void ControlClient::Impl::connected_as(asio::ip::tcp::socket socket) {
+  connection = std::make_shared<ControlConnection>(std::move(socket), "");
+  const std::weak_ptr<Impl> weak = weak_from_this();
+  connection->start(
+      [weak](std::string_view line) {
+        if (const auto self = weak.lock()) self->on_line(line);
+      },
+      [weak](const std::string& why) {
+        if (const auto self = weak.lock()) self->lost(why);
+      });
+  if (options.hello.address.empty()) options.hello.address = connection->local_address();
+  connection->send(options.hello);
+}
+
+void ControlClient::Impl::on_line(std::string_view line) {
+  if (closed) return;
+  ParsedLine parsed = parse_control_message(line);
+  if (!parsed.message) return lost("it sent a bad line: " + parsed.error);
+  ControlMessage& message = *parsed.message;
+  answered = true;
+  if (liveness) liveness->heard(Clock::now());
+  if (std::holds_alternative<Heartbeat>(message)) return;
+  if (const auto* welcome = std::get_if<Welcome>(&message)) on_welcome(*welcome);
+  if (auto* refused = std::get_if<Refused>(&message)) refused->reason += " (" + endpoint() + ")";
+  callbacks.on_message(message);
+}
+
+void ControlClient::Impl::on_welcome(const Welcome& welcome) {
+  beat_interval = Milliseconds(welcome.heartbeat_interval_ms);
+  if (beat_interval.count() == 0) return;
+  liveness.emplace(Milliseconds(welcome.heartbeat_timeout_ms), Clock::now());
+  next_beat = Clock::now() + beat_interval;
+  schedule_beat();
+}
+
+void ControlClient::Impl::schedule_beat() {
+  beat.expires_at(std::min(next_beat, liveness->deadline()));
+  beat.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!self || error || self->closed) return;
+    const TimePoint now = Clock::now();
+    if (self->liveness->silent(now, now - self->beat.expiry())) {
+      const auto silence = self->liveness->silence(now);
+      return self->lost(
+          "nothing heard from it for " +
+          describe_duration(std::chrono::duration_cast<Milliseconds>(silence).count()));
+    }
+    if (now >= self->next_beat) {
+      self->connection->send(Heartbeat{});
+      self->next_beat = now + self->beat_interval;
+    }
+    self->schedule_beat();
+  });
+}
+
+void ControlClient::Impl::lost(const std::string& why) {
+  if (closed) return;
+  closed = true;
+  beat.cancel();
+  if (connection) connection->close();
+  callbacks.on_lost(
+      fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
+                  answered ? "" : " before it answered; is a ddprun of this job listening there?"));
+}
+
+ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,
+                             ControlClientCallbacks callbacks)
+    : impl_(std::make_shared<Impl>(io, std::move(options), std::move(callbacks))) {
+  asio::co_spawn(
+      io, [impl = impl_] { return impl->connect(); }, asio::detached);
+}
+
+ControlClient::~ControlClient() {
+  impl_->closed = true;
+  impl_->beat.cancel();
+  if (impl_->connection) impl_->connection->close();
+}
+
+void ControlClient::send(const ControlMessage& message) {
+  if (impl_->connection && !impl_->closed) impl_->connection->send(message);
+}
+
+bool ControlClient::connected() const { return impl_->connection != nullptr && !impl_->closed; }
+
+}  // namespace ddprun::rendezvous

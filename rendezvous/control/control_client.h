@@ -1,0 +1,51 @@
+// An agent's connection to the coordinator at the job's endpoint.
+//
+// Connects and tries again until it is answered or the join timeout has passed: nodes start in any
+// order. Says in the log what it waits for. Once connected, exchanges messages and heartbeats and
+// notices when the other side closes or falls silent. One thread; callbacks come from the event
+// loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/control/control_message.h"
+
+namespace ddprun::rendezvous {
+
+struct ControlClientOptions {
+  std::string host;  // A name or an address.
+  std::uint16_t port = 0;
+  std::string waiting_for;  // What answers there, for the log: "node 0".
+  std::chrono::milliseconds join_timeout{600'000};
+  Hello hello;  // Sent first; an empty address becomes that of the connection.
+};
+
+struct ControlClientCallbacks {
+  std::function<void(const ControlMessage&)> on_message;
+  // Never connected within the join timeout; `why` names the endpoint and the last error.
+  std::function<void(const std::string& why)> on_unreachable;
+  // The connection was lost, or the other end does not speak our protocol.
+  std::function<void(const std::string& why)> on_lost;
+};
+
+class ControlClient {
+ public:
+  // Starts at once. `io` must outlive the client.
+  ControlClient(asio::io_context& io, ControlClientOptions options,
+                ControlClientCallbacks callbacks);
+  ~ControlClient();  // Closes the connection; no callback comes after it.
+
+  void send(const ControlMessage& message);  // Ignored while not connected.
+  bool connected() const;                    // And has said hello.
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,138 @@
+// Lines over a socket (control_connection.h).
+#include "rendezvous/control/control_connection.h"
+
+#include <fmt/format.h>
+
+#include <asio/buffer.hpp>
+#include <asio/post.hpp>
+#include <asio/write.hpp>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+ControlConnection::ControlConnection(asio::ip::tcp::socket socket, std::string received)
+    : socket_(std::move(socket)), received_(std::move(received)) {
+  // A verdict is one small segment: it must not wait for the acknowledgement of the one before.
+  asio::error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+void ControlConnection::start(OnLine on_line, OnClosed on_closed) {
+  on_line_ = std::move(on_line);
+  on_closed_ = std::move(on_closed);
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->take_lines();
+    self->read();
+  });
+}
+
+void ControlConnection::send(const ControlMessage& message) {
+  if (closing_ || closed_) return;
+  unsent_.push_back(encode(message));
+  unsent_bytes_ += unsent_.back().size();
+  if (unsent_bytes_ > unsent_bytes_max) {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      self->fail(fmt::format("it does not read what it is sent ({} bytes)", self->unsent_bytes_));
+    });
+    return;
+  }
+  if (unsent_.size() == 1) write();
+}
+
+void ControlConnection::close_after_sending() {
+  closing_ = true;
+  asio::error_code ignored;
+  if (unsent_.empty() && !closed_) socket_.shutdown(socket_.shutdown_send, ignored);
+}
+
+void ControlConnection::close() {
+  closed_ = true;
+  asio::error_code ignored;
+  socket_.close(ignored);
+}
+
+void ControlConnection::read() {
+  if (closed_) return;
+  socket_.async_read_some(
+      asio::buffer(chunk_),
+      [self = shared_from_this()](const asio::error_code& error, std::size_t size) {
+        if (self->closed_) return;
+        if (error == asio::error::eof) return self->fail("it closed the connection");
+        if (error) return self->fail(fmt::format("the connection broke: {}", error.message()));
+        self->received_.append(self->chunk_.data(), size);
+        self->take_lines();
+        self->read();
+      });
+}
+
+void ControlConnection::take_lines() {
+  std::size_t begin = 0;
+  while (!closed_) {
+    const std::size_t end = received_.find('\n', begin);
+    if (end == std::string::npos) break;
+    // The callback may close us, but `received_` stays as it is until the loop is over.
+    on_line_(std::string_view(received_).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  received_.erase(0, begin);
+  if (!closed_ && received_.size() >= control_line_bytes_max) {
+    fail(fmt::format("it sent a line longer than {} bytes", control_line_bytes_max));
+  }
+}
+
+void ControlConnection::write() {
+  asio::async_write(socket_, asio::buffer(unsent_.front()),
+                    [self = shared_from_this()](const asio::error_code& error, std::size_t) {
+                      if (self->closed_) return;
+                      if (error) {
+                        return self->fail(fmt::format("the connection broke: {}", error.message()));
+                      }
+                      self->unsent_bytes_ -= self->unsent_.front().size();
+                      self->unsent_.pop_front();
+                      if (!self->unsent_.empty()) return self->write();
+                      if (self->closing_) self->close_after_sending();
+                    });
+}
+
+void ControlConnection::fail(const std::string& why) {
+  if (closed_) return;
+  close();
+  // Moved out first: the callback may let go of whoever owns us.
+  const OnClosed on_closed = std::move(on_closed_);
+  on_closed(why);
+}
+
+namespace {
+
+std::string printed(const asio::ip::tcp::endpoint& endpoint, bool with_port) {
+  auto address = endpoint.address();
+  // An IPv4 caller of a dual-stack socket: ::ffff:10.0.0.7 is 10.0.0.7 to everybody else.
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  if (!with_port) return address.to_string();
+  return fmt::format(fmt::runtime(address.is_v6() ? "[{}]:{}" : "{}:{}"), address.to_string(),
+                     endpoint.port());
+}
+
+}  // namespace
+
+std::string ControlConnection::remote_name() const {
+  asio::error_code error;
+  const auto endpoint = socket_.remote_endpoint(error);
+  return error ? "?" : printed(endpoint, true);
+}
+
+std::string ControlConnection::remote_address() const {
+  asio::error_code error;
+  const auto endpoint = socket_.remote_endpoint(error);
+  return error ? "" : printed(endpoint, false);
+}
+
+std::string ControlConnection::local_address() const {
+  asio::error_code error;
+  const auto endpoint = socket_.local_endpoint(error);
+  return error ? "" : printed(endpoint, false);
+}
+
+}  // namespace ddprun::rendezvous

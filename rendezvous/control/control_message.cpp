@@ -1,0 +1,335 @@
+// Control messages to and from JSON (control_message.h). Each message lists its fields once, in
+// fields(); a writer and a reader walk that list, so the two directions cannot drift apart.
+#include "rendezvous/control/control_message.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <climits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rendezvous/control/clean_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// Bytes of each kind of text. Even if each byte needs six in JSON (\u0001), a line with all of them
+// stays below control_line_bytes_max.
+constexpr std::size_t name_bytes_max = 255;
+constexpr std::size_t short_bytes_max = 512;
+constexpr std::size_t line_bytes_max = 1'024;
+constexpr std::size_t message_bytes_max = 2'048;
+constexpr std::size_t output_bytes_max = 4'096;
+
+template <class Visitor>
+void fields(Visitor& visit, auto& message);
+
+class Writer {
+ public:
+  explicit Writer(ordered_json& object) : object_(object) {}
+
+  bool has(const char*) const { return true; }
+  void number(const char* name, const auto& value, std::int64_t, std::int64_t) {
+    object_[name] = value;
+  }
+  void number(const char* name, const std::optional<int>& value, std::int64_t, std::int64_t) {
+    if (value) object_[name] = *value;
+  }
+  void flag(const char* name, const bool& value) { object_[name] = value; }
+  void text(const char* name, const std::string& value, std::size_t bytes_max,
+            Keep keep = Keep::Head) {
+    object_[name] = clean_text(value, bytes_max, keep);
+  }
+  void list(const char* name, const std::vector<std::string>& values) {
+    ordered_json array = ordered_json::array();
+    for (const std::string& value : values) {
+      array.push_back(clean_text(value, name_bytes_max, Keep::Head));
+    }
+    object_[name] = std::move(array);
+  }
+  void kind(const char* name, const FirstCause::Kind& value);
+  void cause(const char* name, const FirstCause& value) {
+    Writer nested(object_[name]);
+    fields(nested, value);
+  }
+  void cause(const char* name, const std::optional<FirstCause>& value) {
+    if (value) cause(name, *value);
+  }
+
+ private:
+  ordered_json& object_;
+};
+
+// Keeps the first complaint; later fields are then left as they are.
+class Reader {
+ public:
+  Reader(const json& object, std::string& error) : object_(object), error_(error) {}
+
+  // For fields that came later: when they are missing, the default stays.
+  bool has(const char* name) const { return object_.contains(name); }
+  void number(const char* name, auto& value, std::int64_t min, std::int64_t max) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    const bool fits = field->is_number_unsigned()
+                          ? field->get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX)
+                          : field->is_number_integer();
+    if (!fits || field->get<std::int64_t>() < min || field->get<std::int64_t>() > max) {
+      return complain(name, fmt::format("must be a whole number from {} to {}", min, max));
+    }
+    value = static_cast<std::remove_reference_t<decltype(value)>>(field->get<std::int64_t>());
+  }
+  void number(const char* name, std::optional<int>& value, std::int64_t min, std::int64_t max) {
+    if (!object_.contains(name)) return;
+    int number_value = 0;
+    number(name, number_value, min, max);
+    value = number_value;
+  }
+  void flag(const char* name, bool& value) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_boolean()) return complain(name, "must be true or false");
+    value = field->get<bool>();
+  }
+  void text(const char* name, std::string& value, std::size_t bytes_max, Keep = Keep::Head) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_string() || field->get_ref<const std::string&>().size() > bytes_max) {
+      return complain(name, fmt::format("must be a text of at most {} bytes", bytes_max));
+    }
+    value = field->get_ref<const std::string&>();
+  }
+  void list(const char* name, std::vector<std::string>& values) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_array()) return complain(name, "must be a list of texts");
+    for (const json& item : *field) {
+      if (!item.is_string() || item.get_ref<const std::string&>().size() > name_bytes_max) {
+        return complain(name, fmt::format("must hold texts of at most {} bytes", name_bytes_max));
+      }
+      values.push_back(item.get_ref<const std::string&>());
+    }
+  }
+  void kind(const char* name, FirstCause::Kind& value);
+  void cause(const char* name, FirstCause& value) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_object()) return complain(name, "must be an object");
+    Reader nested(*field, error_);
+    fields(nested, value);
+  }
+  void cause(const char* name, std::optional<FirstCause>& value) {
+    if (object_.contains(name)) cause(name, value.emplace());
+  }
+
+ private:
+  const json* find(const char* name) {
+    if (!error_.empty()) return nullptr;
+    const auto found = object_.find(name);
+    if (found != object_.end()) return &*found;
+    error_ = fmt::format("\"{}\" is missing", name);
+    return nullptr;
+  }
+  void complain(const char* name, const std::string& expected) {
+    error_ = fmt::format("\"{}\" {}", name, expected);
+  }
+
+  const json& object_;
+  std::string& error_;
+};
+
+constexpr std::array<std::pair<FirstCause::Kind, const char*>, 4> kind_names{{
+    {FirstCause::Kind::WorkerFailed, "worker_failed"},
+    {FirstCause::Kind::StartFailed, "start_failed"},
+    {FirstCause::Kind::NodeLost, "node_lost"},
+    {FirstCause::Kind::Interrupted, "interrupted"},
+}};
+
+void Writer::kind(const char* name, const FirstCause::Kind& value) {
+  object_[name] = kind_names.at(static_cast<std::size_t>(value)).second;
+}
+
+void Reader::kind(const char* name, FirstCause::Kind& value) {
+  std::string word;
+  text(name, word, name_bytes_max);
+  if (!error_.empty()) return;
+  for (const auto& [kind_value, kind_name] : kind_names) {
+    if (word == kind_name) {
+      value = kind_value;
+      return;
+    }
+  }
+  complain(name, "must be worker_failed, start_failed, node_lost or interrupted");
+}
+
+// ---- the fields of each message, once ----
+
+template <class T, class Message>
+constexpr bool is = std::is_same_v<std::remove_const_t<Message>, T>;
+
+template <class Visitor>
+void cause_fields(Visitor& visit, auto& cause) {
+  visit.kind("kind", cause.kind);
+  visit.text("host", cause.host, name_bytes_max);
+  visit.number("node_rank", cause.node_rank, -1, nodes_limit);
+  visit.number("rank", cause.rank, -1, INT_MAX);
+  visit.number("local_rank", cause.local_rank, -1, workers_per_node_limit);
+  visit.number("pid", cause.pid, 0, INT_MAX);
+  visit.number("exit_code", cause.exit_code, 0, 255);
+  visit.number("signal", cause.signal, 0, 64);
+  visit.flag("core_dumped", cause.core_dumped);
+  visit.flag("retriable", cause.retriable);
+  visit.number("attempt", cause.attempt, 0, INT_MAX);
+  visit.number("ran_ms", cause.ran_ms, 0, INT64_MAX);
+  visit.text("message", cause.message, message_bytes_max);
+  visit.text("last_stderr", cause.last_stderr, output_bytes_max, Keep::Tail);
+  if (visit.has("oom_killed")) visit.flag("oom_killed", cause.oom_killed);
+  if (visit.has("memory_limit_bytes")) {
+    visit.number("memory_limit_bytes", cause.memory_limit_bytes, 0, INT64_MAX);
+  }
+  if (visit.has("memory_peak_bytes")) {
+    visit.number("memory_peak_bytes", cause.memory_peak_bytes, 0, INT64_MAX);
+  }
+  if (visit.has("core")) visit.text("core", cause.core, short_bytes_max);
+  if (visit.has("log_files")) visit.text("log_files", cause.log_files, short_bytes_max);
+  if (visit.has("advice")) visit.text("advice", cause.advice, short_bytes_max);
+}
+
+template <class Visitor>
+void hello_fields(Visitor& visit, auto& hello) {
+  visit.number("version", hello.version, 0, INT_MAX);
+  visit.text("run_id", hello.run_id, line_bytes_max);
+  visit.text("node_id", hello.node_id, name_bytes_max);
+  visit.text("host", hello.host, name_bytes_max);
+  visit.text("address", hello.address, name_bytes_max);
+  visit.number("node_rank", hello.node_rank, 0, INT_MAX);
+  visit.number("nproc", hello.nproc, 1, workers_per_node_limit);
+  visit.text("role", hello.role, name_bytes_max);
+  visit.flag("elastic", hello.elastic);
+  visit.number("nnodes_min", hello.nnodes_min, 1, nodes_limit);
+  visit.number("nnodes_max", hello.nnodes_max, 1, nodes_limit);
+  visit.number("max_restarts", hello.max_restarts, 0, INT_MAX);
+  visit.number("pid", hello.pid, 0, INT_MAX);
+}
+
+template <class Visitor>
+void round_fields(Visitor& visit, auto& round) {
+  visit.number("attempt", round.attempt, 0, INT_MAX);
+  visit.number("max_restarts", round.max_restarts, 0, INT_MAX);
+  visit.number("group_rank", round.group_rank, 0, nodes_limit);
+  visit.number("group_world_size", round.group_world_size, 1, nodes_limit);
+  visit.number("rank_base", round.rank_base, 0, INT_MAX);
+  visit.number("world_size", round.world_size, 1, INT_MAX);
+  visit.number("role_rank_base", round.role_rank_base, 0, INT_MAX);
+  visit.number("role_world_size", round.role_world_size, 1, INT_MAX);
+  visit.text("master_addr", round.master_addr, name_bytes_max);
+  visit.number("master_port", round.master_port, 1, 65'535);
+  visit.list("addresses", round.addresses);
+}
+
+template <class Visitor>
+void verdict_fields(Visitor& visit, auto& verdict) {
+  visit.number("exit_status", verdict.exit_status, 0, 255);
+  visit.text("why", verdict.why, line_bytes_max);
+  visit.cause("cause", verdict.cause);
+}
+
+template <class Visitor>
+void fields(Visitor& visit, auto& message) {
+  using Message = std::remove_reference_t<decltype(message)>;
+  if constexpr (is<FirstCause, Message>) {
+    cause_fields(visit, message);
+  } else if constexpr (is<Hello, Message>) {
+    hello_fields(visit, message);
+  } else if constexpr (is<WorkerFailed, Message>) {
+    visit.number("attempt", message.attempt, 0, INT_MAX);
+    visit.cause("cause", message.cause);
+  } else if constexpr (is<WorkersSucceeded, Message> || is<Reaped, Message>) {
+    visit.number("attempt", message.attempt, 0, INT_MAX);
+  } else if constexpr (is<Leaving, Message>) {
+    visit.number("signal", message.signal, 1, 64);
+  } else if constexpr (is<Heartbeat, Message>) {
+    return;
+  } else if constexpr (is<Welcome, Message>) {
+    visit.number("version", message.version, 0, INT_MAX);
+    visit.number("heartbeat_interval_ms", message.heartbeat_interval_ms, 0, INT_MAX);
+    visit.number("heartbeat_timeout_ms", message.heartbeat_timeout_ms, 0, INT_MAX);
+  } else if constexpr (is<Refused, Message>) {
+    visit.number("exit_status", message.exit_status, 1, 255);
+    visit.text("reason", message.reason, message_bytes_max);
+  } else if constexpr (is<Waiting, Message>) {
+    visit.number("joined", message.joined, 0, nodes_limit);
+    visit.number("wanted", message.wanted, 0, nodes_limit);
+    visit.text("text", message.text, message_bytes_max);
+  } else if constexpr (is<RoundStart, Message>) {
+    round_fields(visit, message);
+  } else if constexpr (is<Stop, Message>) {
+    visit.number("attempt", message.attempt, 0, INT_MAX);
+    visit.number("signal", message.signal, 1, 64);
+    visit.flag("final", message.final_verdict);
+    verdict_fields(visit, message);
+  } else {
+    static_assert(is<Finish, Message>);
+    verdict_fields(visit, message);
+  }
+}
+
+// In the order of ControlMessage's alternatives.
+constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
+    "hello",   "worker_failed", "workers_succeeded", "reaped", "leaving", "heartbeat",
+    "welcome", "refused",       "waiting",           "round",  "stop",    "finish"};
+
+template <std::size_t I = 0>
+ControlMessage message_of_type(std::size_t index) {
+  if constexpr (I + 1 < std::variant_size_v<ControlMessage>) {
+    if (index != I) return message_of_type<I + 1>(index);
+  }
+  return std::variant_alternative_t<I, ControlMessage>{};
+}
+
+ParsedLine bad(std::string error) { return {std::nullopt, std::move(error)}; }
+
+}  // namespace
+
+std::string_view type_name(const ControlMessage& message) { return type_names[message.index()]; }
+
+ParsedLine parse_control_message(std::string_view line) {
+  if (line.size() > control_line_bytes_max) {
+    return bad(fmt::format("a line of {} bytes is longer than the limit of {}", line.size(),
+                           control_line_bytes_max));
+  }
+  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return bad("the line is not a JSON object");
+  const auto type = object.find("type");
+  if (type == object.end() || !type->is_string()) return bad("\"type\" is missing");
+  const auto& name = type->get_ref<const std::string&>();
+  for (std::size_t i = 0; i < type_names.size(); ++i) {
+    if (type_names[i] != name) continue;
+    ControlMessage message = message_of_type(i);
+    std::string error;
+    Reader reader(object, error);
+    std::visit([&](auto& alternative) { fields(reader, alternative); }, message);
+    if (!error.empty()) return bad(fmt::format("{}: {}", name, error));
+    return {std::move(message), ""};
+  }
+  return bad(fmt::format("unknown \"type\" \"{}\"", clean_text(name, 40, Keep::Head)));
+}
+
+std::string encode(const ControlMessage& message) {
+  ordered_json object;
+  object["type"] = type_name(message);
+  Writer writer(object);
+  std::visit([&](const auto& alternative) { fields(writer, alternative); }, message);
+  std::string line = object.dump();
+  // Only the list of all agents can grow without limit; nobody needs it to start workers.
+  if (line.size() + 1 > control_line_bytes_max && object.contains("addresses")) {
+    object["addresses"] = ordered_json::array();
+    line = object.dump();
+  }
+  return line + '\n';
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,120 @@
+// The messages between agents and the coordinator: one JSON object a line
+// (docs/control_protocol.md).
+//
+// A core: text in, values out. parse_control_message() is what a stranger on the port can reach, so
+// it never throws, bounds every field, and says in words what is wrong with a line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/control/first_cause.h"
+
+namespace ddprun::rendezvous {
+
+constexpr int control_protocol_version = 1;
+constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
+constexpr int nodes_limit = 65'536;
+constexpr int workers_per_node_limit = 65'536;
+
+// ---- agent -> coordinator ----
+
+// The first line of an agent: it asks to take part.
+struct Hello {
+  int version = control_protocol_version;
+  std::string run_id;   // --rdzv-id: which job.
+  std::string node_id;  // Random, new for every start of an agent.
+  std::string host;     // Host name, for messages only.
+  std::string address;  // Where other nodes reach this one; "" = as the coordinator sees it.
+  std::optional<int> node_rank;  // static: always; c10d: when --node-rank was given.
+  int nproc = 1;                 // Workers on this node.
+  std::string role;
+  bool elastic = false;  // c10d, not static.
+  int nnodes_min = 1;
+  int nnodes_max = 1;
+  int max_restarts = 0;  // The coordinator's own value rules.
+  int pid = 0;           // Of the agent.
+};
+
+struct WorkerFailed {  // The first worker of this node that failed in this attempt.
+  int attempt = 0;
+  FirstCause cause;
+};
+struct WorkersSucceeded {  // All workers of this node exited with 0.
+  int attempt = 0;
+};
+struct Reaped {  // After `stop`: no worker of this node is left.
+  int attempt = 0;
+};
+struct Leaving {  // The launcher got this signal and goes away when its workers are gone.
+  int signal = 0;
+};
+struct Heartbeat {};  // Both ways.
+
+// ---- coordinator -> agent ----
+
+struct Welcome {
+  int version = control_protocol_version;
+  int heartbeat_interval_ms = 0;  // Send one this often; 0 = none are expected, none will come.
+  int heartbeat_timeout_ms = 0;   // Silence for this long means the other side is lost.
+};
+struct Refused {  // Sent instead of a welcome; the connection is closed after it.
+  std::string reason;
+  int exit_status = exit_status::refused;
+};
+struct Waiting {  // The round is open; sent when the number of nodes changes, and now and then.
+  int joined = 0;
+  int wanted = 0;
+  std::string text;  // Which nodes are missing, and for how long they are waited for.
+};
+struct RoundStart {  // The round is closed: start your workers.
+  int attempt = 0;
+  int max_restarts = 0;
+  int group_rank = 0;
+  int group_world_size = 1;
+  int rank_base = 0;  // Rank of this node's local rank 0.
+  int world_size = 1;
+  int role_rank_base = 0;
+  int role_world_size = 1;
+  std::string master_addr;  // The store.
+  int master_port = 0;
+  std::vector<std::string> addresses;  // Of all agents, by group rank.
+};
+struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
+  int attempt = 0;
+  int signal = 0;              // What the workers get first.
+  std::string why;             // One line.
+  bool final_verdict = false;  // No further attempt: the job ends with `exit_status`.
+  int exit_status = 0;
+  std::optional<FirstCause> cause;
+};
+struct Finish {  // The job is over, the same on every node.
+  int exit_status = 0;
+  std::string why;
+  std::optional<FirstCause> cause;
+};
+
+using ControlMessage = std::variant<Hello, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
+                                    Heartbeat, Welcome, Refused, Waiting, RoundStart, Stop, Finish>;
+
+struct ParsedLine {
+  std::optional<ControlMessage> message;
+  std::string error;  // Why there is no message: what was expected, and what was found.
+};
+
+// `line` with or without its newline. Never throws for bad input.
+ParsedLine parse_control_message(std::string_view line);
+
+// One line with its newline, at most control_line_bytes_max long. Texts that are too long are cut
+// (a worker's last output keeps its end), bytes that are not UTF-8 become '?'.
+std::string encode(const ControlMessage& message);
+
+// The "type" of a message on the wire.
+std::string_view type_name(const ControlMessage& message);
+
+}  // namespace ddprun::rendezvous

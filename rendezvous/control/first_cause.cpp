@@ -1,0 +1,75 @@
+// Exit statuses and one-line descriptions of first causes (first_cause.h).
+#include "rendezvous/control/first_cause.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace ddprun::rendezvous {
+
+int exit_status_of(const FirstCause& cause) {
+  switch (cause.kind) {
+    case FirstCause::Kind::WorkerFailed:
+    case FirstCause::Kind::StartFailed:
+      if (cause.signal != 0) return 128 + cause.signal;
+      return cause.exit_code != 0 ? cause.exit_code : exit_status::internal;
+    case FirstCause::Kind::NodeLost:
+      return exit_status::node_lost;
+    case FirstCause::Kind::Interrupted:
+      return cause.signal == SIGTERM ? exit_status::preempted : 128 + cause.signal;
+  }
+  return exit_status::internal;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+std::string counted(std::int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string describe_duration(std::int64_t ms) {
+  if (ms < 0) ms = 0;
+  if (ms < 1'000) return fmt::format("{} ms", ms);
+  if (ms < 10'000) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1e3);
+  const std::int64_t s = ms / 1'000;
+  if (s < 600) return fmt::format("{} s", s);
+  if (s < 7'200) return fmt::format("{} min", s / 60);
+  return fmt::format("{} h {:02} min", s / 3'600, s / 60 % 60);
+}
+
+namespace {
+
+std::string where(const FirstCause& cause) {
+  std::string text = cause.rank >= 0 ? fmt::format("rank {}", cause.rank) : "the launcher";
+  text += cause.pid > 0 ? fmt::format(" (pid {} on {})", cause.pid, cause.host)
+                        : fmt::format(" on {}", cause.host);
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const FirstCause& cause) {
+  switch (cause.kind) {
+    case FirstCause::Kind::WorkerFailed:
+      if (cause.signal != 0)
+        return fmt::format("{} was killed by {}{} after {}", where(cause),
+                           signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",
+                           describe_duration(cause.ran_ms));
+      return fmt::format("{} ended with exit code {}{} after {}", where(cause), cause.exit_code,
+                         cause.oom_killed ? " (out of memory)" : "",
+                         describe_duration(cause.ran_ms));
+    case FirstCause::Kind::StartFailed:
+      return fmt::format("{} could not be started: {}", where(cause), cause.message);
+    case FirstCause::Kind::NodeLost:
+      return fmt::format("node {} ({}) was lost: {}", cause.node_rank, cause.host, cause.message);
+    case FirstCause::Kind::Interrupted:
+      return fmt::format("{} got {}", where(cause), signal_name(cause.signal));
+  }
+  return "unknown cause";
+}
+
+}  // namespace ddprun::rendezvous

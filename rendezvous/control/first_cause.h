@@ -1,0 +1,71 @@
+// Why an attempt, or the whole job, ended: the first failure anywhere in it. Every node prints the
+// same one, so it travels in control messages. Durations only: clocks of two machines are never
+// compared. A core: no sockets, threads or clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ddprun::rendezvous {
+
+// Exit statuses of `ddprun` that are not a worker's own (docs/failures.md).
+namespace exit_status {
+constexpr int usage = 2;
+constexpr int internal = 70;            // ddprun itself could not go on: no port, no directory ...
+constexpr int rendezvous_timeout = 71;  // Nodes were missing when the join timeout passed.
+constexpr int coordinator_lost = 72;    // The connection to the endpoint broke.
+constexpr int refused = 73;             // The endpoint serves another job, or another version.
+constexpr int node_lost = 74;           // A node went away and no restarts were left.
+constexpr int preempted = 75;           // SIGTERM: please queue the job again.
+}  // namespace exit_status
+
+struct FirstCause {
+  enum class Kind {
+    WorkerFailed,  // A worker ended with `exit_code` or by `signal`.
+    StartFailed,   // A worker could not be started; `message` says which program and why.
+    NodeLost,      // A node's connection broke or fell silent; `message` says which of the two.
+    Interrupted,   // Somebody sent `signal` to the launcher on `host`.
+  };
+  Kind kind = Kind::WorkerFailed;
+  std::string host;    // The node's host name, as it announced itself.
+  int node_rank = -1;  // The node's rank in the round; -1 = none yet.
+  int rank = -1;       // The worker's global rank; -1 = no worker to blame.
+  int local_rank = -1;
+  int pid = 0;        // 0 = none.
+  int exit_code = 0;  // Of the worker, when signal == 0.
+  int signal = 0;     // Ended the worker, or was sent to the launcher.
+  bool core_dumped = false;
+  bool retriable = true;    // False: another attempt cannot end otherwise (missing program).
+  int attempt = 0;          // In which attempt, counted from 0.
+  std::int64_t ran_ms = 0;  // How long the worker had run.
+  std::string message;      // From the worker's error file, or what the launcher saw.
+  std::string last_stderr;  // The last lines the worker wrote there.
+
+  // What else is known. A peer of another version may not send it.
+  bool oom_killed = false;              // The kernel ended it because memory ran out.
+  std::int64_t memory_limit_bytes = 0;  // Of its cgroup; 0 = none, or not known.
+  std::int64_t memory_peak_bytes = 0;   // The same, of all in that cgroup.
+  std::string core;                     // The core dump's path, or how to get at it.
+  std::string log_files;                // Paths of its log files, a line each.
+  std::string advice;                   // What to do about it, when the cause is a known one.
+
+  bool operator==(const FirstCause&) const = default;
+};
+
+// The status with which a job that ended for this cause exits: the worker's own, 128+n for signal
+// n, or one of exit_status.
+int exit_status_of(const FirstCause& cause);
+
+// "SIGSEGV", or "signal 64" for numbers without a name.
+std::string signal_name(int signal);
+
+// "310 ms", "1.2 s", "12 s", "90 min", "2 h 05 min": for people, so few digits.
+std::string describe_duration(std::int64_t ms);
+
+// "1 worker", "2 workers".
+std::string counted(std::int64_t count, const std::string& noun);
+
+// One line: "rank 3 (pid 4127 on node1) was killed by SIGSEGV after 12 s".
+std::string describe(const FirstCause& cause);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,113 @@
+// getaddrinfo() in a detached thread (resolve.h).
+#include "rendezvous/control/resolve.h"
+
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <asio/buffer.hpp>
+#include <asio/ip/address.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Shared by the thread and whoever waits for it; the last one frees it.
+struct Lookup {
+  Lookup() : done_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (done_fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  }
+  ~Lookup() { close(done_fd); }
+  Lookup(const Lookup&) = delete;
+  Lookup& operator=(const Lookup&) = delete;
+
+  std::string host;
+  Resolved result;  // Written by the thread before it signals done_fd, read after.
+  int done_fd;
+};
+
+Resolved look_up(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  Resolved result;
+  if (error != 0) {
+    result.error = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
+    return result;
+  }
+  for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(item->ai_addr, item->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    std::string address = text.data();
+    auto& all = result.addresses;
+    if (std::find(all.begin(), all.end(), address) == all.end()) all.push_back(std::move(address));
+  }
+  freeaddrinfo(list);
+  if (result.addresses.empty()) result.error = "the name has no addresses";
+  return result;
+}
+
+void start_thread(std::shared_ptr<Lookup> lookup) {
+  // Signals are for the main thread.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread([lookup = std::move(lookup)] {
+    lookup->result = look_up(lookup->host);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(lookup->done_fd, &one, sizeof one);
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+bool is_address(const std::string& host) {
+  asio::error_code error;
+  asio::ip::make_address(host, error);
+  return !error;
+}
+
+asio::awaitable<Resolved> resolve(std::string host) {
+  if (is_address(host)) {
+    Resolved same;
+    same.addresses.push_back(std::move(host));
+    co_return same;
+  }
+  const auto lookup = std::make_shared<Lookup>();
+  lookup->host = std::move(host);
+  asio::posix::stream_descriptor done(co_await asio::this_coro::executor, dup(lookup->done_fd));
+  start_thread(lookup);
+  std::array<std::uint64_t, 1> count{};
+  asio::error_code error;
+  co_await done.async_read_some(asio::buffer(count),
+                                asio::redirect_error(asio::use_awaitable, error));
+  if (error) {
+    Resolved failed;
+    failed.error = error.message();
+    co_return failed;
+  }
+  co_return std::move(lookup->result);
+}
+
+}  // namespace ddprun::rendezvous

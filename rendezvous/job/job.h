@@ -1,0 +1,142 @@
+// The job as its coordinator sees it: one verdict for all nodes, decided without I/O or a clock.
+//
+//              round closes                a worker failed, a node was lost, left or joined
+//   Forming ----------------> Running ------------------------------------------> Stopping
+//      ^  |                      |                                                  |    |
+//      |  | join timeout         | all workers of all nodes exited 0                |    |
+//      |  +-----------------+    |    +---------------------------------------------+    |
+//      |                    v    v    v   all reaped, no restart left                    |
+//      |                     Finished                                                    |
+//      +---------------------------------------------------------------------------------+
+//                              all reaped, a restart is left
+//
+// rendezvous/coordinator.cpp feeds in messages, lost connections and ticks, and carries out what
+// comes back, in order. The restart budget is one counter for the whole job; every failure, a lost
+// node too, takes one from it (restart_policy.h). Two changes of membership are free: a node that
+// joins an elastic job and one that leaves it after SIGTERM while enough others remain.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/control/control_message.h"
+#include "rendezvous/control/liveness.h"
+#include "rendezvous/job/restart_policy.h"
+#include "rendezvous/job/round.h"
+
+namespace ddprun::rendezvous {
+
+using PeerId = std::uint64_t;  // A control connection, numbered by the shell, never used twice.
+
+// What the shell must do.
+struct SendTo {
+  PeerId peer = 0;
+  ControlMessage message;
+};
+struct CloseAfterSending {
+  PeerId peer = 0;
+};
+struct StartAttempt {  // Empty the store; comes before the messages that start workers.
+  int attempt = 0;
+};
+struct Log {
+  enum class Level { Info, Warning } level = Level::Info;
+  std::string text;
+};
+struct JobOver {
+  int exit_status = 0;
+};
+using JobAction = std::variant<SendTo, CloseAfterSending, StartAttempt, Log, JobOver>;
+using JobActions = std::vector<JobAction>;
+
+struct JobLimits {
+  std::string run_id;
+  RoundLimits round;
+  RestartLimits restarts;
+  std::uint64_t restart_seed = 0;          // RestartPolicy's.
+  Milliseconds heartbeat_interval{1'000};  // 0: none are sent or expected (one node).
+  Milliseconds heartbeat_timeout{5'000};
+  std::string host_node_id;  // The agent that hosts the endpoint.
+  std::string master_addr;   // Passed on to workers.
+  int master_port = 0;
+};
+
+class Job {
+ public:
+  Job(JobLimits limits, TimePoint now);
+
+  JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
+  JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
+  JobActions on_tick(TimePoint now);
+  std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
+
+  int attempt() const { return attempt_; }  // -1 before the first round.
+  bool finished() const { return phase_ == Phase::Finished; }
+
+ private:
+  enum class Phase { Forming, Running, Stopping, Finished };
+  enum class Part {
+    Idle,       // Waits for a round, or is a spare.
+    Running,    // Has workers of this attempt.
+    Succeeded,  // All its workers of this attempt exited with 0.
+    Reaped,     // Stopped; has no workers any more.
+  };
+  struct Node {
+    PeerId peer = 0;
+    Hello hello;
+    Liveness liveness;
+    Part part = Part::Idle;
+    int group_rank = -1;
+    bool leaving = false;  // Said so; takes part in no further round.
+  };
+
+  void admit(PeerId peer, const Hello& hello, TimePoint now);
+  void refuse(PeerId peer, std::string reason);
+  void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
+  void workers_succeeded(Node& node, int attempt, TimePoint now);
+  void reaped(Node& node, int attempt, TimePoint now);
+  void leaving(Node& node, int signal, TimePoint now);
+  void lose(PeerId peer, const std::string& why, TimePoint now);
+  void beat(TimePoint now);
+  void give_up_silent(TimePoint now, TimePoint::duration late);
+
+  void try_close(TimePoint now);
+  void start_round(const RoundDecision& decision, TimePoint now);
+  void tell_waiting(const RoundDecision& decision, TimePoint now);
+  void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
+  void stop_all(std::string why, int signal, TimePoint now);
+  void check_succeeded();
+  void check_reaped(TimePoint now);
+  void finish(int exit_status, std::string why);
+
+  bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
+  Node* find(PeerId peer);
+  RoundState round_state() const;
+  bool others_go_on_without(const Node& leaver, int signal) const;
+  void log(std::string text, Log::Level level = Log::Level::Info);
+  JobActions take() { return std::exchange(actions_, {}); }
+
+  JobLimits limits_;
+  Phase phase_ = Phase::Forming;
+  std::vector<Node> nodes_;  // In join order.
+  int attempt_ = -1;
+  TimePoint started_;                    // This attempt.
+  std::optional<TimePoint> not_before_;  // The next one waits out its backoff.
+  TimePoint opened_;                     // When this round began to form.
+  std::optional<TimePoint> enough_since_;
+  std::optional<TimePoint> look_again_;
+  TimePoint next_beat_;
+  RestartPolicy restarts_;
+  TimePoint told_waiting_;  // When nodes last heard whom they wait for.
+  int told_joined_ = -1;
+  std::optional<FirstCause> cause_;  // Of the end of this attempt.
+  std::optional<int> verdict_;       // Stopping: the exit status when no further attempt follows.
+  JobActions actions_;               // Collected by the event in progress.
+};
+
+}  // namespace ddprun::rendezvous

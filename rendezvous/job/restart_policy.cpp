@@ -1,0 +1,87 @@
+// Budget, backoff and progress (restart_policy.h).
+#include "rendezvous/job/restart_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace ddprun::rendezvous {
+namespace {
+
+std::string_view last_line(std::string_view text) {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0.
+}
+
+// Alike in what a person would call the same failure: how it ended, and either who it was or the
+// last words. When all workers fail for the same reason, any of them may be the first.
+bool alike(const FirstCause& one, const FirstCause& other) {
+  if (one.kind != other.kind || one.exit_code != other.exit_code || one.signal != other.signal) {
+    return false;
+  }
+  const std::string_view words = last_line(one.last_stderr);
+  return (one.host == other.host && one.rank == other.rank) ||
+         (!words.empty() && words == last_line(other.last_stderr));
+}
+
+// The next of a sequence of numbers that look random (splitmix64, Steele et al. 2014).
+std::uint64_t next_random(std::uint64_t& state) {
+  std::uint64_t mixed = (state += 0x9e3779b97f4a7c15);
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return mixed ^ (mixed >> 31);
+}
+
+}  // namespace
+
+void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran) {
+  if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;
+  row_ = attempt_ran >= limits_.healthy ? 1 : row_ + 1;
+  if (attempt_ran >= limits_.quick) {
+    same_ = 0;
+  } else {
+    same_ = same_ > 0 && alike(cause, last_quick_) ? same_ + 1 : 1;
+    last_quick_ = cause;
+  }
+}
+
+// Somewhere in the upper half of what the row of failures has grown to.
+Milliseconds RestartPolicy::backoff() {
+  constexpr int doublings_max = 30;
+  if (row_ < 2 || limits_.backoff_first.count() == 0) return Milliseconds{0};
+  const Milliseconds grown = limits_.backoff_first * (1LL << std::min(row_ - 2, doublings_max));
+  const Milliseconds whole = std::min(grown, limits_.backoff_max);
+  const auto half = static_cast<std::uint64_t>(whole.count() / 2);
+  return whole - Milliseconds{static_cast<std::int64_t>(next_random(seed_) % (half + 1))};
+}
+
+RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds attempt_ran) {
+  count(cause, attempt_ran);
+  RestartDecision decision;
+  const int left = limits_.restarts_max - used_;
+  if (!cause.retriable) {
+    decision.reason = "the job ends";
+  } else if (limits_.restarts_max == 0) {
+    decision.reason = "the job ends (--max-restarts 0)";
+  } else if (left == 0) {
+    decision.reason = "no restarts are left";
+  } else if (limits_.same_failures_max > 0 && same_ >= limits_.same_failures_max) {
+    decision.reason = fmt::format(
+        "the same {} times in a row, each within {} of the start, so that another attempt would "
+        "not "
+        "help: the job ends with {} left (--max-same-failures)",
+        same_, describe_duration(limits_.quick.count()), counted(left, "restart"));
+  } else {
+    ++used_;
+    decision.restart = true;
+    decision.delay = backoff();
+    const std::string when =
+        decision.delay.count() == 0 ? "" : " in " + describe_duration(decision.delay.count());
+    decision.reason =
+        fmt::format("restarting{} ({} of {} restarts left)", when, left - 1, limits_.restarts_max);
+  }
+  return decision;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,58 @@
+// Whether a job that failed tries again, and when: decided without a clock or a source of chance.
+//
+//   budget      every failure takes one restart from --max-restarts; an attempt that ran for
+//               `forgive_after` gives all of them back
+//   backoff     the first restart comes at once; while attempts stay unhealthy, each further one
+//               waits twice as long as the one before, with jitter, up to `backoff_max`
+//   progress    the same worker that fails in the same way right after its start, again and again,
+//               will not be healed by one more attempt
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/liveness.h"
+
+namespace ddprun::rendezvous {
+
+struct RestartLimits {
+  int restarts_max = 0;
+  Milliseconds backoff_first{500};  // Of the second restart in a row; 0: no restart ever waits.
+  Milliseconds backoff_max{30'000};
+  Milliseconds healthy{60'000};  // An attempt that ran this long ends a row of failures.
+  int same_failures_max = 5;     // In a row; 0: any number.
+  Milliseconds quick{10'000};    // How soon after its start a failure counts for that.
+  std::optional<Milliseconds> forgive_after;  // Nothing: the budget is for the whole job.
+};
+
+struct RestartDecision {
+  bool restart = false;
+  Milliseconds delay{0};  // From the failure to the next attempt's start, at least.
+  std::string reason;     // What comes next and why, for people: "restarting (2 of 3 ...)".
+};
+
+class RestartPolicy {
+ public:
+  // `seed`: of the jitter. Jobs that fail together, say for a full disk, then do not come back
+  // together.
+  RestartPolicy(const RestartLimits& limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
+
+  // An attempt that had run for `attempt_ran` failed.
+  RestartDecision on_failure(const FirstCause& cause, Milliseconds attempt_ran);
+
+ private:
+  void count(const FirstCause& cause, Milliseconds attempt_ran);
+  Milliseconds backoff();
+
+  RestartLimits limits_;
+  std::uint64_t seed_;
+  int used_ = 0;             // Of the budget.
+  int row_ = 0;              // Failures since the last healthy attempt.
+  int same_ = 0;             // Quick failures in a row that were all alike.
+  FirstCause last_quick_{};  // What they were.
+};
+
+}  // namespace ddprun::rendezvous

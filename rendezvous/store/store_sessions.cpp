@@ -1,0 +1,220 @@
+// Connections, and what comes in on them. What goes out is in store_session_output.cpp, what must
+// not last for ever in store_session_deadlines.cpp.
+#include "rendezvous/store/store_sessions.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <random>
+#include <utility>
+
+#include "rendezvous/store/access_list.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t large_input_bytes = 1u << 20;  // Of a large value, read per event.
+constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+WireLimits wire_limits(const ServerOptions& options) {
+  return {.key_bytes_max = options.key_bytes_max,
+          .value_bytes_max = options.value_bytes_max,
+          .keys_per_request_max = options.keys_per_request_max,
+          .request_bytes_max = options.request_bytes_max};
+}
+
+}  // namespace
+
+StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbacks callbacks)
+    : options_(options),
+      limits_(wire_limits(options)),
+      epoll_fd_(epoll_fd),
+      callbacks_(std::move(callbacks)),
+      budget_(options.memory_bytes_max),
+      store_({.value_bytes_max = options.value_bytes_max,
+              .reply_bytes_max = options.output_bytes_max,
+              .wait_bytes_max = options.wait_bytes_max},
+             budget_, random_seed()),
+      input_(new char[input_bytes_max]) {
+  store_.set_attempt({.name = {}, .nonce = random_nonce()});
+}
+
+StoreSessions::~StoreSessions() { close_all(); }
+
+std::size_t StoreSessions::size_from(const asio::ip::address& from) const {
+  const auto found = connections_from_.find(from);
+  return found == connections_from_.end() ? 0 : found->second;
+}
+
+void StoreSessions::add(UniqueFd fd, const asio::ip::address& from) {
+  ConnectionId id = static_cast<ConnectionId>(connections_.size());
+  if (free_.empty()) {
+    connections_.emplace_back();
+  } else {
+    id = free_.back();
+    free_.pop_back();
+  }
+  Slot& slot = connections_[id];
+  ++slot.generation;
+  slot.connection = std::make_unique<Connection>(limits_);
+  slot.connection->fd = std::move(fd);
+  slot.connection->from = from;
+  ++connections_from_[from];
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = token_of(id)}};
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) close(id);
+}
+
+void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
+  if (find(token) == nullptr) return;
+  const auto id = static_cast<ConnectionId>(token);
+  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return;
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
+}
+
+void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  const std::span<char> room = connection.parser.large_room();
+  if (!room.empty()) return on_large_value(id, room, now);
+  const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes_max, MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return close(id);  // Every complete command was carried out when it came.
+  const std::string_view input(input_.get(), static_cast<std::size_t>(size));
+  if (connection.classified || classify(id, input)) process(id, input, now);
+}
+
+// The middle of a large value is received where it is kept, and what follows it as usual.
+void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  const std::size_t direct = std::min(room.size(), large_input_bytes);
+  std::array<iovec, 2> parts{{{room.data(), direct}, {input_.get(), input_bytes_max}}};
+  const int count = direct == room.size() ? 2 : 1;
+  const ssize_t got = ::readv(connection.fd.get(), parts.data(), count);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return close(id);
+  const auto size = static_cast<std::size_t>(got);
+  connection.parser.received(std::min(size, direct));
+  process(id, {input_.get(), size - std::min(size, direct)}, now);
+}
+
+// By the first byte. False: the connection is not ours any more.
+bool StoreSessions::classify(ConnectionId id, std::string_view input) {
+  Connection& connection = *connections_[id].connection;
+  connection.classified = true;
+  if (input.front() == '{') {
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection.fd.get(), nullptr);
+    UniqueFd fd = std::move(connection.fd);
+    close(id);
+    callbacks_.on_control(std::move(fd), std::string(input));
+    return false;
+  }
+  if (connection.stale) {
+    refuse(id, "it connected in an earlier attempt");
+    return false;
+  }
+  if (options_.store_access != nullptr &&
+      !options_.store_access->permits(peer_address(connection.fd.get()))) {
+    refuse(id, "its host has no part in this job (--store-allow lets others in)");
+    return false;
+  }
+  return true;
+}
+
+void StoreSessions::process(ConnectionId id, std::string_view input, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  reply_.clear();
+  if (std::exchange(connection.wake_pending, false)) reply_.put(wait_stopped);
+  if (store_.waiting(id)) connection.parser.note_abandoned_wait(input);
+  serve_all(id, input, now);
+}
+
+// Carries out every complete command of `input`, and sends reply_.
+void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::time_point now) {
+  StoreParser& parser = connections_[id].connection->parser;
+  ParseStatus status = parser.next(input);
+  while (status == ParseStatus::Request) {
+    connections_[id].connection->command_began.reset();
+    if (!serve(id)) return;
+    status = parser.next(input);
+  }
+  if (!flush(id)) return queue_wakes();
+  if (status == ParseStatus::Bad) {
+    refuse(id, parser.bad_reason());
+  } else if (account(id)) {
+    if (status == ParseStatus::Ambiguous) {
+      ambiguous_.push_back({token_of(id), now + ambiguous_pause});
+    }
+    limit_half_command(id, now);
+  }
+  queue_wakes();
+}
+
+// Carries out the request that the parser holds. False: the connection is closed.
+bool StoreSessions::serve(ConnectionId id) {
+  const std::string refused =
+      store_.handle(id, connections_[id].connection->parser.request(), reply_, woken_);
+  if (!refused.empty()) {
+    if (flush(id)) refuse(id, refused);
+    queue_wakes();
+    return false;
+  }
+  if (reply_.size() < flush_bytes_min || flush(id)) return true;
+  queue_wakes();
+  return false;
+}
+
+void StoreSessions::start_attempt(const std::string& name) {
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    Connection* connection = connections_[id].connection.get();
+    if (connection == nullptr) continue;
+    connection->stale = true;
+    if (connection->classified) close(id);
+  }
+  store_.clear();
+  store_.set_attempt({.name = name, .nonce = random_nonce()});
+  wakes_.clear();
+  ambiguous_.clear();
+  half_commands_.clear();
+}
+
+void StoreSessions::close_all() {
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    if (connections_[id].connection) close(id);
+  }
+}
+
+StoreSessions::Connection* StoreSessions::find(std::uint64_t token) {
+  const auto id = static_cast<ConnectionId>(token);
+  if (id >= connections_.size() || token_of(id) != token) return nullptr;
+  return connections_[id].connection.get();
+}
+
+std::uint64_t StoreSessions::token_of(ConnectionId id) const {
+  return std::uint64_t{connections_[id].generation} << 32 | id;
+}
+
+void StoreSessions::refuse(ConnectionId id, const std::string& reason) {
+  callbacks_.on_refused(connections_[id].connection->fd.get(), reason);
+  close(id);
+}
+
+void StoreSessions::close(ConnectionId id) {
+  std::unique_ptr<Connection> connection = std::move(connections_[id].connection);
+  // Not left to close(): a process just forked may still hold a copy of the descriptor.
+  if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
+  store_.disconnect(id);
+  budget_.give(connection->charged);
+  const auto from = connections_from_.find(connection->from);
+  if (--from->second == 0) connections_from_.erase(from);
+  free_.push_back(id);
+}
+
+}  // namespace ddprun::rendezvous

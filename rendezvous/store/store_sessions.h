@@ -1,0 +1,139 @@
+// The open store connections: bytes in, requests to the Store, replies out.
+//
+//   epoll --> on_event(token) --recv--> StoreParser --> Store --> ReplyBuffer --send-->
+//
+// One read buffer and one reply buffer serve all connections: what is complete is parsed and
+// answered in place, so an idle connection costs a descriptor and a few hundred bytes. Only a
+// half-received command and replies that the socket did not take are kept per connection.
+//
+// Not thread-safe; no clock of its own, no logging: rendezvous/server.cpp has both.
+#pragma once
+
+#include <asio/ip/address.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/server.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/store/store_socket.h"
+
+namespace ddprun::rendezvous {
+
+class StoreSessions {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // How long the peer of an ambiguous command (StoreParser) must be silent.
+  static constexpr std::chrono::milliseconds ambiguous_pause{100};
+  // Read per event, large values apart: who sends without end has no more than this of each turn,
+  // some tenths of a millisecond of small requests.
+  static constexpr std::size_t input_bytes_max = 64u << 10;
+
+  struct Callbacks {
+    // A connection began with '{': it is not ours any more. `received` holds what it sent.
+    std::function<void(UniqueFd fd, std::string received)> on_control;
+    // A connection is closed for a fault of its own.
+    std::function<void(int fd, const std::string& reason)> on_refused;
+  };
+
+  // Registers connections with `epoll_fd`, level-triggered; its events carry the token.
+  StoreSessions(const ServerOptions& options, int epoll_fd, Callbacks callbacks);
+  ~StoreSessions();
+  StoreSessions(const StoreSessions&) = delete;
+  StoreSessions& operator=(const StoreSessions&) = delete;
+
+  // Takes a new connection, non-blocking, of a peer at `from`.
+  void add(UniqueFd fd, const asio::ip::address& from = {});
+  std::size_t size() const { return connections_.size() - free_.size(); }
+  std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
+
+  // Something is ready on the connection of this token; an old token is ignored. Bounded work.
+  void on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
+
+  // Releases that one event could not deliver (a key that thousands waited for).
+  bool has_pending_wakes() const { return !wakes_.empty(); }
+  void deliver_wakes();
+
+  // The earliest moment at which on_deadline() has something to do; none: max().
+  Clock::time_point deadline() const;
+  void on_deadline(Clock::time_point now);
+
+  // Closes every connection that has sent something. The others may belong to agents that have
+  // yet to speak: they stay, but are closed if it is the store that they speak to.
+  void start_attempt(const std::string& name = {});  // As Server's.
+  void close_all();
+
+  const Store& store() const { return store_; }
+  std::size_t memory_bytes() const { return budget_.used(); }  // Of ServerOptions' total.
+
+ private:
+  struct Connection {
+    explicit Connection(const WireLimits& limits) : parser(limits) {}
+    UniqueFd fd;
+    asio::ip::address from;
+    StoreParser parser;
+    std::unique_ptr<ReplyBuffer> tail;               // Replies that the socket did not take.
+    std::size_t charged = 0;                         // Taken from the budget for parser and tail.
+    bool classified = false;                         // Has sent its first byte.
+    std::optional<Clock::time_point> command_began;  // Of one whose end has not come.
+    bool limited = false;                            // Has an entry in half_commands_.
+    bool stale = false;                              // Connected before the current attempt began.
+    bool wake_pending = false;  // Must be sent the byte of an ended wait, before all else.
+    bool wants_write = false;   // EPOLLOUT is armed.
+  };
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    std::uint32_t generation = 0;  // Tells a token of an earlier connection in this slot.
+  };
+  struct Due {
+    std::uint64_t token;
+    Clock::time_point deadline;
+  };
+
+  Connection* find(std::uint64_t token);
+  std::uint64_t token_of(ConnectionId id) const;
+  void on_readable(ConnectionId id, Clock::time_point now);
+  void on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now);
+  bool classify(ConnectionId id, std::string_view input);
+  void process(ConnectionId id, std::string_view input, Clock::time_point now);
+  void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
+  bool serve(ConnectionId id);
+  void refuse(ConnectionId id, const std::string& reason);
+  void close(ConnectionId id);
+  // store_session_output.cpp
+  bool flush(ConnectionId id);
+  bool flush_tail(ConnectionId id);
+  bool account(ConnectionId id);
+  void queue_wakes();
+  void want_write(ConnectionId id, bool wanted);
+  // store_session_deadlines.cpp
+  void resolve_ambiguous(Clock::time_point now);
+  void limit_half_command(ConnectionId id, Clock::time_point now);
+  void refuse_half_commands(Clock::time_point now);
+
+  const ServerOptions options_;
+  const WireLimits limits_;
+  const int epoll_fd_;
+  Callbacks callbacks_;
+  MemoryBudget budget_;
+  Store store_;
+  std::vector<Slot> connections_;  // By ConnectionId.
+  std::vector<ConnectionId> free_;
+  std::map<asio::ip::address, std::size_t> connections_from_;
+  std::unique_ptr<char[]> input_;
+  ReplyBuffer reply_;
+  std::vector<ConnectionId> woken_;
+  std::deque<std::uint64_t> wakes_;  // Tokens of connections with wake_pending.
+  std::deque<Due> ambiguous_;        // By deadline.
+  std::deque<Due> half_commands_;    // By deadline: commands whose end has not come.
+};
+
+}  // namespace ddprun::rendezvous

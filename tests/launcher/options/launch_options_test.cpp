@@ -1,0 +1,573 @@
+// The command line, PET_* variables and their precedence.
+#include "launcher/options/launch_options.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "launcher/options/help.h"
+#include "launcher/options/table.h"
+#include "launcher/options/values.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+using Words = std::vector<std::string>;
+
+LaunchOptions parse(const Words& words, Variables variables = {},
+                    const std::string& launcher = "/opt/bin/ddprun",
+                    const std::string& called = "ddprun") {
+  variables.emplace("PATH", "/usr/bin:/bin");
+  return parse_options(
+      words,
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      launcher, called);
+}
+
+// With a program that is always there.
+LaunchOptions options(Words words, const Variables& variables = {}) {
+  words.push_back("/bin/true");
+  return parse(words, variables);
+}
+
+struct Refusal {
+  int status = -1;  // -1: accepted.
+  std::string text;
+};
+Refusal refusal(const Words& words, const Variables& variables = {}) {
+  try {
+    parse(words, variables);
+  } catch (const UsageExit& exit) {
+    return {exit.status(), exit.what()};
+  }
+  return {};
+}
+std::string error_of(Words words, const Variables& variables = {}) {
+  words.push_back("/bin/true");
+  const Refusal result = refusal(words, variables);
+  CHECK(result.status == 2);
+  CHECK(result.text.rfind("ddprun: error: ", 0) == 0);
+  return result.text;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+struct Folder {
+  std::string file(const std::string& name, int mode = 0644) const {
+    std::ofstream(path + "/" + name) << "";
+    ::chmod((path + "/" + name).c_str(), static_cast<mode_t>(mode));
+    return path + "/" + name;
+  }
+  ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder.path();
+};
+
+}  // namespace
+
+TEST_CASE("dashes, underscores, equals signs and spaces mean the same", "[options]") {
+  for (const Words& words : std::vector<Words>{{"--nproc-per-node=4"},
+                                               {"--nproc_per_node=4"},
+                                               {"--nproc-per-node", "4"},
+                                               {"--nproc_per_node", "4"},
+                                               {"--nproc_per-node=4"}}) {
+    CHECK(options(words).nproc_per_node == 4);
+  }
+}
+
+TEST_CASE("the start of an option will do when it fits one option", "[options]") {
+  CHECK(options({"--nproc=2"}).nproc_per_node == 2);
+  CHECK(options({"--nproc_p", "2"}).nproc_per_node == 2);
+  CHECK(options({"--max", "2"}).max_restarts == 2);
+  CHECK(options({"--redirect=3"}).redirects.of(0) == Std::All);
+  CHECK(options({"--v"}).virtual_local_rank);  // torchrun's, though ddprun has --version too.
+  CHECK(has(error_of({"--master=x"}), "--master-addr, --master-port"));
+  CHECK(has(error_of({"--r=1"}), "ambiguous"));
+}
+
+TEST_CASE("the last one of an option counts", "[options]") {
+  CHECK(options({"--max-restarts=1", "--max_restarts=5"}).max_restarts == 5);
+}
+
+TEST_CASE("short options take their value in every usual way", "[options]") {
+  for (const Words& words : std::vector<Words>{{"-r", "3"}, {"-r3"}, {"-r=3"}}) {
+    CHECK(options(words).redirects.of(7) == Std::All);
+  }
+  CHECK(options({"-t", "1"}).tee.of(0) == Std::Out);
+  CHECK(has(error_of({"-x"}), "unknown option -x"));
+}
+
+TEST_CASE("nothing after the program is read as ours", "[options]") {
+  const LaunchOptions result =
+      parse({"--nproc=2", "/bin/true", "--nproc=8", "-r", "--", "--help", "-x"});
+  CHECK(result.nproc_per_node == 2);
+  CHECK(result.program == Words{"/bin/true", "--nproc=8", "-r", "--", "--help", "-x"});
+  CHECK(result.first_argument == 1);
+}
+
+TEST_CASE("two dashes end the options", "[options]") {
+  const LaunchOptions result = parse({"--nproc", "2", "--", "/bin/true", "--x"});
+  CHECK(result.program == Words{"/bin/true", "--x"});
+  CHECK(has(refusal({"--", "--nproc=2"}).text, "--nproc=2 was not found"));
+}
+
+TEST_CASE("a misspelt option gets a suggestion", "[options]") {
+  CHECK(has(error_of({"--nprocs-per-node=2"}), "did you mean --nproc-per-node?"));
+  CHECK(has(error_of({"--mastr-port=2"}), "did you mean --master-port?"));
+  CHECK(has(error_of({"--learning-rate=2"}), "come after the program"));
+}
+
+TEST_CASE("an option without its value says so", "[options]") {
+  CHECK(has(refusal({"--nnodes"}).text, "--nnodes needs a value"));
+  CHECK(has(error_of({"--nnodes", "--standalone"}), "--standalone follows it"));
+  CHECK(has(error_of({"--standalone=1"}), "takes no value"));
+  CHECK(has(error_of({"--max-restarts", "-1"}), "--max-restarts=-1: expected a whole number"));
+  CHECK(has(error_of({"--omp-threads", "abc"}),
+            "--omp-threads=abc: expected auto, or a whole number of at least 1"));
+}
+
+TEST_CASE("the command line wins over PET variables, and these over defaults", "[options]") {
+  CHECK(options({}).max_restarts == 0);
+  CHECK(options({}, {{"PET_MAX_RESTARTS", "2"}}).max_restarts == 2);
+  CHECK(options({"--max-restarts=1"}, {{"PET_MAX_RESTARTS", "2"}}).max_restarts == 1);
+  CHECK(has(error_of({}, {{"PET_MAX_RESTARTS", "x"}}), "PET_MAX_RESTARTS=x"));
+}
+
+TEST_CASE("a PET variable of a switch is a number", "[options]") {
+  CHECK(options({}, {{"PET_STANDALONE", "1"}}).standalone);
+  CHECK_FALSE(options({}, {{"PET_STANDALONE", "0"}}).standalone);
+  CHECK(has(error_of({}, {{"PET_STANDALONE", "yes"}}), "PET_STANDALONE=yes"));
+}
+
+TEST_CASE("every option of the table has a PET variable that is read", "[options]") {
+  for (const OptionRow& row : option_table()) {
+    if (row.variable().empty()) continue;
+    INFO(row.name);
+    const std::string bad = row.is_flag() ? "maybe" : row.name == "report" ? "/" : "\x01";
+    if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
+    if (row.name.rfind("duplicate-", 0) == 0) continue;
+    CHECK(has(error_of({}, {{row.variable(), bad}}),
+              row.name == "rdzv-id" ? "--rdzv-id" : row.variable()));
+  }
+}
+
+TEST_CASE("nodes are a number or a range", "[options]") {
+  CHECK(options({"--nnodes=3"}).nnodes_min == 3);
+  const LaunchOptions elastic = options({"--nnodes=2:4", "--rdzv-backend=c10d"});
+  CHECK(elastic.nnodes_min == 2);
+  CHECK(elastic.nnodes_max == 4);
+  const LaunchOptions fixed = options({"--nnodes=2:4"});  // static takes the maximum.
+  CHECK(fixed.nnodes_min == 4);
+  CHECK(fixed.notes.size() == 1);
+  for (const char* bad : {"", "0", "-1", "2:1", "1:2:3", ":", "1:", "x", "1.5", "99999999999"}) {
+    CHECK(has(error_of({std::string("--nnodes=") + bad}), "MIN:MAX"));
+  }
+}
+
+TEST_CASE("workers per node may be counted", "[options]") {
+  CHECK(options({"--nproc=cpu"}).nproc_per_node == count_allowed_cpus());
+  const Variables two = {{"CUDA_VISIBLE_DEVICES", "3,5"}};
+  CHECK(options({"--nproc=gpu"}, two).nproc_per_node == 2);
+  CHECK(options({"--nproc=auto"}, two).nproc_per_node == 2);
+  const Variables none = {{"CUDA_VISIBLE_DEVICES", ""}};
+  CHECK(options({"--nproc=auto"}, none).nproc_per_node == count_allowed_cpus());
+  CHECK(has(error_of({"--nproc=gpu"}, none), "no GPU is visible"));
+  for (const char* bad : {"0", "-1", "xpu", "two", ""}) {
+    CHECK(has(error_of({std::string("--nproc-per-node=") + bad}), "auto, cpu or gpu"));
+  }
+}
+
+TEST_CASE("GPUs are counted without asking CUDA", "[options]") {
+  const Folder dev;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"}) {
+    dev.file(name);
+  }
+  CHECK(count_gpus(std::nullopt, dev.path) == 3);
+  CHECK(count_gpus(std::nullopt, "/no/such") == 0);
+  CHECK(count_gpus("0,1", dev.path) == 2);
+  CHECK(count_gpus("GPU-8932f937-d72c,MIG-1", dev.path) == 2);
+  CHECK(count_gpus("1,-1,2", dev.path) == 1);  // CUDA ignores what follows a bad entry.
+}
+
+TEST_CASE("the node rank is checked against the number of nodes", "[options]") {
+  CHECK(options({"--nnodes=2", "--node_rank", "1"}).node_rank == 1);
+  CHECK(options({"--nnodes=2", "--node_rank=1"}).node_rank_given);
+  CHECK(has(error_of({"--nnodes=2", "--node-rank=2"}), "expected 0..1"));
+}
+
+TEST_CASE("one node gets a free port, several meet on the usual one", "[options]") {
+  CHECK(options({}).endpoint_port == 0);
+  CHECK(options({}).is_host == true);
+  CHECK(options({"--master-port=1234"}).endpoint_port == 1234);
+  CHECK(options({"--nnodes=2"}).endpoint_port == 29500);
+  CHECK(options({"--nnodes=2", "--node-rank=1"}).is_host == false);
+  CHECK(options({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0"}).endpoint_port ==
+        29400);
+  CHECK_FALSE(options({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0"}).is_host);
+  CHECK(has(error_of({"--nnodes=2", "--master-port=0"}), "free port"));
+  CHECK(has(error_of({"--master-port=65536"}), "65535"));
+}
+
+TEST_CASE("endpoints are host, host and port, or IPv6 in brackets", "[options]") {
+  const auto endpoint = [](const std::string& text) {
+    return options({"--nnodes=2", "--rdzv-endpoint=" + text});
+  };
+  CHECK(endpoint("node-0.local:1").endpoint_host == "node-0.local");
+  CHECK(endpoint("node-0.local:1").endpoint_port == 1);
+  CHECK(endpoint("[::1]:99").endpoint_host == "::1");
+  CHECK(endpoint("[::1]:99").endpoint_port == 99);
+  CHECK(endpoint("[fe80::1]").endpoint_port == 29500);
+  CHECK(endpoint("::1").endpoint_host == "::1");
+  for (const char* bad :
+       {":1", "a:b", "a:1:2", "[::1", "[::1]x", "[x]:1", "a b", "a:70000", "-a"}) {
+    CHECK(has(error_of({"--nnodes=2", std::string("--rdzv-endpoint=") + bad}), "expected"));
+  }
+  CHECK(options({"--master-addr=[::1]"}).endpoint_host == "::1");
+  CHECK(has(error_of({"--master-addr=a:1"}), "--master-port"));
+}
+
+TEST_CASE("the rendezvous endpoint wins over the master address, and says so", "[options]") {
+  const LaunchOptions result =
+      options({"--nnodes=2", "--rdzv-endpoint=a:1", "--master-addr=b", "--master-port=2"});
+  CHECK(result.endpoint_host == "a");
+  CHECK(result.endpoint_port == 1);
+  CHECK(result.notes.size() == 2);
+}
+
+TEST_CASE("standalone is one node with a free port and its own id", "[options]") {
+  const LaunchOptions result = options({"--standalone", "--master-port=5"});
+  CHECK(result.endpoint_port == 0);
+  CHECK(result.backend == RendezvousBackend::C10d);
+  CHECK(result.run_id.size() == 36);
+  CHECK(result.run_id != options({"--standalone"}).run_id);
+  CHECK(result.notes.size() == 1);
+  CHECK(has(error_of({"--standalone", "--nnodes=2"}), "--standalone is for one node"));
+}
+
+TEST_CASE("the job's id", "[options]") {
+  CHECK(options({}).run_id == "none");
+  CHECK(options({"--rdzv-id=7"}).run_id == "7");
+  CHECK(options({"--rdzv-id="}).run_id.size() == 36);
+  CHECK(has(error_of({"--rdzv-id=a/b"}), "--rdzv-id"));
+}
+
+TEST_CASE("the rendezvous configuration", "[options]") {
+  const LaunchOptions result = options(
+      {"--rdzv-conf",
+       "'join_timeout=5,last_call_timeout=0,keep_alive_interval=2,is_host=true,read_timeout=9'"});
+  CHECK(result.join_timeout == 5s);
+  CHECK(result.last_call_timeout == 0s);
+  CHECK(result.heartbeat_interval == 2s);
+  CHECK(result.heartbeat_timeout == 6s);
+  CHECK(result.is_host == true);
+  CHECK(has(result.notes.at(0), "read_timeout has no effect"));
+  CHECK(options({"--rdzv-conf=timeout=7"}).join_timeout == 7s);
+  CHECK(options({"--rdzv-conf=heartbeat_timeout=0.5"}).heartbeat_interval < 500ms);
+  for (const char* bad : {"x", "a=", "=b", "join_timeout=0", "join_timeout=x", "join_timeout=-1",
+                          "is_host=perhaps", "heartbeat_timeout=1,keep_alive_interval=1"}) {
+    CHECK(has(error_of({std::string("--rdzv-conf=") + bad}), "expected"));
+  }
+}
+
+TEST_CASE("redirects and tee are a number or a map of any width", "[options]") {
+  CHECK(options({}).redirects.of(0) == Std::None);
+  const StdMap map = options({"--tee", "0-3:1,12:3,5:0"}).tee;
+  CHECK(map.of(0) == Std::Out);
+  CHECK(map.of(3) == Std::Out);
+  CHECK(map.of(4) == Std::None);
+  CHECK(map.of(12) == Std::All);
+  for (const char* bad : {"4", "0:1,", "11", "0:1,1", "1,0:1", "0:4", "-1:1", "3-1:1", "0:1,0:2",
+                          "", "0-99999999:1", "a:1"}) {
+    CHECK(has(error_of({std::string("--redirects=") + bad}), "expected"));
+  }
+}
+
+TEST_CASE("the filter of local ranks", "[options]") {
+  CHECK(options({"--local-ranks-filter=0,4-6"}).local_ranks_filter == std::set<int>{0, 4, 5, 6});
+  CHECK(options({"--local_ranks_filter="}).local_ranks_filter.empty());
+  CHECK(has(error_of({"--local-ranks-filter=x"}), "local ranks"));
+}
+
+TEST_CASE("filters are texts between commas, and two commas are one", "[options]") {
+  const LaunchOptions result =
+      options({"--duplicate-stdout-filters", "apple,a,,b,", "--duplicate_stderr_filters=,,,"});
+  CHECK(result.stdout_filters == Words{"apple", "a,b", ""});
+  CHECK(result.stderr_filters == Words{",", ""});
+  CHECK(options({"--duplicate-stdout-filters="}).stdout_filters.empty());
+  CHECK(options({}, {{"PET_DUPLICATE_STDOUT_FILTERS", "x"}}).stdout_filters == Words{"x"});
+}
+
+TEST_CASE("log files are cut at a size with or without a unit", "[options]") {
+  const auto bytes = [](const std::string& size) {
+    return options({"--log-rotate", size, "--log-keep=all"}).log_rotation.bytes_max;
+  };
+  CHECK(options({}).log_rotation.bytes_max == 0);
+  CHECK(bytes("5000") == 5000);
+  CHECK(bytes("64M") == 64u << 20);
+  CHECK(bytes("8kb") == 8192);
+  CHECK(bytes("2GiB") == std::size_t{2} << 30);
+  CHECK(options({"--log-rotate=1G", "--log-keep=3"}).log_rotation.keep == 3);
+  CHECK(options({"--log-rotate=1G"}).log_rotation.keep == -1);
+  CHECK(has(options({"--log-keep=3"}).notes.at(0), "no effect without --log-rotate"));
+  for (const char* bad : {"", "M", "-1M", "64X", "64MX", "1.5G", "64 M", "100", "9999999999T"}) {
+    CHECK(has(error_of({std::string("--log-rotate=") + bad}), "a size of at least 4096 bytes"));
+  }
+  CHECK(has(error_of({"--log-rotate=1G", "--log-keep=-1"}), "whole number"));
+}
+
+TEST_CASE("how the console looks", "[options]") {
+  CHECK(options({}).color == ColorWhen::Auto);
+  CHECK(options({"--color=always"}).color == ColorWhen::Always);
+  CHECK(options({"--color", "never"}).color == ColorWhen::Never);
+  CHECK(has(error_of({"--color=yes"}), "always"));
+  CHECK(options({"--collapse-output"}).collapse_output);
+  CHECK(options({"--pty"}).pty);
+  CHECK_FALSE(options({}).collapse_output);
+  CHECK_FALSE(options({}).pty);
+}
+
+TEST_CASE("the log folder may not be a file, and /dev/null means none", "[options]") {
+  const Folder folder;
+  CHECK(options({"--log-dir=" + folder.path}).log_dir == folder.path);
+  CHECK(has(error_of({"--log-dir=" + folder.file("x")}), "expected a folder"));
+  const LaunchOptions none = options({"--log-dir=/dev/null", "--tee=3"});
+  CHECK(none.log_dir.empty());
+  CHECK(none.tee.of(0) == Std::None);
+}
+
+TEST_CASE("signals have names with or without SIG, or numbers", "[options]") {
+  CHECK(options({}).signals_to_handle == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  CHECK(options({"--signals-to-handle=sigusr1,TERM,10"}).signals_to_handle ==
+        std::vector<int>{SIGUSR1, SIGTERM});
+  CHECK(options({"--signals-to-handle="}).signals_to_handle.empty());
+  CHECK(has(error_of({"--signals-to-handle=SIGFOO"}), "SIGFOO"));
+  CHECK(has(error_of({"--signals-to-handle=SIGKILL"}), "SIGKILL"));
+}
+
+TEST_CASE("the shutdown time has an option and two variables", "[options]") {
+  CHECK(options({}).shutdown_timeout == 30s);
+  CHECK(options({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}}).shutdown_timeout == 9s);
+  CHECK(options({"--shutdown-timeout=0"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}})
+            .shutdown_timeout == 0s);
+  CHECK(options({"--shutdown-timeout=0.5"}).shutdown_timeout == 500ms);
+  CHECK(has(error_of({"--shutdown-timeout=-1"}), "at least 0"));
+  CHECK(has(error_of({"--shutdown-timeout=nan"}), "seconds"));
+}
+
+TEST_CASE("options without a use here are checked, and refused with a reason if unknown",
+          "[options]") {
+  CHECK_NOTHROW(options({"--monitor-interval=0.1", "--start-method=fork", "--logs-specs=default",
+                         "--event-log-handler=null", "--use-env"}));
+  CHECK(has(error_of({"--start-method=thread"}), "spawn, fork, forkserver"));
+  CHECK(has(error_of({"--logs-specs=mine"}), "default"));
+  CHECK(has(error_of({"--event-log-handler=console"}), "null"));
+  CHECK(has(error_of({"--rdzv-backend=etcd-v2"}), "c10d"));
+  CHECK(has(error_of({"--rdzv-backend=c10"}), "did you mean c10d?"));
+  CHECK(has(error_of({"--exit-barrier-timeout=-1"}), "seconds, at least 0"));
+  CHECK_NOTHROW(options({"--exit-barrier-timeout=60"}));
+  CHECK(has(error_of({}, {{"PET_EXIT_BARRIER_TIMEOUT", "x"}}), "PET_EXIT_BARRIER_TIMEOUT=x"));
+  CHECK(has(error_of({}, {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "x"}}),
+            "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=x"));
+  CHECK(has(error_of({"--monitor-interval=x"}), "seconds"));
+}
+
+TEST_CASE("workers may be bound to CPUs in four ways", "[options]") {
+  CHECK(options({}).numa_binding == NumaBinding::None);
+  CHECK(options({"--numa-binding=node"}).numa_binding == NumaBinding::Node);
+  CHECK(options({"--numa_binding", "socket"}).numa_binding == NumaBinding::Socket);
+  CHECK(options({"--numa-binding=core-complex"}).numa_binding == NumaBinding::CoreComplex);
+  CHECK(options({}, {{"PET_NUMA_BINDING", "exclusive"}}).numa_binding == NumaBinding::Exclusive);
+  CHECK(has(error_of({"--numa-binding=core_complex"}), "did you mean core-complex?"));
+}
+
+TEST_CASE("a store of the workers' own is for the c10d backend, as in torchrun", "[options]") {
+  const Variables variables = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
+  CHECK(options({"--standalone"}, variables).worker_store);
+  CHECK(options({"--rdzv-backend=c10d"}, variables).worker_store);
+  CHECK_FALSE(options({"--standalone"}).worker_store);
+  const LaunchOptions plain = options({}, variables);
+  CHECK_FALSE(plain.worker_store);
+  REQUIRE(plain.notes.size() == 1);
+  CHECK(has(plain.notes[0], "no effect without --rdzv-backend=c10d"));
+}
+
+TEST_CASE("under its second name the local rank is passed, as in torch.distributed.launch",
+          "[options]") {
+  const auto passes = [](Words words, const Variables& variables, const std::string& called) {
+    words.push_back("/bin/true");
+    return parse(words, variables, "/opt/bin/ddprun", called).local_rank_argument;
+  };
+  CHECK_FALSE(passes({}, {}, "ddprun"));
+  CHECK(passes({"--pass-local-rank"}, {}, "ddprun"));
+  CHECK(passes({}, {}, "ddprun-launch"));
+  CHECK(passes({"--pass-local-rank"}, {}, "ddprun-launch"));
+  CHECK_FALSE(passes({"--use-env"}, {}, "ddprun-launch"));
+  CHECK_FALSE(passes({}, {{"PET_USE_ENV", "1"}}, "ddprun-launch"));
+}
+
+TEST_CASE("a Python file is run by Python, anything else directly", "[options]") {
+  const Folder folder;
+  const std::string script = folder.file("x.py"), binary = folder.file("x", 0755);
+  const std::string python = folder.file("python-mine", 0755);
+  const Variables variables = {{"PYTHON_EXEC", python}};
+  const LaunchOptions result = parse({script, "a"}, variables);
+  CHECK(result.program == Words{python, "-u", script, "a"});
+  CHECK(result.first_argument == 3);
+  CHECK(result.program_name == script);
+  CHECK(parse({"-m", "pkg.mod", "a"}, variables).program ==
+        Words{python, "-u", "-m", "pkg.mod", "a"});
+  CHECK(parse({"--run-path", binary}, variables).program == Words{python, "-u", binary});
+  CHECK(parse({binary, "a"}, variables).program == Words{binary, "a"});
+  ::chmod(script.c_str(), 0755);
+  CHECK(parse({"--no-python", script}, variables).program == Words{script});
+  CHECK(has(refusal({"-m", "--no-python", "x"}).text, "--no-python"));
+  CHECK(has(refusal({"/no/such.py"}).text, "/no/such.py was not found"));
+}
+
+TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python", "[options]") {
+  const Folder folder;
+  const std::string script = folder.file("x.py");
+  std::filesystem::create_directories(folder.path + "/venv/bin");
+  std::filesystem::create_directories(folder.path + "/bin");
+  const std::string venv = folder.file("venv/bin/python", 0755);
+  const std::string plain = folder.file("bin/python", 0755);
+  const std::string path = folder.path + "/bin";
+  CHECK(parse({script}, {{"PATH", path}}).program[0] == plain);
+  const std::string three = folder.file("bin/python3", 0755);
+  CHECK(parse({script}, {{"PATH", path}}).program[0] == three);
+  CHECK(parse({script}, {{"PATH", path}, {"VIRTUAL_ENV", folder.path + "/venv"}}).program[0] ==
+        venv);
+  CHECK(parse({script},
+              {{"PATH", path}, {"VIRTUAL_ENV", folder.path + "/venv"}, {"PYTHON_EXEC", "python"}})
+            .program[0] == plain);
+  CHECK(has(refusal({script}, {{"PATH", "/none"}}).text, "no Python found"));
+  CHECK(has(refusal({script}, {{"PYTHON_EXEC", "/no/py"}}).text, "PYTHON_EXEC=/no/py"));
+}
+
+TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[options]") {
+  const Folder folder;
+  const std::string beside = folder.file("train", 0755);
+  const std::string launcher = folder.path + "/ddprun";
+  CHECK(parse({"train"}, {}, launcher).program[0] == beside);
+  CHECK(parse({"sh"}, {{"PATH", "/bin"}}, launcher).program[0] == "/bin/sh");
+  CHECK(has(refusal({"no-such-program"}).text, "no-such-program was not found"));
+  CHECK(has(refusal({folder.file("data")}).text, "chmod +x"));
+  CHECK(has(refusal({folder.path}).text, "is a folder"));
+  CHECK(has(refusal({""}).text, "empty"));
+  CHECK(has(refusal({}).text, "no program is given"));
+}
+
+TEST_CASE("the local rank is put into the user's arguments", "[options]") {
+  LaunchOptions result =
+      parse({"/bin/true", "${local_rank}/$local_rank", "$$x", "$other", "${local_rankx}", "$"});
+  CHECK(worker_argv(result, 12) ==
+        Words{"/bin/true", "12/12", "$x", "$other", "${local_rankx}", "$"});
+  result.local_rank_argument = true;
+  CHECK(worker_argv(result, 3)[1] == "--local-rank=3");
+  CHECK(worker_argv(options({"--pass-local-rank"}), 3) == Words{"/bin/true", "--local-rank=3"});
+  CHECK(has(error_of({"--pass-local-rank", "--use-env"}), "contradict"));
+}
+
+TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
+  CHECK(visible_device(2, std::nullopt) == "2");
+  CHECK(visible_device(1, "4,GPU-x,6") == "GPU-x");
+  CHECK(visible_device(3, "4") == "");
+  CHECK(has(error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
+            "names 2"));
+}
+
+TEST_CASE("the report's file is checked before anything starts", "[options]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "report.json";
+
+  CHECK(options({}).report_file == "");
+  CHECK(options({"--report", path}).report_file == path);
+  CHECK(options({}, {{"PET_REPORT", path}}).report_file == path);
+  CHECK(has(error_of({"--report", folder.path()}), "it is a folder"));
+  CHECK(has(error_of({"--report", folder / "none/report.json"}), "there is no folder"));
+  // As in torchrun, where it is the start of nothing else.
+  CHECK(options({"--re=3"}).redirects.of(0) == Std::All);
+}
+
+TEST_CASE("signals are either handled or passed on", "[options]") {
+  CHECK(parse({"--forward-signals", "USR1,SIGUSR2", "sh"}).signals_to_forward ==
+        std::vector<int>{SIGUSR1, SIGUSR2});
+  CHECK(parse({"sh"}).signals_to_forward.empty());
+  // Asked to pass it on, ddprun no longer stops for it ...
+  const auto forwarded = parse({"--forward-signals=HUP", "sh"});
+  CHECK(forwarded.signals_to_handle == std::vector<int>{SIGTERM, SIGINT, SIGQUIT});
+  // ... unless it was asked to do both.
+  CHECK_THROWS_AS(parse({"--forward-signals=HUP", "--signals-to-handle=HUP", "sh"}), UsageExit);
+  CHECK_THROWS_AS(parse({"--forward-signals=KILL", "sh"}), UsageExit);
+}
+
+TEST_CASE("the restart policy's limits", "[options]") {
+  const auto usual = parse({"sh"});
+  CHECK(usual.restart_backoff == 500ms);
+  CHECK(usual.max_same_failures == 5);
+  CHECK_FALSE(usual.reset_restarts_after);
+  const auto given = parse(
+      {"--restart-backoff=0", "--max-same-failures", "0", "--reset-restarts-after=3600", "sh"});
+  CHECK(given.restart_backoff == 0ms);
+  CHECK(given.max_same_failures == 0);
+  CHECK(given.reset_restarts_after == 1h);
+  CHECK_THROWS_AS(parse({"--restart-backoff=-1", "sh"}), UsageExit);
+  CHECK_THROWS_AS(parse({"--reset-restarts-after=0", "sh"}), UsageExit);
+}
+
+TEST_CASE("help is never an error", "[options]") {
+  CHECK(refusal({"-h"}).status == 0);
+  CHECK(refusal({"--help"}).status == 0);
+  CHECK(refusal({"--version"}).status == 0);
+  CHECK(has(refusal({"--version"}).text, "ddprun "));
+  CHECK(refusal({"--nnodes=2", "--he"}).text == refusal({"--help"}).text);
+}
+
+TEST_CASE("whatever is typed is understood or refused", "[options]") {
+  std::mt19937 random(20261121);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const Words pieces = {"-",     "--",   "=",      ":",      ",",
+                        "0",     "1",    "-1",     "3",      "99999999999999999999",
+                        "nan",   "[",    "]",      "[::1]:", "$",
+                        "\x01",  "\xff", "",       " ",      "auto",
+                        "gpu",   "c10d", "static", "x",      "/bin/true",
+                        "0-3:1", "a=b",  "\n",     "'",      "-r",
+                        "-t",    "-m",   "-hq"};
+  int accepted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    Words words;
+    for (std::size_t count = below(6); count > 0; --count) {
+      std::string word;
+      const auto& table = option_table();
+      if (below(2) == 0) {
+        word = "--" + table[below(table.size())].name;
+        word.resize(word.size() - below(3));
+        if (below(2) == 0) word += "=";
+      }
+      for (std::size_t n = below(3); n > 0; --n) word += pieces[below(pieces.size())];
+      words.push_back(word);
+    }
+    if (below(2) == 0) words.push_back("/bin/true");
+    const Refusal result = refusal(words, {{"CUDA_VISIBLE_DEVICES", pieces[below(pieces.size())]}});
+    accepted += result.status == -1;
+    CHECK((result.status == -1 || result.status == 0 || result.status == 2));
+  }
+  CHECK(accepted > 100);
+}

@@ -1,0 +1,228 @@
+// Terminals on either side: a console that is one, and workers that write to one.
+#include <fcntl.h>
+#include <signal.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <asio/post.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "launcher/output/forwarder.h"
+#include "launcher/output/pty.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+void put(int fd, const std::string& text) {
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+}
+
+// What can be read now.
+std::string got(int fd) {
+  ::fcntl(fd, F_SETFL, O_NONBLOCK);
+  std::string text;
+  char buffer[65536];
+  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+// A forwarder whose console is a terminal that this test looks at.
+struct Screen {
+  Screen() : terminal(open_pty()) {
+    set_terminal_size(terminal.our_end, {100, 30});
+    output = std::make_unique<OutputForwarder>(io, terminal.worker_end, terminal.worker_end);
+  }
+  ~Screen() {
+    output.reset();
+    ::close(terminal.our_end);
+    ::close(terminal.worker_end);
+  }
+
+  void poll() {
+    io.restart();
+    io.poll();
+  }
+  std::string shown() {
+    poll();
+    return got(terminal.our_end);
+  }
+  // A worker with a pipe as stdout; returns the end to write to.
+  int add(int local_rank, const std::string& prefix, bool collapse = false) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    WorkerOutput worker;
+    worker.prefix = prefix;
+    worker.local_rank = local_rank;
+    worker.collapse = collapse;
+    worker.collapsed_prefix = {"[${local_rank}]:", "", 0};
+    workers.push_back(output->add(worker, ends[0], -1));
+    return ends[1];
+  }
+
+  asio::io_context io;
+  Pty terminal;
+  std::unique_ptr<OutputForwarder> output;
+  std::vector<std::shared_ptr<OutputForwarder::Stream>> workers;
+};
+
+}  // namespace
+
+TEST_CASE("on a terminal a line stands above the progress bar, which stays", "[output][terminal]") {
+  Screen screen;
+  const int bar = screen.add(0, "[0]:"), other = screen.add(1, "[1]:");
+  put(bar, "\r 10%");
+  CHECK(screen.shown() == "\r[0]: 10%");
+  put(other, "hello\n");
+  CHECK(screen.shown() == "\r\033[K[1]:hello\n[0]: 10%");
+  screen.output->write_line("[ddprun] note");
+  CHECK(screen.shown() == "\r\033[K[ddprun] note\n[0]: 10%");
+  put(bar, "\r 20%");
+  CHECK(screen.shown() == "\r[0]: 20%");
+  put(bar, "\n");
+  put(other, "end\n");
+  const std::string end = screen.shown();
+  CHECK((end == "\n[1]:end\n" || end == "\r\033[K[1]:end\n[0]: 20%\n"));
+  ::close(bar);
+  ::close(other);
+}
+
+TEST_CASE("of two progress bars only that of the lowest rank moves", "[output][terminal]") {
+  Screen screen;
+  const int zero = screen.add(0, "[0]:"), one = screen.add(1, "[1]:");
+  put(one, "\r 1a");
+  CHECK(screen.shown() == "\r[1]: 1a");  // Nobody else draws.
+  put(zero, "\r 0a");
+  CHECK(screen.shown() == "\n\r[0]: 0a");
+  put(one, "\r 1b\r 1c");
+  put(one, "\r 1d");
+  CHECK(screen.shown().empty());
+  put(zero, "\r 0b");
+  CHECK(screen.shown() == "\r[0]: 0b");
+  put(one, " done\n");
+  CHECK(screen.shown() == "\r\033[K\r[1]: 1d done\n[0]: 0b");
+  put(zero, "\n");
+  CHECK(screen.shown() == "\n");
+  put(one, "\r 2a");
+  CHECK(screen.shown() == "\r[1]: 2a");
+  ::close(zero);
+  ::close(one);
+}
+
+TEST_CASE("prefixes and warnings have colors when they are chosen", "[output][terminal]") {
+  Screen screen;
+  screen.output->choose_colors(ColorWhen::Auto, std::nullopt, "xterm");
+  const int one = screen.add(1, "[1]:");
+  put(one, "x\n");
+  CHECK(screen.shown() == colored("[1]:", rank_color(1)) + "x\n");
+  screen.output->write_line("[ddprun] w", LineKind::Warning);
+  CHECK(screen.shown() == colored("[ddprun] w", line_color(LineKind::Warning)) + "\n");
+  screen.output->choose_colors(ColorWhen::Auto, "1", "xterm");
+  screen.output->write_line("[ddprun] w", LineKind::Error);
+  CHECK(screen.shown() == "[ddprun] w\n");
+  ::close(one);
+}
+
+TEST_CASE("equal lines of two workers are shown once, and a bar as it moves",
+          "[output][terminal]") {
+  Screen screen;
+  const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
+  put(zero, "same\nsame\n");
+  CHECK(screen.shown().empty());
+  put(one, "same\nsame\n");
+  CHECK(screen.shown() == "[0-1]:same\n[0-1]:same\n");
+  put(zero, "alone\n");
+  screen.poll();
+  put(zero, "\r 5%");  // After what waits.
+  CHECK(screen.shown() == "[0]:alone\n\r[0]: 5%");
+  put(zero, "\nboth");
+  CHECK(screen.shown() == "\n");
+  put(one, "both\n");
+  screen.poll();
+  ::close(zero);
+  CHECK(screen.shown() == "[0-1]:both\n");
+  put(one, "last");
+  ::close(one);
+  CHECK(screen.shown() == "[1]:last\n");
+}
+
+TEST_CASE("a line that nobody else writes comes after the window by itself", "[output][terminal]") {
+  Screen screen;
+  const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
+  put(zero, "alone\n");
+  std::string text;
+  for (int i = 0; i < 1000 && text.empty(); ++i) {  // Each round waits for an event.
+    screen.io.restart();
+    screen.io.run_one_for(10s);
+    text = got(screen.terminal.our_end);
+  }
+  CHECK(text == "[0]:alone\n");
+  ::close(zero);
+  ::close(one);
+}
+
+TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[output][terminal]") {
+  std::string sent;
+  for (int i = 0; i < 256; ++i) sent += static_cast<char>(i);
+  for (int i = 0; i < 3'000; ++i) sent += "line " + std::to_string(i) + "\n";
+  Screen screen;
+  const Pty pty = open_pty();
+  WorkerOutput worker;
+  worker.pty = true;
+  const auto stream = screen.output->add(worker, pty.our_end, -1);
+  CHECK(::isatty(pty.worker_end) == 1);
+  CHECK(::tcgetsid(pty.worker_end) == -1);  // Nobody's controlling terminal.
+  // From a thread: a terminal holds little, and its writer waits.
+  std::thread writer([&] {
+    for (std::size_t at = 0; at < sent.size();) {
+      const ssize_t count = ::write(pty.worker_end, sent.data() + at, sent.size() - at);
+      if (count > 0) at += static_cast<std::size_t>(count);
+    }
+    ::close(pty.worker_end);  // With bytes on their way.
+  });
+  std::string text;
+  const auto limit = std::chrono::steady_clock::now() + 20s;
+  while (text.size() + 4'000 < sent.size() && std::chrono::steady_clock::now() < limit) {
+    text += screen.shown();
+  }
+  writer.join();
+  screen.output->drain(*stream);
+  text += screen.shown();
+  CHECK(text == sent);
+}
+
+TEST_CASE("a worker's terminal is as wide as the prefix leaves, and follows the launcher's",
+          "[output][terminal]") {
+  Screen screen;
+  const Pty pty = open_pty();
+  WorkerOutput worker;
+  worker.pty = true;
+  worker.prefix = "[0]:";
+  const auto stream = screen.output->add(worker, pty.our_end, -1);
+  TerminalSize size;
+  REQUIRE(read_terminal_size(pty.worker_end, size));
+  CHECK(size.columns == 96);
+  CHECK(size.rows == 30);
+
+  bool told = false;
+  screen.output->on_resized([&] { told = true; });
+  set_terminal_size(screen.terminal.our_end, {50, 20});
+  ::raise(SIGWINCH);
+  for (int i = 0; i < 100 && !told; ++i) {
+    screen.io.restart();
+    screen.io.run_one_for(1s);
+  }
+  CHECK(told);
+  REQUIRE(read_terminal_size(pty.worker_end, size));
+  CHECK(size.columns == 46);
+  CHECK(size.rows == 20);
+  ::close(pty.worker_end);
+}

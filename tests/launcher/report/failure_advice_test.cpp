@@ -1,0 +1,199 @@
+// Advice for known causes, by messages as the programs wrote them; and none for ordinary errors.
+#include "launcher/report/failure_advice.h"
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using ddprun::rendezvous::FirstCause;
+
+namespace {
+
+std::string for_message(const std::string& message) {
+  return advice_for({.exit_code = 1, .message = message});
+}
+std::string for_stderr(const std::string& text, int exit_code = 1) {
+  return advice_for({.exit_code = exit_code, .last_stderr = text});
+}
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Known {
+  const char* message;
+  const char* part_of_advice;
+};
+
+}  // namespace
+
+TEST_CASE("known messages get their advice", "[failure_advice]") {
+  const std::vector<Known> table = {
+      {"OSError: [Errno 98] Address already in use", "a port is in use"},
+      {"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+       "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
+       "address "
+       "already in use",
+       "a port is in use"},
+      {"bind: Address already in use", "a port is in use"},
+      {"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, internal error\nLast "
+       "error:\nBootstrap : no socket interface found",
+       "NCCL_SOCKET_IFNAME"},
+      {"RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to "
+       "find interface for: [127.0.1.1]",
+       "GLOO_SOCKET_IFNAME"},
+      {"RuntimeError: Unable to find address for: eth7", "GLOO_SOCKET_IFNAME"},
+      {"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31337",
+       "lost a peer"},
+      {"torch.distributed.DistBackendError: ncclRemoteError: A call failed possibly due to a "
+       "network "
+       "error or a remote process exiting prematurely.",
+       "lost a peer"},
+      {"[rank1]:[E101 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation "
+       "timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)",
+       "did not take part in time"},
+      {"RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for "
+       "recv "
+       "operation to complete",
+       "did not take part in time"},
+      {"torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while "
+       "trying to connect to (node7, 29500).\nThe client socket has failed to connect to any "
+       "network "
+       "address of (node7, 29500).",
+       "nobody answered"},
+      {"ConnectionRefusedError: [Errno 111] Connection refused", "nobody answered"},
+      {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total "
+       "capacity of 79.10 GiB of which 1.2 GiB is free.",
+       "GPU's memory is full"},
+      {"RuntimeError: CUDA error: out of memory", "GPU's memory is full"},
+      {"RuntimeError: CUDA error: invalid device ordinal", "fewer GPUs than workers"},
+      {"RuntimeError: CUDA error: no kernel image is available for execution on the device",
+       "GPU's architecture"},
+      {"ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000",
+       "same GPU"},
+      {"RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible "
+       "that "
+       "dataloader's workers are out of shared memory. Please try to raise your shared memory "
+       "limit.",
+       "/dev/shm is full"},
+      {"RuntimeError: unable to write to file </torch_77_1>: No space left on device (28)",
+       "/dev/shm is full"},
+      {"RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+       "data loader process"},
+      {"MemoryError", "memory ran out"},
+      {"std::bad_alloc: std::bad_alloc", "memory ran out"},
+      {"RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't "
+       "allocate memory: you tried to allocate 4000000000000 bytes. Error code 12 (Cannot allocate "
+       "memory)",
+       "memory ran out"},
+      {"ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+       "shared library is missing"},
+      {"ModuleNotFoundError: No module named 'transformers'", "Python module is missing"},
+      {"PermissionError: [Errno 13] Permission denied: '/data/x'", "access was denied"},
+      {"OSError: [Errno 28] No space left on device", "a disk is full"},
+      {"OSError: [Errno 24] Too many open files: '/data/x'", "open files"},
+      {"OSError: [Errno 8] Exec format error: './tool'", "another kind of machine"},
+      {"RuntimeError: can't start new thread", "processes and threads"},
+      {"OSError: [Errno 30] Read-only file system: '/x'", "read-only"},
+  };
+  for (const Known& known : table) {
+    INFO(known.message);
+    const std::string advice = for_message(known.message);
+    INFO(advice);
+    CHECK(has(advice, known.part_of_advice));
+    CHECK(has(for_stderr(known.message), known.part_of_advice));
+  }
+}
+
+TEST_CASE("what only stderr tells gets its advice", "[failure_advice]") {
+  CHECK(has(for_stderr("./prog: error while loading shared libraries: libnccl.so.2: cannot open "
+                       "shared object file: No such file or directory",
+                       127),
+            "shared library is missing"));
+  CHECK(has(for_stderr("./p: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
+                       "(required by ./p)"),
+            "another version"));
+  CHECK(has(for_stderr("/usr/bin/python3: No module named nope"), "Python module is missing"));
+  CHECK(has(for_stderr("python3: can't open file '/x.py': [Errno 2] No such file or directory", 2),
+            "no such script"));
+  CHECK(has(for_stderr("usage: a.py [-h]\na.py: error: unrecognized arguments: --local-rank=0", 2),
+            "LOCAL_RANK"));
+  CHECK(has(for_stderr("sh: 1: nope: not found", 127), "not found"));
+  CHECK(has(for_stderr("sh: 1: ./a: Exec format error", 126), "another kind of machine"));
+  CHECK(has(for_stderr("sh: 1: ./a: Permission denied", 126), "access was denied"));
+}
+
+TEST_CASE("how a worker ended gets its advice", "[failure_advice]") {
+  CHECK(has(advice_for({.signal = SIGKILL, .oom_killed = true}), "memory ran out"));
+  CHECK(has(advice_for({.exit_code = 137, .oom_killed = true}), "memory ran out"));
+  CHECK(has(advice_for({.signal = SIGBUS}), "/dev/shm"));
+  CHECK(has(advice_for({.exit_code = 128 + SIGBUS}), "/dev/shm"));
+  CHECK(has(advice_for({.signal = SIGILL}), "another processor"));
+  CHECK(has(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
+  CHECK(has(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));
+  CHECK(advice_for({.signal = SIGSEGV, .message = "SIGSEGV: invalid memory access"}) == "");
+}
+
+TEST_CASE("a special cause on stderr explains a general message", "[failure_advice]") {
+  CHECK(
+      has(advice_for({.exit_code = 1,
+                      .message = "RuntimeError: NCCL error: unhandled system error",
+                      .last_stderr = "vm:7:7 [0] NCCL WARN Bootstrap : no socket interface found"}),
+          "NCCL_SOCKET_IFNAME"));
+}
+
+TEST_CASE("ordinary failures get no advice", "[failure_advice]") {
+  for (const char* message : {
+           "ValueError: expected sequence of length 3 at dim 1 (got 2)",
+           "KeyError: 'address'",
+           "AssertionError",
+           "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+           "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'",
+           "KeyError: 'MemoryError'",
+           "ZeroDivisionError: division by zero",
+           "std::out_of_range: vector::_M_range_check: __n (which is 4) >= this->size() (which is "
+           "4)",
+           "torch.nn.modules.module.ModuleAttributeError: 'Net' object has no attribute 'x'",
+           "subprocess.CalledProcessError: Command '['false']' returned non-zero exit status 1.",
+       }) {
+    INFO(message);
+    CHECK(for_message(message) == "");
+    CHECK(for_stderr(message) == "");
+  }
+  CHECK(for_stderr("") == "");
+  CHECK(for_stderr("no cheese", 7) == "");
+}
+
+TEST_CASE("source lines that a traceback quotes are not words of the failure", "[failure_advice]") {
+  const std::string text =
+      "Traceback (most recent call last):\n"
+      "  File \"Permission denied.py\", line 3, in <module>\n"
+      "    raise ValueError(\"x\")  # not: Address already in use, No space left on device\n"
+      "    ^^^^^^^^^^^^^^^^^^^^^^\n"
+      "ValueError: x\n";
+
+  CHECK(for_stderr(text) == "");
+  CHECK(for_message("ValueError: x\n" + text) == "");
+  CHECK(for_stderr("[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\", line 1\n"
+                   "[rank0]:     f(\"Too many open files\")\n[rank0]: ValueError: y\n") == "");
+}
+
+TEST_CASE("an old warning does not explain a failure that has its own message",
+          "[failure_advice]") {
+  CHECK(advice_for({.exit_code = 1,
+                    .message = "KeyError: 'lr'",
+                    .last_stderr =
+                        "warning: cannot read ~/.cache: Permission denied\nKeyError: 'lr'"}) == "");
+}
+
+TEST_CASE("only workers that failed are advised on", "[failure_advice]") {
+  CHECK(advice_for({.kind = FirstCause::Kind::NodeLost, .message = "Connection reset by peer"}) ==
+        "");
+  CHECK(advice_for({.kind = FirstCause::Kind::Interrupted, .signal = SIGBUS}) == "");
+}
+
+TEST_CASE("advice is short enough for a control message", "[failure_advice]") {
+  for (int signal = 1; signal < 32; ++signal) CHECK(advice_for({.signal = signal}).size() < 300);
+}

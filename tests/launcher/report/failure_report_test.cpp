@@ -1,0 +1,284 @@
+// What people read when a job failed, and what is read from workers' error files.
+#include "launcher/report/failure_report.h"
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "launcher/report/stack_text.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using ddprun::rendezvous::FirstCause;
+
+namespace {
+
+FailureReport segfault_on_node1() {
+  FailureReport report{
+      .program = "train", .this_host = "host-a", .exit_status = 139, .attempts = 3};
+  report.max_restarts = 2;
+  report.cause = FirstCause{.kind = FirstCause::Kind::WorkerFailed,
+                            .host = "host-b",
+                            .node_rank = 1,
+                            .rank = 3,
+                            .local_rank = 1,
+                            .pid = 4127,
+                            .signal = SIGSEGV,
+                            .core_dumped = true,
+                            .attempt = 2,
+                            .ran_ms = 12'345,
+                            .message = "bad pointer",
+                            .last_stderr = "line 1\nline 2\n"};
+  report.local_workers = {
+      {.rank = 0, .local_rank = 0, .pid = 10, .signal = SIGTERM, .stopped_by_us = true},
+      {.rank = 1, .local_rank = 1, .pid = 11, .exit_code = 1}};
+  return report;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  INFO("looking for: " << part);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the report names the first cause, its place and its signal",
+          "[launcher][failure_report]") {
+  const std::string text = to_text(segfault_on_node1());
+
+  has(text, "train FAILED: rank 3 (pid 4127 on host-b) was killed by SIGSEGV after 12 s");
+  has(text, "host-b (another node)");
+  has(text, "3 (local rank 1)");
+  has(text, "killed by SIGSEGV (signal 11), core dumped");
+  has(text, "2 (started 3, --max-restarts 2)");
+  has(text, "    bad pointer\n");
+  has(text, "    line 1\n    line 2\n");
+  has(text, "exit status 139");
+}
+
+TEST_CASE("siblings that were stopped are told apart from those that failed",
+          "[launcher][failure_report]") {
+  const std::string text = to_text(segfault_on_node1());
+
+  has(text, "rank 0 (local rank 0, pid 10): stopped (killed by SIGTERM (signal 15))");
+  has(text, "rank 1 (local rank 1, pid 11): failed too, later (exit code 1)");
+}
+
+TEST_CASE("the cause is not listed again among the others", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.local_workers = {{.rank = 3, .local_rank = 1, .pid = 4127, .signal = SIGSEGV}};
+
+  CHECK(to_text(report).find("other workers") == std::string::npos);
+}
+
+TEST_CASE("many workers are counted, not listed", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
+
+  has(to_text(report), "    and 58 more\n");
+}
+
+TEST_CASE("a lost node and a program that is missing are told in words",
+          "[launcher][failure_report]") {
+  FailureReport report{.program = "train", .exit_status = 74};
+  report.cause = FirstCause{.kind = FirstCause::Kind::NodeLost,
+                            .host = "host-b",
+                            .node_rank = 1,
+                            .message = "it closed the connection"};
+  has(to_text(report), "train FAILED: node 1 (host-b) was lost: it closed the connection");
+
+  report.cause->kind = FirstCause::Kind::StartFailed;
+  report.cause->message = "cannot start worker 0: 'nope': No such file or directory";
+  has(to_text(report), "No such file or directory");
+}
+
+TEST_CASE("the report as JSON holds the same facts", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->last_stderr = "not \xff UTF-8";
+
+  const auto json = nlohmann::json::parse(to_json(report));
+
+  CHECK(json["exit_status"] == 139);
+  CHECK(json["first_cause"]["signal_name"] == "SIGSEGV");
+  CHECK(json["first_cause"]["rank"] == 3);
+  CHECK(json["workers"].size() == 2);
+  CHECK(json["workers"][0]["stopped"] == true);
+}
+
+TEST_CASE("the launcher's own error file can be read like a worker's",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.ended_s = 1'700'000'000;
+  const std::string content = to_error_file(report);
+
+  const auto message = nlohmann::json::parse(content)["message"];
+  CHECK(message["errorCode"] == 139);
+  CHECK(message["extraInfo"]["timestamp"] == "1700000000");
+  has(error_file_message(content), "rank 3 (pid 4127 on host-b) was killed by SIGSEGV");
+}
+
+TEST_CASE("both of torch's error file formats are read", "[launcher][failure_report]") {
+  const std::string nested =
+      R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback\n  x", "timestamp": "1"}}})";
+  const std::string flat = R"({"message": "plain text", "timestamp": 1700000000})";
+
+  CHECK(error_file_message(nested) == "ValueError: no\nTraceback\n  x");
+  CHECK(error_file_message(flat) == "plain text");
+}
+
+TEST_CASE("a broken or foreign error file loses nothing and throws nothing",
+          "[launcher][failure_report]") {
+  CHECK(error_file_message("") == "");
+  CHECK(error_file_message(" \n") == "");
+  CHECK(error_file_message("{\"message\": {\"mess") == "{\"message\": {\"mess");
+  CHECK(error_file_message("[1, 2]") == "[1, 2]");
+  CHECK(error_file_message("{\"message\": 7}") == "{\"message\": 7}");
+  CHECK(error_file_message("\xff\xfe") == "\xff\xfe");
+  CHECK(error_file_message(std::string(100'000, 'x')).size() < 2'100);
+}
+
+TEST_CASE("memory, core dump, logs and advice are told", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->signal = SIGKILL;
+  report.cause->oom_killed = true;
+  report.cause->memory_limit_bytes = 64 << 20;
+  report.cause->memory_peak_bytes = (64 << 20) - 4096;
+  report.cause->core = "/cores/core.4127";
+  report.cause->log_files = "/logs/1/stdout.log\n/logs/1/stderr.log";
+  report.cause->advice =
+      "memory ran out and the kernel killed it: fewer workers on this node, or a higher limit";
+
+  const std::string text = to_text(report);
+
+  has(text, "was killed by SIGKILL (out of memory) after 12 s");
+  has(text, "  memory      ran out: the limit is 64.0 MiB, the peak was 64.0 MiB\n");
+  has(text, "  core dump   /cores/core.4127\n");
+  has(text, "  its logs    /logs/1/stdout.log\n              /logs/1/stderr.log\n");
+  has(text,
+      "  advice      memory ran out and the kernel killed it: fewer workers on this\n"
+      "              node, or a higher limit\n  exit status 139\n");
+  const auto cause = nlohmann::json::parse(to_json(report))["first_cause"];
+  CHECK(cause["oom_killed"] == true);
+  CHECK(cause["memory_limit_bytes"] == 64 << 20);
+  CHECK(cause["core"] == "/cores/core.4127");
+  CHECK(cause["log_files"].size() == 2);
+  CHECK(cause["advice"].get<std::string>().find("memory ran out") == 0);
+}
+
+TEST_CASE("a job that succeeded has a report without a cause", "[launcher][failure_report]") {
+  const FailureReport report{.run_id = "job",
+                             .node_rank = 0,
+                             .ended_s = 1'700'000'000,
+                             .program = "train",
+                             .why = "all workers succeeded",
+                             .local_workers = {{.rank = 0, .pid = 1}}};
+
+  const auto json = nlohmann::json::parse(to_json(report));
+
+  CHECK(json["version"] == 1);
+  CHECK(json["exit_status"] == 0);
+  CHECK(json["run_id"] == "job");
+  CHECK(json["why"] == "");
+  CHECK(json["ended_s"] == 1'700'000'000);
+  CHECK_FALSE(json.contains("first_cause"));
+  CHECK(json["workers"].size() == 1);
+}
+
+TEST_CASE("what the message says is not said again from stderr", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "ValueError: no\nTraceback (most recent call last):\n  File \"a\"";
+  report.cause->last_stderr =
+      "epoch 7\n[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a\"\n"
+      "[rank3]: ValueError: no\nbye";
+
+  has(to_text(report), "    epoch 7\n    [the message above]\n    bye\n");
+
+  report.cause->last_stderr = "Traceback (most recent call last):\n  File \"a\"\nValueError: no";
+  CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
+}
+
+TEST_CASE("the report is one screen, however much there is to say", "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "Error: x\n";
+  for (int i = 0; i < 200; ++i) report.cause->message += "frame " + std::to_string(i) + "\n";
+  for (int i = 0; i < 20; ++i) report.cause->last_stderr += "line " + std::to_string(i) + "\n";
+  report.cause->advice = std::string(300, 'x');
+  report.cause->log_files = "/a\n/b";
+  report.log_dir = "/c";
+  report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
+
+  const std::string text = to_text(report);
+
+  CHECK(std::count(text.begin(), text.end(), '\n') < 55);
+  has(text, "    Error: x\n    frame 0\n");
+  has(text, "    frame 199\n");
+  has(text, "    line 19\n");
+}
+
+TEST_CASE("the last twenty lines of stderr are shown when there is no message",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "";
+  report.cause->last_stderr = "first";
+  for (int i = 2; i <= 20; ++i) report.cause->last_stderr += "\nline " + std::to_string(i);
+
+  has(to_text(report), "  last lines of its stderr\n    first\n    line 2\n");
+  has(to_text(report), "    line 20\n");
+}
+
+TEST_CASE("a C++ stack is made readable", "[launcher][failure_report]") {
+  CHECK(readable_stack("/bin/train(_ZN6ddprun4stepEi+0x1f) [0x55d0c1e3a01f]\n"
+                       "/bin/train(main+0x2)[0x55d0c1e3a002]\n"
+                       "/bin/train(+0x1234) [0x55d0c1e3a234]\n"
+                       "/lib/libc.so.6(+0x3c050) [0x7f0000]\n"
+                       "/usr/lib/[vdso] [0x7ff]\nno stack line (+0x1) [0x]\n\nend") ==
+        "ddprun::step(int)+0x1f in train\n"
+        "main+0x2 in train\n"
+        "/bin/train(+0x1234)\n"
+        "/lib/libc.so.6(+0x3c050)\n"
+        "/usr/lib/[vdso] [0x7ff]\nno stack line (+0x1) [0x]\n\nend");
+  CHECK(readable_stack("") == "");
+}
+
+TEST_CASE("names in a worker's error file are readable in the report",
+          "[launcher][failure_report]") {
+  const std::string content =
+      R"({"message": {"message": "SIGSEGV", "extraInfo": {"py_callstack": "train(_ZN1a1bEv+0x1) [0x2]\n"}}})";
+
+  CHECK(error_file_message(content) == "SIGSEGV\na::b()+0x1 in train");
+}
+
+TEST_CASE("nesting without end does not exhaust the stack", "[launcher][failure_report]") {
+  for (const std::string open : {"[", "{\"message\":", "{\"message\":[{\"extraInfo\":"}) {
+    std::string deep;
+    while (deep.size() < (1 << 20)) deep += open;
+    CHECK(error_file_message(deep).size() < 2'100);
+  }
+  const std::string arrays =
+      "{\"message\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  CHECK(error_file_message(arrays).size() < 2'100);
+}
+
+TEST_CASE("random and truncated error files never throw", "[launcher][failure_report][fuzz]") {
+  const std::string good =
+      R"({"message": {"message": "E: \u00e9", "errorCode": 7, "extraInfo": {"py_callstack": "a(b+0x1) [0x2]\n", "timestamp": "1"}}, "x": [1.5e3, null, true]})";
+  for (std::size_t size = 0; size <= good.size(); ++size) error_file_message(good.substr(0, size));
+  std::mt19937 random(7);
+  std::size_t said = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = good;
+    for (int edit = 0; edit < 4; ++edit) {
+      const std::size_t at = random() % text.size();
+      if (random() % 2 == 0) {
+        text[at] = static_cast<char>(random());
+      } else {
+        text.insert(at, 1, "{}[]\",:\\u0"[random() % 10]);
+      }
+    }
+    said += error_file_message(text).size();
+  }
+  CHECK(said > 0);
+}

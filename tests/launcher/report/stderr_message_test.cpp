@@ -1,0 +1,238 @@
+// Tracebacks and last words, as real programs wrote them.
+#include "launcher/report/stderr_message.h"
+
+#include <csignal>
+#include <random>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+std::string traceback_of(const std::string& stderr_tail) {
+  return message_from_stderr(stderr_tail, 1, 0);
+}
+std::string words_at_abort(const std::string& stderr_tail) {
+  return message_from_stderr(stderr_tail, 0, SIGABRT);
+}
+
+// Python 3.11.
+const std::string plain =
+    "Traceback (most recent call last):\n"
+    "  File \"/job/train.py\", line 6, in <module>\n"
+    "    main()\n"
+    "    ^^^^^^\n"
+    "  File \"/job/train.py\", line 3, in main\n"
+    "    raise ValueError(\"no such model\")\n"
+    "ValueError: no such model\n";
+
+const std::string frames =
+    "Traceback (most recent call last):\n"
+    "  File \"/job/train.py\", line 6, in <module>\n"
+    "    main()\n"
+    "    ^^^^^^\n"
+    "  File \"/job/train.py\", line 3, in main\n"
+    "    raise ValueError(\"no such model\")";
+
+}  // namespace
+
+TEST_CASE("a Python traceback becomes the message, the exception first", "[stderr_message]") {
+  const std::string expected = "ValueError: no such model\n" + frames;
+
+  CHECK(traceback_of(plain) == expected);
+  CHECK(traceback_of("epoch 1\nepoch 2\n" + plain + "[W] process group was not destroyed\n") ==
+        expected);
+}
+
+TEST_CASE("torch's rank before each line is taken off", "[stderr_message]") {
+  std::string prefixed;
+  for (std::size_t at = 0, end = 0; (end = plain.find('\n', at)) != plain.npos; at = end + 1) {
+    prefixed += "[rank3]: " + plain.substr(at, end - at + 1);
+  }
+
+  CHECK(traceback_of("NCCL version 2.21\n" + prefixed) == "ValueError: no such model\n" + frames);
+}
+
+TEST_CASE("of several tracebacks the last complete one counts", "[stderr_message]") {
+  const std::string earlier =
+      "Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 1\n";
+
+  CHECK(traceback_of(earlier + "retrying\n" + plain).find("ValueError: no such model\n") == 0);
+  CHECK(traceback_of(plain + "Traceback (most recent call last):\n  File \"a\", li") ==
+        "ValueError: no such model\n" + frames);
+}
+
+TEST_CASE("a chain of exceptions is kept as a whole", "[stderr_message]") {
+  const std::string first =
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 4, in f\n"
+      "    g()\n"
+      "KeyError: 'lr'\n";
+  const std::string second_frames =
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 9, in <module>\n"
+      "    f()";
+  for (const std::string link :
+       {"The above exception was the direct cause of the following exception:",
+        "During handling of the above exception, another exception occurred:"}) {
+    const std::string chain = first + "\n" + link + "\n\n" + second_frames;
+
+    CHECK(traceback_of("noise\n" + chain + "\nRuntimeError: bad configuration\n") ==
+          "RuntimeError: bad configuration\n" + chain);
+    // The first one has scrolled out of what is kept.
+    CHECK(traceback_of("KeyError: 'lr'\n\n" + link + "\n\n" + second_frames +
+                       "\nRuntimeError: x\n") == "RuntimeError: x\n" + second_frames);
+  }
+}
+
+TEST_CASE("an exception's further lines belong to it", "[stderr_message]") {
+  const std::string text =
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 1, in <module>\n"
+      "    model.load_state_dict(s)\n"
+      "RuntimeError: Error(s) in loading state_dict for Linear:\n"
+      "\tMissing key(s) in state_dict: \"weight\". \n"
+      "bye\n";
+
+  CHECK(traceback_of(text).find("RuntimeError: Error(s) in loading state_dict for Linear:\n"
+                                "\tMissing key(s) in state_dict: \"weight\". \nTraceback") == 0);
+}
+
+TEST_CASE("the traceback of a data loader's process is part of the message", "[stderr_message]") {
+  const std::string text =
+      "Traceback (most recent call last):\n"
+      "  File \"a.py\", line 11, in <module>\n"
+      "    for x in loader: pass\n"
+      "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
+      "Original Traceback (most recent call last):\n"
+      "  File \"a.py\", line 6, in __getitem__\n"
+      "    raise RuntimeError('broken sample')\n"
+      "RuntimeError: broken sample\n";
+
+  const std::string message = traceback_of(text);
+
+  CHECK(message.find("RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n") == 0);
+  CHECK(message.find("\nRuntimeError: broken sample") != std::string::npos);
+}
+
+TEST_CASE("a syntax error of the program itself is found", "[stderr_message]") {
+  CHECK(traceback_of("  File \"/job/a.py\", line 2\n    def f(:\n          ^\n"
+                     "SyntaxError: invalid syntax\n") ==
+        "SyntaxError: invalid syntax\n  File \"/job/a.py\", line 2\n    def f(:\n          ^");
+}
+
+TEST_CASE("what looks like a traceback but is none is left alone", "[stderr_message]") {
+  CHECK(traceback_of("") == "");
+  CHECK(traceback_of("no cheese\n") == "");
+  CHECK(traceback_of("Traceback (most recent call last):\n") == "");
+  CHECK(traceback_of("Traceback (most recent call last):\n  File \"a\"\nand then some words\n") ==
+        "");
+  CHECK(traceback_of("see: Traceback (most recent call last):\n  x\nError: y\n") == "");
+  CHECK(traceback_of("ValueError: said without a traceback\n") == "");
+}
+
+TEST_CASE("a traceback that was survived is not what a signal killed for", "[stderr_message]") {
+  CHECK(message_from_stderr(plain, 0, SIGKILL) == "");
+  CHECK(message_from_stderr(plain, 0, 0) == "");
+}
+
+TEST_CASE("an uncaught C++ exception is told by type and text", "[stderr_message]") {
+  CHECK(
+      words_at_abort("start\nterminate called after throwing an instance of 'std::runtime_error'\n"
+                     "  what():  cannot open data\n") == "std::runtime_error: cannot open data");
+  CHECK(words_at_abort("terminate called after throwing an instance of 'c10::Error'\n"
+                       "  what():  CUDA error: invalid device ordinal\n"
+                       "Exception raised from f at a.cpp:3 (most recent call first):\n"
+                       "frame #0: c10::Error::Error() + 0x68\n\nlater\n") ==
+        "c10::Error: CUDA error: invalid device ordinal\n"
+        "Exception raised from f at a.cpp:3 (most recent call first):\n"
+        "frame #0: c10::Error::Error() + 0x68");
+  CHECK(words_at_abort("terminate called after throwing an instance of 'int'\n") == "int");
+  CHECK(words_at_abort("libc++abi: terminating due to uncaught exception of type "
+                       "std::out_of_range: vector\n") == "std::out_of_range: vector");
+  CHECK(words_at_abort("terminate called without an active exception\n").find("std::terminate") ==
+        0);
+}
+
+TEST_CASE("a shell that reports the abort of its program is understood", "[stderr_message]") {
+  CHECK(message_from_stderr("terminate called after throwing an instance of 'std::bad_alloc'\n"
+                            "  what():  std::bad_alloc\nAborted (core dumped)\n",
+                            134, 0)
+            .find("std::bad_alloc: std::bad_alloc") == 0);
+}
+
+TEST_CASE("what the C library says before it aborts is the message", "[stderr_message]") {
+  CHECK(words_at_abort("x\nprog: a.c:4: main: Assertion `n > 0' failed.\n") ==
+        "prog: a.c:4: main: Assertion `n > 0' failed.");
+  CHECK(words_at_abort("free(): double free detected in tcache 2\n") ==
+        "free(): double free detected in tcache 2");
+  CHECK(words_at_abort("*** stack smashing detected ***: terminated\n") ==
+        "*** stack smashing detected ***: terminated");
+}
+
+TEST_CASE("a crash under faulthandler shows the thread that crashed", "[stderr_message]") {
+  const std::string text =
+      "Fatal Python error: Segmentation fault\n\n"
+      "Thread 0x00007f0 (most recent call first):\n  File \"q.py\", line 3 in wait\n\n"
+      "Current thread 0x00007f1 (most recent call first):\n"
+      "  File \"a.py\", line 1 in <module>\n\nExtension modules: x (total: 1)\n";
+
+  CHECK(message_from_stderr(text, 0, SIGSEGV) ==
+        "Fatal Python error: Segmentation fault\n"
+        "Current thread 0x00007f1 (most recent call first):\n"
+        "  File \"a.py\", line 1 in <module>");
+}
+
+TEST_CASE("a Rust panic is found", "[stderr_message]") {
+  CHECK(message_from_stderr("thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds\n"
+                            "note: run with `RUST_BACKTRACE=1`\n",
+                            101, 0) ==
+        "thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds");
+}
+
+TEST_CASE("a long traceback keeps its exception, its begin and its end", "[stderr_message]") {
+  std::string text =
+      "Traceback (most recent call last):\n  File \"first.py\", line 1, in <module>\n";
+  for (int i = 0; i < 200; ++i)
+    text += "  File \"deep.py\", line " + std::to_string(i) + ", in f\n";
+  text += "  File \"last.py\", line 1, in g\nRecursionError: too deep\n";
+
+  const std::string message = traceback_of(text);
+
+  CHECK(message.size() <= 2'000);
+  CHECK(message.find("RecursionError: too deep\nTraceback") == 0);
+  CHECK(message.find("first.py") != std::string::npos);
+  CHECK(message.find("\n  [...]\n") != std::string::npos);
+  CHECK(message.find("last.py") != std::string::npos);
+}
+
+TEST_CASE("pieces of tracebacks in any order never throw", "[stderr_message][fuzz]") {
+  const char* const pieces[] = {
+      "Traceback (most recent call last):",
+      "[rank0]: ",
+      "  File \"a\"",
+      "\n",
+      "Original ",
+      "KeyError: 1",
+      " ",
+      "During handling of the above exception, another exception occurred:",
+      "terminate called after throwing an instance of '",
+      "'",
+      "  what():  ",
+      "Fatal Python error: ",
+      "Current thread ",
+      "SyntaxError: x",
+      "\xff",
+      "[",
+      "thread 'm' panicked at "};
+  std::mt19937 random(5);
+  for (int round = 0; round < 5'000; ++round) {
+    std::string text;
+    for (int i = 0; i < 30; ++i) text += pieces[random() % std::size(pieces)];
+    for (const int signal : {0, SIGABRT, SIGSEGV}) {
+      CHECK(message_from_stderr(text, signal == 0 ? 1 : 0, signal).size() <= 2'000);
+    }
+  }
+}

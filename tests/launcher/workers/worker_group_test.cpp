@@ -1,0 +1,522 @@
+// Workers as one unit: real processes, mostly shells.
+#include "launcher/workers/worker_group.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "launcher/workers/child_process.h"
+#include "launcher/workers/child_sessions.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A group with its event loop and console, and what its callbacks were told.
+struct Job {
+  Job() : Job(WorkerGroupLimits{}) {}
+  explicit Job(WorkerGroupLimits limits)
+      : console(make_console()),
+        output(std::make_unique<OutputForwarder>(io, console, console)),
+        group(std::make_unique<WorkerGroup>(io, *output,
+                                            WorkerGroupCallbacks{[this](const WorkerExit& exit) {
+                                                                   exits.push_back(exit);
+                                                                   if (on_exit) on_exit(exit);
+                                                                 },
+                                                                 [this] {
+                                                                   reaped = true;
+                                                                   if (on_all_reaped)
+                                                                     on_all_reaped();
+                                                                 }},
+                                            limits)) {}
+  ~Job() {
+    group.reset();
+    output.reset();
+    ::close(console);
+  }
+
+  static int make_console() {
+    char name[] = "/tmp/ddprun_console_XXXXXX";
+    const int fd = ::mkstemp(name);
+    ::unlink(name);
+    return fd;
+  }
+
+  // Runs the loop until `done`; false after `limit`.
+  template <typename Done>
+  bool run_until(Done done, std::chrono::milliseconds limit = 20s) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      io.restart();
+      if (io.run_one_for(50ms) == 0 && io.stopped()) ::poll(nullptr, 0, 1);
+    }
+    return done();
+  }
+  bool run_until_reaped() {
+    return run_until([this] { return reaped; });
+  }
+
+  std::string console_text() {
+    std::string text;
+    char buffer[65536];
+    ::lseek(console, 0, SEEK_SET);
+    for (ssize_t n; (n = ::read(console, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(n));
+    return text;
+  }
+  // Lets the loop run until the console shows `text`.
+  bool wait_for(const std::string& text) {
+    return run_until([&] { return console_text().find(text) != std::string::npos; });
+  }
+
+  asio::io_context io;
+  int console;
+  std::unique_ptr<OutputForwarder> output;
+  std::vector<WorkerExit> exits;
+  bool reaped = false;
+  std::function<void(const WorkerExit&)> on_exit;
+  std::function<void()> on_all_reaped;
+  std::unique_ptr<WorkerGroup> group;
+};
+
+WorkerSpec shell(int rank, const std::string& script) {
+  WorkerSpec spec;
+  spec.local_rank = rank;
+  spec.rank = rank;
+  spec.argv = {"sh", "-c", script};
+  // Not inherited: a prefix makes the output pass through us.
+  spec.output.prefix = "[" + std::to_string(rank) + "]:";
+  return spec;
+}
+
+// The number after `key` on the console, as printed by "echo key $!".
+int number_after(const std::string& text, const std::string& key) {
+  const std::size_t found = text.find(key + " ");
+  return found == std::string::npos ? 0 : std::atoi(text.c_str() + found + key.size() + 1);
+}
+
+bool is_alive(int pid) {
+  const ProcessRow row = read_process(pid);
+  return row.pid != 0 && row.state != 'Z' && row.state != 'X';
+}
+
+// Waits on the kernel, not on a clock.
+bool ends_within(int pidfd, int limit_ms) {
+  pollfd ended{pidfd, POLLIN, 0};
+  return ::poll(&ended, 1, limit_ms) == 1;
+}
+
+// Traces a process: when that dies, nobody can reap it before the debugger has gone.
+class Debugger {
+ public:
+  explicit Debugger(int pid) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0 || ::pipe2(hold_, O_CLOEXEC) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(hold_[1]);
+      ::signal(SIGCHLD, SIG_DFL);
+      const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+      char released = 0;
+      if (::write(ready[1], &answer, 1) != 1 || ::read(hold_[0], &released, 1) < 0) ::_exit(1);
+      ::_exit(0);
+    }
+    char answer = 'n';
+    holds_ = ::read(ready[0], &answer, 1) == 1 && answer == 'y';
+    for (int fd : {ready[0], ready[1], hold_[0]}) ::close(fd);
+  }
+  ~Debugger() { release(); }
+  Debugger(const Debugger&) = delete;
+  Debugger& operator=(const Debugger&) = delete;
+
+  bool holds() const { return holds_; }
+  void release() {
+    if (pid_ < 0) return;
+    ::close(hold_[1]);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  int hold_[2] = {-1, -1};
+  pid_t pid_ = -1;
+  bool holds_ = false;
+};
+
+int open_pidfd(int pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+}  // namespace
+
+TEST_CASE("a group reports every worker's exit code and then that all are reaped", "[group]") {
+  Job job;
+  job.group->start({shell(0, "exit 0"), shell(1, "exit 7"), shell(2, "kill -SEGV $$")});
+
+  REQUIRE(job.run_until_reaped());
+
+  REQUIRE(job.exits.size() == 3);
+  for (const WorkerExit& exit : job.exits) {
+    CHECK(exit.exit_code == (exit.rank == 1 ? 7 : 0));
+    CHECK(exit.signal == (exit.rank == 2 ? SIGSEGV : 0));
+    CHECK_FALSE(exit.stopped_by_us);
+    CHECK(exit.success() == (exit.rank == 0));
+  }
+  CHECK(job.group->running() == 0);
+}
+
+TEST_CASE("a worker has the agent's environment with its own variables on top", "[group]") {
+  ::setenv("DDPRUN_TEST_INHERITED", "old", 1);
+  ::setenv("DDPRUN_TEST_REPLACED", "old", 1);
+  Job job;
+  WorkerSpec spec = shell(0, "echo $DDPRUN_TEST_INHERITED $DDPRUN_TEST_REPLACED");
+  spec.variables = {{"DDPRUN_TEST_REPLACED", "new"}};
+  job.group->start({spec});
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.console_text() == "[0]:old new\n");
+}
+
+TEST_CASE("all output is on the console before the group says that all are reaped", "[group]") {
+  Job job;
+  std::string seen;
+  job.on_all_reaped = [&] { seen = job.console_text(); };
+  job.group->start({shell(0, "seq 20000")});
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(std::count(seen.begin(), seen.end(), '\n') == 20000);
+}
+
+TEST_CASE("the last lines of stderr come with the exit", "[group]") {
+  Job job;
+  job.group->start({shell(0, "seq 100 >&2; echo 'the cause' >&2; exit 3")});
+
+  REQUIRE(job.run_until_reaped());
+
+  const std::string tail = job.exits.at(0).last_stderr;
+  CHECK(std::count(tail.begin(), tail.end(), '\n') == 19);
+  CHECK(tail.substr(tail.rfind('\n') + 1) == "the cause");
+}
+
+TEST_CASE("stderr that is only redirected to a file still gives the last lines", "[group]") {
+  const std::string folder = "/tmp/ddprun_group_" + std::to_string(::getpid());
+  Job job;
+  WorkerSpec spec = shell(0, "printf 'no newline' >&2; exit 3");
+  spec.output.err = {false, folder + "/a/stderr.log"};
+  spec.output.out = {false, folder + "/a/stdout.log"};
+  job.group->start({spec});
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).last_stderr == "no newline");
+  std::ifstream file(folder + "/a/stderr.log");
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "no newline");
+  CHECK(job.console_text().empty());
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a missing program is a start error that names it, and nothing is left", "[group]") {
+  Job job;
+  WorkerSpec missing = shell(1, "");
+  missing.argv = {"/no/such/program"};
+  std::string message;
+  int error_number = 0;
+  try {
+    job.group->start({shell(0, "exec sleep 1000"), missing});
+  } catch (const StartError& error) {
+    message = error.what();
+    error_number = error.error_number();
+  }
+
+  CHECK(error_number == ENOENT);
+  CHECK(message.find("/no/such/program") != std::string::npos);
+  CHECK(message.find("No such file") != std::string::npos);
+  CHECK(job.group->running() == 0);
+  CHECK(read_own_children().size() == 1);  // The guard.
+}
+
+TEST_CASE("a log file that cannot be written is a start error that names it", "[group]") {
+  Job job;
+  WorkerSpec spec = shell(0, "exit 0");
+  spec.output.err.file = "/proc/no/such/file";
+
+  std::string message;
+  try {
+    job.group->start({spec});
+  } catch (const StartError& error) {
+    message = error.what();
+  }
+
+  CHECK(message.find("/proc/no/such/file") != std::string::npos);
+}
+
+TEST_CASE("stop asks with the signal, and marks only who was alive", "[group]") {
+  Job job;
+  job.group->start({shell(0, "exit 5"), shell(1,
+                                              "trap 'echo asked; exit 0' TERM; echo up; "
+                                              "while :; do :; done")});
+  REQUIRE(job.wait_for("up"));
+  REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
+  job.group->stop(SIGTERM, 10s);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).exit_code == 5);
+  CHECK_FALSE(job.exits.at(0).stopped_by_us);
+  CHECK(job.exits.at(1).stopped_by_us);
+  CHECK(job.exits.at(1).exit_code == 0);
+  CHECK(job.console_text().find("asked") != std::string::npos);
+}
+
+TEST_CASE("a worker that died just before stop is a cause, not a victim", "[group]") {
+  Job job;
+  job.group->start({shell(0, "exit 9")});
+  const int pidfd = open_pidfd(job.group->pids().at(0));
+  REQUIRE(ends_within(pidfd, 20'000));  // Dead, but the group has not seen it yet.
+  job.group->stop(SIGTERM, 10s);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK_FALSE(job.exits.at(0).stopped_by_us);
+  ::close(pidfd);
+}
+
+TEST_CASE("a worker that ignores the signal is killed after the grace", "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap '' TERM; echo up; while :; do sleep 1000; done")});
+  REQUIRE(job.wait_for("up"));
+  job.group->stop(SIGTERM, 50ms);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).signal == SIGKILL);
+  CHECK(job.exits.at(0).stopped_by_us);
+}
+
+TEST_CASE("a second stop with no grace kills at once", "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap '' TERM; echo up; while :; do sleep 1000; done")});
+  REQUIRE(job.wait_for("up"));
+  job.group->stop(SIGTERM, 1h);
+  job.group->stop(SIGTERM, 0ms);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).signal == SIGKILL);
+}
+
+TEST_CASE("stop wakes a stopped worker so that it can answer", "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap 'exit 4' TERM; echo up; kill -STOP $$; while :; do :; done")});
+  REQUIRE(job.wait_for("up"));
+  const int pid = job.group->pids().at(0);
+  REQUIRE(job.run_until([&] { return read_process(pid).state == 'T'; }));
+  job.group->stop(SIGTERM, 10s);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).exit_code == 4);
+}
+
+TEST_CASE("a signal is passed on without stopping", "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap 'echo got it; exit 0' USR1; echo up; while :; do :; done")});
+  REQUIRE(job.wait_for("up"));
+  job.group->forward_signal(SIGUSR1);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(job.exits.at(0).success());
+  CHECK_FALSE(job.exits.at(0).stopped_by_us);
+}
+
+TEST_CASE("what a worker leaves behind does not outlive the group", "[group]") {
+  const std::string how = GENERATE(
+      as<std::string>(), "sleep 1000 & echo left $!", "setsid sleep 1000 & echo left $!",
+      "(setsid sh -c 'sleep 1000 >/dev/null & echo left $!' &) | cat",
+      "F=$(mktemp -u) && mkfifo $F; setsid sh -c \"trap '' TERM; echo left \\$\\$; echo >$F; "
+      "while :; do sleep 1000; done\" & read x <$F; rm $F");
+  INFO(how);
+  WorkerGroupLimits limits;
+  limits.leftover_grace = 100ms;
+  Job job(limits);
+  job.group->start({shell(0, how + "; exit 0")});
+
+  REQUIRE(job.run_until_reaped());
+
+  const int left = number_after(job.console_text(), "left");
+  REQUIRE(left > 0);
+  CHECK_FALSE(is_alive(left));
+  CHECK(job.exits.at(0).success());
+  CHECK(read_own_children().size() == 1);  // The guard; no zombies.
+}
+
+TEST_CASE("stop reaches grandchildren that detached while their worker lives", "[group]") {
+  Job job;
+  job.group->start({shell(0, "(setsid sh -c 'echo left $$; exec sleep 1000' &); exec sleep 1000")});
+  REQUIRE(job.wait_for("left"));
+  const int left = number_after(job.console_text(), "left");
+  job.group->stop(SIGTERM, 10s);
+
+  REQUIRE(job.run_until_reaped());
+
+  CHECK_FALSE(is_alive(left));
+  CHECK(job.exits.at(0).signal == SIGTERM);
+}
+
+TEST_CASE("orphans that end while the workers run leave no zombie", "[group]") {
+  Job job;
+  job.group->start({shell(0, "(setsid sh -c 'echo gone $$' &); exec sleep 1000")});
+  REQUIRE(job.wait_for("gone"));
+  const int gone = number_after(job.console_text(), "gone");
+
+  CHECK(job.run_until([&] { return read_process(gone).pid == 0; }));
+}
+
+TEST_CASE("a group can start again from its last callback", "[group]") {
+  Job job;
+  int attempts = 0;
+  job.on_all_reaped = [&] {
+    if (++attempts < 50) {
+      job.reaped = false;
+      job.group->start({shell(0, "exit 1")});
+    }
+  };
+  job.group->start({shell(0, "exit 1")});
+
+  REQUIRE(job.run_until([&] { return attempts == 50; }));
+
+  CHECK(job.exits.size() == 50);
+}
+
+TEST_CASE("a group that is destroyed kills its workers", "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap '' TERM; echo up; while :; do sleep 1000; done")});
+  REQUIRE(job.wait_for("up"));
+  const int pid = job.group->pids().at(0);
+
+  job.group.reset();
+
+  CHECK_FALSE(is_alive(pid));
+  CHECK(job.exits.empty());
+  CHECK(read_own_children().empty());
+}
+
+TEST_CASE("a worker that SIGKILL does not end is reported after a bounded wait", "[group]") {
+  // A debugger that holds a dead worker makes it look the same: killed, and not to be reaped.
+  WorkerGroupLimits limits;
+  limits.kill_wait = 100ms;
+  Job job(limits);
+  job.group->start({shell(0, "echo up; exec sleep 1000")});
+  REQUIRE(job.wait_for("up"));
+  const int pid = job.group->pids().at(0);
+  int ready[2], hold[2];
+  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(hold, O_CLOEXEC) == 0);
+  const pid_t debugger = ::fork();
+  if (debugger == 0) {
+    ::close(hold[1]);
+    ::signal(SIGCHLD, SIG_DFL);
+    const char answer = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+    char released = 0;
+    if (::write(ready[1], &answer, 1) != 1 || ::read(hold[0], &released, 1) < 0) ::_exit(1);
+    ::_exit(0);
+  }
+  char answer = 'n';
+  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  if (answer == 'y') {
+    job.group->stop(SIGTERM, 0ms);
+    CHECK(job.run_until_reaped());
+    REQUIRE(job.exits.size() == 1);
+    CHECK(job.exits[0].note.find("pid " + std::to_string(pid)) != std::string::npos);
+    CHECK(job.exits[0].note.find("SIGKILL") != std::string::npos);
+  }
+  for (int fd : {ready[0], ready[1], hold[0], hold[1]}) ::close(fd);
+  ::waitpid(debugger, nullptr, 0);
+  ::waitpid(pid, nullptr, 0);
+  remove_spawned_child(pid);
+  if (answer != 'y') DDPRUN_SKIP("ptrace is not permitted");
+}
+
+TEST_CASE("who began to end first is reported first, even if it gets through later", "[group]") {
+  WorkerGroupLimits limits;
+  SECTION("a worker that is late is waited for") { limits.order_wait = 20s; }
+  SECTION("but not for ever") { limits.order_wait = 50ms; }
+  Job job(limits);
+  job.group->start({shell(0, "echo up 0; exec sleep 300"), shell(1, "echo up 1; exec sleep 300")});
+  REQUIRE((job.wait_for("up 0") && job.wait_for("up 1")));
+  const std::vector<int> pids = job.group->pids();
+  Debugger debugger(pids[0]);
+  if (!debugger.holds()) DDPRUN_SKIP("ptrace is not permitted");
+  const int pidfd = open_pidfd(pids[0]);
+  ::kill(pids[0], SIGKILL);
+  REQUIRE(ends_within(pidfd, 20'000));
+  ::close(pidfd);
+
+  ::kill(pids[1], SIGTERM);
+  REQUIRE(job.run_until([&] { return read_process(pids[1]).pid == 0; }));  // It was reaped.
+
+  if (limits.order_wait > 1s) {
+    CHECK(job.exits.empty());
+    debugger.release();
+    REQUIRE(job.run_until_reaped());
+    REQUIRE(job.exits.size() == 2);
+    CHECK(job.exits[0].rank == 0);
+    CHECK(job.exits[1].rank == 1);
+  } else {
+    REQUIRE(job.run_until([&] { return !job.exits.empty(); }));
+    CHECK(job.exits[0].rank == 1);
+    debugger.release();
+    CHECK(job.run_until_reaped());
+  }
+}
+
+TEST_CASE("the launcher's death by SIGKILL takes the workers and all they started", "[group]") {
+  int pids[2];
+  REQUIRE(::pipe2(pids, O_CLOEXEC) == 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    Job job;
+    job.group->start(
+        {shell(0, "sleep 1000 & echo left $!; exec sleep 1000"),
+         shell(1, "(setsid sh -c 'echo away $$; exec sleep 1000' &); exec sleep 1000")});
+    job.wait_for("left");
+    job.wait_for("away");
+    const std::string text = job.console_text();
+    const int found[4] = {job.group->pids().at(0), job.group->pids().at(1),
+                          number_after(text, "left"), number_after(text, "away")};
+    if (::write(pids[1], found, sizeof found) != sizeof found) ::_exit(1);
+    job.run_until([] { return false; }, 1h);
+    ::_exit(0);
+  }
+  int found[4] = {};
+  REQUIRE(::read(pids[0], found, sizeof found) == sizeof found);
+  int pidfds[4];
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(found[i] > 0);
+    pidfds[i] = open_pidfd(found[i]);
+    REQUIRE(pidfds[i] >= 0);
+  }
+
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+
+  for (int pidfd : pidfds) {
+    CHECK(ends_within(pidfd, 10'000));
+    ::close(pidfd);
+  }
+  ::close(pids[0]);
+  ::close(pids[1]);
+}

@@ -1,0 +1,213 @@
+// Control messages: what is written is read back, and nothing a stranger sends does harm.
+#include "rendezvous/control/control_message.h"
+
+#include <random>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+
+namespace {
+
+template <class T>
+T round_trip(const T& message) {
+  const ParsedLine parsed = parse_control_message(encode(message));
+  INFO(parsed.error);
+  REQUIRE(parsed.message);
+  REQUIRE(std::holds_alternative<T>(*parsed.message));
+  return std::get<T>(*parsed.message);
+}
+
+FirstCause segfault() {
+  return {.kind = FirstCause::Kind::WorkerFailed,
+          .host = "node1",
+          .node_rank = 1,
+          .rank = 3,
+          .local_rank = 1,
+          .pid = 4127,
+          .signal = 11,
+          .core_dumped = true,
+          .attempt = 2,
+          .ran_ms = 12'345,
+          .message = "RuntimeError: \"quoted\"\nsecond line",
+          .last_stderr = "line 1\nline 2",
+          .oom_killed = true,
+          .memory_limit_bytes = 1 << 30,
+          .memory_peak_bytes = 1 << 29,
+          .core = "/cores/core.4127",
+          .log_files = "/logs/1/stdout.log\n/logs/1/stderr.log",
+          .advice = "buy more memory"};
+}
+
+std::string error_of(std::string_view line) {
+  const ParsedLine parsed = parse_control_message(line);
+  CHECK_FALSE(parsed.message);
+  return parsed.error;
+}
+
+}  // namespace
+
+TEST_CASE("a first cause arrives as it was sent", "[rendezvous][control_message]") {
+  const WorkerFailed sent{2, segfault()};
+
+  const WorkerFailed received = round_trip(sent);
+
+  CHECK(received.attempt == 2);
+  CHECK(received.cause == sent.cause);
+}
+
+TEST_CASE("a first cause from an older agent lacks what that does not know",
+          "[rendezvous][control_message]") {
+  const ParsedLine parsed = parse_control_message(
+      R"({"type":"worker_failed","attempt":1,"cause":{"kind":"worker_failed","host":"vm",)"
+      R"("node_rank":1,"rank":1,"local_rank":0,"pid":16130,"exit_code":3,"signal":0,)"
+      R"("core_dumped":false,"retriable":true,"attempt":1,"ran_ms":1207,"message":"",)"
+      R"("last_stderr":"no cheese"}})");
+
+  INFO(parsed.error);
+  REQUIRE(parsed.message);
+  const FirstCause& cause = std::get<WorkerFailed>(*parsed.message).cause;
+  CHECK(cause.last_stderr == "no cheese");
+  CHECK_FALSE(cause.oom_killed);
+  CHECK(cause.advice == "");
+}
+
+TEST_CASE("a hello arrives with and without a node rank", "[rendezvous][control_message]") {
+  Hello hello{.run_id = "job", .node_id = "00ff", .host = "a", .nproc = 4, .role = "trainer"};
+  CHECK_FALSE(round_trip(hello).node_rank);
+
+  hello.node_rank = 3;
+  const Hello received = round_trip(hello);
+
+  CHECK(received.node_rank == 3);
+  CHECK(received.run_id == "job");
+  CHECK(received.nproc == 4);
+  CHECK(received.version == control_protocol_version);
+}
+
+TEST_CASE("every message of the coordinator is read back", "[rendezvous][control_message]") {
+  CHECK(round_trip(Welcome{1, 1'000, 5'000}).heartbeat_timeout_ms == 5'000);
+  CHECK(round_trip(Refused{"another job", 73}).reason == "another job");
+  CHECK(round_trip(Waiting{1, 2, "waiting for node 1"}).wanted == 2);
+  CHECK(round_trip(Stop{3, 15, "why", true, 139, segfault()}).cause == segfault());
+  CHECK_FALSE(round_trip(Stop{3, 15, "why", false, 0, {}}).cause);
+  CHECK(round_trip(Finish{0, "done", {}}).exit_status == 0);
+  const RoundStart round{.attempt = 1,
+                         .group_rank = 1,
+                         .group_world_size = 2,
+                         .rank_base = 4,
+                         .world_size = 8,
+                         .role_world_size = 8,
+                         .master_addr = "10.0.0.1",
+                         .master_port = 29'500,
+                         .addresses = {"10.0.0.1", "10.0.0.2"}};
+  CHECK(round_trip(round).addresses == round.addresses);
+  CHECK(round_trip(round).rank_base == 4);
+}
+
+TEST_CASE("the small messages of agents are read back", "[rendezvous][control_message]") {
+  CHECK(round_trip(WorkersSucceeded{7}).attempt == 7);
+  CHECK(round_trip(Reaped{7}).attempt == 7);
+  CHECK(round_trip(Leaving{15}).signal == 15);
+  round_trip(Heartbeat{});
+}
+
+TEST_CASE("a bad line is answered with what is wrong", "[rendezvous][control_message]") {
+  CHECK(error_of("") == "the line is not a JSON object");
+  CHECK(error_of("[1,2]") == "the line is not a JSON object");
+  CHECK(error_of("{\"type\":\"hel") == "the line is not a JSON object");
+  CHECK(error_of("{}") == "\"type\" is missing");
+  CHECK(error_of(R"({"type":7})") == "\"type\" is missing");
+  CHECK(error_of(R"({"type":"dance"})") == "unknown \"type\" \"dance\"");
+  CHECK(error_of(R"({"type":"reaped"})") == "reaped: \"attempt\" is missing");
+  CHECK(error_of(R"({"type":"reaped","attempt":-1})").find("from 0 to") != std::string::npos);
+  CHECK(error_of(R"({"type":"reaped","attempt":1e3})").find("whole number") != std::string::npos);
+  CHECK(error_of(R"({"type":"reaped","attempt":18446744073709551615})").find("whole number") !=
+        std::string::npos);
+  CHECK(error_of(R"({"type":"leaving","signal":0})").find("from 1 to 64") != std::string::npos);
+  CHECK(error_of(R"({"type":"worker_failed","attempt":0,"cause":[]})").find("object") !=
+        std::string::npos);
+}
+
+TEST_CASE("unknown fields are left alone, for versions to come", "[rendezvous][control_message]") {
+  CHECK(parse_control_message(R"({"type":"heartbeat","load":0.5})").message);
+}
+
+TEST_CASE("a line over the limit is refused without being read", "[rendezvous][control_message]") {
+  const std::string line(control_line_bytes_max + 1, ' ');
+
+  CHECK(error_of(line).find("longer than the limit") != std::string::npos);
+}
+
+TEST_CASE("the longest texts fit in a line, and output keeps its end",
+          "[rendezvous][control_message]") {
+  FirstCause cause = segfault();
+  cause.message = std::string(1 << 20, '\x01');  // Six bytes each in JSON.
+  cause.last_stderr = std::string(1 << 20, '\x02') + "the end";
+  cause.host = std::string(4'000, 'h');
+  cause.core = cause.log_files = cause.advice = std::string(1 << 20, '\x04');
+
+  const std::string line = encode(Stop{1, 15, std::string(1 << 20, '\x03'), true, 1, cause});
+
+  CHECK(line.size() <= control_line_bytes_max);
+  const ParsedLine parsed = parse_control_message(line);
+  REQUIRE(parsed.message);
+  const auto& output = std::get<Stop>(*parsed.message).cause->last_stderr;
+  CHECK(output.substr(output.size() - 7) == "the end");
+}
+
+TEST_CASE("bytes that are not UTF-8 become question marks", "[rendezvous][control_message]") {
+  Waiting waiting{0, 1, "a\xff\xc3(\xe2\x82\xac\xed\xa0\x80\xf5z"};
+
+  CHECK(round_trip(waiting).text ==
+        "a?"
+        "?(\xe2\x82\xac????z");
+}
+
+TEST_CASE("a list of agents that is too long for a line is left out",
+          "[rendezvous][control_message]") {
+  RoundStart round{.world_size = 4'000, .role_world_size = 1, .master_addr = "a", .master_port = 1};
+  round.addresses.assign(4'000, "very-long-host-name.some.where.example.org");
+
+  const RoundStart received = round_trip(round);
+
+  CHECK(received.addresses.empty());
+  CHECK(received.world_size == 4'000);
+}
+
+TEST_CASE("mutated lines never throw", "[rendezvous][control_message][fuzz]") {
+  std::mt19937 random(20'26);
+  const std::string good = encode(Stop{3, 15, "why", true, 139, segfault()});
+  int accepted = 0;
+
+  for (int i = 0; i < 20'000; ++i) {
+    std::string line = good;
+    const int edits = 1 + static_cast<int>(random() % 4);
+    for (int edit = 0; edit < edits; ++edit) {
+      const std::size_t at = random() % line.size();
+      switch (random() % 3) {
+        case 0:
+          line[at] = static_cast<char>(random());
+          break;
+        case 1:
+          line.erase(at, 1 + random() % 8);
+          break;
+        default:
+          line.insert(at, 1 + random() % 3, "{}[]\",:0-e\\"[random() % 11]);
+          break;
+      }
+      if (line.empty()) line.push_back('{');
+    }
+    const ParsedLine parsed = parse_control_message(line);
+    if (parsed.message) ++accepted;
+    CHECK(parsed.message.has_value() == parsed.error.empty());
+  }
+
+  CHECK(accepted > 0);
+}
+
+TEST_CASE("deep nesting is an error, not a stack overflow", "[rendezvous][control_message][fuzz]") {
+  CHECK_FALSE(parse_control_message(std::string(60'000, '[')).message);
+  CHECK_FALSE(parse_control_message(std::string(30'000, '[') + std::string(30'000, ']')).message);
+}

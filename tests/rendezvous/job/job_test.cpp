@@ -1,0 +1,532 @@
+// The job-wide verdict as scenarios: messages in, messages out, time as a number.
+#include "rendezvous/job/job.h"
+
+#include <map>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+JobLimits static_job(int nodes, int max_restarts) {
+  JobLimits limits;
+  limits.run_id = "job";
+  limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 600s};
+  limits.restarts.restarts_max = max_restarts;
+  limits.restarts.backoff_first = 0ms;
+  limits.host_node_id = "node1";
+  limits.master_addr = "10.0.0.1";
+  limits.master_port = 29'500;
+  return limits;
+}
+
+JobLimits elastic_job(int min, int max, int max_restarts) {
+  JobLimits limits = static_job(max, max_restarts);
+  limits.round.elastic = true;
+  limits.round.nodes_min = min;
+  limits.round.last_call = 30s;
+  return limits;
+}
+
+// A job with agents that are only messages. Peers are numbered from 1; peer n is node rank n-1.
+class Scenario {
+ public:
+  explicit Scenario(JobLimits limits) : limits_(limits), job_(std::move(limits), now_) {}
+
+  void join(PeerId peer, std::optional<int> rank = {}, const std::string& run_id = "job") {
+    Hello hello{.run_id = run_id, .node_id = "node" + std::to_string(peer)};
+    hello.host = "host" + std::to_string(peer);
+    hello.address = "10.0.0." + std::to_string(peer);
+    hello.node_rank = rank ? rank : static_cast<int>(peer) - 1;
+    if (limits_.round.elastic) hello.node_rank.reset();
+    hello.elastic = limits_.round.elastic;
+    hello.nproc = 2;
+    hello.nnodes_min = limits_.round.nodes_min;
+    hello.nnodes_max = limits_.round.nodes_max;
+    say(peer, hello);
+  }
+  void say(PeerId peer, const ControlMessage& message) {
+    take(job_.on_message(peer, message, now_));
+  }
+  void fail(PeerId peer, FirstCause cause = {.rank = 1, .pid = 77, .signal = 9}) {
+    say(peer, WorkerFailed{job_.attempt(), cause});
+  }
+  void succeed(PeerId peer) { say(peer, WorkersSucceeded{job_.attempt()}); }
+  void reap(PeerId peer) { say(peer, Reaped{job_.attempt()}); }
+  void lose(PeerId peer) { take(job_.on_lost(peer, "it closed the connection", now_)); }
+  void pass(std::chrono::milliseconds time) { now_ += time; }
+  void tick() { take(job_.on_tick(now_)); }
+  // Lets time pass as a punctual timer would, while the peers given answer every heartbeat.
+  void run_for(std::chrono::milliseconds time, const std::vector<PeerId>& alive) {
+    for (const TimePoint end = now_ + time; now_ < end;) {
+      now_ += 1'000ms;
+      for (const PeerId peer : alive) say(peer, Heartbeat{});
+      tick();
+    }
+  }
+
+  // The messages of one kind that a peer got since the last call of this for it.
+  template <class T>
+  std::vector<T> got(PeerId peer) {
+    std::vector<T> result;
+    std::erase_if(inbox_[peer], [&](const ControlMessage& message) {
+      if (!std::holds_alternative<T>(message)) return false;
+      result.push_back(std::get<T>(message));
+      return true;
+    });
+    return result;
+  }
+  template <class T>
+  T got_one(PeerId peer) {
+    const auto all = got<T>(peer);
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+
+  std::vector<PeerId> closed;
+  std::vector<int> attempts;  // StartAttempt actions.
+  std::optional<int> over;    // JobOver's exit status.
+
+ private:
+  void take(const JobActions& actions) {
+    for (const JobAction& action : actions) {
+      if (const auto* send = std::get_if<SendTo>(&action)) {
+        if (std::holds_alternative<RoundStart>(send->message)) {
+          CHECK_FALSE(attempts.empty());  // The store is emptied before anybody starts.
+          CHECK(attempts.back() == std::get<RoundStart>(send->message).attempt);
+        }
+        inbox_[send->peer].push_back(send->message);
+      }
+      if (const auto* close = std::get_if<CloseAfterSending>(&action))
+        closed.push_back(close->peer);
+      if (const auto* start = std::get_if<StartAttempt>(&action))
+        attempts.push_back(start->attempt);
+      if (const auto* end = std::get_if<JobOver>(&action)) over = end->exit_status;
+    }
+  }
+
+  JobLimits limits_;
+  TimePoint now_{};
+  Job job_;
+  std::map<PeerId, std::vector<ControlMessage>> inbox_;
+};
+
+JobLimits with_backoff() {
+  JobLimits limits = static_job(2, 9);
+  limits.restarts.backoff_first = 500ms;
+  return limits;
+}
+
+Scenario two_running(int max_restarts) {
+  Scenario s(static_job(2, max_restarts));
+  s.join(1);
+  s.join(2);
+  REQUIRE(s.got<RoundStart>(1).size() == 1);
+  REQUIRE(s.got<RoundStart>(2).size() == 1);
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("nodes start together once all have joined", "[rendezvous][job]") {
+  Scenario s(static_job(2, 0));
+
+  s.join(2);
+  CHECK(s.got_one<Waiting>(2).text.find("node 0") != std::string::npos);
+  CHECK(s.got<RoundStart>(2).empty());
+  s.join(1);
+
+  const RoundStart first = s.got_one<RoundStart>(1);
+  const RoundStart second = s.got_one<RoundStart>(2);
+  CHECK(first.rank_base == 0);
+  CHECK(second.rank_base == 2);
+  CHECK(second.world_size == 4);
+  CHECK(second.master_addr == "10.0.0.1");
+  CHECK(second.addresses == std::vector<std::string>{"10.0.0.1", "10.0.0.2"});
+}
+
+TEST_CASE("the job ends with 0 when the workers of all nodes succeeded, however late the last",
+          "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.succeed(2);
+  s.run_for(3'600'000ms, {1, 2});
+  CHECK_FALSE(s.over);
+  s.succeed(1);
+
+  CHECK(s.over == 0);
+  CHECK(s.got_one<Finish>(1).exit_status == 0);
+  CHECK(s.got_one<Finish>(2).exit_status == 0);
+}
+
+TEST_CASE("the first failure anywhere stops the attempt everywhere, and all start again together",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.fail(2);
+  const Stop stop = s.got_one<Stop>(1);
+  CHECK_FALSE(stop.final_verdict);
+  CHECK(stop.why.find("rank 1 (pid 77 on host2) was killed by SIGKILL") != std::string::npos);
+  s.reap(2);
+  CHECK(s.got<RoundStart>(2).empty());
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(1).attempt == 1);
+  CHECK(s.got_one<RoundStart>(2).attempt == 1);
+  CHECK(s.attempts == std::vector<int>{0, 1});
+}
+
+TEST_CASE("without restarts left all nodes end with the first cause and its exit code",
+          "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.fail(2, {.rank = 3, .exit_code = 42});
+  s.fail(1, {.rank = 0, .signal = 6});  // Came later: a consequence.
+  CHECK(s.got_one<Stop>(1).exit_status == 42);
+  s.reap(1);
+  s.reap(2);
+
+  for (const PeerId peer : {1, 2}) {
+    const Finish finish = s.got_one<Finish>(peer);
+    CHECK(finish.exit_status == 42);
+    REQUIRE(finish.cause);
+    CHECK(finish.cause->rank == 3);
+    CHECK(finish.cause->host == "host2");
+    CHECK(finish.cause->node_rank == 1);
+  }
+  CHECK(s.over == 42);
+}
+
+TEST_CASE("the restart budget is one for the whole job", "[rendezvous][job]") {
+  Scenario s = two_running(2);
+
+  for (const PeerId failing : {1, 2, 1}) {
+    CHECK_FALSE(s.over);
+    s.fail(failing);
+    s.reap(1);
+    s.reap(2);
+  }
+
+  CHECK(s.attempts == std::vector<int>{0, 1, 2});
+  CHECK(s.over == 137);
+}
+
+TEST_CASE("the second restart in a row waits out its backoff", "[rendezvous][job]") {
+  Scenario s(with_backoff());
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(1);
+  const auto fail_and_reap = [&] {
+    s.fail(2);
+    s.reap(1);
+    s.reap(2);
+  };
+  fail_and_reap();
+  CHECK(s.got<RoundStart>(1).size() == 1);
+
+  fail_and_reap();
+  CHECK(s.got<RoundStart>(1).empty());
+  s.pass(249ms);
+  s.tick();
+  CHECK(s.got<RoundStart>(1).empty());
+  s.pass(251ms);
+  s.tick();
+  CHECK(s.got_one<RoundStart>(1).attempt == 2);
+  CHECK(s.got<RoundStart>(2).size() == 3);
+}
+
+TEST_CASE("Ctrl-C during the backoff ends the job", "[rendezvous][job]") {
+  Scenario s(with_backoff());
+  s.join(1);
+  s.join(2);
+  for (int i = 0; i < 2; ++i) {
+    s.fail(2);
+    s.reap(1);
+    s.reap(2);
+  }
+  s.say(1, Leaving{2});
+
+  CHECK(s.over == 130);
+  CHECK(s.got_one<Finish>(2).exit_status == 130);
+}
+
+TEST_CASE("a job that makes no progress ends with restarts left", "[rendezvous][job]") {
+  JobLimits limits = static_job(1, 9);
+  limits.restarts.same_failures_max = 2;
+  Scenario s(limits);
+  s.join(1);
+  for (int i = 0; i < 2; ++i) {
+    s.fail(1);
+    s.reap(1);
+    s.pass(500ms);
+    s.tick();
+  }
+
+  CHECK(s.over == 137);
+  CHECK(s.attempts.size() == 2);
+}
+
+TEST_CASE("a program that cannot be started is not tried again", "[rendezvous][job]") {
+  Scenario s = two_running(5);
+
+  s.fail(1, {.kind = FirstCause::Kind::StartFailed, .exit_code = 127, .retriable = false});
+  s.reap(1);
+  s.reap(2);
+
+  CHECK(s.over == 127);
+}
+
+TEST_CASE("a report about an attempt that is over changes nothing", "[rendezvous][job]") {
+  Scenario s = two_running(3);
+  s.fail(1);
+  s.reap(1);
+  s.reap(2);
+  s.got<Stop>(1);
+
+  s.say(1, WorkerFailed{0, {.rank = 1}});
+  s.say(2, WorkersSucceeded{0});
+  s.say(2, Reaped{0});
+
+  CHECK(s.got<Stop>(1).empty());
+  CHECK(s.attempts == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a node that is lost ends the job when no restarts are left", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.lose(2);
+  CHECK(s.got_one<Stop>(1).final_verdict);
+  s.reap(1);
+
+  const Finish finish = s.got_one<Finish>(1);
+  CHECK(finish.exit_status == exit_status::node_lost);
+  CHECK(finish.why == "node 1 (host2) was lost: it closed the connection");
+}
+
+TEST_CASE("a static job with restarts left waits for a lost node to come back",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+  s.lose(2);
+  s.reap(1);
+  s.got<Waiting>(1);
+  s.run_for(100'000ms, {1});
+  CHECK(s.got<Waiting>(1).back().text.find("waiting for node 1") != std::string::npos);
+
+  s.join(3, 1);  // The same node rank, a new agent.
+
+  CHECK(s.got_one<RoundStart>(1).attempt == 1);
+  CHECK(s.got_one<RoundStart>(3).group_rank == 1);
+}
+
+TEST_CASE("the wait for a lost node ends with the join timeout", "[rendezvous][job]") {
+  Scenario s = two_running(1);
+  s.lose(2);
+  s.reap(1);
+
+  s.run_for(601'000ms, {1});
+
+  CHECK(s.over == exit_status::rendezvous_timeout);
+}
+
+TEST_CASE("a node that comes back while the others still stop takes part in the next attempt",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+  s.lose(2);
+  s.join(3, 1);
+  CHECK(s.got<RoundStart>(3).empty());
+
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(3).attempt == 1);
+}
+
+TEST_CASE("losing a node whose workers had succeeded is no failure", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+  s.succeed(2);
+
+  s.lose(2);
+  CHECK(s.got<Stop>(1).empty());
+  s.succeed(1);
+
+  CHECK(s.over == 0);
+}
+
+TEST_CASE("a silent node is lost after the heartbeat timeout", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.run_for(4'000ms, {1});
+  CHECK(s.got<Stop>(1).empty());
+  CHECK(s.got<Heartbeat>(2).size() == 4);
+  s.run_for(1'000ms, {1});
+
+  CHECK(s.got_one<Stop>(1).why.find("nothing heard from it for 5.0 s") != std::string::npos);
+  CHECK(s.got_one<Finish>(2).exit_status == exit_status::node_lost);  // Should it wake up again.
+  CHECK(s.closed == std::vector<PeerId>{2});
+}
+
+TEST_CASE("a coordinator that was itself asleep blames nobody", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.pass(60s);
+  s.tick();
+  CHECK(s.got<Stop>(1).empty());
+  s.run_for(4'000ms, {1});
+  CHECK(s.got<Stop>(1).empty());
+  s.run_for(1'000ms, {1});
+
+  CHECK(s.got<Stop>(1).size() == 1);
+}
+
+TEST_CASE("a node of another job is refused and the job goes on", "[rendezvous][job]") {
+  Scenario s(static_job(2, 0));
+  s.join(1);
+
+  s.join(2, 1, "other");
+
+  CHECK(s.got_one<Refused>(2).exit_status == exit_status::refused);
+  CHECK(s.closed == std::vector<PeerId>{2});
+  CHECK(s.got<RoundStart>(1).empty());
+  s.join(3, 1);
+  CHECK(s.got<RoundStart>(1).size() == 1);
+}
+
+TEST_CASE("whoever does not begin with hello is refused", "[rendezvous][job]") {
+  Scenario s(static_job(1, 0));
+
+  s.say(7, Heartbeat{});
+
+  CHECK(s.got_one<Refused>(7).reason == "the first message must be hello");
+}
+
+TEST_CASE("nodes that are missing at the join timeout are named on all nodes",
+          "[rendezvous][job]") {
+  Scenario s(static_job(3, 0));
+  s.join(1);
+  s.join(3);
+
+  s.run_for(600'000ms, {1, 3});
+
+  CHECK(s.over == exit_status::rendezvous_timeout);
+  CHECK(s.got_one<Finish>(3).why.find("node 1 did not join within 600 s") != std::string::npos);
+}
+
+TEST_CASE("SIGTERM on one node of a static job ends it everywhere as preempted",
+          "[rendezvous][job]") {
+  Scenario s = two_running(3);
+
+  s.say(2, Leaving{15});
+  const Stop stop = s.got_one<Stop>(1);
+  CHECK(stop.signal == 15);
+  CHECK(stop.exit_status == exit_status::preempted);
+  s.reap(1);
+  s.reap(2);
+
+  CHECK(s.over == exit_status::preempted);
+}
+
+TEST_CASE("Ctrl-C sends SIGINT to the workers of all nodes", "[rendezvous][job]") {
+  Scenario s = two_running(3);
+
+  s.say(1, Leaving{2});
+
+  CHECK(s.got_one<Stop>(2).signal == 2);
+  CHECK(s.got_one<Stop>(1).exit_status == 130);
+}
+
+TEST_CASE("Ctrl-C while nodes are missing ends the wait everywhere", "[rendezvous][job]") {
+  Scenario s(static_job(3, 0));
+  s.join(1);
+  s.join(2);
+
+  s.say(2, Leaving{2});
+
+  CHECK(s.got_one<Finish>(1).exit_status == 130);
+  CHECK(s.over == 130);
+}
+
+TEST_CASE("a signal during a restart ends the job instead", "[rendezvous][job]") {
+  Scenario s = two_running(3);
+  s.fail(1);
+
+  s.say(2, Leaving{15});
+  s.reap(1);
+  s.reap(2);
+
+  CHECK(s.over == exit_status::preempted);
+}
+
+TEST_CASE("an elastic job goes on with the survivors of a lost node", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 1));
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(1);
+
+  s.lose(2);
+  s.reap(1);
+
+  const RoundStart round = s.got_one<RoundStart>(1);
+  CHECK(round.attempt == 1);
+  CHECK(round.world_size == 2);
+}
+
+TEST_CASE("an elastic job grows when a node joins, without using a restart", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 0));
+  s.join(1);
+  s.run_for(30'000ms, {1});
+  CHECK(s.got_one<RoundStart>(1).world_size == 2);
+
+  s.join(2);
+  CHECK_FALSE(s.got_one<Stop>(1).final_verdict);
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(1).world_size == 4);
+  CHECK(s.got_one<RoundStart>(2).group_rank == 1);
+}
+
+TEST_CASE("an elastic job goes on without a preempted node, which ends with 75",
+          "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 0));
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(1);
+
+  s.say(2, Leaving{15});
+  s.reap(2);
+  s.reap(1);
+
+  CHECK(s.got_one<Finish>(2).exit_status == exit_status::preempted);
+  CHECK(s.got_one<RoundStart>(1).world_size == 2);
+  CHECK_FALSE(s.over);
+}
+
+TEST_CASE("a preempted host of the endpoint takes the elastic job with it", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 0));
+  s.join(1);
+  s.join(2);
+
+  s.say(1, Leaving{15});
+
+  CHECK(s.got_one<Stop>(2).final_verdict);
+}
+
+TEST_CASE("a spare stands by and replaces a lost node", "[rendezvous][job]") {
+  Scenario s(elastic_job(2, 2, 1));
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  CHECK(s.got<RoundStart>(3).empty());
+
+  s.lose(2);
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(3).group_rank == 1);
+}
+
+TEST_CASE("nobody joins a job that is ending", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+  s.lose(2);
+
+  s.join(3, 1);
+
+  CHECK(s.got_one<Refused>(3).reason == "this job is ending");
+}

@@ -1,0 +1,122 @@
+// Budget, backoff and progress of restarts: failures in, decisions out.
+#include "rendezvous/job/restart_policy.h"
+
+#include <set>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+FirstCause exit_code(int code, int rank = 0) { return {.rank = rank, .exit_code = code}; }
+
+constexpr std::uint64_t seed = 7;
+
+}  // namespace
+
+TEST_CASE("every failure takes one restart from the budget", "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 2}, seed);
+
+  CHECK(policy.on_failure(exit_code(1), 1min).reason == "restarting (1 of 2 restarts left)");
+  CHECK(policy.on_failure(exit_code(1), 1min).reason == "restarting (0 of 2 restarts left)");
+  const RestartDecision last = policy.on_failure(exit_code(1), 1min);
+  CHECK_FALSE(last.restart);
+  CHECK(last.reason == "no restarts are left");
+}
+
+TEST_CASE("a failure that another attempt cannot heal takes none", "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 2}, seed);
+
+  CHECK_FALSE(policy.on_failure({.exit_code = 127, .retriable = false}, 0ms).restart);
+}
+
+TEST_CASE("the first restart comes at once, further ones wait longer and longer",
+          "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 20, .same_failures_max = 0}, seed);
+
+  CHECK(policy.on_failure(exit_code(1), 2s).delay == 0ms);
+  for (const Milliseconds whole : {500ms, 1'000ms, 2'000ms, 4'000ms, 8'000ms, 16'000ms}) {
+    const RestartDecision next = policy.on_failure(exit_code(1), 2s);
+    CHECK(next.delay >= whole / 2);
+    CHECK(next.delay <= whole);
+    CHECK(next.reason.find("restarting in ") == 0);
+  }
+  for (int i = 0; i < 10; ++i) {
+    const RestartDecision next = policy.on_failure(exit_code(1), 2s);
+    CHECK(next.delay >= 15s);
+    CHECK(next.delay <= 30s);
+  }
+}
+
+TEST_CASE("a healthy attempt ends the row: the next restart comes at once",
+          "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 20}, seed);
+
+  policy.on_failure(exit_code(1), 2s);
+  CHECK(policy.on_failure(exit_code(2), 2s).delay > 0ms);
+  CHECK(policy.on_failure(exit_code(1), 60s).delay == 0ms);
+  CHECK(policy.on_failure(exit_code(2), 2s).delay > 0ms);
+}
+
+TEST_CASE("without backoff no restart waits", "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 9, .backoff_first = 0ms, .same_failures_max = 0}, seed);
+
+  for (int i = 0; i < 9; ++i) CHECK(policy.on_failure(exit_code(1), 1s).delay == 0ms);
+}
+
+TEST_CASE("jobs that fail together do not come back together", "[rendezvous][restart]") {
+  std::set<std::int64_t> delays;
+  for (std::uint64_t job = 0; job < 100; ++job) {
+    RestartPolicy policy({.restarts_max = 9}, job);
+    policy.on_failure(exit_code(1), 2s);
+    delays.insert(policy.on_failure(exit_code(2), 2s).delay.count());
+  }
+  CHECK(delays.size() > 50);
+}
+
+TEST_CASE("the same quick failure again and again stops the job early", "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 9, .same_failures_max = 3}, seed);
+
+  CHECK(policy.on_failure(exit_code(1), 2s).restart);
+  CHECK(policy.on_failure(exit_code(1), 3s).restart);
+  const RestartDecision third = policy.on_failure(exit_code(1), 2s);
+  CHECK_FALSE(third.restart);
+  INFO(third.reason);
+  CHECK(third.reason.find("the same 3 times in a row") == 0);
+  CHECK(third.reason.find("7 restarts left") != std::string::npos);
+}
+
+TEST_CASE("what ends differently, at another worker or late is not the same failure",
+          "[rendezvous][restart]") {
+  const RestartLimits limits{.restarts_max = 99, .same_failures_max = 2};
+  RestartPolicy by_code(limits, seed), by_rank(limits, seed), late(limits, seed);
+
+  for (int i = 0; i < 10; ++i) {
+    CHECK(by_code.on_failure(exit_code(i % 2 + 1), 2s).restart);
+    CHECK(by_rank.on_failure(exit_code(1, i % 2), 2s).restart);
+    CHECK(late.on_failure(exit_code(1), i % 2 == 0 ? 2s : 10s).restart);
+  }
+}
+
+TEST_CASE("workers that all fail with the same last words count as one", "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 9, .same_failures_max = 2}, seed);
+  FirstCause first = exit_code(1, 0), second = exit_code(1, 5);
+  first.last_stderr = "at 12:00:01\nModuleNotFoundError: No module named 'x'\n";
+  second.last_stderr = "at 12:00:09\nModuleNotFoundError: No module named 'x'";
+
+  CHECK(policy.on_failure(first, 2s).restart);
+  CHECK_FALSE(policy.on_failure(second, 2s).restart);
+}
+
+TEST_CASE("an attempt that ran long enough gives the whole budget back, if asked to",
+          "[rendezvous][restart]") {
+  RestartPolicy forgiving({.restarts_max = 1, .forgive_after = 1h}, seed);
+  RestartPolicy strict({.restarts_max = 1}, seed);
+
+  for (int i = 0; i < 3; ++i) CHECK(forgiving.on_failure(exit_code(1), 2h).restart);
+  CHECK_FALSE(forgiving.on_failure(exit_code(1), 59min).restart);
+  CHECK(strict.on_failure(exit_code(1), 2h).restart);
+  CHECK_FALSE(strict.on_failure(exit_code(1), 2h).restart);
+}

@@ -1,0 +1,142 @@
+// The connections of the store without a thread or a clock: what must not depend on when bytes
+// come.
+#include "rendezvous/store/store_sessions.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <string>
+
+#include "tests/rendezvous/store/store_server_fixture.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace ddprun::rendezvous::testing;
+using std::string;
+
+namespace {
+
+struct Fixture {
+  // One end of a connection; the other is the store's.
+  UniqueFd connect() {
+    std::array<int, 2> ends{-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    sessions.add(UniqueFd(ends[1]));
+    return UniqueFd(ends[0]);
+  }
+  // Sends, lets the store do all that it can do now, and returns what it answers.
+  string ask(const UniqueFd& client, const string& bytes) {
+    REQUIRE(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+    serve();
+    return read(client);
+  }
+  static string read(const UniqueFd& client) {
+    std::array<char, 4'096> buffer;
+    string got;
+    for (ssize_t size; (size = ::recv(client.get(), buffer.data(), buffer.size(), 0)) > 0;) {
+      got.append(buffer.data(), static_cast<std::size_t>(size));
+    }
+    return got;
+  }
+  void serve() {
+    std::array<epoll_event, 8> events;
+    for (int ready; (ready = epoll_wait(epoll.get(), events.data(), events.size(), 0)) > 0;) {
+      for (int i = 0; i < ready; ++i) sessions.on_event(events[i].data.u64, events[i].events, now);
+    }
+  }
+
+  UniqueFd epoll{epoll_create1(EPOLL_CLOEXEC)};
+  StoreSessions::Clock::time_point now{};
+  StoreSessions sessions{ServerOptions{},
+                         epoll.get(),
+                         {[](const UniqueFd&, const string&) {}, [](int, const string&) {}}};
+};
+
+// As torch 1.13, 2.0 and 2.1 send them.
+const string legacy_wait = string("\x05") + u64(1) + text("z");
+const string legacy_num_keys = "\x06";
+const string legacy_8 = string("\x08") + text("z");  // DELETE_KEY, or the start of an APPEND.
+const string legacy_cancel_wait = "\x0b";
+
+}  // namespace
+
+TEST_CASE("opcode 8 of an old client is answered when the peer has been silent", "[sessions]") {
+  Fixture f;
+  const UniqueFd old = f.connect();
+  CHECK(f.ask(old, legacy_num_keys) == u64(0));
+  CHECK(f.ask(old, legacy_8).empty());
+  REQUIRE(f.sessions.deadline() == f.now + StoreSessions::ambiguous_pause);
+
+  f.sessions.on_deadline(f.now + StoreSessions::ambiguous_pause);
+
+  CHECK(Fixture::read(old) == u64(0));
+  CHECK(f.ask(old, legacy_8) == u64(0));  // From now on at once.
+}
+
+TEST_CASE("a torch 1.13 client whose wait timed out has its delete_key answered at once",
+          "[sessions]") {
+  Fixture f;
+  for (const string& between : {string(), legacy_num_keys}) {
+    const UniqueFd old = f.connect();
+    CHECK(f.ask(old, legacy_wait).empty());
+    if (!between.empty()) CHECK(f.ask(old, between) == u64(0));
+    CHECK(f.ask(old, legacy_8) == u64(0));
+  }
+}
+
+TEST_CASE("a torch 2.1 client that cancelled its wait may still append", "[sessions]") {
+  Fixture f;
+  const UniqueFd old = f.connect();
+  CHECK(f.ask(old, legacy_wait).empty());
+  CHECK(f.ask(old, legacy_cancel_wait) == canceled);
+  CHECK(f.ask(old, legacy_8).empty());
+  f.sessions.on_deadline(f.now + StoreSessions::ambiguous_pause);  // CANCEL_WAIT tells.
+  CHECK(f.ask(old, text("more") + legacy_num_keys) == u64(1));
+  CHECK(f.ask(f.connect(), validate + get("z")) == text("more"));
+}
+
+TEST_CASE("a connection that is reset in any state gives its memory back", "[sessions]") {
+  Fixture f;
+  const string half = set("k", string(9'000, 'x')).substr(0, 5'000);
+  for (const string& state : {validate, validate + half, validate + wait("k"), legacy_wait,
+                              legacy_8, validate.substr(0, 3)}) {
+    UniqueFd client = f.connect();
+    f.ask(client, state);
+    client.reset();
+    f.serve();
+    CHECK(f.sessions.memory_bytes() == 0);
+    CHECK(f.sessions.size() == 0);
+  }
+}
+
+TEST_CASE("a client that floods the store has a bounded part of each turn", "[sessions]") {
+  Fixture f;
+  const UniqueFd flooder = f.connect();
+  const UniqueFd other = f.connect();
+  f.ask(flooder, validate);
+  f.ask(other, validate);
+  const string one = op(StoreOp::Append) + text("k") + text("x");
+  string flood;
+  while (flood.size() < 2 * StoreSessions::input_bytes_max) flood += one;
+  std::size_t sent = 0;  // What the socket takes.
+  for (ssize_t size = 1; size > 0 && sent < flood.size();) {
+    size = ::send(flooder.get(), &flood[sent], flood.size() - sent, MSG_NOSIGNAL);
+    if (size > 0) sent += static_cast<std::size_t>(size);
+  }
+  REQUIRE(sent > StoreSessions::input_bytes_max + one.size());
+
+  std::array<epoll_event, 2> events;
+  REQUIRE(epoll_wait(f.epoll.get(), events.data(), 2, 0) == 1);
+  const auto flooder_token = events[0].data.u64;
+  f.sessions.on_event(flooder_token, events[0].events, f.now);
+  const string question = get("k");
+  REQUIRE(::send(other.get(), question.data(), question.size(), MSG_NOSIGNAL) > 0);
+  REQUIRE(epoll_wait(f.epoll.get(), events.data(), 2, 0) == 2);
+  const auto& event = events[events[0].data.u64 == flooder_token ? 1 : 0];
+  f.sessions.on_event(event.data.u64, event.events, f.now);
+
+  const std::size_t appended = Fixture::read(other).size() - sizeof(std::uint64_t);
+  CHECK(appended > 0);
+  CHECK(appended * one.size() <= StoreSessions::input_bytes_max);
+}

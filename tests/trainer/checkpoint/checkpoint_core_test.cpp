@@ -1,0 +1,189 @@
+// The parts of checkpoints that need no tensors: manifest, place in the data, delayed signals.
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/checkpoint/checkpoint_manifest.h"
+#include "trainer/checkpoint/resume_position.h"
+#include "trainer/formats/whole_file.h"
+#include "trainer/termination_delay.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+// What rank `rank` of `world` still reads of an epoch, as DistributedSampler deals it out.
+std::map<std::int64_t, int> samples_left(std::int64_t size, int world, std::int64_t skipped) {
+  std::map<std::int64_t, int> seen;
+  const std::int64_t per_worker = (size + world - 1) / world;
+  for (std::int64_t row = skipped; row < per_worker; ++row) {
+    for (int rank = 0; rank < world; ++rank) {
+      if (const std::int64_t sample = row * world + rank; sample < size) ++seen[sample];
+    }
+  }
+  return seen;
+}
+
+// Runs `body` in a child process and returns how it ended, as waitpid() says it.
+template <typename Body>
+int status_of_child(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);  // Catch2 takes them.
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a manifest is read as it was written", "[trainer][checkpoint]") {
+  const CheckpointManifest manifest{{"best.safetensors", {12, "0123456789abcdef"}},
+                                    {"epoch_0001_step_0000007.safetensors", {99, "ff"}}};
+  const CheckpointManifest read = parse_manifest(manifest_text(manifest));
+  REQUIRE(read.size() == 2);
+  CHECK(read.at("best.safetensors").bytes == 12);
+  CHECK(read.at("best.safetensors").checksum == "0123456789abcdef");
+  CHECK(parse_manifest(manifest_text({})).empty());
+}
+
+TEST_CASE("a manifest nested very deep is refused", "[trainer][checkpoint]") {
+  // What computes its checksum would otherwise descend into it until the stack is used up.
+  const std::size_t depth = 500'000;
+  const std::string text =
+      R"({"files":{"a":)" + std::string(depth, '[') + std::string(depth, ']') + R"(},"xxh64":""})";
+  CHECK(contains(message_of<std::invalid_argument>([&] { parse_manifest(text); }), "too deep"));
+}
+
+TEST_CASE("a manifest with any flipped bit is refused or says the same", "[trainer][checkpoint]") {
+  const std::string text = manifest_text({{"a.safetensors", {12, "0123456789abcdef"}}});
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = text;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
+      INFO("byte " << at << ", bit " << bit);
+      try {
+        const CheckpointManifest read = parse_manifest(changed);  // White space may change.
+        REQUIRE(read.size() == 1);
+        REQUIRE(read.at("a.safetensors").bytes == 12);
+        REQUIRE(read.at("a.safetensors").checksum == "0123456789abcdef");
+      } catch (const std::invalid_argument&) {
+      }
+    }
+  }
+}
+
+TEST_CASE("manifests of other content are refused with the reason", "[trainer][checkpoint]") {
+  const auto error = [](const std::string& text) {
+    return message_of<std::invalid_argument>([&] { parse_manifest(text); });
+  };
+  CHECK(contains(error(""), "JSON object"));
+  CHECK(contains(error("[]"), "JSON object"));
+  CHECK(contains(error(R"({"files": {}})"), "xxh64"));
+  CHECK(contains(error(R"({"files": {}, "xxh64": "0"})"), "checksum"));
+  CHECK(contains(error(std::string(2 << 20, ' ')), "too long"));
+  CHECK(error(manifest_text({}).substr(0, 10)) != "");
+}
+
+TEST_CASE("another number of workers goes on with the next sample", "[trainer][checkpoint]") {
+  for (const std::int64_t size : {1, 7, 100, 101, 102}) {
+    for (const int before : {1, 2, 3, 4}) {
+      for (const int after : {1, 2, 3, 4}) {
+        const std::int64_t rows = (size + before - 1) / before;
+        for (std::int64_t row = 0; row <= rows; ++row) {
+          const std::int64_t done = row * before;
+          const ResumePosition position = resume_position(done, size, after);
+          const auto left = samples_left(size, after, position.skipped_per_worker);
+          INFO(size << " samples, " << done << " done by " << before << ", on with " << after);
+          // All that is not done comes once; of what is done, only what was announced comes again.
+          REQUIRE(static_cast<std::int64_t>(left.size()) ==
+                  std::max<std::int64_t>(0, size - done) + position.repeated);
+          REQUIRE((left.empty() || left.rbegin()->first == size - 1));
+          REQUIRE(position.repeated < after);
+          if (before == after) REQUIRE(position.repeated == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a run's end is counted from the data that is left", "[trainer][checkpoint]") {
+  // 3 epochs of 100 samples on one worker, 16 at a time: 7 steps an epoch.
+  CHECK(total_steps_from({0, 0, 0}, 3, 100, 16) == 21);
+  CHECK(total_steps_from({10, 1, 48}, 3, 100, 16) == 21);
+  CHECK(total_steps_from({21, 3, 0}, 3, 100, 16) == 21);
+  CHECK(total_steps_from({7, 0, 100}, 3, 100, 16) == 21);
+  // After 10 steps on one worker, two have 50 samples each: 4 steps an epoch.
+  CHECK(total_steps_from({10, 1, 24}, 3, 50, 16) == 10 + 2 + 4);
+  CHECK(total_steps_from({0, 0, 0}, 0, 100, 16) == 0);
+}
+
+TEST_CASE("a signal waits for what must be finished, and a second does not",
+          "[trainer][checkpoint]") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    int finished[2];
+    REQUIRE(::pipe(finished) == 0);
+    const int status = status_of_child([&] {
+      TerminationDelay delay;
+      delay.begin();
+      ::raise(signal);
+      if (::write(finished[1], "x", 1) != 1) ::_exit(3);
+      delay.end();
+    });
+    ::close(finished[1]);
+    char byte = 0;
+    CHECK(::read(finished[0], &byte, 1) == 1);
+    ::close(finished[0]);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == signal);
+
+    const int twice = status_of_child([&] {
+      TerminationDelay delay;
+      delay.begin();
+      ::raise(signal);
+      ::raise(signal);
+      ::_exit(3);
+    });
+    CHECK(WIFSIGNALED(twice));
+  }
+}
+
+TEST_CASE("a signal ends the process at once when nothing must be finished",
+          "[trainer][checkpoint]") {
+  const int idle = status_of_child([] {
+    TerminationDelay delay;
+    delay.begin();
+    delay.end();
+    ::raise(SIGTERM);
+    ::_exit(3);
+  });
+  CHECK(WIFSIGNALED(idle));
+  CHECK(WTERMSIG(idle) == SIGTERM);
+  const int ignored = status_of_child([] {
+    ::signal(SIGTERM, SIG_IGN);
+    TerminationDelay delay;
+    delay.begin();
+    ::raise(SIGTERM);
+    delay.end();
+  });
+  CHECK(WIFEXITED(ignored));
+}
+
+TEST_CASE("what is no file is not read", "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const auto error = [](const std::filesystem::path& path) {
+    return message_of<FileError>([&] { read_whole_file(path); });
+  };
+  CHECK(contains(error(folder / "pipe"), "regular file"));
+  CHECK(contains(error(folder.path()), "regular file"));
+  CHECK(contains(error(folder / "none"), "No such file"));
+}

@@ -1,0 +1,103 @@
+// A folder of checkpoints keeps what is not its own, and what another process is at work on.
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+const Safetensors& contents() {
+  static const Safetensors made{{{"a", torch::ones({2})}}, {}};
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("one process at a time saves in a folder, and any number reads it",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  {
+    CheckpointFolder saving(scratch.path());
+    saving.save({0, 1}, contents());
+    write_bytes(scratch / "epoch_0000_step_0000002.safetensors.partial", "being written");
+
+    const auto message = message_of<CheckpointError>([&] { CheckpointFolder(scratch.path()); });
+    CHECK(contains(message, "another process"));
+    CHECK(contains(message, scratch.path().string()));
+
+    CheckpointFolder reading(scratch.path(), 2, CheckpointFolder::Access::ReadOnly);
+    CHECK(reading.list().size() == 1);
+    CHECK_NOTHROW(reading.read({0, 1}));
+    CHECK(reading.set_aside({0, 1}) == reading.path_of({0, 1}));
+    CHECK(std::filesystem::exists(reading.path_of({0, 1})));
+    CHECK(read_bytes(scratch / "epoch_0000_step_0000002.safetensors.partial") == "being written");
+  }
+  CHECK_NOTHROW(CheckpointFolder(scratch.path()));  // The lock went with its holder.
+
+  const auto missing = scratch / "missing";
+  const auto message = message_of<CheckpointError>(
+      [&] { CheckpointFolder(missing, 2, CheckpointFolder::Access::ReadOnly); });
+  CHECK(contains(message, missing.string()));
+  CHECK_FALSE(std::filesystem::exists(missing));
+}
+
+TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  write_bytes(scratch / "film.partial", "a download");
+  write_bytes(scratch / "epoch_1.partial", "somebody's");
+  write_bytes(scratch / "manifest.json", "{\"name\": \"a web page\"}");
+
+  CheckpointFolder folder(scratch.path());
+  REQUIRE(folder.warnings().size() == 1);
+  CHECK(contains(folder.warnings()[0], "manifest.json.corrupt"));
+  folder.save({0, 1}, contents());
+  folder.save({0, 2}, contents());
+
+  CHECK(read_bytes(scratch / "film.partial") == "a download");
+  CHECK(read_bytes(scratch / "epoch_1.partial") == "somebody's");
+  CHECK(read_bytes(scratch / "manifest.json.corrupt") == "{\"name\": \"a web page\"}");
+  CHECK(parse_manifest(read_bytes(scratch / "manifest.json")).size() == 2);
+}
+
+TEST_CASE("a folder in place of the manifest is renamed too", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  std::filesystem::create_directory(scratch / "manifest.json");
+
+  CheckpointFolder folder(scratch.path());
+  REQUIRE(folder.warnings().size() == 1);
+  CHECK(contains(folder.warnings()[0], "not a regular file"));
+  folder.save({0, 1}, contents());
+
+  CHECK(std::filesystem::is_directory(scratch / "manifest.json.corrupt"));
+  CHECK(std::filesystem::is_regular_file(scratch / "manifest.json"));
+}
+
+TEST_CASE("a checkpoint that cannot be opened is not called damaged", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  // Fails for root too, as no permission does for others.
+  std::filesystem::create_symlink("epoch_0000_step_0000001.safetensors", folder.path_of({0, 1}));
+
+  CHECK_THROWS_AS(folder.read({0, 1}), SafetensorsAccessError);
+  write_bytes(folder.path_of({0, 2}), "torn");
+  CHECK_THROWS_AS(folder.read({0, 2}), SafetensorsError);
+  CHECK(message_of<SafetensorsAccessError>([&] {
+          try {
+            folder.read({0, 2});
+          } catch (const SafetensorsAccessError&) {
+            throw;
+          } catch (const SafetensorsError&) {  // As it should be.
+          }
+        }) == "");
+}
+
+TEST_CASE("a name that is too long for the system is refused by name", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto path = scratch / std::string(300, 'x');
+  const auto message = message_of<CheckpointError>([&] { const CheckpointFolder folder(path); });
+  CHECK(contains(message, "--checkpoint-dir"));
+  CHECK(contains(message, path.string()));
+}

@@ -1,0 +1,188 @@
+// Writing beside training: what is saved is the moment of the save, and errors are not lost.
+#include "trainer/checkpoint/checkpoint_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/models/model_zoo.h"
+#include "trainer/report/meters.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+Safetensors two_tensors(const torch::Tensor& a, const torch::Tensor& b) {
+  return {{{"a", a}, {"b", b}}, {}};
+}
+
+std::vector<CheckpointFile> checkpoint_at(std::int64_t step, Safetensors contents) {
+  std::vector<CheckpointFile> files;
+  files.push_back({CheckpointName{0, step}, std::move(contents)});
+  return files;
+}
+
+// A write to this checkpoint waits until the pipe is read: that holds it in flight.
+std::filesystem::path make_pipe_for(const ScratchFolder& scratch, std::int64_t step) {
+  const auto pipe = scratch / (CheckpointName{0, step}.file_name() + ".partial");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  return pipe;
+}
+
+}  // namespace
+
+TEST_CASE("what training changes after a save is not in the file", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  torch::Tensor a = torch::arange(3'000'000, torch::kFloat32);
+  torch::Tensor b = torch::arange(24).reshape({2, 3, 4}).permute({2, 0, 1});  // Not in C order.
+  const torch::Tensor a_before = a.clone(), b_before = b.clone();
+  CheckpointWriter writer(folder, 1 << 20, /*from_gpu=*/false);  // Too little: it must grow.
+
+  writer.save(checkpoint_at(1, two_tensors(a, b)));
+  a.fill_(-1);
+  b.fill_(-1);
+  writer.finish();
+
+  const Safetensors read = folder.read({0, 1});
+  CHECK(torch::equal(read.tensors[0].second, a_before));
+  CHECK(torch::equal(read.tensors[1].second, b_before));
+  REQUIRE(writer.take_finished().size() == 1);
+  CHECK(writer.take_finished().empty());
+}
+
+TEST_CASE("one save makes a checkpoint and the best weights", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  torch::Tensor a = torch::ones({1000}), b = torch::zeros({5});
+  {
+    CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+    auto files = checkpoint_at(1, two_tensors(a, b));
+    files.push_back({{}, Safetensors{{{"a", a.clone()}}, {}}, /*is_copy=*/true});
+    CHECK(snapshot_bytes({{"a", a}, {"again", a}}) == snapshot_bytes({{"a", a}}));
+    writer.save(std::move(files));
+    a.zero_();
+  }  // Waits for the write.
+  CHECK(torch::equal(folder.read({0, 1}).tensors[0].second, torch::ones({1000})));
+  CHECK(torch::equal(read_safetensors(scratch / "best.safetensors").tensors[0].second,
+                     torch::ones({1000})));
+}
+
+TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  const auto pipe = make_pipe_for(scratch, 1);
+  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
+  CHECK(writer.take_finished().empty());
+
+  std::thread reader([&] {
+    std::ifstream file(pipe, std::ios::binary);
+    while (file.get() != EOF) {
+    }
+  });
+  // A pipe is no file: it cannot be written at a given place, which is an error of the first save
+  // that the second must report.
+  const std::string message = message_of<CheckpointError>(
+      [&] { writer.save(checkpoint_at(2, two_tensors(torch::ones({9}), torch::ones({9})))); });
+  reader.join();
+
+  CHECK(contains(message, "epoch_0000_step_0000001.safetensors.partial"));
+  CHECK(contains(message, "Illegal seek"));
+  CHECK_NOTHROW(writer.finish());  // Reported once.
+  writer.save(checkpoint_at(3, two_tensors(torch::ones({9}), torch::ones({9}))));
+  writer.finish();
+  CHECK(folder.list().size() == 1);
+}
+
+TEST_CASE("a write that fails is reported at the end", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch / "checkpoints");
+  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  std::filesystem::remove_all(scratch / "checkpoints");
+  writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
+  const std::string message = message_of<CheckpointError>([&] { writer.finish(); });
+  CHECK(contains(message, (scratch / "checkpoints").string()));
+  CHECK(contains(message, "No such file or directory"));
+}
+
+TEST_CASE("a file or a manifest that was changed is refused", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const Safetensors one{{{"a", torch::ones({9})}}, {}}, two{{{"a", torch::zeros({9})}}, {}};
+  {
+    CheckpointFolder folder(scratch.path());
+    folder.save({0, 1}, one);
+    folder.save({0, 2}, two);
+  }
+  const auto path = [&](std::int64_t step) {
+    return scratch / CheckpointName{0, step}.file_name();
+  };
+  CHECK(std::filesystem::read_symlink(scratch / "last.safetensors") ==
+        CheckpointName{0, 2}.file_name());
+
+  // A sound file that is another one than the manifest says.
+  std::filesystem::copy_file(path(1), path(2), std::filesystem::copy_options::overwrite_existing);
+  {
+    const CheckpointFolder changed(scratch.path());
+    CHECK(changed.warnings().empty());
+    CHECK_NOTHROW(changed.read({0, 1}));
+    CHECK(contains(message_of<SafetensorsError>([&] { changed.read({0, 2}); }), "manifest.json"));
+  }
+
+  // Without a sound manifest a file's own checksum counts.
+  write_bytes(scratch / "manifest.json", "{}");
+  {
+    CheckpointFolder without(scratch.path());
+    REQUIRE(without.warnings().size() == 1);
+    CHECK(contains(without.warnings()[0], "manifest.json"));
+    CHECK_NOTHROW(without.read({0, 2}));
+    without.save({0, 3}, one);
+  }
+  CHECK(CheckpointFolder(scratch.path()).warnings().empty());
+
+  std::filesystem::remove(path(3));
+  const CheckpointFolder missing(scratch.path());
+  REQUIRE(missing.warnings().size() == 1);
+  CHECK(contains(missing.warnings()[0], path(3).string()));
+}
+
+TEST_CASE("as many checkpoints stay as were asked for", "[trainer][checkpoint]") {
+  for (const std::size_t kept : {1, 3}) {
+    const ScratchFolder scratch;
+    CheckpointFolder folder(scratch.path(), kept);
+    for (std::int64_t step = 1; step <= 5; ++step) {
+      folder.save({0, step}, Safetensors{{{"a", torch::ones({2})}}, {}});
+    }
+    REQUIRE(folder.list().size() == kept);
+    CHECK(folder.list().back().step == 5);
+    CHECK(parse_manifest(read_bytes(scratch / "manifest.json")).size() == kept);
+  }
+}
+
+// Run by hand: test_checkpoint "[stall]". ResNet-50 with momentum is 205 MB.
+TEST_CASE("how long a step stands still for a checkpoint of ResNet-50", "[.][stall]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  const auto model = make_model({"resnet50", StemChoice::ImageNet, 3, 224, 1000});
+  NamedTensors tensors;
+  for (const auto& entry : model->named_parameters()) {
+    tensors.emplace_back(entry.key(), entry.value());
+    tensors.emplace_back("optimizer/" + entry.key(), torch::zeros_like(entry.value()));
+  }
+  for (const auto& entry : model->named_buffers()) tensors.emplace_back(entry.key(), entry.value());
+  CheckpointWriter writer(folder, snapshot_bytes(tensors), /*from_gpu=*/false);
+  writer.finish();
+  for (std::int64_t step = 1; step <= 10; ++step) {
+    const SaveStall stall = writer.save(checkpoint_at(step, {tensors, {}}));
+    Stopwatch watch;
+    writer.finish();
+    std::cout << snapshot_bytes(tensors) / 1'000'000 << " MB: waited "
+              << 1e3 * (stall.waited_s + stall.copied_s) << " ms, written in " << 1e3 * watch.lap()
+              << " ms" << std::endl;
+  }
+}

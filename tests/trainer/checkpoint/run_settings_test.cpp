@@ -1,0 +1,108 @@
+// What workers must have alike: which settings are compared, and how a difference is said.
+#include "trainer/checkpoint/run_settings.h"
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/options/parse_options.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+// The settings of a worker with this command line, on data that all have alike.
+std::string settings(const std::vector<const char*>& arguments, RunFacts facts = {}) {
+  const ParsedCommandLine parsed = parse(arguments);
+  REQUIRE(parsed.options);
+  facts.micro_batch_size = parsed.options->batch_size.value_or(64);
+  return settings_text(*parsed.options, facts);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a worker's own options and those of rank 0 alone are not compared", "[settings]") {
+  const std::string plain = settings({});
+  for (const std::vector<const char*>& own : std::vector<std::vector<const char*>>{
+           {"--rank", "1", "--world-size", "2", "--local-rank", "1"},
+           {"--data", "/elsewhere", "--workers", "7", "--interface", "lo"},
+           {"--checkpoint-dir", "/some/folder", "--resume", "/some/file", "--print-freq", "3"},
+           {"--metrics", "file", "--tensorboard", "folder", "--profile", "folder"},
+           {"--connect-timeout", "9", "--collective-timeout", "9", "--data-parallel", "2"},
+           // Given, but the same as without.
+           {"--epochs", "90", "--batch-size", "64", "--lr", "0.1", "--no-decay", "none"}}) {
+    INFO(own.front());
+    CHECK(settings(own) == plain);
+  }
+}
+
+TEST_CASE("each option that changes what is trained makes a difference that names it",
+          "[settings]") {
+  const std::string plain = settings({});
+  for (const std::vector<const char*>& one :
+       std::vector<std::vector<const char*>>{{"--batch-size", "32"},
+                                             {"--accumulate", "2"},
+                                             {"--epochs", "5"},
+                                             {"--steps", "5"},
+                                             {"--seed", "5"},
+                                             {"--label-smoothing", "0.1"},
+                                             {"--sync-bn"},
+                                             {"--grad-dtype", "bf16"},
+                                             {"--precision", "bf16"},
+                                             {"--verify-sync"},
+                                             {"--optimizer", "lars"},
+                                             {"--lr", "0.2"},
+                                             {"--lr-schedule", "cosine"},
+                                             {"--warmup-steps", "5"},
+                                             {"--momentum", "0.8"},
+                                             {"--nesterov"},
+                                             {"--weight-decay", "0"},
+                                             {"--no-decay", "bn"},
+                                             {"--clip-grad-norm", "1"},
+                                             {"--ema", "0.9"},
+                                             {"--on-bad-image", "skip"},
+                                             {"--dataset", "cifar10"}}) {
+    const std::string difference = settings_difference({plain, settings(one)});
+    INFO(one.front() << ": " << difference);
+    CHECK(contains(difference, std::string("rank 1 has ") + one.front()));
+  }
+  CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
+                 "--overlap off where rank 0 has on"));
+  CHECK(contains(settings_difference({plain, settings({"--lr-gamma", "0.5"})}),
+                 "--lr-schedule times 0.5 every 30 epochs where rank 0 has times 0.1 every 30"));
+}
+
+TEST_CASE("the data that workers found is compared as well", "[settings]") {
+  const std::string some = settings({}, {.classes = 10, .training_images = 100});
+  CHECK(contains(settings_difference({some, settings({}, {.classes = 10, .training_images = 90})}),
+                 "rank 1 has a number of training images of 90 where rank 0 has 100"));
+  CHECK(contains(settings_difference({some, settings({}, {.classes = 9, .training_images = 100})}),
+                 "rank 1 has a number of classes of 9 where rank 0 has 10"));
+  CHECK(contains(settings_difference({settings({}, {.mean = {0.5f, 0.25f}}), settings({})}),
+                 "--mean none where rank 0 has 0.5,0.25"));
+}
+
+TEST_CASE("a difference names the rank and both values", "[settings]") {
+  const std::string plain = settings({});
+  const std::string other = settings({"--batch-size", "32", "--ema", "0.9"});
+  CHECK(settings_difference({plain}).empty());
+  CHECK(settings_difference({plain, plain, plain}).empty());
+  CHECK(settings_difference({plain, plain, other}) ==
+        "the workers were started with different settings: rank 2 has --batch-size 32 where rank 0 "
+        "has 64, --ema 0.9 where rank 0 has none; start all of them with the same options");
+  CHECK(contains(settings_difference({plain, other, plain, other}),
+                 "(another rank differs from rank 0 too)"));
+  CHECK(contains(settings_difference({plain, other, other, other}),
+                 "(2 other ranks differ from rank 0 too)"));
+}
+
+TEST_CASE("many differences are counted, and another version's settings do not confuse",
+          "[settings]") {
+  const std::string many = settings_difference(
+      {"a\t1\nb\t1\nc\t1\nd\t1\ne\t1\nf\t1\n", "a\t2\nb\t2\nc\t2\nd\t2\ne\t2\nf\t2\n"});
+  CHECK(contains(many, "a 2 where rank 0 has 1, b 2"));
+  CHECK(contains(many, ", and 2 more differences"));
+  CHECK(contains(settings_difference({"a\t1\n", "a\t1\nz\t5\n"}), "z 5 where rank 0 has none"));
+  CHECK(contains(settings_difference({"a\t1\n", ""}), "a none where rank 0 has 1"));
+}

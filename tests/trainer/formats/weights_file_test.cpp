@@ -1,0 +1,221 @@
+// Weights to and from Python: torchvision's models, safetensors and .pth, and what is no such file.
+#include "trainer/formats/weights_file.h"
+
+#include <fstream>
+#include <random>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/models/model_zoo.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+torch::Tensor tensor_named(const Safetensors& file, const std::string& name) {
+  for (const auto& [key, tensor] : file.tensors) {
+    if (key == name) return tensor;
+  }
+  FAIL("no " << name);
+  return {};
+}
+
+torch::Tensor logits_of(ImageClassifier& model, const torch::Tensor& images) {
+  torch::NoGradGuard no_grad;
+  model.eval();
+  return model.forward(images);
+}
+
+// As a part of the largest logit, or of 1.
+double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  const double scale = std::max(1.0, b.abs().max().item<double>());
+  return (a - b).abs().max().item<double>() / scale;
+}
+
+// As after training: those of a fresh model multiply logits to 1e5.
+void adapt_statistics(ImageClassifier& model) {
+  torch::NoGradGuard no_grad;
+  for (auto& entry : model.named_buffers()) {
+    if (entry.key().ends_with("running_mean")) entry.value().normal_(0, 0.1);
+    if (entry.key().ends_with("running_var")) entry.value().uniform_(1, 2);
+  }
+}
+
+std::shared_ptr<ImageClassifier> model_of(const std::string& name, std::int64_t classes) {
+  return make_model({name, StemChoice::ImageNet, 3, 64, classes});
+}
+
+std::string load_error(const std::filesystem::path& path, torch::nn::Module& model,
+                       bool new_head = false) {
+  return message_of<CheckpointError>([&] { load_weights_file(path, new_head, model); });
+}
+
+std::string command(const std::string& name, const std::string& model,
+                    const ScratchFolder& folder) {
+  std::string text = name;
+  return text.append(" ").append(model).append(" '").append(folder.path().string()).append("'");
+}
+
+// `entries`: of torchvision's state_dict. Logits are compared in eval mode.
+void exchange_with_torchvision(const std::string& name, std::size_t entries) {
+  const ScratchFolder folder;
+  // Theirs, as safetensors and as .pth.
+  REQUIRE(run_oracle(command("give", name, folder), folder / "log") == 0);
+  const Safetensors given = read_safetensors(folder / "logits");
+  const torch::Tensor images = tensor_named(given, "images");
+  for (const char* file : {"weights.safetensors", "weights.pth"}) {
+    const auto model = model_of(name, 1000);
+    load_weights_file(folder / file, false, *model);
+    CHECK(largest_difference(logits_of(*model, images), tensor_named(given, "logits")) < 1e-5);
+  }
+
+  // Ours, loaded by the code that docs/training.md shows.
+  torch::manual_seed(5);
+  const auto model = model_of(name, 10);
+  adapt_statistics(*model);
+  const Safetensors ours = make_weights({name, "none", "3x64x64", 10, 5}, {}, *model);
+  CHECK(ours.tensors.size() == entries);
+  write_safetensors(folder / "ours.safetensors", ours);
+  const int code = run_oracle(command("take", name, folder), folder / "log");
+  INFO(read_bytes(folder / "log"));
+  REQUIRE(code == 0);
+  const Safetensors taken = read_safetensors(folder / "logits");
+  CHECK(largest_difference(logits_of(*model, images), tensor_named(taken, "logits")) < 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("weights go both ways to torchvision's resnet18", "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  exchange_with_torchvision("resnet18", 122);
+}
+
+TEST_CASE("weights go both ways to torchvision's resnet34", "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  exchange_with_torchvision("resnet34", 218);
+}
+
+TEST_CASE("weights go both ways to torchvision's resnet50", "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  exchange_with_torchvision("resnet50", 320);
+}
+
+TEST_CASE("weights go both ways to torchvision's resnet101", "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  exchange_with_torchvision("resnet101", 626);
+}
+
+TEST_CASE("weights go both ways to torchvision's resnet152", "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  exchange_with_torchvision("resnet152", 932);
+}
+
+TEST_CASE("files of torch.save are read in the forms that scripts write",
+          "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
+  const NamedTensors expected = read_safetensors(folder / "expected").tensors;
+
+  for (const char* name : {"plain.pth", "wrapped.pth", "model_key.pth", "ddp.pth"}) {
+    INFO(name);
+    const NamedTensors read = parse_torch_file(read_bytes(folder / name), name);
+    REQUIRE(read.size() == expected.size());
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      const std::string prefix = std::string(name) == "ddp.pth" ? "module." : "";
+      CHECK(read[i].first == prefix + expected[i].first);
+      CHECK(read[i].second.scalar_type() == expected[i].second.scalar_type());
+      CHECK(torch::equal(read[i].second, expected[i].second));
+    }
+  }
+  const auto error = [&](const char* name) {
+    return message_of<CheckpointError>([&] { parse_torch_file(read_bytes(folder / name), name); });
+  };
+  CHECK(contains(error("whole_model.pth"), "save model.state_dict()"));
+  CHECK(contains(error("numbers.pth"), "'a' is not a tensor"));
+  const auto model = model_of("resnet18", 10);
+  CHECK(contains(load_error(folder / "old.pth", *model), "before PyTorch 1.6"));
+}
+
+TEST_CASE("an empty file of weights is called empty", "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "weights.pth").close();
+  const auto model = model_of("resnet18", 2);
+
+  CHECK(contains(load_error(folder / "weights.pth", *model), "weights.pth is empty"));
+}
+
+TEST_CASE("a damaged file of torch.save is refused and harms nothing",
+          "[trainer][checkpoint][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
+  const std::string whole = read_bytes(folder / "plain.pth");
+  const auto error = [](const std::string& bytes) {
+    return message_of<CheckpointError>([&] { parse_torch_file(bytes, "file"); });
+  };
+  REQUIRE(error(whole) == "");
+  for (std::size_t length = 0; length < whole.size(); length += 7) {
+    REQUIRE(error(whole.substr(0, length)) != "");
+  }
+  const NamedTensors expected = parse_torch_file(whole, "file");
+  std::mt19937 random(3);
+  for (int round = 0; round < 3'000; ++round) {
+    std::string changed = whole;
+    const std::size_t changes = 1 + random() % 4;
+    for (std::size_t i = 0; i < changes; ++i) {
+      changed[random() % changed.size()] = static_cast<char>(random());
+    }
+    try {  // A byte that no reader needs may differ; what is read is right then.
+      const NamedTensors read = parse_torch_file(changed, "file");
+      REQUIRE(read.size() == expected.size());
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        REQUIRE(torch::equal(read[i].second, expected[i].second));
+      }
+    } catch (const CheckpointError&) {
+    }
+  }
+}
+
+TEST_CASE("weights for other classes are refused, and loaded below a new head",
+          "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  torch::manual_seed(1);
+  const auto given = model_of("resnet18", 1000);
+  write_safetensors(folder / "w", make_weights({}, {}, *given));
+  torch::manual_seed(2);
+  const auto model = model_of("resnet18", 10);
+  const torch::Tensor head = model->named_parameters()["fc.weight"].detach().clone();
+
+  const std::string message = load_error(folder / "w", *model);
+  CHECK(contains(message, "1000 classes"));
+  CHECK(contains(message, "--new-head"));
+  load_weights_file(folder / "w", /*new_head=*/true, *model);
+
+  CHECK(torch::equal(model->named_parameters()["conv1.weight"],
+                     given->named_parameters()["conv1.weight"]));
+  CHECK(torch::equal(model->named_parameters()["fc.weight"], head));
+  const auto other = model_of("resnet34", 10);
+  CHECK(contains(load_error(folder / "w", *other, /*new_head=*/true), "missing"));
+}
+
+TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer][checkpoint]") {
+  const ScratchFolder folder;
+  const auto given = model_of("resnet18", 10);
+  Safetensors file = make_checkpoint({}, {}, *given, {});
+  std::erase_if(file.tensors,
+                [](const auto& entry) { return entry.first.ends_with("num_batches_tracked"); });
+  for (auto& entry : file.tensors) entry.first = "module." + entry.first;
+  file.tensors.emplace_back("optimizer/momentum/conv1.weight", torch::ones({1}));
+  write_safetensors(folder / "w", file);
+  const auto model = model_of("resnet18", 10);
+
+  load_weights_file(folder / "w", false, *model);
+
+  CHECK(
+      torch::equal(model->named_parameters()["fc.weight"], given->named_parameters()["fc.weight"]));
+  CHECK(contains(load_error(folder / "none", *model), "No such file"));
+  write_bytes(folder / "text", "these are no weights");
+  CHECK_THROWS_AS(load_weights_file(folder / "text", false, *model), SafetensorsError);
+}

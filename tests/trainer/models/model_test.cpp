@@ -1,0 +1,154 @@
+// The networks: names, shapes and numbers equal to torchvision's.
+#include <algorithm>
+#include <set>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/models/model_zoo.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+std::shared_ptr<ImageClassifier> model(const std::string& name, std::int64_t channels = 3,
+                                       StemChoice stem = StemChoice::ImageNet,
+                                       std::int64_t classes = 10) {
+  return make_model({name, stem, channels, 32, classes});
+}
+
+std::size_t entries(const torch::nn::Module& module) {
+  return module.named_parameters().size() + module.named_buffers().size();
+}
+
+std::int64_t parameter_count(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const torch::Tensor& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+struct Oracle {
+  NamedTensors weights;
+  std::map<std::string, torch::Tensor> others;
+};
+
+Oracle ask_oracle(const std::string& arguments, const ScratchFolder& folder) {
+  const int code = run_oracle(arguments + " '" + (folder / "out").string() + "'", folder / "log");
+  INFO(read_bytes(folder / "log"));
+  REQUIRE(code == 0);
+  Oracle oracle;
+  for (const auto& [name, tensor] : read_safetensors(folder / "out").tensors) {
+    if (name.starts_with("weights/")) {
+      oracle.weights.emplace_back(name.substr(8), tensor);
+    } else {
+      oracle.others[name] = tensor;
+    }
+  }
+  return oracle;
+}
+
+// The largest, relative to the largest value where that is above one.
+double difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>() / std::max(1.0, b.abs().max().item<double>());
+}
+
+}  // namespace
+
+TEST_CASE("ResNets have torchvision's number of entries and parameters", "[trainer][model]") {
+  const auto count = [](const char* name) {
+    const auto net = model(name, 3, StemChoice::ImageNet, 1000);
+    return std::pair(entries(*net), parameter_count(*net));
+  };
+  // torchvision's documented parameter counts.
+  CHECK(count("resnet18") == std::pair<std::size_t, std::int64_t>(122, 11'689'512));
+  CHECK(count("resnet34") == std::pair<std::size_t, std::int64_t>(218, 21'797'672));
+  CHECK(count("resnet50") == std::pair<std::size_t, std::int64_t>(320, 25'557'032));
+  CHECK(count("resnet101") == std::pair<std::size_t, std::int64_t>(626, 44'549'160));
+  CHECK(count("resnet152") == std::pair<std::size_t, std::int64_t>(932, 60'192'808));
+}
+
+TEST_CASE("CIFAR ResNets have the parameter counts of the paper", "[trainer][model]") {
+  // He et al., table 6: 0.27 M, 0.46 M, 0.66 M, 0.85 M, 1.7 M.
+  CHECK(parameter_count(*model("resnet20")) == 269'722);
+  CHECK(parameter_count(*model("resnet32")) == 464'154);
+  CHECK(parameter_count(*model("resnet44")) == 658'586);
+  CHECK(parameter_count(*model("resnet56")) == 853'018);
+  CHECK(parameter_count(*model("resnet110")) == 1'727'962);
+}
+
+TEST_CASE("every network maps images of one or three channels to scores", "[trainer][model]") {
+  for (const char* name : {"resnet18", "resnet50", "resnet20", "convnet"}) {
+    for (const std::int64_t channels : {1, 3}) {
+      INFO(name << " with " << channels << " channels");
+      const auto net = make_model({name, StemChoice::Auto, channels, 28, 10});
+      CHECK(net->forward(torch::randn({2, channels, 28, 28})).sizes() ==
+            torch::IntArrayRef({2, 10}));
+    }
+  }
+  CHECK_THROWS_AS(model("resnet19"), std::invalid_argument);
+}
+
+TEST_CASE("the small stem is chosen for images up to 64 pixels", "[trainer][model]") {
+  CHECK(choose_stem(StemChoice::Auto, 64) == Stem::Small);
+  CHECK(choose_stem(StemChoice::Auto, 65) == Stem::ImageNet);
+  CHECK(choose_stem(StemChoice::ImageNet, 32) == Stem::ImageNet);
+  CHECK(choose_stem(StemChoice::Small, 224) == Stem::Small);
+}
+
+TEST_CASE("a shortcut without parameters strides and pads with zeros", "[trainer][model]") {
+  const auto net = make_model({"resnet20", StemChoice::Auto, 3, 32, 10});
+  std::set<std::string> names;
+  for (const auto& entry : net->named_parameters()) names.insert(entry.key());
+  CHECK(names.contains("layer2.0.conv1.weight"));
+  CHECK_FALSE(names.contains("layer2.0.downsample.0.weight"));
+  CHECK(net->forward(torch::randn({1, 3, 32, 32})).sizes() == torch::IntArrayRef({1, 10}));
+}
+
+TEST_CASE("weights of torchvision give torchvision's logits", "[trainer][model][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  struct Case {
+    const char* name;
+    std::int64_t channels;
+    StemChoice stem;
+    const char* stem_name;
+  };
+  for (const Case& c : {Case{"resnet18", 3, StemChoice::ImageNet, "imagenet"},
+                        Case{"resnet34", 1, StemChoice::Small, "small"},
+                        Case{"resnet50", 3, StemChoice::ImageNet, "imagenet"}}) {
+    INFO(c.name << " " << c.stem_name);
+    const ScratchFolder folder;
+    const Oracle oracle = ask_oracle(
+        "model " + std::string(c.name) + " " + std::to_string(c.channels) + " " + c.stem_name,
+        folder);
+    const auto net = model(c.name, c.channels, c.stem);
+
+    load_weights(oracle.weights, "oracle", *net);  // Throws if a name or a shape differs.
+
+    torch::NoGradGuard no_grad;
+    net->eval();
+    CHECK(difference(net->forward(oracle.others.at("images")), oracle.others.at("eval_logits")) <
+          1e-5);
+    net->train();
+    // 53 normalisations by batch statistics enlarge what rounding leaves.
+    CHECK(difference(net->forward(oracle.others.at("images")), oracle.others.at("train_logits")) <
+          1e-4);
+  }
+}
+
+TEST_CASE("the same seed gives torchvision's initial weights", "[trainer][model][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  const Oracle oracle = ask_oracle("model resnet50 3 imagenet", folder);
+
+  torch::manual_seed(7);
+  const auto net = model("resnet50");
+
+  const auto parameters = net->named_parameters();
+  for (const auto& [name, tensor] : oracle.weights) {
+    if (const torch::Tensor* ours = parameters.find(name)) {
+      INFO(name);
+      CHECK(difference(*ours, tensor) < 1e-6);
+    }
+  }
+}

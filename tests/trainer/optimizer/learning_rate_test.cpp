@@ -1,0 +1,58 @@
+// The learning rate of a step.
+#include "trainer/optimizer/learning_rate.h"
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::trainer;
+
+TEST_CASE("the learning rate is divided by ten every thirty epochs", "[trainer][lr]") {
+  const LearningRateOptions options{.base = 0.1};
+  CHECK(learning_rate_at(options, 0, 0, 1000) == Approx(0.1));
+  CHECK(learning_rate_at(options, 299, 29, 1000) == Approx(0.1));
+  CHECK(learning_rate_at(options, 300, 30, 1000) == Approx(0.01));
+  CHECK(learning_rate_at(options, 600, 60, 1000) == Approx(0.001));
+}
+
+TEST_CASE("the learning rate drops by gamma at each milestone", "[trainer][lr]") {
+  const LearningRateOptions options{.base = 1,
+                                    .schedule = LearningRateSchedule::MultiStep,
+                                    .milestones = {30, 60, 80},
+                                    .gamma = 0.2};
+  CHECK(learning_rate_at(options, 0, 29, 100) == Approx(1));
+  CHECK(learning_rate_at(options, 0, 30, 100) == Approx(0.2));
+  CHECK(learning_rate_at(options, 0, 79, 100) == Approx(0.04));
+  CHECK(learning_rate_at(options, 0, 80, 100) == Approx(0.008));
+  CHECK(learning_rate_at({.step_epochs = 2, .gamma = 0.5}, 0, 5, 100) == Approx(0.025));
+}
+
+TEST_CASE("a warm-up is a part of what the schedule says", "[trainer][lr]") {
+  const LearningRateOptions options{.base = 1, .milestones = {1}, .gamma = 0.5, .warmup_steps = 8};
+  CHECK(learning_rate_at(options, 3, 0, 100) == Approx(0.5));
+  CHECK(learning_rate_at(options, 5, 1, 100) == Approx(0.375));
+  CHECK(learning_rate_at(options, 8, 1, 100) == Approx(0.5));
+}
+
+TEST_CASE("a rate is scaled from what it was chosen for to this run", "[trainer][lr]") {
+  LearningRateOptions options{.base = 0.1, .warmup_epochs = 5};
+  const LearningRateOptions plain = resolve_learning_rate(options, 40, 512, 4);
+  CHECK(plain.base == 0.1);
+  CHECK(plain.warmup_steps == 200);
+  CHECK(plain.warmup_epochs == 0);
+  options.reference = LearningRateReference{};
+  CHECK(resolve_learning_rate(options, 40, 512, 4).base == Approx(0.4));
+  options.reference = LearningRateReference{256};
+  const LearningRateOptions scaled = resolve_learning_rate(options, 40, 512, 4);
+  CHECK(scaled.base == Approx(0.2));
+  CHECK(resolve_learning_rate(scaled, 40, 512, 4).base == scaled.base);  // Once only.
+}
+
+TEST_CASE("a warm-up rises to the base rate and the cosine falls to zero", "[trainer][lr]") {
+  const LearningRateOptions options{
+      .base = 0.4, .schedule = LearningRateSchedule::Cosine, .warmup_steps = 4};
+  CHECK(learning_rate_at(options, 0, 0, 104) == Approx(0.1));
+  CHECK(learning_rate_at(options, 3, 0, 104) == Approx(0.4));
+  CHECK(learning_rate_at(options, 4, 0, 104) == Approx(0.4));
+  CHECK(learning_rate_at(options, 54, 0, 104) == Approx(0.2));
+  CHECK(learning_rate_at(options, 103, 0, 104) < 0.001);
+  CHECK(learning_rate_at(options, 200, 1, 104) == Approx(0.0).margin(1e-12));
+}

@@ -1,0 +1,127 @@
+// The optimizer: equal to torch.optim.SGD.
+#include "trainer/optimizer/sgd.h"
+
+#include <map>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/formats/safetensors.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+torch::Tensor parameter_of(std::vector<float> values) {
+  return torch::tensor(values).requires_grad_();
+}
+
+}  // namespace
+
+TEST_CASE("steps equal those of torch.optim.SGD", "[trainer][sgd][oracle]") {
+  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
+  const ScratchFolder folder;
+  REQUIRE(run_oracle("sgd '" + (folder / "out").string() + "'", folder / "log") == 0);
+  std::map<std::string, torch::Tensor> oracle;
+  for (const auto& [name, tensor] : read_safetensors(folder / "out").tensors) oracle[name] = tensor;
+  torch::Tensor weight = oracle.at("start").clone().requires_grad_();
+  Sgd optimizer({{"weight", weight}}, {.momentum = 0.9, .weight_decay = 0.01});
+
+  for (int step = 0; step < 5; ++step) {
+    weight.mutable_grad() = oracle.at("gradient" + std::to_string(step)).clone();
+    optimizer.step(0.1 / (step + 1));
+
+    const torch::Tensor expected = oracle.at("weight" + std::to_string(step));
+    CHECK((weight.detach() - expected).abs().max().item<double>() < 1e-6);
+  }
+}
+
+TEST_CASE("the first step moves by the gradient, later ones by the momentum", "[trainer][sgd]") {
+  torch::Tensor weight = parameter_of({1.0F, -2.0F});
+  Sgd optimizer({{"w", weight}}, {.momentum = 0.5, .weight_decay = 0});
+  weight.mutable_grad() = torch::tensor({1.0F, 1.0F});
+
+  optimizer.step(0.1);
+  CHECK(torch::allclose(weight.detach(), torch::tensor({0.9F, -2.1F})));
+  optimizer.step(0.1);
+  CHECK(torch::allclose(weight.detach(), torch::tensor({0.75F, -2.25F})));
+}
+
+TEST_CASE("a gradient in another memory order is applied to the right weights", "[trainer][sgd]") {
+  const torch::Tensor start = torch::randn({4, 3, 3, 3});
+  const torch::Tensor gradient = torch::randn({4, 3, 3, 3});
+  torch::Tensor weight =
+      start.contiguous(torch::MemoryFormat::ChannelsLast).clone().requires_grad_();
+  weight.mutable_grad() = gradient.clone();
+  Sgd optimizer({{"w", weight}}, {.momentum = 0.9, .weight_decay = 0});
+
+  optimizer.step(1.0);
+
+  CHECK(torch::allclose(weight.detach(), start - gradient));
+}
+
+TEST_CASE("a parameter without a gradient stays, and starts anew when it gets one",
+          "[trainer][sgd]") {
+  torch::Tensor used = parameter_of({1.0F});
+  torch::Tensor unused = parameter_of({1.0F});
+  Sgd optimizer({{"used", used}, {"unused", unused}}, {.momentum = 0.5, .weight_decay = 0.5});
+  used.mutable_grad() = torch::tensor({1.0F});
+
+  optimizer.step(0.1);
+  CHECK(unused.item<float>() == 1.0F);
+  REQUIRE(optimizer.momentum_buffers().size() == 1);
+  CHECK(optimizer.momentum_buffers().front().first == "used");
+
+  unused.mutable_grad() = torch::tensor({1.0F});
+  optimizer.step(0.1);
+  CHECK(unused.item<float>() == Approx(0.85F));
+}
+
+TEST_CASE("an optimizer goes on from saved momentum", "[trainer][sgd]") {
+  const auto run = [](bool restart) {
+    torch::Tensor weight = parameter_of({1.0F, 2.0F});
+    auto optimizer = std::make_unique<Sgd>(
+        std::vector<std::pair<std::string, torch::Tensor>>{{"w", weight}}, SgdOptions{});
+    for (int step = 0; step < 6; ++step) {
+      weight.mutable_grad() = weight.detach() * 0.3F;
+      optimizer->step(0.1);
+      if (restart && step == 2) {
+        const auto saved = optimizer->momentum_buffers();
+        optimizer = std::make_unique<Sgd>(
+            std::vector<std::pair<std::string, torch::Tensor>>{{"w", weight}}, SgdOptions{});
+        optimizer->load_momentum_buffers(saved);
+      }
+    }
+    return weight.detach().clone();
+  };
+  CHECK(torch::equal(run(true), run(false)));
+}
+
+TEST_CASE("foreign momentum is refused by name", "[trainer][sgd]") {
+  Sgd optimizer({{"w", parameter_of({1.0F})}}, {});
+  const auto load = [&](const std::string& name, const torch::Tensor& tensor) {
+    return message_of<std::invalid_argument>([&] {
+      optimizer.load_momentum_buffers({{name, tensor}});
+    });
+  };
+  CHECK(contains(load("v", torch::ones({1})), "'v'"));
+  CHECK(contains(load("w", torch::ones({2})), "'w'"));
+  CHECK(load("w", torch::ones({1})) == "");
+}
+
+TEST_CASE("the memory order of the weights does not matter", "[trainer][sgd]") {
+  const auto trained = [](torch::MemoryFormat format) {
+    torch::manual_seed(1);
+    torch::Tensor weight = torch::randn({4, 3, 3, 3}).contiguous(format).clone().requires_grad_();
+    Sgd optimizer({{"w", weight}}, {.momentum = 0.9, .weight_decay = 0.01});
+    for (int step = 0; step < 4; ++step) {
+      weight.mutable_grad() = torch::randn({4, 3, 3, 3}).contiguous(format);
+      optimizer.step(0.1);
+    }
+    CHECK(weight.is_contiguous(format));
+    return weight.detach();
+  };
+
+  // Not bit for bit: the last elements of a row go through another loop than the first ones.
+  CHECK(torch::allclose(trained(torch::MemoryFormat::ChannelsLast),
+                        trained(torch::MemoryFormat::Contiguous), 0, 1e-6));
+}

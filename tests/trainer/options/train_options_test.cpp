@@ -1,0 +1,260 @@
+// The command line of `train`.
+#include "trainer/options/train_options.h"
+
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/options/parse_options.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/data/memory_dataset.h"
+#include "trainer/open_dataset.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+// What a wrong command line prints.
+std::string said(const std::vector<const char*>& arguments) {
+  std::ostringstream text;
+  std::streambuf* const before = std::cerr.rdbuf(text.rdbuf());
+  const int code = parse(arguments).exit_code;
+  std::cerr.rdbuf(before);
+  CHECK(code == 2);
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("an unknown word is refused with those that are known", "[trainer][options]") {
+  const std::string message = said({"--precision", "int8"});
+  CHECK(contains(message, "train: --precision: 'int8' is none of bf16|fp16|fp32"));
+  CHECK(contains(said({"--precision", "1"}), "'1' is none of"));
+  CHECK(parse({"--precision", "bf16"}).options->precision == PrecisionOption::Bf16);
+}
+
+TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][options]") {
+  const auto options = parse({}).options;
+
+  REQUIRE(options);
+  CHECK(options->model == "resnet18");
+  CHECK(options->epochs_max() == 90);
+  CHECK(options->learning_rate.base == 0.1);
+  CHECK(options->learning_rate.step_epochs == 30);
+  CHECK(options->momentum == 0.9);
+  CHECK(options->weight_decay == 1e-4);
+  CHECK(options->data == "data/mnist");
+  CHECK_FALSE(options->print_sample_order);
+  CHECK(options->augment_by_default);
+  CHECK_FALSE(options->skip_bad_images);
+  CHECK(options->collective_timeout_s == 600);
+}
+
+TEST_CASE("the time that one exchange may take is set in seconds", "[trainer][options]") {
+  CHECK(parse({"--collective-timeout", "20"}).options->collective_timeout_s == 20);
+  for (const char* wrong : {"0", "-1", "1.5", "ten", "9999999"}) {
+    CHECK(parse({"--collective-timeout", wrong}).exit_code == 2);
+  }
+}
+
+TEST_CASE("augmentations are a list of words", "[trainer][options]") {
+  const auto options = parse({"--augment", "random-resized-crop,flip", "--crop-scale", "0.25,1",
+                              "--mean", "0.5,0.25,0.1", "--std", "1,1,2", "--on-bad-image", "skip"})
+                           .options;
+  REQUIRE(options);
+  CHECK(options->augment.random_resized_crop);
+  CHECK(options->augment.flip);
+  CHECK_FALSE(options->augment.pad_crop);
+  CHECK_FALSE(options->augment_by_default);
+  CHECK(options->augment.scale_min == 0.25);
+  CHECK(options->mean == std::vector<float>{0.5F, 0.25F, 0.1F});
+  CHECK(options->skip_bad_images);
+  CHECK_FALSE(parse({"--augment", "none"}).options->augment_by_default);
+  CHECK(parse({"--augment", "auto"}).options->augment_by_default);
+
+  CHECK(parse({"--augment", "mirror"}).exit_code == 2);
+  CHECK(parse({"--augment", "flip,none"}).exit_code == 2);
+  CHECK(parse({"--augment", ""}).exit_code == 2);
+  CHECK(parse({"--augment", "pad-crop,random-resized-crop"}).exit_code == 2);
+  CHECK(parse({"--crop-scale", "0,1"}).exit_code == 2);
+  CHECK(parse({"--crop-scale", "0.5"}).exit_code == 2);
+  CHECK(parse({"--crop-ratio", "2,1"}).exit_code == 2);
+  CHECK(parse({"--mean", "0.5"}).exit_code == 2);
+  CHECK(parse({"--mean", "0.5", "--std", "0"}).exit_code == 2);
+  CHECK(parse({"--on-bad-image", "ignore"}).exit_code == 2);
+  CHECK(parse({"--dataset", "csv", "--no-validation"}).exit_code == 2);
+  CHECK(parse({"--dataset", "csv", "--data", "list.csv"}).exit_code == 2);
+  CHECK(parse({"--validation-data", "x"}).exit_code == 2);
+}
+
+TEST_CASE("what is usual for a data set is done to its images", "[trainer][options]") {
+  const auto transform = [](std::vector<const char*> arguments, ImageShape shape, bool train) {
+    MemoryDataset::Contents contents{.shape = shape};
+    for (std::int64_t c = 0; c < shape.channels; ++c) contents.normalization.mean.push_back(0);
+    const MemoryDataset dataset(std::move(contents));
+    const TrainOptions options = *parse(std::move(arguments)).options;
+    return sample_options(options, dataset, image_size_of(options, dataset), train).transform;
+  };
+  CHECK(describe(transform({}, {1, 28, 28}, true)) == "28x28 pixels");
+  CHECK(describe(transform({"--dataset", "stl10", "--image-size", "224"}, {3, 96, 96}, true)) ==
+        "224x224 pixels");
+  const auto cifar10 = transform({"--dataset", "cifar10"}, {3, 32, 32}, true);
+  CHECK(describe(cifar10) == "32x32 pixels, random crop with 4 of padding, random flip");
+  CHECK(describe(transform({"--dataset", "cifar10"}, {3, 32, 32}, false)) == "32x32 pixels");
+  CHECK(describe(transform({"--dataset", "imagefolder"}, {3, 0, 0}, true)) ==
+        "random resized crop to 224x224 (area 0.08 to 1), random flip");
+  CHECK(describe(transform({"--dataset", "imagefolder"}, {3, 0, 0}, false)) ==
+        "resized to 256, centre crop of 224");
+  CHECK(describe(transform({"--dataset", "imagefolder", "--val-resize-size", "232"}, {3, 0, 0},
+                           false)) == "resized to 232, centre crop of 224");
+  CHECK(describe(transform({"--dataset", "imagefolder", "--augment", "flip"}, {3, 0, 0}, true)) ==
+        "resized to 256, centre crop of 224, random flip");
+  CHECK_THROWS_AS(transform({"--val-resize-size", "20"}, {1, 28, 28}, false), UsageError);
+  CHECK_THROWS_AS(transform({"--mean", "0,0", "--std", "1,1"}, {1, 28, 28}, false), UsageError);
+}
+
+TEST_CASE("options are read under their fixed names", "[trainer][options]") {
+  const auto options = parse({"--dataset",
+                              "cifar10",
+                              "--data",
+                              "/d",
+                              "--model",
+                              "resnet50",
+                              "--epochs",
+                              "3",
+                              "--steps",
+                              "9",
+                              "--global-batch-size",
+                              "12",
+                              "--lr",
+                              "0.5",
+                              "--momentum",
+                              "0.8",
+                              "--weight-decay",
+                              "0.01",
+                              "--seed",
+                              "5",
+                              "--workers",
+                              "0",
+                              "--print-freq",
+                              "2",
+                              "--checkpoint-dir",
+                              "c",
+                              "--checkpoint-every",
+                              "7",
+                              "--resume",
+                              "none",
+                              "--metrics",
+                              "m",
+                              "--device",
+                              "cpu",
+                              "--backend",
+                              "cpu",
+                              "--print-sample-order",
+                              "4"})
+                           .options;
+
+  REQUIRE(options);
+  CHECK(options->dataset == DatasetKind::Cifar10);
+  CHECK(options->global_batch_size == 12);
+  CHECK(options->steps == 9);
+  CHECK(options->checkpoint_every == 7);
+  CHECK(options->device == DeviceOption::Cpu);
+  CHECK(options->print_sample_order == 4);
+  CHECK(parse({"--print-sample-order"}).options->print_sample_order == 0);
+}
+
+TEST_CASE("a list has no empty parts, whatever it lists", "[trainer][options]") {
+  for (const char* list : {"flip,", ",flip", "flip,,pad-crop", ""}) {
+    CHECK(parse({"--augment", list}).exit_code == 2);
+  }
+  for (const char* list : {"30,", ",30", "30,,60", ""}) {
+    CHECK(parse({"--lr-milestones", list}).exit_code == 2);
+  }
+  for (const char* list : {"bn,", ",bn", "bn,,bias", ""}) {
+    CHECK(parse({"--no-decay", list}).exit_code == 2);
+  }
+}
+
+TEST_CASE("of an option given twice the last counts", "[trainer][options]") {
+  CHECK(parse({"--lr", "0.5", "--lr", "0.25"}).options->learning_rate.base == 0.25);
+  CHECK(parse({"--device", "cpu", "--device", "cuda"}).options->device == DeviceOption::Cuda);
+}
+
+TEST_CASE("contradictory options end with code 2", "[trainer][options]") {
+  CHECK(parse({"--batch-size", "4", "--global-batch-size", "8"}).exit_code == 2);
+  CHECK(parse({"--device", "cpu", "--backend", "nccl"}).exit_code == 2);
+  CHECK(parse({"--device", "cuda", "--backend", "cpu"}).exit_code == 2);
+  CHECK(parse({"--dataset", "synthetic", "--data", "d"}).exit_code == 2);
+  CHECK(parse({"--checkpoint-every", "5"}).exit_code == 2);
+  CHECK(parse({"--keep-checkpoints", "5"}).exit_code == 2);
+  CHECK(parse({"--keep-checkpoints", "5", "--checkpoint-dir", "d"}).options);
+  CHECK(parse({"--resume", "/"}).exit_code == 2);
+  CHECK(parse({"--weights", "/"}).exit_code == 2);
+  CHECK(parse({"--weights", "w", "--resume", "file"}).exit_code == 2);
+  CHECK(parse({"--evaluate"}).exit_code == 2);
+  CHECK(parse({"--model", "convnet", "--stem", "small"}).exit_code == 2);
+}
+
+TEST_CASE("values out of range and unknown words end with code 2", "[trainer][options]") {
+  CHECK(parse({"--batch-size", "0"}).exit_code == 2);
+  CHECK(parse({"--batch-size", "x"}).exit_code == 2);
+  CHECK(parse({"--lr", "-1"}).exit_code == 2);
+  CHECK(parse({"--model", "resnet19"}).exit_code == 2);
+  CHECK(parse({"--dataset", "imagenet"}).exit_code == 2);
+  CHECK(parse({"--seed", "-1"}).exit_code == 2);
+  CHECK(parse({"--no-such-option"}).exit_code == 2);
+  CHECK(parse({"--help"}).exit_code == 0);
+}
+
+TEST_CASE("a refusal names the options that contradict each other", "[trainer][options]") {
+  TrainOptions options;
+  options.batch_size = 4;
+  options.global_batch_size = 8;
+
+  const std::string message = message_of<UsageError>([&] { check_options(options); });
+
+  CHECK(contains(message, "--batch-size"));
+  CHECK(contains(message, "--global-batch-size"));
+}
+
+TEST_CASE("a file of options is read, the command line wins, and an unknown name is refused",
+          "[trainer][options]") {
+  const ScratchFolder folder;
+  const std::string file = (folder / "job.toml").string();
+  std::ofstream(file) << "model = \"resnet20\"\nlr = 0.25\nlr-milestones = [3, 5]\n"
+                         "no-validation = true\ncrop-scale = [0.5, 0.75]\nno-decay = \"bn,bias\"\n";
+
+  const auto options = parse({"-c", file.c_str(), "--lr", "0.5"}).options;
+  REQUIRE(options);
+  CHECK(options->model == "resnet20");
+  CHECK(options->learning_rate.base == 0.5);
+  CHECK(options->learning_rate.milestones == std::vector<std::int64_t>{3, 5});
+  CHECK_FALSE(options->validation);
+  REQUIRE(options->no_decay);
+  CHECK(options->no_decay->batch_norm);
+  CHECK(options->no_decay->bias);
+
+  std::ofstream(file) << "modle = \"resnet20\"\n";
+  const std::string unknown = said({"-c", file.c_str()});
+  CHECK(contains(unknown, file));
+  CHECK(contains(unknown, ": modle: no option"));
+  std::ofstream(file) << "[optimizer]\nlr = 0.1\n";
+  CHECK(contains(said({"-c", file.c_str()}), "[optimizer]: it has no sections"));
+  std::ofstream(file) << "\x1b[31m\n";
+  CHECK_FALSE(contains(said({"-c", file.c_str()}), "\x1b"));
+  CHECK(parse({"-c", (folder / "none").c_str()}).exit_code == 2);
+}
+
+TEST_CASE("overlap is open unless it is said", "[trainer][options]") {
+  CHECK(parse({}).options->overlap);
+  CHECK(parse({"--overlap"}).options->overlap);
+  CHECK_FALSE(parse({"--no-overlap"}).options->overlap);
+  const ScratchFolder folder;
+  for (const bool value : {false, true}) {
+    std::ofstream(folder / "job.toml") << "overlap = " << (value ? "true" : "false") << "\n";
+    const std::string file = (folder / "job.toml").string();
+    CHECK(parse({"-c", file.c_str()}).options->overlap == value);
+  }
+}

@@ -1,0 +1,352 @@
+// What `train` leaves behind for people to look at: event files, traces, metrics.
+#include <algorithm>
+#include <map>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/train_program.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+// `arguments` come after those of a small run over 7 steps an epoch.
+void train(const ScratchFolder& folder, const std::string& arguments, int workers = 1) {
+  const Result result = run_train(
+      workers > 1 ? workers : 0,
+      "--dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 "
+      "--model convnet --batch-size 16 --lr 0.01 --print-freq 1 --workers 0 --device cpu " +
+          arguments,
+      folder);
+  INFO(arguments << "\n" << result.output);
+  REQUIRE(result.code == 0);
+}
+
+// Of complete events only, in nanoseconds.
+struct Span {
+  std::string name, category;
+  std::int64_t thread, start_ns, end_ns;
+  bool within(const Span& other) const {
+    return other.start_ns <= start_ns && end_ns <= other.end_ns;
+  }
+};
+
+std::vector<Span> spans_of(const Json& trace) {
+  const auto ns = [](const Json& us) { return std::llround(us.get<double>() * 1000); };
+  std::vector<Span> spans;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    spans.push_back({event["name"], event["cat"], event["tid"], ns(event["ts"]),
+                     ns(event["ts"]) + ns(event["dur"])});
+  }
+  return spans;
+}
+
+std::vector<Span> named(const std::vector<Span>& spans, const std::string& name) {
+  std::vector<Span> found;
+  std::copy_if(spans.begin(), spans.end(), std::back_inserter(found),
+               [&](const Span& span) { return span.name == name; });
+  return found;
+}
+
+// The spans of each thread lie within each other or apart.
+bool nest(const std::vector<Span>& spans) {
+  std::map<std::int64_t, std::vector<Span>> threads;
+  for (const Span& span : spans) threads[span.thread].push_back(span);
+  for (auto& [thread, own] : threads) {
+    std::stable_sort(own.begin(), own.end(), [](const Span& a, const Span& b) {
+      return std::pair(a.start_ns, -a.end_ns) < std::pair(b.start_ns, -b.end_ns);
+    });
+    std::vector<Span> open;
+    for (const Span& span : own) {
+      while (!open.empty() && open.back().end_ns <= span.start_ns) open.pop_back();
+      if (!open.empty() && !span.within(open.back())) {
+        UNSCOPED_INFO(span.name << " crosses the end of " << open.back().name);
+        return false;
+      }
+      open.push_back(span);
+    }
+  }
+  return true;
+}
+
+std::int64_t overlap_ns(const Span& a, const Span& b) {
+  return std::max<std::int64_t>(0, std::min(a.end_ns, b.end_ns) - std::max(a.start_ns, b.start_ns));
+}
+
+}  // namespace
+
+TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
+          "[trainer][program][oracle]") {
+  if (!has_oracle() ||
+      run_command(quoted(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
+    DDPRUN_SKIP("no tensorboard in .deps/peer (scripts/setup --peer installs it)");
+  }
+  const ScratchFolder folder;
+  const std::string common = "--tensorboard " + quoted(folder / "tb") + " --checkpoint-dir " +
+                             quoted(folder / "checkpoints");
+  // Two epochs; then the second one's checkpoint is lost, and the run goes on from the first.
+  train(folder, "--epochs 2 --metrics " + quoted(folder / "lost") + " " + common);
+  std::filesystem::remove(folder / "checkpoints/epoch_0002_step_0000014.safetensors");
+  train(folder, "--epochs 3 --metrics " + quoted(folder / "metrics") + " " + common);
+
+  // Its log says that later steps were seen before; that is not part of the answer.
+  const std::string reader = DDPRUN_SOURCE_DIR "/tests/trainer/report/tensorboard_reader.py";
+  const int code = run_command("(" + quoted(oracle_python) + " " + quoted(reader) + " " +
+                                   quoted(folder / "tb") + " 2> /dev/null)",
+                               folder / "shown");
+
+  REQUIRE(code == 0);
+  const Json shown = Json::parse(read_bytes(folder / "shown"));
+  std::vector<Json> expected = events(folder / "lost", "train");
+  REQUIRE(expected.size() == 14);
+  expected.resize(7);
+  for (const Json& event : events(folder / "metrics", "train")) expected.push_back(event);
+  REQUIRE(expected.size() == 21);
+  const std::map<std::string, std::string> fields{{"train/loss", "loss"},
+                                                  {"train/prec1", "prec1"},
+                                                  {"train/lr", "lr"},
+                                                  {"train/images_per_s", "images_per_s"},
+                                                  {"train/exposed_comm_s", "exposed_comm_s"}};
+  for (const auto& [tag, field] : fields) {
+    INFO(tag);
+    REQUIRE(shown["scalars"].contains(tag));
+    const Json& points = shown["scalars"][tag];
+    REQUIRE(points.size() == 21);
+    for (std::size_t i = 0; i < 21; ++i) {
+      CHECK(points[i][0] == expected[i]["step"]);
+      CHECK(points[i][1].get<float>() == Approx(expected[i][field].get<float>()));
+    }
+  }
+  const Json& validations = shown["scalars"]["val/prec1"];
+  REQUIRE(validations.size() == 3);
+  CHECK(validations[0][0] == 7);
+  CHECK(validations[1][0] == 14);
+  CHECK(validations[2][0] == 21);
+  REQUIRE(shown["text"]["run"].size() == 2);
+  CHECK(contains(shown["text"]["run"][1][1], "--epochs 3"));
+}
+
+TEST_CASE("a trace of two workers shows communication beside backward", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder,
+        "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation --overlap "
+        "--profile-steps 2:5 --profile " +
+            quoted(folder / "trace"),
+        2);
+
+  std::vector<std::vector<Span>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    INFO("rank " << rank);
+    const Json trace =
+        Json::parse(read_bytes(folder / ("trace/rank_" + std::to_string(rank) + ".json")));
+    for (const Json& event : trace["traceEvents"]) CHECK(event["pid"] == rank);
+    CHECK(trace["otherData"]["world_size"] == 2);
+    CHECK(trace["otherData"]["dropped_spans"] == 0);
+    const std::vector<Span> spans = spans_of(trace);
+    ranks.push_back(spans);
+    CHECK(nest(spans));
+
+    const auto steps = named(spans, "step");
+    REQUIRE(steps.size() == 3);
+    for (const char* phase : {"data wait", "forward", "backward", "optimizer", "report"}) {
+      INFO(phase);
+      const auto found = named(spans, phase);
+      REQUIRE(found.size() == 3);
+      for (std::size_t i = 0; i < 3; ++i) CHECK(found[i].within(steps[i]));
+    }
+    const auto reductions = named(spans, "all_reduce");
+    const auto waits = named(spans, "wait for gradients");
+    REQUIRE(waits.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Span backward = named(spans, "backward")[i];
+      CHECK(waits[i].within(backward));
+      CHECK(waits[i].thread == backward.thread);
+      std::int64_t hidden_ns = 0;
+      int in_this_step = 0;
+      for (const Span& reduction : reductions) {
+        CHECK(reduction.thread != backward.thread);
+        if (!reduction.within(backward)) continue;
+        in_this_step += 1;
+        hidden_ns += overlap_ns(reduction, backward) - overlap_ns(reduction, waits[i]);
+      }
+      CHECK(in_this_step >= 3);
+      CHECK(hidden_ns > 0);
+    }
+  }
+  // One clock: what the ranks do together overlaps.
+  CHECK(overlap_ns(named(ranks[0], "step")[1], named(ranks[1], "step")[1]) > 0);
+}
+
+TEST_CASE("operations are traced within the phases", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--steps 3 --no-validation --profile-ops --profile-steps 0:2 --profile " +
+                    quoted(folder / "trace"));
+
+  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+
+  CHECK(nest(spans));
+  const auto phases = named(spans, "forward");
+  const auto convolutions = named(spans, "aten::conv2d");
+  REQUIRE(phases.size() == 2);
+  REQUIRE(convolutions.size() == 4);  // Two layers.
+  CHECK(convolutions[0].within(phases[0]));
+  CHECK(convolutions[3].within(phases[1]));
+}
+
+TEST_CASE("a run that ends within the window leaves a trace, one before it a warning",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + quoted(folder / "trace"));
+  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+  CHECK(named(spans, "step").size() == 2);
+  CHECK(named(spans, "validation").size() == 1);
+
+  train(folder, "--epochs 1 --profile " + quoted(folder / "none"));
+  CHECK(contains(read_bytes(folder / "out"), "--profile: the run ended after 7 steps, before"));
+  CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
+
+  // Also one that ends with an error: the loss is not a number soon.
+  const int code =
+      run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
+                      "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
+                      "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
+                  folder / "out");
+  CHECK(code == 1);
+  CHECK_FALSE(spans_of(Json::parse(read_bytes(folder / "bad/rank_0.json"))).empty());
+}
+
+TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder,
+        "--steps 4 --no-validation --profile-steps 1:3 --profile " + quoted(folder / "trace"), 2);
+  // Of an earlier run with more ranks.
+  std::string other = read_bytes(folder / "trace/rank_1.json");
+  write_bytes(folder / "trace/rank_2.json", other);
+
+  const int code = run_command(
+      "'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + quoted(folder / "trace"), folder / "out");
+
+  INFO(read_bytes(folder / "out"));
+  REQUIRE(code == 0);
+  CHECK(contains(read_bytes(folder / "out"), "rank_2.json"));
+  const Json merged = Json::parse(read_bytes(folder / "trace/all_ranks.json"));
+  std::map<int, int> steps;
+  for (const Json& event : merged["traceEvents"]) steps[event["pid"]] += event["name"] == "step";
+  CHECK(steps == std::map<int, int>{{0, 2}, {1, 2}});
+}
+
+TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][program]") {
+  const ScratchFolder folder;
+  train(folder, "--epochs 1 --metrics " + quoted(folder / "rank_{rank}.jsonl"), 2);
+
+  for (const char* name : {"rank_0.jsonl", "rank_1.jsonl"}) {
+    INFO(name);
+    const auto steps = events(folder / name, "train");
+    REQUIRE(steps.size() == 4);
+    for (const Json& step : steps) {
+      CHECK(step["step_s"] > 0);
+      CHECK(step["data_s"] <= step["step_s"]);
+      CHECK(step["exposed_comm_s"] >= 0);
+      CHECK(step["exposed_comm_s"] < step["step_s"]);
+      CHECK(step["rss_bytes"] > 10'000'000);
+      CHECK(step["rss_peak_bytes"] >= step["rss_bytes"]);
+      CHECK_FALSE(step.contains("gpu_allocated_bytes"));
+    }
+    const Json end = events(folder / name, "end").at(0);
+    CHECK(end["steps_per_worker"] == 4);
+    CHECK(end["step_s_avg"].get<double>() * 4 == Approx(end["train_s"].get<double>()));
+  }
+  const std::string out = read_bytes(folder / "out");
+  CHECK(contains(out, "4 steps per worker of 0."));
+  CHECK(contains(out, "ETA 0:"));
+}
+
+TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
+  const ScratchFolder folder;
+  std::string arguments = "--dataset synthetic --synthetic-images 960 --synthetic-classes 10";
+  arguments += " --image-size 20 --model convnet --batch-size 16 --print-freq 1 --workers 0";
+  arguments += " --device cpu --no-validation --epochs 1 --tensorboard " + quoted(folder / "tb");
+  arguments += " --metrics " + quoted(folder / "metrics");
+
+  // No file may grow beyond 4 KiB. What is printed goes through a pipe, which has no such limit.
+  const int code =
+      run_command("{ (ulimit -f 8; trap '' XFSZ; " + by_itself + "'" DDPRUN_TRAIN "' " + arguments +
+                      "; echo \"code $?\") 2>&1 | cat; }",
+                  folder / "out");
+
+  const std::string out = read_bytes(folder / "out");
+  INFO(out);
+  CHECK(code == 0);
+  CHECK(contains(out, "--tensorboard: cannot write to "));
+  CHECK(contains(out, "--metrics: cannot write to "));
+  CHECK(contains(out, "Done: 60 steps"));
+  CHECK(contains(out, "code 0"));
+  CHECK(std::filesystem::file_size(folder / "metrics") <= 4096);
+}
+
+TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") {
+  if (!std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has no NVIDIA device");
+  const ScratchFolder folder;
+  train(folder, "--steps 6 --no-validation --device cuda --profile-steps 2:5 --profile " +
+                    quoted(folder / "trace"));
+
+  const Json trace = Json::parse(read_bytes(folder / "trace/rank_0.json"));
+
+  std::map<std::string, std::int64_t> threads;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") threads[event["args"]["name"]] = event["tid"];
+  }
+  REQUIRE(threads.count("GPU: phases") == 1);
+  const auto spans = spans_of(trace);
+  CHECK(nest(spans));
+  const auto steps = named(spans, "step");
+  for (const char* phase : {"forward", "backward", "optimizer"}) {
+    auto on_gpu = named(spans, phase);
+    std::erase_if(on_gpu, [&](const Span& span) { return span.thread != threads["GPU: phases"]; });
+    REQUIRE(on_gpu.size() == 3);
+    for (const Span& span : on_gpu) CHECK(span.end_ns > span.start_ns);
+    // The host queued it before the GPU did it; a microsecond is what the clocks may differ by.
+    CHECK(on_gpu[0].start_ns + 1000 >= steps[0].start_ns);
+  }
+}
+
+TEST_CASE("folders that cannot be written are refused before training", "[trainer][program]") {
+  const ScratchFolder folder;
+  for (const std::string option : {"--tensorboard", "--profile"}) {
+    const int code = run_command(
+        by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
+        folder / "out");
+    INFO(read_bytes(folder / "out"));
+    CHECK(code == 1);
+    CHECK(contains(read_bytes(folder / "out"), option + ": cannot"));
+    CHECK(contains(read_bytes(folder / "out"), "/proc/none"));
+  }
+}
+
+TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a file",
+          "[trainer][program][log]") {
+  const ScratchFolder folder;
+  for (const int columns : {0, 80}) {
+    const std::string inner = "stty cols " + std::to_string(columns) + " rows " +
+                              std::to_string(columns == 0 ? 0 : 24) + "; exec " + by_itself +
+                              DDPRUN_TRAIN +
+                              " --dataset synthetic --synthetic-images 112 --synthetic-classes 10"
+                              " --image-size 20 --model convnet --batch-size 16 --print-freq 1"
+                              " --workers 0 --device cpu --epochs 1 --no-validation";
+    const int code = run_command("script -qec \"" + inner + "\" /dev/null", folder / "out");
+    const std::string output = read_bytes(folder / "out");
+    INFO(output);
+    REQUIRE(code == 0);
+    CHECK(contains(output, "\x1b[K") == (columns > 0));
+    CHECK(contains(output, "Prec@1"));
+    CHECK(contains(output, "Epoch: [0][7/7]") == (columns == 0));
+  }
+}
+
+TEST_CASE("a path that is not UTF-8 does not end the run", "[trainer][program][log]") {
+  const ScratchFolder folder;
+  const auto odd = folder / "odd\xff";
+  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + quoted(odd) + " --metrics " +
+                    quoted(folder / "metrics"));
+  CHECK_FALSE(events(folder / "metrics", "checkpoint").empty());
+}

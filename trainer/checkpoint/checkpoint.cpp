@@ -1,0 +1,204 @@
+// See checkpoint.h.
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <sstream>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr const char* format_key = "format";
+constexpr const char* format_name = "ddprun-checkpoint-1";
+constexpr const char* weights_name = "pt";  // What Python's writers call a file of torch weights.
+constexpr std::string_view module_prefix = "module.";
+constexpr std::size_t names_listed_max = 5;
+
+std::map<std::string, std::string> describe(const RunIdentity& identity,
+                                            const TrainingState& state) {
+  return {{"model", identity.model},
+          {"dataset", identity.dataset},
+          {"image", identity.image},
+          {"classes", std::to_string(identity.classes)},
+          {"seed", std::to_string(identity.seed)},
+          {"epoch", std::to_string(state.epoch)},
+          {"samples_done", std::to_string(state.samples_done)},
+          {"step", std::to_string(state.step)},
+          {"best_prec1", fmt::format("{:.17g}", state.best_prec1)}};
+}
+
+NamedTensors model_tensors(const torch::nn::Module& model) {
+  NamedTensors tensors;
+  for (const auto& entry : model.named_parameters())
+    tensors.emplace_back(entry.key(), entry.value());
+  for (const auto& entry : model.named_buffers()) tensors.emplace_back(entry.key(), entry.value());
+  return tensors;
+}
+
+const std::string& metadata_value(const Safetensors& file, const std::string& key,
+                                  const std::string& name) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) {
+    throw CheckpointError(fmt::format("{}: its metadata lacks '{}'", name, key));
+  }
+  return found->second;
+}
+
+std::int64_t metadata_count(const Safetensors& file, const std::string& key,
+                            const std::string& name) {
+  const std::string& text = metadata_value(file, key, name);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) {
+    throw CheckpointError(
+        fmt::format("{}: '{}' in its metadata is '{}', expected a number >= 0", name, key, text));
+  }
+  return value;
+}
+
+double metadata_percent(const Safetensors& file, const std::string& key, const std::string& name) {
+  const std::string& text = metadata_value(file, key, name);
+  double value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0 && value <= 100)) {
+    throw CheckpointError(
+        fmt::format("{}: '{}' in its metadata is '{}', expected 0 to 100", name, key, text));
+  }
+  return value;
+}
+
+// All differences at once, so that the user need not find them one by one.
+void check_identity(const Safetensors& file, const std::string& name, const RunIdentity& identity) {
+  std::string differences;
+  const std::map<std::string, std::string> expected = describe(identity, {});
+  for (const char* key : {"model", "dataset", "image", "classes", "seed"}) {
+    const std::string& found = metadata_value(file, key, name);
+    if (found != expected.at(key)) {
+      differences += fmt::format("{}{} '{}' instead of '{}'", differences.empty() ? "" : ", ", key,
+                                 found, expected.at(key));
+    }
+  }
+  if (differences.empty()) return;
+  throw ForeignCheckpointError(
+      fmt::format("{} is a checkpoint of another run: {}. Give that run's options, or another "
+                  "--checkpoint-dir",
+                  name, differences));
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), names_listed_max); ++i) {
+    text += (i > 0 ? ", " : "") + names[i];
+  }
+  return names.size() > names_listed_max ? fmt::format("{} ... ({} in all)", text, names.size())
+                                         : text;
+}
+
+void check_part(const CheckpointPart& part, const PartState& state, const std::string& name) {
+  if (!part.check) return;
+  try {
+    part.check(state);
+  } catch (const std::invalid_argument& error) {
+    throw CheckpointError(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+// What is left with a '/' belongs to parts that this run does not have.
+std::vector<std::string> take_unknown_parts(Safetensors& file) {
+  std::set<std::string> names;
+  const auto note = [&](const std::string& key) {
+    if (const std::size_t end = key.find('/'); end != std::string::npos) {
+      names.insert(key.substr(0, end));
+    }
+  };
+  for (const auto& [key, tensor] : file.tensors) note(key);
+  for (const auto& [key, value] : file.metadata) note(key);
+  for (const std::string& name : names) take_part(name, file);
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+Safetensors make_weights(const RunIdentity& identity, const TrainingState& state,
+                         const torch::nn::Module& model) {
+  Safetensors file{model_tensors(model), describe(identity, state)};
+  file.metadata[format_key] = weights_name;
+  return file;
+}
+
+Safetensors make_checkpoint(const RunIdentity& identity, const TrainingState& state,
+                            const torch::nn::Module& model, const CheckpointParts& parts) {
+  Safetensors file{model_tensors(model), describe(identity, state)};
+  file.metadata[format_key] = format_name;
+  for (const CheckpointPart& part : parts) add_part(part.name, part.save(), file);
+  return file;
+}
+
+RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
+                                      const RunIdentity& identity, torch::nn::Module& model,
+                                      const CheckpointParts& parts) {
+  if (const auto format = file.metadata.find(format_key);
+      format == file.metadata.end() || format->second != format_name) {
+    throw CheckpointError(
+        fmt::format("{} holds weights only, without the state of training: load "
+                    "it with --weights",
+                    name));
+  }
+  metadata_value(file, checksum_key, name);  // Checked by the reader, if it is there.
+  check_identity(file, name, identity);
+  RestoredCheckpoint restored;
+  restored.state = {
+      .epoch = metadata_count(file, "epoch", name),
+      .samples_done = metadata_count(file, "samples_done", name),
+      .step = metadata_count(file, "step", name),
+      .best_prec1 = metadata_percent(file, "best_prec1", name),
+  };
+  std::vector<PartState> states;
+  for (const CheckpointPart& part : parts) {
+    states.push_back(take_part(part.name, file));
+    check_part(part, states.back(), name);
+  }
+  restored.unknown_parts = take_unknown_parts(file);
+  load_weights(file.tensors, name, model);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].restore(states[i]);
+  return restored;
+}
+
+void load_weights(const NamedTensors& tensors, const std::string& name, torch::nn::Module& model) {
+  std::map<std::string, torch::Tensor> given;
+  for (const auto& [key, tensor] : tensors) {
+    given[key.starts_with(module_prefix) ? key.substr(module_prefix.size()) : key] = tensor;
+  }
+  std::vector<std::string> missing, misshapen;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // to, from
+  for (const auto& [key, target] : model_tensors(model)) {
+    const auto found = given.find(key);
+    if (found == given.end()) {
+      missing.push_back(key);
+    } else if (found->second.sizes() != target.sizes()) {
+      std::ostringstream shapes;
+      shapes << key << " " << found->second.sizes() << " instead of " << target.sizes();
+      misshapen.push_back(shapes.str());
+    } else {
+      copies.emplace_back(target, found->second);
+    }
+    if (found != given.end()) given.erase(found);
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& [key, tensor] : given) unexpected.push_back(key);
+  if (!missing.empty() || !misshapen.empty() || !unexpected.empty()) {
+    std::string text = name + " does not fit this model:";
+    if (!missing.empty()) text += " missing " + listed(missing) + ";";
+    if (!unexpected.empty()) text += " unexpected " + listed(unexpected) + ";";
+    if (!misshapen.empty()) text += " wrong shape " + listed(misshapen) + ";";
+    text.pop_back();
+    throw CheckpointError(text);
+  }
+  torch::NoGradGuard no_grad;
+  for (auto& [to, from] : copies) to.copy_(from);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,75 @@
+// A checkpoint: everything that training needs to go on as if it had never stopped, in one
+// safetensors file.
+//
+//   conv1.weight, bn1.running_mean ...       the model, by torchvision's names
+//   optimizer/momentum/conv1.weight ...      SGD's momentum: the state of the part "optimizer"
+//   ema/conv1.weight ...                     other parts (checkpoint_part.h)
+//   __metadata__                             format, what was trained, position, best accuracy
+//
+// Random numbers need no state: sample order is a function of (seed, epoch), and what a step draws
+// (dropout) of (seed, step, rank). The position counts samples over all workers, so a job may go
+// on with another number of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/models/image_classifier.h"
+
+namespace ddprun::trainer {
+
+// A checkpoint that cannot be used. The message names the file and the reason.
+class CheckpointError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A sound checkpoint of something else; the message names what differs.
+class ForeignCheckpointError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
+// What a checkpoint must agree on with the run that loads it.
+struct RunIdentity {
+  std::string model;    // "resnet18, small stem"
+  std::string dataset;  // "mnist"
+  std::string image;    // "1x28x28"
+  std::int64_t classes = 0;
+  std::uint64_t seed = 0;
+};
+
+struct TrainingState {
+  std::int64_t epoch = 0;         // Full epochs done.
+  std::int64_t samples_done = 0;  // Of the epoch at hand, over all workers.
+  std::int64_t step = 0;          // Optimizer steps done.
+  double best_prec1 = 0;          // Percent; of validations so far.
+};
+
+// Neither copies tensors: they are the live ones, to be written or copied before training goes on.
+Safetensors make_checkpoint(const RunIdentity& identity, const TrainingState& state,
+                            const torch::nn::Module& model, const CheckpointParts& parts);
+
+// Only the model, for other programs: loads in Python with strict=True.
+Safetensors make_weights(const RunIdentity& identity, const TrainingState& state,
+                         const torch::nn::Module& model);
+
+struct RestoredCheckpoint {
+  TrainingState state;
+  std::vector<std::string> unknown_parts;  // In the file, but not in this run.
+};
+
+// Puts a checkpoint into the model and the parts. Nothing is changed when it throws:
+// CheckpointError, or ForeignCheckpointError.
+RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
+                                      const RunIdentity& identity, torch::nn::Module& model,
+                                      const CheckpointParts& parts);
+
+// Loads parameters and buffers by name; a prefix "module." (Python's DDP) is ignored. Names and
+// shapes must agree exactly: throws CheckpointError naming those that do not, before any change.
+void load_weights(const NamedTensors& tensors, const std::string& name, torch::nn::Module& model);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,282 @@
+// See checkpoint_folder.h.
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/whole_file.h"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view ending = ".safetensors";
+constexpr std::string_view epoch_mark = "epoch_";
+constexpr std::string_view step_mark = "_step_";
+constexpr const char* best_name = "best.safetensors";
+constexpr const char* last_name = "last.safetensors";
+constexpr const char* manifest_name = "manifest.json";
+constexpr const char* probe_name = "writable";
+constexpr std::string_view partial_ending = ".partial";
+constexpr std::string_view corrupt_ending = ".corrupt";
+
+std::optional<std::int64_t> parse_digits(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || text[0] == '-' || error != std::errc{} || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// "name" of "name.ending"; "" for another ending.
+std::string without_ending(const fs::path& path, std::string_view wanted) {
+  return path.extension() == wanted ? path.stem().string() : "";
+}
+
+// What this class writes. Other programs leave *.partial files too, and a user may name any folder.
+bool is_own_partial(const fs::path& path) {
+  const std::string name = without_ending(path.filename(), partial_ending);
+  return name == best_name || name == last_name || name == manifest_name || name == probe_name ||
+         parse_checkpoint_name(name).has_value();
+}
+
+}  // namespace
+
+std::string CheckpointName::file_name() const {
+  return fmt::format("{}{:04}{}{:07}{}", epoch_mark, epoch, step_mark, step, ending);
+}
+
+std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name) {
+  std::string_view text = file_name;
+  if (!text.starts_with(epoch_mark) || !text.ends_with(ending)) return std::nullopt;
+  text.remove_prefix(epoch_mark.size());
+  text.remove_suffix(ending.size());
+  const std::size_t mark = text.find(step_mark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  const auto epoch = parse_digits(text.substr(0, mark));
+  const auto step = parse_digits(text.substr(mark + step_mark.size()));
+  if (!epoch || !step) return std::nullopt;
+  return CheckpointName{*epoch, *step};
+}
+
+CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access access)
+    : folder_(std::move(folder)), kept_(kept), access_(access) {
+  std::error_code error;
+  if (access_ == Access::Save) {
+    prepare_to_save();
+  } else if (!fs::is_directory(folder_, error)) {
+    throw CheckpointError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
+                                      error ? ": " + error.message() : ""));
+  }
+  read_manifest();
+}
+
+void CheckpointFolder::prepare_to_save() {
+  std::error_code error, ignored;
+  fs::create_directories(folder_, error);
+  if (!fs::is_directory(folder_, ignored)) {
+    throw CheckpointError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
+                                      folder_.string(), error ? error.message() : "it is a file"));
+  }
+  lock_.emplace(folder_);
+  if (!lock_->held()) {
+    throw CheckpointError(fmt::format(
+        "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "
+        "has ended, or give another folder",
+        folder_.string()));
+  }
+  const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
+  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    throw CheckpointError(fmt::format("--checkpoint-dir: cannot write to {}: {}", folder_.string(),
+                                      std::strerror(errno)));
+  }
+  ::close(fd);
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
+  }
+}
+
+bool CheckpointFolder::has_best() const {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(folder_ / best_name, ignored));
+}
+
+bool CheckpointFolder::has_damaged() const {
+  return std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(), [](const auto& e) {
+    return parse_checkpoint_name(without_ending(e.path().filename(), corrupt_ending)).has_value();
+  });
+}
+
+std::vector<CheckpointName> CheckpointFolder::list() const {
+  std::vector<CheckpointName> names;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (const auto name = parse_checkpoint_name(entry.path().filename().string())) {
+      names.push_back(*name);
+    }
+  }
+  std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {
+    return std::pair(a.step, a.epoch) < std::pair(b.step, b.epoch);
+  });
+  return names;
+}
+
+fs::path CheckpointFolder::path_of(const CheckpointName& name) const {
+  return folder_ / name.file_name();
+}
+
+Safetensors CheckpointFolder::read(const CheckpointName& name) const {
+  Safetensors contents = read_safetensors(path_of(name));
+  const auto listed = manifest_.find(name.file_name());
+  const auto checksum = contents.metadata.find(checksum_key);
+  if (listed != manifest_.end() &&
+      (checksum == contents.metadata.end() || checksum->second != listed->second.checksum)) {
+    throw SafetensorsError(fmt::format(
+        "{} is not the file that {} lists: its checksum is {}, expected {}. If it is the right "
+        "one, give its path to --resume",
+        path_of(name).string(), manifest_name,
+        checksum == contents.metadata.end() ? "missing" : checksum->second,
+        listed->second.checksum));
+  }
+  return contents;
+}
+
+fs::path CheckpointFolder::save(const CheckpointName& name, const Safetensors& contents) {
+  const fs::path path = write_whole(name.file_name(), contents);
+  std::vector<CheckpointName> names = list();
+  // Only those up to this one: a job that went back to an older checkpoint keeps the later ones.
+  std::erase_if(names, [&](const CheckpointName& other) { return other.step > name.step; });
+  names.resize(names.size() - std::min(names.size(), kept_));
+  for (const CheckpointName& old : names) manifest_.erase(old.file_name());
+  write_manifest();
+  point_last_to(name.file_name());
+  sync_folder();
+  for (const CheckpointName& old : names) {
+    std::error_code ignored;  // A file that stays costs space only.
+    fs::remove(path_of(old), ignored);
+  }
+  return path;
+}
+
+fs::path CheckpointFolder::save_best(const Safetensors& contents) {
+  const fs::path path = write_whole(best_name, contents);
+  write_manifest();
+  sync_folder();
+  return path;
+}
+
+fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
+  if (access_ == Access::ReadOnly) return path_of(name);
+  const fs::path aside = path_of(name).string() + std::string(corrupt_ending);
+  std::error_code error;
+  fs::rename(path_of(name), aside, error);
+  if (error) {
+    throw CheckpointError(
+        fmt::format("cannot rename the damaged {}: {}", path_of(name).string(), error.message()));
+  }
+  manifest_.erase(name.file_name());
+  return aside;
+}
+
+// A reader, or a machine that lost power, sees the old file or the new one: the content is on the
+// disk before the name changes.
+fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safetensors& contents) {
+  const fs::path path = folder_ / file_name;
+  const fs::path partial = path.string() + ".partial";
+  std::error_code error;
+  WrittenFile written;
+  try {
+    written = write_safetensors(partial, contents);
+  } catch (const SafetensorsError& failure) {
+    fs::remove(partial, error);
+    throw CheckpointError(fmt::format("cannot save a checkpoint: {}", failure.what()));
+  }
+  fs::rename(partial, path, error);
+  if (error) {
+    throw CheckpointError(fmt::format("cannot rename {} to {}: {}", partial.string(), path.string(),
+                                      error.message()));
+  }
+  manifest_[file_name] = {written.bytes, written.checksum};
+  return path;
+}
+
+// Files carry checksums of their own, so training can go on without a manifest that is damaged.
+void CheckpointFolder::read_manifest() {
+  const fs::path path = folder_ / manifest_name;
+  std::error_code absent;
+  if (!fs::exists(fs::symlink_status(path, absent))) return;
+  try {
+    manifest_ = parse_manifest(read_whole_file(path));
+  } catch (const std::invalid_argument& error) {
+    leave_out_manifest(fmt::format("{} is damaged ({})", path.string(), error.what()));
+  } catch (const FileError& error) {
+    leave_out_manifest(error.what());
+  }
+  std::erase_if(manifest_, [&](const auto& entry) {
+    std::error_code error;
+    const bool missing = !fs::exists(folder_ / entry.first, error) && !error;
+    if (missing) {
+      warnings_.push_back(fmt::format("{} is missing, which {} lists",
+                                      (folder_ / entry.first).string(), manifest_name));
+    }
+    return missing;
+  });
+}
+
+// The name is a usual one, so what is not understood may be somebody's.
+void CheckpointFolder::leave_out_manifest(const std::string& reason) {
+  manifest_is_odd_ = true;
+  warnings_.push_back(fmt::format(
+      "{}: it is left out, and renamed to {}{} with the next checkpoint, which writes a new one",
+      reason, manifest_name, corrupt_ending));
+}
+
+void CheckpointFolder::write_manifest() {
+  const fs::path path = folder_ / manifest_name;
+  const std::string partial = path.string() + ".partial";
+  const std::string text = manifest_text(manifest_);
+  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  bool good = fd >= 0;
+  good = good && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  good = good && ::fsync(fd) == 0;
+  const int cause = errno;
+  if (fd >= 0) ::close(fd);
+  std::error_code error;
+  if (good && manifest_is_odd_) {
+    fs::rename(path, path.string() + std::string(corrupt_ending), error);
+    manifest_is_odd_ = false;
+  }
+  if (good) fs::rename(partial, path, error);
+  if (!good || error) {
+    throw CheckpointError(fmt::format("cannot write {}: {}", path.string(),
+                                      good ? error.message() : std::strerror(cause)));
+  }
+}
+
+// A convenience: file systems without links go without.
+void CheckpointFolder::point_last_to(const std::string& file_name) const {
+  const fs::path link = folder_ / last_name;
+  const fs::path partial = link.string() + ".partial";
+  std::error_code ignored;
+  fs::remove(partial, ignored);
+  fs::create_symlink(file_name, partial, ignored);
+  if (!ignored) fs::rename(partial, link, ignored);
+}
+
+void CheckpointFolder::sync_folder() const {
+  const int fd = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // Some network file systems do not open folders; nothing better can be done.
+  ::fsync(fd);
+  ::close(fd);
+}
+
+}  // namespace ddprun::trainer

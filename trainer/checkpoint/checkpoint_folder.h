@@ -1,0 +1,84 @@
+// A folder of checkpoints: names, order, whole files only, and how many stay.
+//
+//   epoch_0003_step_0000123.safetensors           3 full epochs and 123 optimizer steps are done
+//   last.safetensors                              a link to the newest of these
+//   best.safetensors                              the weights with the best accuracy so far
+//   manifest.json                                 what there is, with checksums
+//   <name>.partial                                being written; renamed once it is on the disk
+//   <name>.corrupt                                found damaged when it was to be read
+//
+// Used by rank 0 only. One process at a time may save; any number may read beside it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint_manifest.h"
+#include "trainer/checkpoint/folder_lock.h"
+#include "trainer/formats/safetensors.h"
+
+namespace ddprun::trainer {
+
+struct CheckpointName {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+
+  std::string file_name() const;
+};
+
+// Nothing for any other name.
+std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name);
+
+class CheckpointFolder {
+ public:
+  enum class Access { Save, ReadOnly };
+
+  // Save: makes the folder if it is missing and tries whether files can be written in it; removes
+  // *.partial files of its own that an interrupted run left. The newest `kept` (>= 1) checkpoints
+  // stay. ReadOnly changes nothing in the folder, which may be another job's at work. Both read
+  // the manifest. Throws CheckpointError, also when another process has the folder to save in.
+  explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
+                            Access access = Access::Save);
+
+  // What was found to be odd: a damaged manifest, a missing file.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  std::vector<CheckpointName> list() const;  // Ascending by step.
+  std::filesystem::path path_of(const CheckpointName& name) const;
+  bool has_best() const;
+  bool has_damaged() const;  // A checkpoint that was set aside, by this run or an earlier one.
+
+  // Throws SafetensorsError for a file that is damaged, and for one that the manifest knows as
+  // another; SafetensorsAccessError for one that may be sound.
+  Safetensors read(const CheckpointName& name) const;
+
+  // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones. Returns
+  // its path. Throws CheckpointError; what was there stays.
+  std::filesystem::path save(const CheckpointName& name, const Safetensors& contents);
+  std::filesystem::path save_best(const Safetensors& contents);
+
+  // Renames a damaged file out of the way and returns its new path; ReadOnly: leaves it.
+  std::filesystem::path set_aside(const CheckpointName& name);
+
+ private:
+  std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
+  void prepare_to_save();
+  void read_manifest();
+  void leave_out_manifest(const std::string& reason);
+  void write_manifest();
+  void point_last_to(const std::string& file_name) const;
+  void sync_folder() const;
+
+  std::filesystem::path folder_;
+  std::size_t kept_;
+  Access access_;
+  std::optional<FolderLock> lock_;
+  bool manifest_is_odd_ = false;  // What stands there now is not ours, or damaged.
+  CheckpointManifest manifest_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,124 @@
+// See checkpoint_part.h.
+#include "trainer/checkpoint/checkpoint_part.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "trainer/optimizer/sgd.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view momentum_prefix = "momentum/";
+
+// The tensors of the state under the names that the optimizer gave them.
+NamedTensors momentum_of(const PartState& state) {
+  NamedTensors buffers;
+  for (const auto& [key, tensor] : state.tensors) {
+    if (!key.starts_with(momentum_prefix)) {
+      throw std::invalid_argument("the optimizer has no state named '" + key + "'");
+    }
+    buffers.emplace_back(key.substr(momentum_prefix.size()), tensor);
+  }
+  return buffers;
+}
+
+// What a rank must know before it can receive the tensors.
+std::string describe(const PartState& state) {
+  Json description{{"values", state.values}, {"tensors", Json::array()}};
+  for (const auto& [key, tensor] : state.tensors) {
+    description["tensors"].push_back(
+        {key, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  return description.dump();
+}
+
+PartState make_room(const std::string& text, torch::Device device) {
+  const Json description = Json::parse(text);
+  PartState state{{}, description["values"].get<std::map<std::string, std::string>>()};
+  for (const Json& entry : description["tensors"]) {
+    const auto type = static_cast<torch::ScalarType>(entry[1].get<int>());
+    state.tensors.emplace_back(entry[0].get<std::string>(),
+                               torch::empty(entry[2].get<std::vector<std::int64_t>>(),
+                                            torch::TensorOptions(type).device(device)));
+  }
+  return state;
+}
+
+std::string broadcast_text(const std::string& text, worker::Communicator& communicator,
+                           torch::Device device) {
+  torch::Tensor length =
+      torch::tensor(static_cast<std::int64_t>(text.size()), torch::kInt64).to(device);
+  worker::broadcast(communicator, length, 0);
+  torch::Tensor bytes = torch::zeros({length.item<std::int64_t>()}, torch::kUInt8);
+  std::memcpy(bytes.data_ptr(), text.data(), std::min(text.size(), bytes.nbytes()));
+  bytes = bytes.to(device);
+  worker::broadcast(communicator, bytes, 0);
+  bytes = bytes.to(torch::kCPU);
+  return {static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()};
+}
+
+}  // namespace
+
+CheckpointPart optimizer_part(Sgd& optimizer) {
+  return {.name = "optimizer",
+          .save =
+              [&optimizer] {
+                PartState state;
+                for (const auto& [name, buffer] : optimizer.momentum_buffers()) {
+                  state.tensors.emplace_back(std::string(momentum_prefix) + name, buffer);
+                }
+                return state;
+              },
+          .check =
+              [&optimizer](const PartState& state) {
+                optimizer.check_momentum_buffers(momentum_of(state));
+              },
+          .restore =
+              [&optimizer](const PartState& state) {
+                optimizer.load_momentum_buffers(momentum_of(state));
+              }};
+}
+
+void add_part(const std::string& name, const PartState& state, Safetensors& file) {
+  for (const auto& [key, tensor] : state.tensors)
+    file.tensors.emplace_back(name + "/" + key, tensor);
+  for (const auto& [key, value] : state.values) file.metadata[name + "/" + key] = value;
+}
+
+PartState take_part(const std::string& name, Safetensors& file) {
+  PartState state;
+  const std::string prefix = name + "/";
+  std::erase_if(file.tensors, [&](const auto& entry) {
+    const bool mine = entry.first.starts_with(prefix);
+    if (mine) state.tensors.emplace_back(entry.first.substr(prefix.size()), entry.second);
+    return mine;
+  });
+  std::erase_if(file.metadata, [&](const auto& entry) {
+    const bool mine = entry.first.starts_with(prefix);
+    if (mine) state.values[entry.first.substr(prefix.size())] = entry.second;
+    return mine;
+  });
+  return state;
+}
+
+void share_parts(const CheckpointParts& parts, worker::Communicator& communicator, int rank,
+                 torch::Device device) {
+  for (const CheckpointPart& part : parts) {
+    PartState state = rank == 0 ? part.save() : PartState{};
+    const std::string text = broadcast_text(rank == 0 ? describe(state) : "", communicator, device);
+    if (rank != 0) state = make_room(text, device);
+    std::vector<torch::Tensor> tensors;
+    for (const auto& [key, tensor] : state.tensors) {
+      tensors.push_back(tensor.detach().to(device).contiguous());
+    }
+    if (!tensors.empty()) worker::TensorBroadcast(communicator).run(tensors, 0);
+    if (rank != 0) part.restore(state);  // Its tensors are those just received.
+  }
+}
+
+}  // namespace ddprun::trainer

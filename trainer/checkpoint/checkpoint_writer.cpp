@@ -1,0 +1,127 @@
+// See checkpoint_writer.h.
+#include "trainer/checkpoint/checkpoint_writer.h"
+
+#include <signal.h>
+
+#include <iostream>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/report/meters.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// A file that grows beyond the process's limit is then an error of write(), and not the end.
+void hold_back_size_signal() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGXFSZ);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
+  NamedTensors tensors;
+  for (const CheckpointFile& file : files) {
+    if (file.is_copy) continue;
+    tensors.insert(tensors.end(), file.contents.tensors.begin(), file.contents.tensors.end());
+  }
+  return tensors;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected,
+                                   bool from_gpu)
+    : folder_(folder),
+      thread_([this, bytes_expected, from_gpu] { run(bytes_expected, from_gpu); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (!failure_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    std::cerr << "train: " << error.what() << std::endl;
+  }
+}
+
+SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
+  SaveStall stall;
+  Stopwatch watch;
+  std::unique_lock lock(mutex_);
+  wait_until_idle(lock);
+  stall.waited_s = watch.lap();
+  const NamedTensors copies = snapshot_.take(tensors_to_copy(files));
+  auto copy = copies.begin();
+  for (CheckpointFile& file : files) {
+    if (file.is_copy) continue;
+    for (auto& entry : file.contents.tensors) entry = *copy++;
+  }
+  termination_.begin();
+  due_ = std::move(files);
+  busy_ = true;
+  changed_.notify_all();
+  stall.copied_s = watch.lap();
+  return stall;
+}
+
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  wait_until_idle(lock);
+}
+
+std::vector<FinishedWrite> CheckpointWriter::take_finished() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(finished_, {});
+}
+
+void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [&] { return !busy_; });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
+  hold_back_size_signal();
+  try {
+    snapshot_.reserve(bytes_expected, from_gpu);
+  } catch (const std::exception&) {  // The first save tries again, and fails where it is seen.
+  }
+  std::unique_lock lock(mutex_);
+  while (true) {
+    busy_ = !due_.empty();
+    if (!busy_) changed_.notify_all();
+    changed_.wait(lock, [&] { return ending_ || !due_.empty(); });
+    if (due_.empty()) return;
+    const auto files = std::exchange(due_, {});
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      write(files);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    termination_.end();
+    lock.lock();
+    failure_ = failure;
+  }
+}
+
+void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
+  snapshot_.wait_for_device();
+  for (const CheckpointFile& file : files) {
+    Stopwatch watch;
+    FinishedWrite done{file.name, {}, 0};
+    done.path =
+        file.name ? folder_.save(*file.name, file.contents) : folder_.save_best(file.contents);
+    done.seconds = watch.lap();
+    const std::lock_guard lock(mutex_);
+    finished_.push_back(std::move(done));
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,148 @@
+// See resume.h.
+#include "trainer/checkpoint/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trainer/checkpoint/resume_position.h"
+#include "trainer/formats/weights_file.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path& path) {
+  const RestoredCheckpoint restored = restore_checkpoint(
+      std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts);
+  job.state = restored.state;
+  for (const std::string& part : restored.unknown_parts) {
+    job.reporter->warning(
+        fmt::format("{} holds the state of '{}', which this run does not have: it is left out",
+                    path.string(), part));
+  }
+  job.reporter->line(fmt::format("resumed from {}: epoch {}, step {}", path.string(),
+                                 job.state.epoch, job.state.step));
+}
+
+// The newest checkpoint that can be read. Damaged ones are reported and put aside; a sound one of
+// another run is an error, because going on would end in overwriting it.
+bool resume_from_folder(TrainingJob& job) {
+  std::vector<CheckpointName> names = job.folder->list();
+  const bool any = !names.empty();
+  for (; !names.empty(); names.pop_back()) {
+    const auto path = job.folder->path_of(names.back());
+    try {
+      resume_from(job, job.folder->read(names.back()), path);
+      job.last_saved = names.back();
+      return true;
+    } catch (const ForeignCheckpointError&) {
+      throw;
+    } catch (const SafetensorsAccessError& error) {
+      if (!job.options.evaluate) throw;  // It may be sound, and would be replaced in the end.
+      job.reporter->warning(fmt::format("{}; trying the checkpoint before it", error.what()));
+    } catch (const std::runtime_error& error) {
+      const auto aside = job.folder->set_aside(names.back());
+      job.reporter->warning(
+          fmt::format("{}; {}trying the checkpoint before it", error.what(),
+                      aside == path ? "" : "renamed to " + aside.filename().string() + ", "));
+    }
+  }
+  // Also when an earlier start found so: a restart of the job must not begin at step 0.
+  if (any || (job.options.resume == "auto" && job.folder->has_damaged())) {
+    throw CheckpointError(
+        fmt::format("none of the checkpoints in {} can be read: start anew with another "
+                    "--checkpoint-dir, put a good one there, or remove those that end in .corrupt",
+                    job.options.checkpoint_dir.string()));
+  }
+  return false;
+}
+
+// A run that does not continue the folder's history must not overwrite it.
+void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
+  if (!job.folder || job.options.evaluate) return;
+  const std::vector<CheckpointName> names = job.folder->list();
+  if (names.empty() && job.validation_set && job.folder->has_best()) {
+    throw CheckpointError(
+        fmt::format("--checkpoint-dir: {} has a best.safetensors, which this run would overwrite, "
+                    "and no checkpoint to go on from: move it away, or give another folder",
+                    job.options.checkpoint_dir.string()));
+  }
+  if (names.empty() || names.back().step <= from_step) return;
+  throw CheckpointError(fmt::format(
+      "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
+      "them, or another --checkpoint-dir",
+      job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
+}
+
+// The number of workers or of images per step may be another than when the checkpoint was made.
+void find_place_in_data(TrainingJob& job) {
+  if (!job.training_set) return;  // --evaluate goes nowhere from here.
+  TrainingState& state = job.state;
+  const ResumePosition position =
+      resume_position(state.samples_done, job.training_set->size(), job.env.world_size);
+  if (position.repeated > 0) {
+    job.reporter->warning(fmt::format(
+        "the checkpoint was made after {} samples of the epoch, which {} workers cannot share "
+        "evenly: the last {} are seen again",
+        state.samples_done, job.env.world_size, position.repeated));
+  }
+  state.samples_done = position.skipped_per_worker * job.env.world_size;
+  const std::int64_t steps_max = job.options.steps.value_or(job.plan.total_steps);
+  const std::int64_t epochs = std::min(job.options.epochs_max(), state.epoch + steps_max + 1);
+  job.plan.total_steps = total_steps_from({state.step, state.epoch, position.skipped_per_worker},
+                                          epochs, job.plan.samples_per_worker, job.plan.batch_size);
+  if (job.options.steps) {
+    job.plan.total_steps = std::min(job.plan.total_steps, *job.options.steps);
+  }
+}
+
+}  // namespace
+
+void bring_to_start(TrainingJob& job) {
+  if (!job.is_first_rank()) return;
+  if (job.folder) {
+    for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
+  }
+  const std::string& resume = job.options.resume;
+  const bool restarted = job.env.restart_count > 0;
+  if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
+  if (resume != "auto" && resume != "none") {
+    resume_from(job, read_safetensors(resume), resume);
+    check_folder_is_free(job, job.state.step);
+    return;
+  }
+  check_folder_is_free(job, -1);
+  if (!job.options.weights.empty()) {
+    const std::string name = job.options.weights.string();
+    load_weights_file(job.options.weights, job.options.new_head, *job.model);
+    job.reporter->line("weights from " + name +
+                       (job.options.new_head ? ", with a new last layer" : ""));
+  } else if (job.options.evaluate) {
+    throw CheckpointError(
+        fmt::format("--evaluate: there is no checkpoint in {}: give another --checkpoint-dir, "
+                    "--resume FILE or --weights FILE",
+                    job.options.checkpoint_dir.string()));
+  }
+}
+
+void share_state(TrainingJob& job) {
+  if (job.env.world_size == 1) return find_place_in_data(job);
+  const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
+  const TrainingState& own = job.state;
+  torch::Tensor numbers = on_device(
+      torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
+                     static_cast<double>(own.step), own.best_prec1},
+                    torch::kFloat64));
+  worker::broadcast(job.communicator(), numbers, 0);
+  numbers = numbers.to(torch::kCPU);
+  const double* value = numbers.data_ptr<double>();
+  job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
+               static_cast<std::int64_t>(value[2]), value[3]};
+  find_place_in_data(job);
+  if (job.state.step > 0) {
+    share_parts(job.checkpoint_parts, job.communicator(), job.env.rank, job.place.device);
+  }
+}
+
+}  // namespace ddprun::trainer

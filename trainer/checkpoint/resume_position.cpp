@@ -1,0 +1,24 @@
+// See resume_position.h.
+#include "trainer/checkpoint/resume_position.h"
+
+namespace ddprun::trainer {
+
+ResumePosition resume_position(std::int64_t samples_done, std::int64_t dataset_size,
+                               int world_size) {
+  if (samples_done >= dataset_size) {
+    return {.skipped_per_worker = (dataset_size + world_size - 1) / world_size, .repeated = 0};
+  }
+  return {.skipped_per_worker = samples_done / world_size, .repeated = samples_done % world_size};
+}
+
+std::int64_t total_steps_from(const RunPosition& position, std::int64_t epochs,
+                              std::int64_t samples_per_worker, std::int64_t batch_size) {
+  if (position.epoch >= epochs) return position.step;
+  const auto steps_for = [&](std::int64_t samples) {
+    return (samples + batch_size - 1) / batch_size;
+  };
+  return position.step + steps_for(samples_per_worker - position.skipped_per_worker) +
+         (epochs - position.epoch - 1) * steps_for(samples_per_worker);
+}
+
+}  // namespace ddprun::trainer

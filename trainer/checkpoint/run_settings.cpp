@@ -1,0 +1,168 @@
+// See run_settings.h.
+#include "trainer/checkpoint/run_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "trainer/open_dataset.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t differences_shown_max = 4;
+
+class Lines {
+ public:
+  template <typename Value>
+  void add(const char* name, const Value& value) {
+    text_ += fmt::format("{}\t{}\n", name, value);
+  }
+  void add_flag(const char* name, bool value) { add(name, value ? "on" : "off"); }
+  template <typename Value>
+  void add_given(const char* name, const std::optional<Value>& value) {
+    add(name, value ? fmt::format("{}", *value) : "none");
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string list_text(const std::vector<float>& values) {
+  std::string text;
+  for (const float value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
+  return text.empty() ? "none" : text;
+}
+
+std::string schedule_text(const LearningRateOptions& rate) {
+  if (rate.schedule == LearningRateSchedule::Cosine) return "cosine";
+  if (rate.milestones.empty()) {
+    return fmt::format("times {} every {} epochs", rate.gamma, rate.step_epochs);
+  }
+  std::string epochs;
+  for (const std::int64_t epoch : rate.milestones) epochs += fmt::format(" {}", epoch);
+  return fmt::format("times {} after epochs{}", rate.gamma, epochs);
+}
+
+std::string precision_text(PrecisionOption precision) {
+  return precision == PrecisionOption::Fp32   ? "fp32"
+         : precision == PrecisionOption::Bf16 ? "bf16"
+                                              : "fp16";
+}
+
+// As recipe_parts.cpp takes it where it is not given.
+std::string exclusion_text(const TrainOptions& options) {
+  const bool lars = options.optimizer == OptimizerKind::Lars;
+  const DecayExclusion exclusion = options.no_decay.value_or(DecayExclusion{lars, lars});
+  return exclusion.batch_norm && exclusion.bias ? "bn,bias"
+         : exclusion.batch_norm                 ? "bn"
+         : exclusion.bias                       ? "bias"
+                                                : "none";
+}
+
+void add_optimizer(Lines& lines, const TrainOptions& options) {
+  const bool lars = options.optimizer == OptimizerKind::Lars;
+  const LearningRateOptions& rate = options.learning_rate;
+  lines.add("--optimizer", lars ? "lars" : "sgd");
+  lines.add("--lr", rate.base);
+  lines.add("--lr-schedule", schedule_text(rate));
+  lines.add("--warmup-steps", rate.warmup_steps);
+  lines.add("--momentum", options.momentum);
+  lines.add_flag("--nesterov", options.nesterov);
+  lines.add("--weight-decay", options.weight_decay);
+  lines.add("--no-decay", exclusion_text(options));
+  if (lars) lines.add("--lars-trust", options.lars_trust);
+  lines.add_given("--clip-grad-norm", options.clip_grad_norm);
+  lines.add_given("--ema", options.ema_decay);
+}
+
+using Settings = std::map<std::string, std::string>;
+
+Settings parse(const std::string& text, std::vector<std::string>& names) {
+  Settings settings;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const std::size_t tab = std::min(line.find('\t'), line.size());
+    const std::string name = line.substr(0, tab);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    settings[name] = tab < line.size() ? line.substr(tab + 1) : "";
+  }
+  return settings;
+}
+
+std::string value_in(const Settings& settings, const std::string& name) {
+  const auto found = settings.find(name);
+  return found == settings.end() ? "none" : found->second;
+}
+
+// "--batch-size 32 where rank 0 has 64, --lr 0.2 where rank 0 has 0.1"
+std::string differences(const std::string& other, const std::string& rank0) {
+  std::vector<std::string> names;  // In the order of the texts.
+  const Settings expected = parse(rank0, names);
+  const Settings found = parse(other, names);
+  std::string text;
+  std::size_t count = 0;
+  for (const std::string& name : names) {
+    const std::string own = value_in(found, name);
+    const std::string wanted = value_in(expected, name);
+    if (own == wanted || ++count > differences_shown_max) continue;
+    text += fmt::format("{}{} {} where rank 0 has {}", text.empty() ? "" : ", ", name, own, wanted);
+  }
+  if (count > differences_shown_max) {
+    text += fmt::format(", and {} more differences", count - differences_shown_max);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
+  Lines lines;
+  lines.add("--dataset", name_of(options.dataset));
+  lines.add("images of", facts.image);
+  lines.add("a number of classes of", facts.classes);
+  lines.add("a number of training images of", facts.training_images);
+  lines.add("a number of validation images of", facts.validation_images);
+  lines.add("images prepared as", facts.preparation);
+  lines.add("--mean", list_text(facts.mean));
+  lines.add("--std", list_text(facts.deviation));
+  lines.add("--on-bad-image", options.skip_bad_images ? "skip" : "fail");
+  lines.add("--model", facts.model);
+  lines.add_flag("--evaluate", options.evaluate);
+  lines.add("--batch-size", facts.micro_batch_size);
+  lines.add("--accumulate", options.accumulate);
+  lines.add_given("--steps", options.steps);
+  const bool endless = !options.epochs && options.steps;
+  lines.add("--epochs", endless ? "as --steps needs" : std::to_string(options.epochs_max()));
+  lines.add("--seed", options.seed);
+  lines.add("--label-smoothing", options.label_smoothing);
+  lines.add_flag("--sync-bn", options.sync_batch_norm);
+  lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16" : "fp32");
+  lines.add("--precision", precision_text(options.precision));
+  // Where it is not given the workers decide together, so all must leave it open.
+  lines.add("--overlap", options.overlap ? "on" : "off");
+  lines.add("--verify-sync", !options.verify_sync        ? "off"
+                             : *options.verify_sync == 0 ? "each epoch"
+                                                         : std::to_string(*options.verify_sync));
+  add_optimizer(lines, options);
+  return lines.take();
+}
+
+std::string settings_difference(const std::vector<std::string>& texts) {
+  const auto differs = [&](const std::string& text) { return text != texts.front(); };
+  const auto first = std::find_if(texts.begin(), texts.end(), differs);
+  if (first == texts.end()) return "";
+  const auto more = std::count_if(first + 1, texts.end(), differs);
+  return fmt::format(
+      "the workers were started with different settings: rank {} has {}{}; start all of them with "
+      "the same options",
+      first - texts.begin(), differences(*first, texts.front()),
+      more == 0   ? ""
+      : more == 1 ? " (another rank differs from rank 0 too)"
+                  : fmt::format(" ({} other ranks differ from rank 0 too)", more));
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,111 @@
+// See safetensors.h: the writer.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "trainer/formats/safetensors.h"
+#include "trainer/formats/safetensors_format.h"
+#include "trainer/formats/safetensors_types.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using namespace safetensors_format;
+using Json = nlohmann::ordered_json;  // Tensors in the order in which they are given.
+
+// The length field and the JSON text, padded.
+std::string make_header(const NamedTensors& tensors, const Json& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header[metadata_key] = metadata;
+  std::size_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const auto dtype = std::find_if(dtypes.begin(), dtypes.end(), [&](const DtypeName& entry) {
+      return entry.type == tensor.scalar_type();
+    });
+    if (dtype == dtypes.end()) fail(name, "a tensor type that safetensors files cannot hold");
+    header[name] = {{"dtype", dtype->name},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {offset, offset + tensor.nbytes()}}};
+    offset += tensor.nbytes();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
+  std::string bytes;
+  for (std::size_t i = 0; i < length_bytes; ++i) {
+    bytes += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  }
+  return bytes + text;
+}
+
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& path)
+      : name_(path.string()),
+        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fail(name_, fmt::format("cannot be created: {}", std::strerror(errno)));
+  }
+  ~OutputFile() { ::close(fd_); }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(const void* data, std::size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t count = ::write(fd_, at, bytes);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
+      at += count;
+      bytes -= static_cast<std::size_t>(count);
+    }
+  }
+
+  void overwrite(const std::string& bytes, std::size_t at) {
+    if (::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(bytes.size())) {
+      fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
+    }
+  }
+
+  void sync() {
+    if (::fsync(fd_) != 0) fail(name_, fmt::format("cannot be synced: {}", std::strerror(errno)));
+  }
+
+ private:
+  std::string name_;
+  int fd_;
+};
+
+}  // namespace
+
+// The checksum stands in front of what it is taken of, so it is filled in at the end: that takes
+// one pass over the tensors, and memory for one that does not lie in C order.
+WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
+  Json metadata(contents.metadata);
+  metadata[checksum_key] = checksum_zeros;
+  const std::string header = make_header(contents.tensors, metadata);
+  const std::string field = fmt::format("\"{}\":\"{}\"", checksum_key, checksum_zeros);
+  const std::size_t digits = header.find(field) + field.size() - 1 - std::strlen(checksum_zeros);
+
+  OutputFile file(path);
+  Hash hash;
+  WrittenFile written;
+  const auto write = [&](const void* data, std::size_t bytes) {
+    hash.add(data, bytes);
+    file.write(data, bytes);
+    written.bytes += bytes;
+  };
+  write(header.data(), header.size());
+  for (const auto& [name, tensor] : contents.tensors) {
+    const torch::Tensor packed = tensor.detach().to(torch::kCPU).contiguous();
+    write(packed.data_ptr(), packed.nbytes());
+  }
+  written.checksum = hash.hex();
+  file.overwrite(written.checksum, digits);
+  file.sync();
+  return written;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,91 @@
+// See weights_file.h.
+#include "trainer/formats/weights_file.h"
+
+#include <fmt/format.h>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/whole_file.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::string_view zip_magic = "PK\x03\x04";
+constexpr std::string_view old_torch_magic =
+    "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+constexpr std::string_view module_prefix = "module.";
+constexpr std::string_view part_separator = "/";
+
+NamedTensors read_tensors(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  std::string bytes;
+  try {
+    bytes = read_whole_file(path);
+  } catch (const FileError& error) {
+    throw CheckpointError(error.what());
+  }
+  if (bytes.empty()) {
+    throw CheckpointError(name + " is empty: copy or download it again, or give another file");
+  }
+  const std::string_view file = bytes;
+  if (file.starts_with(zip_magic)) return parse_torch_file(file, name);
+  if (file.starts_with(old_torch_magic)) {
+    throw CheckpointError(fmt::format(
+        "{} is in the format that torch.save had before PyTorch 1.6. Write it anew with Python: "
+        "torch.save(torch.load('{}', map_location='cpu'), 'new.pth')",
+        name, name));
+  }
+  return parse_safetensors(file, name).tensors;
+}
+
+// "fc." of "fc.weight": the layer that was registered last.
+std::string head_of(const torch::nn::Module& model) {
+  const std::string last = model.named_parameters().keys().back();
+  return last.substr(0, last.rfind('.') + 1);
+}
+
+const torch::Tensor* find(const NamedTensors& tensors, const std::string& name) {
+  for (const auto& [key, tensor] : tensors) {
+    if (key == name) return &tensor;
+  }
+  return nullptr;
+}
+
+void check_classes(const NamedTensors& tensors, const std::string& name, const std::string& head,
+                   const torch::nn::Module& model) {
+  const torch::Tensor* found = find(tensors, head + "bias");
+  const torch::Tensor expected = model.named_parameters()[head + "bias"];
+  if (found == nullptr || found->dim() != 1 || found->size(0) == expected.size(0)) return;
+  throw CheckpointError(
+      fmt::format("{} is for {} classes, and the data has {}: add --new-head to load all but the "
+                  "last layer ('{}')",
+                  name, found->size(0), expected.size(0), head.substr(0, head.size() - 1)));
+}
+
+}  // namespace
+
+void load_weights_file(const std::filesystem::path& path, bool new_head, torch::nn::Module& model) {
+  NamedTensors tensors = read_tensors(path);
+  std::erase_if(tensors, [](const auto& entry) {  // Of a checkpoint of ours only the model.
+    return entry.first.find(part_separator) != std::string::npos;
+  });
+  for (auto& [key, tensor] : tensors) {
+    if (key.starts_with(module_prefix)) key.erase(0, module_prefix.size());
+  }
+  const std::string head = head_of(model);
+  if (new_head) {
+    std::erase_if(tensors, [&](const auto& entry) { return entry.first.starts_with(head); });
+    for (const auto& entry : model.named_parameters()) {
+      if (entry.key().starts_with(head)) tensors.emplace_back(entry.key(), entry.value().detach());
+    }
+  } else {
+    check_classes(tensors, path.string(), head, model);
+  }
+  for (const auto& entry : model.named_buffers()) {
+    if (entry.key().ends_with(".num_batches_tracked") && find(tensors, entry.key()) == nullptr) {
+      tensors.emplace_back(entry.key(), entry.value());
+    }
+  }
+  load_weights(tensors, path.string(), model);
+}
+
+}  // namespace ddprun::trainer

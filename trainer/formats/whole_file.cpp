@@ -1,0 +1,54 @@
+// See whole_file.h.
+#include "trainer/formats/whole_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ddprun::trainer {
+namespace {
+
+// Returns the number of the error, or 0.
+int read_all(int fd, std::string& bytes) {
+  std::size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t count = ::read(fd, bytes.data() + filled, bytes.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  bytes.resize(filled);
+  return 0;
+}
+
+}  // namespace
+
+std::string read_whole_file(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  // Without O_NONBLOCK a pipe would be waited for, where only a file can be meant.
+  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    throw FileAccessError(fmt::format("{}: cannot be opened: {}", name, std::strerror(errno)));
+  }
+  struct stat status {};
+  std::string bytes;
+  int error = 0;
+  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  if (regular) {
+    bytes.resize(static_cast<std::size_t>(status.st_size));
+    error = read_all(fd, bytes);
+  }
+  ::close(fd);
+  if (!regular) throw FileError(fmt::format("{}: is not a regular file", name));
+  if (error != 0) {
+    throw FileAccessError(fmt::format("{}: cannot be read: {}", name, std::strerror(error)));
+  }
+  return bytes;
+}
+
+}  // namespace ddprun::trainer

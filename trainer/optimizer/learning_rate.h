@@ -1,0 +1,42 @@
+// The learning rate of a step, from the options and the position in training alone.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ddprun::trainer {
+
+enum class LearningRateSchedule {
+  Step,       // Times gamma every step_epochs epochs, or at the milestones if there are any.
+  MultiStep,  // Times gamma at each milestone.
+  Cosine,     // From the base rate to zero at the last step, along half a cosine.
+};
+
+// For what the base rate was chosen, when it is not this run: it is scaled in proportion.
+struct LearningRateReference {
+  std::int64_t global_batch_size = 0;  // 0: for one worker, so the rate grows with their number.
+};
+
+struct LearningRateOptions {
+  double base = 0.1;
+  LearningRateSchedule schedule = LearningRateSchedule::Step;
+  std::int64_t step_epochs = 30;
+  std::vector<std::int64_t> milestones;  // Epochs, ascending.
+  double gamma = 0.1;
+  std::int64_t warmup_steps = 0;   // The first steps rise linearly up to the schedule's rate.
+  std::int64_t warmup_epochs = 0;  // The same in epochs; one of the two is 0.
+  std::optional<LearningRateReference> reference;
+};
+
+// The same with a base for this run and the warm-up in steps: what learning_rate_at() takes.
+LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int64_t steps_per_epoch,
+                                          std::int64_t global_batch_size, int world_size);
+
+// step: optimizer steps done before this one, over all epochs; epoch: full epochs done;
+// total_steps: of the whole run.
+double learning_rate_at(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
+                        std::int64_t total_steps);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,152 @@
+// See precision.h.
+#include "trainer/optimizer/precision.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <string>
+
+namespace ddprun::trainer {
+namespace {
+
+torch::ScalarType type_of(PrecisionOption precision) {
+  return precision == PrecisionOption::Bf16 ? torch::kBFloat16 : torch::kFloat16;
+}
+
+// Divides in place and says whether all elements were finite. The operator wants tensors of one
+// device without gaps, which gradients are.
+bool unscale(const std::vector<torch::Tensor>& parameters, float scale) {
+  torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> defined;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) defined.push_back(parameter.grad());
+  }
+  if (defined.empty()) return true;
+  const auto options = torch::dtype(torch::kFloat32).device(defined.front().device());
+  torch::Tensor not_finite = torch::zeros({1}, options);
+  // In double, then rounded, as GradScaler does.
+  const torch::Tensor inverse =
+      torch::full({1}, static_cast<float>(1.0 / static_cast<double>(scale)), options);
+  at::_amp_foreach_non_finite_check_and_unscale_(defined, not_finite, inverse);
+  return not_finite.item<float>() == 0;
+}
+
+// Of a checkpoint without it: the initial one.
+LossScalerState state_of(const PartState& part) {
+  LossScalerState state = LossScaler().state();
+  const auto read = [&](const char* name, auto& value) {
+    const auto found = part.values.find(name);
+    if (found == part.values.end()) return;
+    const char* const end = found->second.data() + found->second.size();
+    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+    if (error != std::errc() || stop != end) value = -1;  // Which no scaler accepts.
+  };
+  read("scale", state.scale);
+  read("growth_steps", state.growth_steps);
+  return state;
+}
+
+[[noreturn]] void refuse(const PartState& state) {
+  std::string text;
+  for (const auto& [name, value] : state.values) text += fmt::format(" {} '{}'", name, value);
+  throw std::invalid_argument("the loss scaler cannot have this state:" + text);
+}
+
+// Of the instructions that the kernels of the two types need.
+bool cpu_computes(PrecisionOption precision) {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (precision == PrecisionOption::Bf16) {
+    constexpr unsigned avx512_bf16 = 1U << 5;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx512_bf16) != 0;
+  }
+  constexpr unsigned avx512_fp16 = 1U << 23;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & avx512_fp16) != 0;
+#else
+  return true;  // Not known.
+#endif
+}
+
+}  // namespace
+
+AutocastGuard::AutocastGuard(torch::DeviceType device, PrecisionOption precision)
+    : device_(device), active_(precision != PrecisionOption::Fp32) {
+  if (!active_) return;
+  enabled_before_ = at::autocast::is_autocast_enabled(device_);
+  type_before_ = at::autocast::get_autocast_dtype(device_);
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_dtype(device_, type_of(precision));
+  // Copies of an enclosing scope may be of another type; the cache does not tell them apart.
+  if (at::autocast::increment_nesting() > 1) at::autocast::clear_cache();
+}
+
+AutocastGuard::~AutocastGuard() {
+  if (!active_) return;
+  at::autocast::decrement_nesting();
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_dtype(device_, type_before_);
+  at::autocast::set_autocast_enabled(device_, enabled_before_);
+}
+
+Precision::Precision(PrecisionOption option, torch::Device device)
+    : option_(option), device_(device) {
+  if (option == PrecisionOption::Fp16) scaler_.emplace();
+}
+
+torch::Tensor Precision::scaled(const torch::Tensor& loss) const {
+  return scaler_ ? loss * static_cast<double>(scaler_->scale()) : loss;
+}
+
+bool Precision::accept(const std::vector<torch::Tensor>& parameters) {
+  if (!scaler_) return true;
+  decision_ = scaler_->decide(unscale(parameters, scaler_->scale()));
+  if (!decision_->can_go_on) {
+    throw GradientsNotFinite(fmt::format(
+        "gradients were not finite in {} steps in a row, down to a loss scale of {}: the loss "
+        "diverges; lower --lr, add --warmup-steps, or use --precision bf16",
+        LossScalerOptions{}.skipped_in_a_row_max, decision_->scale_before));
+  }
+  return decision_->take_step;
+}
+
+CheckpointPart loss_scaler_part(LossScaler& scaler) {
+  return {.name = "loss_scaler",
+          .save =
+              [&scaler] {
+                return PartState{
+                    {},
+                    {{"scale", fmt::format("{}", scaler.state().scale)},
+                     {"growth_steps", fmt::format("{}", scaler.state().growth_steps)}}};
+              },
+          .check =
+              [](const PartState& state) {
+                if (!LossScaler().restore(state_of(state))) refuse(state);
+              },
+          .restore =
+              [&scaler](const PartState& state) {
+                if (!scaler.restore(state_of(state))) refuse(state);
+              }};
+}
+
+const char* name_of(PrecisionOption precision) {
+  static constexpr std::array names{"fp32", "bf16", "fp16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+
+std::string slow_precision_warning(PrecisionOption precision, torch::Device device) {
+  if (!device.is_cpu() || precision == PrecisionOption::Fp32) return "";
+  if (cpu_computes(precision)) return "";
+  const bool bf16 = precision == PrecisionOption::Bf16;
+  return fmt::format(
+      "--precision {0}: this CPU has no instructions for {0} ({1}), so it will be slower than fp32",
+      name_of(precision), bf16 ? "AVX512_BF16" : "AVX512_FP16");
+}
+
+}  // namespace ddprun::trainer

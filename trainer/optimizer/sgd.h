@@ -1,0 +1,68 @@
+// Stochastic gradient descent with momentum, in one fused pass over each parameter.
+//
+//   g <- grad + weight_decay * w;   v <- momentum * v + g (v = g on a parameter's first step);
+//   w <- w - lr * v                 the rule of torch.optim.SGD, in the same order
+//   w <- w - lr * (g + momentum * v)    with nesterov
+//
+// With `lars` each layer has a rate of its own (lars.h), in two more passes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+struct LarsOptions {
+  double trust = 0.001;
+  std::set<std::string> not_adapted;  // Parameters that take the plain rate.
+};
+
+struct SgdOptions {
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+  bool nesterov = false;           // Needs momentum.
+  std::set<std::string> no_decay;  // Parameters without weight decay.
+  std::optional<LarsOptions> lars;
+};
+
+class Sgd {
+ public:
+  // Keeps references to `parameters`; their storage must not be replaced afterwards.
+  Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options);
+
+  // Parameters without a gradient are left alone.
+  void step(double learning_rate);
+
+  // (parameter name, momentum buffer) of every parameter that has been updated; they share memory
+  // with the optimizer. Empty without momentum.
+  std::vector<std::pair<std::string, torch::Tensor>> momentum_buffers() const;
+
+  // Continues from buffers saved before; parameters left out start anew. The names must be of
+  // parameters and the shapes fit: otherwise both throw std::invalid_argument naming the one that
+  // does not, and nothing is changed.
+  void load_momentum_buffers(const std::vector<std::pair<std::string, torch::Tensor>>& buffers);
+  void check_momentum_buffers(
+      const std::vector<std::pair<std::string, torch::Tensor>>& buffers) const;
+
+ private:
+  struct Slot {
+    std::string name;
+    torch::Tensor parameter;
+    torch::Tensor momentum;  // Undefined until the first step.
+    bool decays;
+    bool adapts;  // To LARS's rate.
+  };
+  std::size_t index_of(const std::string& name) const;  // Throws std::invalid_argument.
+  void update(const std::vector<Slot*>& slots, double learning_rate, bool first_step);
+
+  std::vector<Slot> slots_;
+  SgdOptions options_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,151 @@
+// Options of `train`: the data set and how it is read.
+#include <algorithm>
+
+#include "trainer/open_dataset.h"
+#include "trainer/options/parts.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr int threads_max = 64;
+constexpr std::int64_t image_size_max = 1024;
+
+// --augment: words that are not compatible with each other are found by check_data_options().
+void read_augment(const std::string& text, TrainOptions& options) {
+  AugmentOptions& augment = options.augment;
+  augment.flip = augment.pad_crop = augment.random_resized_crop = false;
+  options.augment_by_default = text == "auto";
+  if (text == "auto" || text == "none") return;
+  for (const std::string& word : split_list(text)) {
+    if (word == "flip") {
+      augment.flip = true;
+    } else if (word == "pad-crop") {
+      augment.pad_crop = true;
+    } else if (word == "random-resized-crop") {
+      augment.random_resized_crop = true;
+    } else {
+      throw CLI::ValidationError("--augment",
+                                 "\"" + word +
+                                     "\" is none of flip, pad-crop, "
+                                     "random-resized-crop (auto and none stand alone)");
+    }
+  }
+}
+
+void add_range(CLI::App& app, const std::string& name, double& min, double& max,
+               const std::string& help, const std::string& shown) {
+  app.add_option_function<std::vector<double>>(
+         name,
+         [&min, &max, name](const std::vector<double>& values) {
+           if (values.size() != 2) throw CLI::ValidationError(name, "needs two numbers, MIN,MAX");
+           min = values[0];
+           max = values[1];
+         },
+         help)
+      ->expected(2)
+      ->delimiter(',')
+      ->type_name("MIN,MAX")
+      ->default_str(shown);
+}
+
+void add_augment_options(CLI::App& app, TrainOptions& options) {
+  AugmentOptions& augment = options.augment;
+  app.add_option_function<std::string>(
+         "--augment", [&options](const std::string& text) { read_augment(text, options); },
+         "Changes of training images: none, or a list of flip, pad-crop, random-resized-crop; "
+         "auto: pad-crop,flip for cifar10, random-resized-crop,flip for imagefolder and csv, none "
+         "for the others")
+      ->type_name("auto|none|LIST")
+      ->default_str("auto");
+  add_range(app, "--crop-scale", augment.scale_min, augment.scale_max,
+            "Share of the image's area that random-resized-crop takes", "0.08,1");
+  add_range(app, "--crop-ratio", augment.ratio_min, augment.ratio_max,
+            "Width / height of what random-resized-crop takes", "0.75,1.333");
+  add_count(app, "--crop-padding", augment.padding, 1, 64, "Black pixels around, of pad-crop");
+  add_count(app, "--val-resize-size", options.val_resize_size, 0, 2 * image_size_max,
+            "Validation: the shorter side before the middle is cut out [imagefolder, csv: 8/7 of "
+            "--image-size; others: --image-size]");
+  app.add_option("--mean", options.mean, "Subtracted from pixels of 0 to 1 [the data set's]")
+      ->delimiter(',')
+      ->type_name("M,M,M");
+  app.add_option("--std", options.deviation, "Divides what is left of pixels [the data set's]")
+      ->delimiter(',')
+      ->type_name("S,S,S");
+}
+
+bool takes_validation_data(DatasetKind kind) {
+  return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
+}
+
+void check_transforms(const TrainOptions& options) {
+  const AugmentOptions& augment = options.augment;
+  refuse_if(augment.pad_crop && augment.random_resized_crop,
+            "--augment: pad-crop and random-resized-crop contradict each other: give one");
+  refuse_if(
+      !(augment.scale_min > 0 && augment.scale_min <= augment.scale_max && augment.scale_max <= 1),
+      "--crop-scale needs MIN,MAX with 0 < MIN <= MAX <= 1");
+  refuse_if(!(augment.ratio_min > 0 && augment.ratio_min <= augment.ratio_max &&
+              augment.ratio_max <= 1000),
+            "--crop-ratio needs MIN,MAX with 0 < MIN <= MAX <= 1000");
+  refuse_if(options.mean.empty() != options.deviation.empty() ||
+                options.mean.size() != options.deviation.size(),
+            "--mean and --std go together, with a number for each channel");
+  refuse_if(std::any_of(options.deviation.begin(), options.deviation.end(),
+                        [](float value) { return !(value > 0); }),
+            "--std needs numbers above 0");
+}
+
+}  // namespace
+
+void add_data_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Data");
+  add_choice<DatasetKind>(app, "--dataset", options.dataset,
+                          {{"mnist", DatasetKind::Mnist},
+                           {"cifar10", DatasetKind::Cifar10},
+                           {"stl10", DatasetKind::Stl10},
+                           {"imagefolder", DatasetKind::ImageFolder},
+                           {"csv", DatasetKind::Csv},
+                           {"synthetic", DatasetKind::Synthetic}},
+                          "mnist, cifar10, stl10, imagefolder, csv or synthetic");
+  app.add_option("--data", options.data,
+                 "Folder of the data files; csv: the list, \"path,label\" a line [data/<dataset>]");
+  app.add_option("--validation-data", options.validation_data,
+                 "csv: the list to validate with; imagefolder: its folder [DIR/val]");
+  app.add_flag("--verify-data", options.verify_data, "Check the folder's SHA256SUMS first");
+  add_count(app, "--image-size", options.image_size, 0, image_size_max,
+            "Resize images to this side; synthetic: make them so [as the data has them; 224 for "
+            "imagefolder and csv, 32 for synthetic]");
+  add_augment_options(app, options);
+  app.add_option_function<std::string>(
+         "--on-bad-image",
+         [&options](const std::string& word) { options.skip_bad_images = word == "skip"; },
+         "An image that cannot be read: fail ends the run; skip takes the next one in training, "
+         "leaves it out in validation, and reports both")
+      ->check(CLI::IsMember({"fail", "skip"}).description(""))
+      ->type_name("fail|skip")
+      ->default_str("fail");
+  add_count(app, "--synthetic-images", options.synthetic_images, 1, count_max, "Images per pass");
+  add_count(app, "--synthetic-classes", options.synthetic_classes, 1, 65'536, "Classes");
+  add_count(app, "--workers", options.workers, 0, threads_max,
+            "Threads that prepare batches ahead; 0: between the steps");
+}
+
+void check_data_options(const TrainOptions& options) {
+  refuse_if(options.dataset == DatasetKind::Synthetic && !options.data.empty(),
+            "--data has no meaning with --dataset synthetic, which reads no files");
+  refuse_if(options.dataset == DatasetKind::Synthetic && options.verify_data,
+            "--verify-data has no meaning with --dataset synthetic, which reads no files");
+  refuse_if(options.dataset == DatasetKind::Csv && options.verify_data,
+            "--verify-data has no meaning with --dataset csv: it checks a folder");
+  refuse_if(options.dataset == DatasetKind::Csv && options.data.empty(),
+            "--dataset csv needs --data FILE, a list of \"path,label\" lines");
+  refuse_if(!options.validation_data.empty() && !takes_validation_data(options.dataset),
+            "--validation-data applies to --dataset csv and imagefolder only");
+  refuse_if(
+      options.dataset == DatasetKind::Csv && options.validation && options.validation_data.empty(),
+      "--dataset csv needs a list to validate with: --validation-data FILE, or "
+      "--no-validation");
+  check_transforms(options);
+}
+
+}  // namespace ddprun::trainer

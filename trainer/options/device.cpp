@@ -1,0 +1,82 @@
+// Options of `train`: where training computes and how workers talk.
+#include "trainer/options/parts.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t data_parallel_max = 1024;
+
+}  // namespace
+
+void add_device_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Device");
+  add_choice<DeviceOption>(
+      app, "--device", options.device,
+      {{"auto", DeviceOption::Auto}, {"cpu", DeviceOption::Cpu}, {"cuda", DeviceOption::Cuda}},
+      "auto, cpu or cuda; auto: cuda where it can be used");
+  add_choice<BackendOption>(app, "--backend,--dist-backend", options.backend,
+                            {{"auto", BackendOption::Auto},
+                             {"cpu", BackendOption::Cpu},
+                             {"gloo", BackendOption::Gloo},
+                             {"mpi", BackendOption::Mpi},
+                             {"nccl", BackendOption::Nccl}},
+                            "How workers exchange gradients: auto, cpu (gloo means the same), "
+                            "nccl, or mpi under mpirun");
+  add_choice<LayoutOption>(app, "--memory-format", options.layout,
+                           {{"auto", LayoutOption::Auto},
+                            {"nchw", LayoutOption::Nchw},
+                            {"channels-last", LayoutOption::ChannelsLast}},
+                           "Order of activations in memory: auto (channels-last, the faster one), "
+                           "nchw or channels-last");
+  add_choice<PrecisionOption>(
+      app, "--precision", options.precision,
+      {{"fp32", PrecisionOption::Fp32},
+       {"bf16", PrecisionOption::Bf16},
+       {"fp16", PrecisionOption::Fp16}},
+      "Of forward and backward; weights stay fp32. fp16 scales the loss by itself");
+  app.add_flag(
+      "--overlap,!--no-overlap", options.overlap,
+      "Exchange gradients while backward computes (so it is where nothing is said), or all "
+      "at once after it");
+  add_count(app, "--collective-timeout", options.collective_timeout_s, 1, 7 * 86'400,
+            "Seconds that one exchange between workers may take before the job ends with an error "
+            "that names who did not come; one that takes 30 s is told of");
+  add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
+            "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
+}
+
+void add_launch_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Workers started without a launcher");
+  app.add_option("--init-method,--dist-url", options.init.url,
+                 "Where workers meet: env:// (MASTER_ADDR and MASTER_PORT), tcp://HOST:PORT of "
+                 "rank 0, or file:///PATH that all of them see")
+      ->capture_default_str()
+      ->type_name("URL");
+  add_count(app, "--rank", options.init.rank, 0, count_max, "This worker's number, from 0 [RANK]");
+  add_count(app, "--world-size", options.init.world_size, 1, count_max,
+            "Workers of the job [WORLD_SIZE]");
+  add_count(app, "--local-rank,--local_rank", options.init.local_rank, 0, count_max,
+            "This worker's number on its host, which is its GPU [LOCAL_RANK, else found out]");
+  app.add_option("--interface", options.interface,
+                 "Network interface that workers connect on: its name, an address of this host, "
+                 "or a network as 10.1.0.0/16 [GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME]")
+      ->type_name("NAME|ADDRESS|CIDR");
+  add_count(app, "--connect-timeout", options.connect_timeout_s, 1, 86'400,
+            "Seconds to wait for all workers at the start");
+}
+
+void check_device_options(const TrainOptions& options) {
+  refuse_if(options.device == DeviceOption::Cpu && options.backend == BackendOption::Nccl,
+            "--backend nccl needs GPUs, but --device cpu was given");
+  refuse_if(options.device == DeviceOption::Cuda && options.backend == BackendOption::Cpu,
+            "--backend cpu cannot reach the memory of --device cuda: use --backend nccl or auto");
+  refuse_if(options.data_parallel > 1 && options.sync_batch_norm,
+            "--sync-bn normalises over workers, which the replicas of --data-parallel cannot: give "
+            "one worker to each device instead");
+  refuse_if(options.device == DeviceOption::Cuda &&
+                (options.backend == BackendOption::Gloo || options.backend == BackendOption::Mpi),
+            "--backend gloo and mpi cannot reach the memory of --device cuda: use --backend nccl "
+            "or auto");
+}
+
+}  // namespace ddprun::trainer

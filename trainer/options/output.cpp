@@ -1,0 +1,69 @@
+// Options of `train`: what is printed and logged.
+#include "trainer/options/parts.h"
+
+namespace ddprun::trainer {
+
+namespace {
+
+void add_profile_options(CLI::App& app, TrainOptions& options) {
+  CLI::Option* const profile =
+      app.add_option(
+             "--profile", options.profile,
+             "Write a trace of some steps here, rank_N.json of each rank N, for Perfetto and "
+             "chrome://tracing")
+          ->type_name("DIR");
+  app.add_option_function<std::string>(
+         "--profile-steps",
+         [&](const std::string& text) {
+           options.profile_steps = parse_profile_window(text).value();
+         },
+         "Trace from when FIRST steps of this process are done until LAST are [10:20]")
+      ->type_name("FIRST:LAST")
+      ->needs(profile)
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            if (parse_profile_window(text)) return std::string();
+            return "'" + text + "' is no FIRST:LAST with 0 <= FIRST < LAST, like 10:20";
+          },
+          ""));
+  app.add_flag("--profile-ops", options.profile_operations,
+               "Trace LibTorch's operations too; slows the traced steps down");
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Output");
+  add_count(app, "--print-freq", options.print_freq, 1, count_max, "Steps between printed lines");
+  app.add_flag_callback(
+      "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
+  app.add_flag("--evaluate", options.evaluate,
+               "Only validate the given weights or checkpoint; needs no training images");
+  app.add_option("--metrics", options.metrics,
+                 "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
+                 "its own")
+      ->type_name("FILE");
+  app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard's event files here")
+      ->type_name("DIR");
+  add_profile_options(app, options);
+  app.add_option_function<std::vector<std::int64_t>>(
+         "--print-sample-order",
+         [&](const std::vector<std::int64_t>& epoch) {
+           options.print_sample_order = epoch.empty() ? 0 : epoch.front();
+         },
+         "Print this rank's sample indices of an epoch [0], one a line, and exit")
+      ->expected(0, 1)
+      ->type_name("EPOCH")
+      ->check(CLI::Range(std::int64_t{0}, count_max).description(""));
+}
+
+void check_output_options(const TrainOptions& options) {
+  refuse_if(options.evaluate && !options.validation,
+            "--evaluate and --no-validation contradict each other");
+  refuse_if(options.profile_operations && options.profile.empty(),
+            "--profile-ops needs --profile DIR");
+  refuse_if(options.evaluate && !options.profile.empty(),
+            "--profile traces training steps, and --evaluate does none");
+}
+
+}  // namespace ddprun::trainer

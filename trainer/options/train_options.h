@@ -1,0 +1,128 @@
+// The command line of `train`, checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "trainer/data/augment.h"
+#include "trainer/models/model_names.h"
+#include "trainer/optimizer/learning_rate.h"
+#include "trainer/profile/profile_window.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::trainer {
+
+// Options that contradict each other, the data or the number of workers. The message names them.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
+enum class DeviceOption { Auto, Cpu, Cuda };
+enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
+enum class LayoutOption { Auto, Nchw, ChannelsLast };
+enum class PrecisionOption { Fp32, Bf16, Fp16 };
+enum class OptimizerKind { Sgd, Lars };
+enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
+
+// What `--no-decay` leaves without weight decay.
+struct DecayExclusion {
+  bool batch_norm = false;  // Weights and biases of batch normalisation.
+  bool bias = false;        // Everything called bias.
+};
+
+struct TrainOptions {
+  // Data.
+  DatasetKind dataset = DatasetKind::Mnist;
+  std::filesystem::path data;             // Empty: data/<dataset>, or nothing for synthetic.
+  std::filesystem::path validation_data;  // imagefolder: a folder of classes; csv: a list.
+  bool verify_data = false;               // Check SHA256SUMS of the data folder.
+  std::int64_t image_size = 0;            // 0: as the data set has it, or 224.
+  std::int64_t val_resize_size = 0;       // 0: what is usual for the data set.
+  bool augment_by_default = true;         // As is usual for the data set.
+  AugmentOptions augment;                 // With the defaults not yet chosen.
+  std::vector<float> mean, deviation;     // Of pixels from 0 to 1; empty: the data set's.
+  bool skip_bad_images = false;
+  std::int64_t synthetic_images = 12'800;
+  std::int64_t synthetic_classes = 1000;
+  int workers = 1;  // Loader threads.
+
+  // Model.
+  std::string model = "resnet18";
+  StemChoice stem = StemChoice::Auto;
+  std::filesystem::path weights;  // Start from these weights; empty = drawn from the seed.
+  bool new_head = false;          // But not those of the last layer.
+  bool zero_init_residual = false;
+
+  // Training.
+  std::optional<std::int64_t> epochs;             // Default 90, or as many as `steps` needs.
+  std::optional<std::int64_t> steps;              // Optimizer steps of the whole run, at most.
+  std::optional<std::int64_t> batch_size;         // Per worker and micro batch. Default 64.
+  std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
+  std::int64_t accumulate = 1;                    // Micro batches a step.
+  LearningRateOptions learning_rate;
+  OptimizerKind optimizer = OptimizerKind::Sgd;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 1e-4;
+  std::optional<DecayExclusion> no_decay;  // Default: none with SGD, both with LARS.
+  double lars_trust = 0.001;
+  double label_smoothing = 0;
+  std::optional<double> clip_grad_norm;
+  std::optional<double> ema_decay;
+  bool sync_batch_norm = false;
+  std::optional<std::int64_t> verify_sync;  // Every so many steps; 0: after each epoch.
+  GradientType gradient_type = GradientType::Parameters;
+  std::uint64_t seed = 0;
+
+  // Output.
+  std::int64_t print_freq = 10;                    // Steps.
+  bool validation = true;                          // After each epoch and at the end.
+  bool evaluate = false;                           // Only validate.
+  std::string metrics;                             // JSON lines; empty = none. May hold {rank}.
+  std::filesystem::path tensorboard;               // Folder of event files; empty = none.
+  std::filesystem::path profile;                   // Folder of traces; empty = none.
+  ProfileWindow profile_steps;                     // Which steps are traced.
+  bool profile_operations = false;                 // LibTorch's operations too.
+  std::optional<std::int64_t> print_sample_order;  // An epoch.
+
+  // Checkpoints.
+  std::filesystem::path checkpoint_dir;  // Empty: no checkpoints.
+  std::int64_t checkpoint_every = 0;     // Steps; 0: at the end of epochs only.
+  std::int64_t keep_checkpoints = 2;     // The newest so many stay.
+  std::string resume = "auto";           // auto, none, or a file.
+
+  // Device.
+  DeviceOption device = DeviceOption::Auto;
+  BackendOption backend = BackendOption::Auto;
+  worker::InitMethod init;  // Rank and meeting place, where no launcher says them.
+  std::string interface;    // On which workers connect; "" = as the environment says.
+  std::int64_t connect_timeout_s = 300;
+  std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
+  LayoutOption layout = LayoutOption::Auto;
+  PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
+  // Reduce gradients while backward computes the rest of them, or all at once after it.
+  bool overlap = true;
+  int data_parallel = 1;  // Replicas of the model in each worker.
+
+  std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.
+};
+
+// What main must do after parsing: train, or end with this code (0 after --help, 2 after bad
+// usage), when everything has been said on standard output or standard error.
+struct ParsedCommandLine {
+  std::optional<TrainOptions> options;
+  int exit_code = 0;
+};
+
+ParsedCommandLine parse_command_line(int argc, const char* const* argv);
+
+// The contradictions that can be seen without data or peers. Throws UsageError.
+void check_options(const TrainOptions& options);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,62 @@
+// Options of `train`: how long training takes, and what a step is. The optimizer and its schedule
+// are in optimizer.cpp.
+#include <limits>
+
+#include "trainer/options/parts.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t micro_batches_max = 65'536;
+
+void add_batch_options(CLI::App& app, TrainOptions& options) {
+  add_count(app, "--epochs", options.epochs, 0, count_max, "Passes over the data [90]");
+  add_count(app, "--steps", options.steps, 1, count_max, "End after so many optimizer steps");
+  add_count(app, "--batch-size", options.batch_size, 1, count_max,
+            "Images per step, per worker (with --accumulate: per micro batch) [64]");
+  add_count(app, "--global-batch-size", options.global_batch_size, 1, count_max,
+            "Images per step over all workers, instead of --batch-size");
+  add_count(app, "--accumulate", options.accumulate, 1, micro_batches_max,
+            "Micro batches per step and worker, whose gradients are summed up before they travel");
+}
+
+}  // namespace
+
+void add_training_options(CLI::App& app, TrainOptions& options) {
+  app.option_defaults()->group("Training");
+  add_batch_options(app, options);
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "Part of the target that is shared by all classes; training only")
+      ->check(number_in(0, 1, "a number from 0 to 1"))
+      ->capture_default_str();
+  app.add_flag("--sync-bn", options.sync_batch_norm, "BatchNorm over the batches of all workers");
+  add_choice<GradientType>(
+      app, "--grad-dtype", options.gradient_type,
+      {{"fp32", GradientType::Parameters}, {"bf16", GradientType::BFloat16}},
+      "How gradients travel between workers: fp32, or bf16, which halves the bytes");
+  app.add_option_function<std::vector<std::int64_t>>(
+         "--verify-sync",
+         [&](const std::vector<std::int64_t>& steps) {
+           options.verify_sync = steps.empty() ? 0 : steps.front();
+         },
+         "Check every N steps [each epoch], and at the end, that all workers hold equal models "
+         "(running statistics: with --sync-bn)")
+      ->expected(0, 1)
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, count_max).description(""));
+  app.add_option("--seed", options.seed, "Of initial weights and sample order")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()).description(""))
+      ->capture_default_str();
+  add_optimizer_options(app, options);
+}
+
+void check_training_options(const TrainOptions& options) {
+  refuse_if(options.batch_size && options.global_batch_size,
+            "--batch-size (per worker) and --global-batch-size (of all workers) contradict each "
+            "other: give one");
+  refuse_if(options.sync_batch_norm && options.model == "convnet",
+            "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
+  check_optimizer_options(options);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,29 @@
+// See profile_window.h.
+#include "trainer/profile/profile_window.h"
+
+#include <charconv>
+
+namespace ddprun::trainer {
+namespace {
+
+// All of `text` as a number of steps.
+std::optional<std::int64_t> parse_steps(std::string_view text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  if (read.ec != std::errc{} || read.ptr != end || number < 0) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::optional<ProfileWindow> parse_profile_window(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto first = parse_steps(text.substr(0, colon));
+  const auto last = parse_steps(text.substr(colon + 1));
+  if (!first || !last || *first >= *last) return std::nullopt;
+  return ProfileWindow{*first, *last};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,54 @@
+// See bad_images.h.
+#include "trainer/report/bad_images.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <iterator>
+
+#include "trainer/data/counted.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t names_max = 10;
+
+}  // namespace
+
+std::string bad_images_text(const std::vector<SkippedImage>& skipped) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(skipped.size(), names_max); ++i) {
+    text += fmt::format("\n  {}", skipped[i].reason);
+  }
+  if (skipped.size() > names_max) {
+    text += fmt::format("\n  and {} more", skipped.size() - names_max);
+  }
+  return text;
+}
+
+std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>& skipped,
+                               const std::string& pass) {
+  if (!job.options.skip_bad_images) return 0;
+  if (!skipped.empty()) {
+    std::cerr << fmt::format("train: warning: rank {}: epoch {}, {}: {} cannot be read:{}",
+                             job.env.rank, job.state.epoch, pass,
+                             counted(std::ssize(skipped), "image", "images"),
+                             bad_images_text(skipped))
+              << std::endl;
+  }
+  torch::Tensor count =
+      torch::tensor({static_cast<double>(skipped.size())}, torch::kFloat64).to(job.place.device);
+  worker::all_reduce(job.communicator(), count, worker::ReduceOp::Sum);
+  const auto all = static_cast<std::int64_t>(count.item<double>());
+  if (all > 0) {
+    job.reporter->line(fmt::format("{} could not be read and {} {} in epoch {}",
+                                   counted(all, "image", "images"), all == 1 ? "was" : "were",
+                                   pass == "training" ? "replaced" : "left out of the validation",
+                                   job.state.epoch));
+  }
+  job.reporter->event("bad_images", {{"epoch", job.state.epoch}, {"pass", pass}, {"images", all}});
+  return all;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,20 @@
+// See meters.h.
+#include "trainer/report/meters.h"
+
+namespace ddprun::trainer {
+
+torch::Tensor batch_counts(const torch::Tensor& logits, const torch::Tensor& labels,
+                           const torch::Tensor& mean_loss) {
+  torch::NoGradGuard no_grad;
+  const torch::Tensor column = labels.unsqueeze(1);
+  const torch::Tensor score = logits.gather(1, column);
+  const torch::Tensor classes = torch::arange(logits.size(1), labels.options());
+  const torch::Tensor before = (logits <= score)
+                                   .logical_not_()
+                                   .logical_or_((logits == score).logical_and_(classes < column));
+  const torch::Tensor rank = before.sum(1);  // (N): how many classes precede the label.
+  return torch::stack({mean_loss.detach().to(torch::kFloat64) * logits.size(0),
+                       (rank < 1).sum().to(torch::kFloat64), (rank < 5).sum().to(torch::kFloat64)});
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,125 @@
+// What a run tells: lines and a progress line on standard output, TensorBoard's event files, and
+// JSON lines in a file. Only rank 0 says anything, but for --metrics with {rank} in the name: then
+// every rank writes its own file, with its own losses, times and memory.
+//
+// --metrics: one JSON object per line, appended. "event" is one of
+//   start       model, dataset, images (to train on, or with --evaluate to count), parameters,
+//   world_size, batch_size, global_batch_size,
+//               device, total_steps, resumed_from_step, restart_count, accumulate, base_lr,
+//               precision, replicas
+//   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr,
+//               images_per_s (all workers), step_s, data_s, exposed_comm_s (means over the steps
+//               since the previous line; the last: communication that no computation hid, CPU
+//               only), grad_norm (before clipping, with --clip-grad-norm), rss_bytes,
+//               rss_peak_bytes, and on a GPU gpu_allocated_bytes, gpu_allocated_peak_bytes,
+//               gpu_reserved_bytes
+//   validation  epoch, step, loss, prec1, prec5, best_prec1, images, seconds; averaged (true: of
+//               the weights that --ema averages)
+//   loss_scale  step, taken (false: the step was left out), scale (of the next step), reason
+//               (fp16: when it changes)
+//   verify_sync step, running_statistics (true: compared too; all ranks' models were equal at the
+//               end)
+//   checkpoint_copied  step, waited_s (for the write before it), copied_s: what a save held up
+//   checkpoint  step, path, seconds   (written)
+//   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, of all ranks
+//   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
+//               (the last two: of this process, which may have resumed)
+// Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
+// run and epoch the full passes before this one. Every line has "time", seconds since 1970.
+// Names are never reused for something else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "trainer/report/device_memory.h"
+#include "trainer/report/memory_use.h"
+#include "trainer/report/meters.h"
+#include "trainer/report/tensorboard_writer.h"
+
+namespace ddprun::trainer {
+
+// A training step of rank 0, as its line shows it.
+struct StepReport {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;           // Of the run, this one included.
+  std::int64_t step_in_epoch = 0;  // This one included.
+  std::int64_t steps_per_epoch = 0;
+  Meter time_s, data_s, loss, prec1, prec5;  // Averages over the epoch.
+  double window_step_s = 0;                  // Mean since the previous line.
+  double window_data_s = 0;
+  std::optional<double> window_exposed_s;  // Waits for communication; nothing on a GPU.
+  double images_per_s = 0;                 // All workers, since the previous line.
+  double learning_rate = 0;
+  double remaining_s = 0;  // Until the last step, at this pace.
+  std::optional<double> gradient_norm;
+  MemoryUse memory;
+  std::optional<DeviceMemory> gpu_memory;
+};
+
+struct ValidationReport {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  std::int64_t images = 0;
+  double loss = 0;
+  double prec1 = 0;
+  double prec5 = 0;
+  double best_prec1 = 0;
+  double seconds = 0;
+  bool averaged = false;  // Of the averaged weights (--ema).
+};
+
+std::string step_line(const StepReport& report);
+std::string validation_line(const ValidationReport& report);
+// One row of a terminal: as much as fits into `columns` characters, the least important left out.
+std::string progress_line(const StepReport& report, std::size_t columns);
+
+// Where this rank's JSON lines go; empty: nowhere. `option` as --metrics was given.
+std::filesystem::path metrics_path(const std::string& option, int rank);
+
+class Reporter {
+ public:
+  struct Options {
+    bool enabled = true;    // False on all ranks but 0: nothing but the metrics file.
+    bool terminal = false;  // Draw the progress line, too.
+    std::size_t columns = 80;
+    std::filesystem::path metrics;      // Empty: none.
+    std::filesystem::path tensorboard;  // A folder. Empty: none.
+  };
+
+  // Throws std::runtime_error when the metrics or the event file cannot be opened.
+  Reporter(std::ostream& out, Options options);
+
+  // The run goes on after `step` steps; `markdown` says what it is.
+  void begin(std::int64_t step, const std::string& markdown);
+
+  void line(const std::string& text);                                  // A plain line.
+  void warning(const std::string& text);                               // To standard error.
+  void event(const std::string& name, nlohmann::ordered_json fields);  // To the metrics file.
+
+  void progress(const StepReport& report);  // At most ten times a second; terminals only.
+  bool wants_progress() const { return options_.enabled && options_.terminal; }
+  void step(const StepReport& report);
+  void validation(const ValidationReport& report);
+  void end(nlohmann::ordered_json fields);  // The last event; all files are complete after it.
+
+ private:
+  void clear_progress();
+  void warn_of_tensorboard();
+  void scalars(std::int64_t step, const std::vector<Scalar>& values);
+
+  std::ostream& out_;
+  Options options_;
+  std::ofstream metrics_;
+  std::optional<TensorboardWriter> tensorboard_;
+  bool progress_shown_ = false;
+  std::chrono::steady_clock::time_point progress_at_{};
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,87 @@
+// See step_meters.h.
+#include "trainer/report/step_meters.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// The average of all but the last, then the last: a meter that shows `last` and `average`.
+Meter meter_of(double last_sum, double last_count, double sum, double count) {
+  Meter meter;
+  if (count > last_count) {
+    meter.update((sum - last_sum) / (count - last_count), count - last_count);
+  }
+  if (last_count > 0) meter.update(last_sum / last_count, last_count);
+  return meter;
+}
+
+}  // namespace
+
+StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
+                       std::chrono::nanoseconds exposed)
+    : plan_(plan),
+      world_size_(plan.global_batch_size / plan.batch_size),
+      counts_(torch::zeros({3}, torch::dtype(torch::kFloat64).device(device))),
+      last_counts_(counts_.clone()),
+      exposed_(exposed) {
+  start_window();
+}
+
+void StepMeters::data_ready() {
+  data_s_ = watch_.lap();
+  data_meter_.update(data_s_);
+}
+
+void StepMeters::step_done(const torch::Tensor& logits, const torch::Tensor& labels,
+                           const torch::Tensor& loss) {
+  last_counts_ = batch_counts(logits, labels, loss);
+  counts_ += last_counts_;
+  last_images_ = labels.size(0);
+  own_images_ += last_images_;
+  const double step_s = data_s_ + watch_.lap();
+  time_meter_.update(step_s);
+  seconds_ += step_s;
+  steps_ += 1;
+  images_ += last_images_ * world_size_;
+  window_.steps += 1;
+  window_.images += last_images_ * world_size_;
+  window_.seconds += step_s;
+  window_.data_seconds += data_s_;
+}
+
+StepReport StepMeters::report(const TrainingState& state, double learning_rate) {
+  const torch::Tensor all = counts_.to(torch::kCPU);
+  const torch::Tensor last = last_counts_.to(torch::kCPU);
+  const auto meter = [&](std::int64_t which, double scale) {
+    return meter_of(scale * last[which].item<double>(), static_cast<double>(last_images_),
+                    scale * all[which].item<double>(), static_cast<double>(own_images_));
+  };
+  StepReport report;
+  report.epoch = state.epoch;
+  report.step = state.step;
+  report.step_in_epoch =
+      (state.samples_done + plan_.global_batch_size - 1) / plan_.global_batch_size;
+  report.steps_per_epoch = plan_.steps_per_epoch;
+  report.time_s = time_meter_;
+  report.data_s = data_meter_;
+  report.loss = meter(0, 1);
+  report.prec1 = meter(1, 100);
+  report.prec5 = meter(2, 100);
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, window_.steps));
+  report.window_step_s = window_.seconds / steps;
+  report.window_data_s = window_.data_seconds / steps;
+  if (counts_.device().is_cpu()) {
+    const std::chrono::duration<double> exposed = exposed_ - window_.exposed_before;
+    report.window_exposed_s = exposed.count() / steps;
+  }
+  report.images_per_s =
+      window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;
+  report.learning_rate = learning_rate;
+  report.remaining_s = static_cast<double>(plan_.total_steps - state.step) * time_meter_.average();
+  return report;
+}
+
+void StepMeters::start_window() { window_ = {.exposed_before = exposed_}; }
+
+void StepMeters::restart_clock() { watch_.lap(); }
+
+}  // namespace ddprun::trainer

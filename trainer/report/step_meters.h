@@ -1,0 +1,59 @@
+// The meters of one training pass: what rank 0 prints, gathered without waiting for the device
+// on steps that print nothing.
+#pragma once
+
+#include "trainer/batch_plan.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/report/meters.h"
+#include "trainer/report/reporter.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+class StepMeters {
+ public:
+  // `exposed`: see communicated().
+  StepMeters(const BatchPlan& plan, torch::Device device, std::chrono::nanoseconds exposed = {});
+
+  void data_ready();  // The step's batch is there.
+  void step_done(const torch::Tensor& logits, const torch::Tensor& labels,
+                 const torch::Tensor& loss);
+
+  // For how long this process has waited for communication since its start, as of now.
+  void communicated(std::chrono::nanoseconds exposed) { exposed_ = exposed; }
+
+  // The last step and the averages so far. Waits for the device. `state` is that after the step.
+  StepReport report(const TrainingState& state, double learning_rate);
+  void start_window();   // A line was printed: rates count from here.
+  void restart_clock();  // What took time just now was not training.
+
+  double seconds() const { return seconds_; }      // Of all steps.
+  std::int64_t images() const { return images_; }  // Over all workers.
+  std::int64_t steps() const { return steps_; }
+
+ private:
+  struct Window {
+    std::chrono::nanoseconds exposed_before{0};
+    std::int64_t steps = 0;
+    std::int64_t images = 0;
+    double seconds = 0;
+    double data_seconds = 0;
+  };
+
+  const BatchPlan& plan_;
+  std::int64_t world_size_;
+  Stopwatch watch_;
+  double data_s_ = 0;
+  Meter time_meter_, data_meter_;
+  torch::Tensor counts_;       // Sum of batch_counts() so far.
+  torch::Tensor last_counts_;  // Of the last step.
+  std::int64_t own_images_ = 0;
+  std::int64_t last_images_ = 0;
+  std::int64_t images_ = 0;
+  std::int64_t steps_ = 0;
+  double seconds_ = 0;
+  std::chrono::nanoseconds exposed_;
+  Window window_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,195 @@
+// From a rank and a way to exchange addresses to a connected CPU communicator.
+//
+//   1. listen, create the shared segment          -> exchange addresses
+//   2. map the segments of ranks on this machine  -> exchange who could map whom
+//   3. connect to all                             -> two ranks share memory if both could map
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "worker/cpu/cpu_communicator.h"
+#include "worker/meeting.h"
+#include "worker/peers/mesh.h"
+
+namespace ddprun::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string machine_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id.empty() ? "-" : id;
+}
+
+class Connecting {
+ public:
+  Connecting(int rank, int world_size, std::uint32_t epoch, AddressExchange& exchange,
+             const CpuCommunicatorOptions& options)
+      : rank_(rank),
+        world_size_(world_size),
+        epoch_(epoch),
+        exchange_(exchange),
+        options_(options),
+        deadline_(Clock::now() + options.common.connect_timeout),
+        segments_(static_cast<std::size_t>(world_size)) {}
+
+  std::unique_ptr<Communicator> run() {
+    const std::string ip = exchange_.local_address();
+    Mesh mesh(rank_, epoch_, ip);
+    create_segment();
+    publish(mesh, ip);
+    map_segments();
+    agree_on_segments();
+    return assemble(mesh.connect(addresses_, deadline_));
+  }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+  void create_segment() {
+    if (!options_.common.shared_memory) return;
+    try {
+      segments_[at(rank_)] =
+          SharedSegment::create(HostGroup::segment_bytes(options_.chunk_bytes), make_token());
+    } catch (const std::exception& error) {
+      notes_ += std::string("; no shared memory here (") + error.what() + ")";
+    }
+  }
+
+  void publish(const Mesh& mesh, const std::string& ip) {
+    PeerAddress mine;
+    mine.host = options_.host.empty() ? machine_id() : options_.host;
+    mine.ip = ip;
+    mine.port = mesh.port();
+    mine.secret = mesh.secret();
+    mine.segment.pid = ::getpid();
+    if (segments_[at(rank_)]) mine.segment = segments_[at(rank_)].address();
+    for (const std::string& text : exchange_.all_gather(to_text(mine), deadline_)) {
+      addresses_.push_back(parse_peer_address(text));
+    }
+  }
+
+  void map_segments() {
+    if (!segments_[at(rank_)]) return;
+    for (int peer = 0; peer < world_size_; ++peer) {
+      const PeerAddress& theirs = addresses_[at(peer)];
+      if (peer == rank_ || theirs.host != addresses_[at(rank_)].host) continue;
+      try {
+        segments_[at(peer)] = SharedSegment::open(theirs.segment);
+      } catch (const std::exception& error) {
+        notes_ += "; TCP to rank " + std::to_string(peer) + " of this host (" + error.what() + ")";
+      }
+    }
+  }
+
+  // Memory is shared by two ranks only if each has mapped the other's.
+  void agree_on_segments() {
+    std::string mapped;
+    for (const SharedSegment& segment : segments_) mapped += segment ? '1' : '0';
+    const auto all = exchange_.all_gather(mapped, deadline_);
+    for (int peer = 0; peer < world_size_; ++peer) {
+      if (peer == rank_ || !segments_[at(peer)]) continue;
+      const std::string& theirs = all[at(peer)];
+      if (theirs.size() == all.size() && theirs[at(rank_)] == '1') continue;
+      segments_[at(peer)] = SharedSegment();
+      notes_ += "; TCP to rank " + std::to_string(peer) + ", which could not map our memory";
+    }
+  }
+
+  std::string describe(int sharing) const {
+    std::set<std::string> hosts;
+    for (const PeerAddress& address : addresses_) hosts.insert(address.host);
+    const bool all = sharing == world_size_;
+    return "cpu: " + std::to_string(world_size_) + " ranks on " + std::to_string(hosts.size()) +
+           (hosts.size() == 1 ? " host, " : " hosts, ") +
+           (all           ? "shared memory"
+            : sharing > 1 ? "shared memory + TCP"
+                          : "TCP") +
+           notes_;
+  }
+
+  std::unique_ptr<Communicator> assemble(std::vector<PeerSockets> sockets) {
+    CpuCommunicator::Parts parts;
+    parts.rank = rank_;
+    parts.world_size = world_size_;
+    std::vector<UniqueFd> data;
+    for (int peer = 0; peer < world_size_; ++peer) {
+      data.push_back(std::move(sockets[at(peer)].data));
+      const PeerAddress& address = addresses_[at(peer)];
+      parts.watched.push_back(
+          {std::move(sockets[at(peer)].watch), "rank " + std::to_string(peer) + " (pid " +
+                                                   std::to_string(address.segment.pid) + " on " +
+                                                   address.ip + ")"});
+    }
+    parts.streams = std::make_unique<PeerStreams>(rank_, epoch_, std::move(data));
+    const auto sharing = std::count_if(segments_.begin(), segments_.end(),
+                                       [](const SharedSegment& segment) { return bool(segment); });
+    parts.description = describe(static_cast<int>(sharing));
+    // Spinning helps only if all whom we wait for can run meanwhile.
+    parts.spin = sharing <= static_cast<long>(std::thread::hardware_concurrency());
+    if (sharing > 1) {
+      parts.host = std::make_shared<HostGroup>(rank_, std::move(segments_), options_.chunk_bytes);
+    }
+    return std::make_unique<CpuCommunicator>(std::move(parts), options_);
+  }
+
+  int rank_;
+  int world_size_;
+  std::uint32_t epoch_;
+  AddressExchange& exchange_;
+  const CpuCommunicatorOptions& options_;
+  Clock::time_point deadline_;
+  std::vector<SharedSegment> segments_;
+  std::vector<PeerAddress> addresses_;
+  std::string notes_;  // What falls back to TCP, and why.
+};
+
+std::unique_ptr<Communicator> make_lone_communicator(const CpuCommunicatorOptions& options) {
+  CpuCommunicator::Parts parts;
+  parts.description = "cpu: 1 rank";
+  parts.watched.resize(1);
+  std::vector<UniqueFd> none(1);
+  parts.streams = std::make_unique<PeerStreams>(0, 0, std::move(none));
+  return std::make_unique<CpuCommunicator>(std::move(parts), options);
+}
+
+void check_world(int rank, int world_size) {
+  if (world_size >= 1 && world_size <= ranks_max && rank >= 0 && rank < world_size) return;
+  throw CommunicatorError("no CPU communicator for rank " + std::to_string(rank) + " of " +
+                          std::to_string(world_size) + ": at most " + std::to_string(ranks_max) +
+                          " ranks, numbered from 0");
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
+                                                       std::uint32_t epoch,
+                                                       AddressExchange& exchange,
+                                                       const CpuCommunicatorOptions& options) {
+  check_world(rank, world_size);
+  if (options.chunk_bytes % 64 != 0 ||
+      options.chunk_bytes < 64 * static_cast<std::size_t>(world_size)) {
+    throw CommunicatorError("chunk_bytes must be a multiple of 64 and hold 64 bytes per rank");
+  }
+  if (world_size == 1) return make_lone_communicator(options);
+  return Connecting(rank, world_size, epoch, exchange, options).run();
+}
+
+std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
+                                                    const CommunicatorOptions& common) {
+  CpuCommunicatorOptions options;
+  options.common = common;
+  check_world(env.rank, env.world_size);
+  if (env.world_size == 1) return make_lone_communicator(options);
+  const WorkerEnv met = meet_workers(env, common);
+  const auto exchange = make_store_exchange(met, common);
+  return connect_cpu_communicator(
+      env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count), *exchange, options);
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,86 @@
+// Connects every rank with every other, twice: one connection for data, one for the watch (see
+// watch.h). Rank r calls all lower ranks and is called by all higher ones.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/communicator.h"
+#include "worker/peers/shared_memory.h"
+
+namespace ddprun::worker {
+
+// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// What a rank publishes about itself.
+struct PeerAddress {
+  std::string host = "-";  // Ranks share memory only if these are equal; for tests.
+  std::string ip;          // Where it listens.
+  std::uint16_t port = 0;
+  std::string secret;      // What a caller must show, so that strangers are turned away.
+  SegmentAddress segment;  // Its shared memory; fd -1: none.
+};
+
+std::string to_text(const PeerAddress& address);
+PeerAddress parse_peer_address(const std::string& text);  // Throws CommunicatorError.
+
+struct PeerSockets {
+  UniqueFd data;   // Non-blocking, TCP_NODELAY.
+  UniqueFd watch;  // The same, with keep-alive, so that a silent host is noticed.
+};
+
+class Mesh {
+ public:
+  // Listens on a free port of `ip` (a numeric address). Throws CommunicatorError.
+  Mesh(int rank, std::uint32_t epoch, const std::string& ip);
+
+  std::uint16_t port() const { return port_; }
+  const std::string& secret() const { return secret_; }
+
+  // Connects to all `peers` (index = rank) and stops listening. Throws CommunicatorError that
+  // names the peer that could not be reached or did not call before `deadline`.
+  std::vector<PeerSockets> connect(const std::vector<PeerAddress>& peers,
+                                   std::chrono::steady_clock::time_point deadline);
+
+ private:
+  enum class Channel : std::uint32_t { Data, Watch };
+  struct Hello;
+  struct Caller;
+
+  UniqueFd call(int peer, const PeerAddress& address, Channel channel,
+                std::chrono::steady_clock::time_point deadline) const;
+  void accept_all(std::vector<PeerSockets>& sockets,
+                  std::chrono::steady_clock::time_point deadline);
+  bool take(Caller& caller, std::vector<PeerSockets>& sockets) const;
+
+  int rank_;
+  std::uint32_t epoch_;
+  std::string secret_;
+  UniqueFd listener_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,132 @@
+// memfd segments and futexes.
+#include "worker/peers/shared_memory.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace ddprun::worker {
+namespace {
+
+// The first page holds the token, so that `data()` starts on a page of its own.
+constexpr std::size_t head_bytes = 4096;
+constexpr std::size_t token_digits = 32;
+
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+std::string memfd_name(const std::string& token) { return "ddprun-" + token; }
+
+}  // namespace
+
+std::string make_token() {
+  unsigned char bytes[token_digits / 2];
+  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) throw_errno("getrandom");
+  std::string token;
+  for (unsigned char byte : bytes) {
+    token += "0123456789abcdef"[byte >> 4];
+    token += "0123456789abcdef"[byte & 15];
+  }
+  return token;
+}
+
+SharedSegment::SharedSegment(int fd, std::size_t bytes, std::string token)
+    : fd_(fd), bytes_(bytes), token_(std::move(token)) {}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept { *this = std::move(other); }
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(token_, other.token_);
+  return *this;
+}
+
+SharedSegment::~SharedSegment() {
+  if (mapping_ != nullptr) ::munmap(mapping_, head_bytes + bytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void* SharedSegment::data() const { return static_cast<char*>(mapping_) + head_bytes; }
+
+SegmentAddress SharedSegment::address() const { return {::getpid(), fd_, bytes_, token_}; }
+
+void SharedSegment::map() {
+  void* mapping = ::mmap(nullptr, head_bytes + bytes_, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_POPULATE, fd_, 0);
+  if (mapping == MAP_FAILED) throw_errno("mmap of " + std::to_string(bytes_) + " shared bytes");
+  mapping_ = mapping;
+}
+
+SharedSegment SharedSegment::create(std::size_t bytes, const std::string& token) {
+  const int fd = ::memfd_create(memfd_name(token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) throw_errno("memfd_create");
+  SharedSegment segment(fd, bytes, token);
+  if (::ftruncate(fd, static_cast<off_t>(head_bytes + bytes)) != 0 ||
+      ::fallocate(fd, 0, 0, static_cast<off_t>(head_bytes + bytes)) != 0) {
+    throw_errno("reserving " + std::to_string(bytes) + " bytes of shared memory");
+  }
+  // Nobody can make the file shorter under a peer's mapping.
+  ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  segment.map();
+  std::memcpy(segment.mapping_, token.data(), std::min(token.size(), head_bytes));
+  return segment;
+}
+
+SharedSegment SharedSegment::open(const SegmentAddress& address) {
+  if (address.token.size() != token_digits) throw std::runtime_error("no shared memory offered");
+  const std::string path =
+      "/proc/" + std::to_string(address.pid) + "/fd/" + std::to_string(address.fd);
+  // The link is looked at before it is opened: in another process-id namespace it may be anything.
+  char link[PATH_MAX];
+  const ssize_t length = ::readlink(path.c_str(), link, sizeof(link));
+  if (length < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  if (std::string_view(link, static_cast<std::size_t>(length)).find(memfd_name(address.token)) ==
+      std::string_view::npos) {
+    throw std::runtime_error(path + " belongs to another process of that number");
+  }
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  SharedSegment segment(fd, address.bytes, address.token);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 ||
+      static_cast<std::size_t>(status.st_size) != head_bytes + address.bytes) {
+    throw std::runtime_error(path + " has another size than announced");
+  }
+  segment.map();
+  if (std::memcmp(segment.mapping_, address.token.data(), token_digits) != 0) {
+    throw std::runtime_error(path + " does not carry the announced token");
+  }
+  ::close(std::exchange(segment.fd_, -1));
+  return segment;
+}
+
+void wait_on_word(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                  std::chrono::steady_clock::time_point deadline) {
+  static_assert(sizeof(word) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
+  const auto left = deadline - std::chrono::steady_clock::now();
+  const auto left_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  if (left_ns <= 0) return;
+  timespec timeout{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+void wake_word(const std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,211 @@
+// Non-blocking sending and receiving of frames.
+#include "worker/peers/streams.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ddprun::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<UniqueFd> connections)
+    : rank_(rank), epoch_(epoch), interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!interrupt_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
+  for (UniqueFd& connection : connections) {
+    peers_.emplace_back().connection = std::move(connection);
+  }
+}
+
+void PeerStreams::begin(Peer& peer, Traffic traffic) {
+  ++peer.pending[index(traffic)];
+  ++pending_[index(traffic)];
+}
+
+void PeerStreams::finish(Peer& peer, Traffic traffic) {
+  --peer.pending[index(traffic)];
+  --pending_[index(traffic)];
+}
+
+std::uint64_t PeerStreams::post_send(int peer, const Call& call, std::uint32_t part,
+                                     const void* data, std::size_t bytes) {
+  Outgoing out{{}, static_cast<const unsigned char*>(data), 0};
+  out.header.epoch = epoch_;
+  out.header.call = call;
+  out.header.part = part;
+  out.header.bytes = bytes;
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  p.outgoing.push_back(out);
+  begin(p, traffic_of(call));
+  return ++p.posted;
+}
+
+std::uint64_t PeerStreams::post_receive(int peer, const Call& call, std::uint32_t part, void* data,
+                                        std::size_t bytes) {
+  Incoming in{{}, static_cast<unsigned char*>(data)};
+  in.expected.epoch = epoch_;
+  in.expected.call = call;
+  in.expected.part = part;
+  in.expected.bytes = bytes;
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  begin(p, traffic_of(call));
+  Receiving& receiving = p.receiving[index(traffic_of(call))];
+  receiving.expected.push_back(in);
+  return ++receiving.posted;
+}
+
+std::optional<Call> PeerStreams::held(int peer) const {
+  const Peer& p = at(peer);
+  const bool whole = p.received == sizeof(FrameHeader) && !p.checked;
+  return whole && !p.expects_nothing() ? std::optional(p.header.call) : std::nullopt;
+}
+
+PeerStreams::Progress PeerStreams::progress() {
+  bool moved = false;
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    if (!at(peer).outgoing.empty()) moved |= send_some(peer);
+    if (fault_.peer < 0 && !at(peer).expects_nothing()) moved |= receive_some(peer);
+    if (fault_.peer >= 0) return Progress::Failed;
+  }
+  return moved ? Progress::Moved : Progress::Blocked;
+}
+
+void PeerStreams::lose(int peer, int error) {
+  fault_ = {peer, true,
+            error == 0 ? "it closed the connection"
+                       : std::string("its connection failed: ") + std::strerror(error)};
+}
+
+bool PeerStreams::send_some(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  Outgoing& out = p.outgoing.front();
+  const std::size_t head = std::min(out.sent, sizeof(FrameHeader));
+  const std::size_t body = out.sent - head;
+  const std::size_t total = sizeof(FrameHeader) + out.header.bytes;
+  iovec parts[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
+                    {const_cast<unsigned char*>(out.data) + body, out.header.bytes - body}};
+  msghdr message{};
+  message.msg_iov = head == sizeof(FrameHeader) ? parts + 1 : parts;
+  message.msg_iovlen = head == sizeof(FrameHeader) || out.header.bytes == 0 ? 1 : 2;
+  const ssize_t sent = ::sendmsg(p.connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (errno != EAGAIN && errno != EINTR) lose(peer, errno);
+    return false;
+  }
+  out.sent += static_cast<std::size_t>(sent);
+  if (out.sent == total) {
+    finish(p, traffic_of(out.header.call));
+    ++p.sent;
+    p.outgoing.pop_front();
+  }
+  return true;
+}
+
+std::ptrdiff_t PeerStreams::read(int peer, void* to, std::size_t bytes) {
+  const ssize_t got = ::recv(at(peer).connection.get(), to, bytes, MSG_DONTWAIT);
+  if (got > 0) return got;
+  if (got == 0) {
+    lose(peer, 0);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    lose(peer, errno);
+  }
+  return 0;
+}
+
+bool PeerStreams::receive_header(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const auto got =
+      read(peer, reinterpret_cast<char*>(&p.header) + p.received, sizeof(FrameHeader) - p.received);
+  p.received += static_cast<std::size_t>(got);
+  return got > 0;
+}
+
+// Once the header is whole: is it the next one of its kind? False: it cannot go on now.
+bool PeerStreams::check_header(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  std::size_t kind = index(traffic_of(p.header.call));
+  // Older attempts and strangers are told from any frame that is expected.
+  const bool sound = p.header.magic == frame_magic && p.header.epoch == epoch_;
+  if (p.receiving[kind].expected.empty()) {
+    if (sound) return false;  // Held until it is posted.
+    kind = 1 - kind;
+  }
+  const FrameDecision decision =
+      check_frame(p.receiving[kind].expected.front().expected, p.header, rank_, peer);
+  if (decision.verdict == FrameVerdict::Refuse) {
+    fault_ = {peer, false, decision.reason};
+    return false;
+  }
+  if (decision.verdict == FrameVerdict::DropStale) {
+    ++stale_frames_;
+    p.drop_bytes = p.header.bytes;
+    p.received = 0;
+    return false;
+  }
+  p.checked = true;
+  return true;
+}
+
+bool PeerStreams::receive_some(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  if (p.drop_bytes > 0) {
+    char dropped[16'384];
+    const auto got = read(peer, dropped, std::min<std::uint64_t>(p.drop_bytes, sizeof(dropped)));
+    p.drop_bytes -= static_cast<std::uint64_t>(got);
+    return got > 0;
+  }
+  bool moved = false;
+  if (p.received < sizeof(FrameHeader)) moved = receive_header(peer);
+  if (fault_.peer >= 0 || p.received < sizeof(FrameHeader)) return moved;
+  if (!p.checked && !check_header(peer)) return moved;
+  Receiving& receiving = p.receiving[index(traffic_of(p.header.call))];
+  const Incoming& in = receiving.expected.front();
+  const std::size_t body = p.received - sizeof(FrameHeader);
+  if (body < in.expected.bytes) {
+    const auto got = read(peer, in.data + body, in.expected.bytes - body);
+    p.received += static_cast<std::size_t>(got);
+    moved |= got > 0;
+  }
+  if (p.received == sizeof(FrameHeader) + in.expected.bytes) {
+    finish(p, traffic_of(p.header.call));
+    receiving.expected.pop_front();
+    ++receiving.completed;
+    p.received = 0;
+    p.checked = false;
+    moved = true;
+  }
+  return moved;
+}
+
+void PeerStreams::sleep_until(Clock::time_point deadline) {
+  std::vector<pollfd> polled{{interrupt_.get(), POLLIN, 0}};
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    const Peer& p = at(peer);
+    const bool receives = !p.expects_nothing() && !held(peer);
+    const int events = (p.outgoing.empty() ? 0 : POLLOUT) | (receives ? POLLIN : 0);
+    if (events != 0) polled.push_back({p.connection.get(), static_cast<short>(events), 0});
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now());
+  if (left.count() <= 0) return;
+  const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+  ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  std::uint64_t count = 0;
+  if (polled[0].revents != 0) {
+    [[maybe_unused]] const auto got = ::read(interrupt_.get(), &count, sizeof(count));
+  }
+}
+
+void PeerStreams::interrupt() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(interrupt_.get(), &one, sizeof(one));
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,86 @@
+// Learns at once that a peer died, left or gave up, and tells this process's blocked call.
+//
+//   peer's connection ends without goodbye --+
+//   peer sends Abort{reason} ----------------+--> aborted() is set FIRST, then `wake` is called,
+//   abort(reason) of this process -----------+    then all peers are sent Abort{reason}
+//   peer sends Goodbye -------------------------> departed(peer), then `wake`
+//   peer sends Query ---------------------------> is answered with whom this rank waits for
+//
+// The first reason wins and is what every later call reports. One thread reads one connection per
+// peer, which carries nothing else, so that a verdict never waits behind data.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/peers/blame.h"
+#include "worker/peers/mesh.h"
+
+namespace ddprun::worker {
+
+class PeerWatch {
+ public:
+  struct Peer {
+    UniqueFd connection;  // Empty for this rank itself.
+    std::string name;     // "rank 2 (pid 4127 on 10.0.0.2)"
+  };
+
+  // Element r of `peers` is rank r. `wake` is called from the watching thread and from abort(): it
+  // must not block and must outlive this object.
+  PeerWatch(std::vector<Peer> peers, std::function<void()> wake);
+  ~PeerWatch();  // Says goodbye to all peers.
+
+  // Safe from any thread.
+  void abort(const std::string& reason) noexcept;
+  bool aborted() const noexcept { return aborted_.load(std::memory_order_seq_cst); }
+  bool departed(int peer) const noexcept { return departed_[static_cast<std::size_t>(peer)]; }
+  std::string reason() const;
+  std::vector<std::string> names() const;  // Of the peers; element r is rank r's.
+
+  // Data from `peer` ended: its own connection tells why a moment later. Waits for that, at most
+  // until `deadline`.
+  void settle(int peer, std::chrono::steady_clock::time_point deadline);
+
+  // Whom this rank's blocked call waits for; what Queries are answered with. 0: in no call.
+  void set_waiting_for(RankSet ranks) noexcept { waiting_for_.store(ranks); }
+  // Asks every peer whom it waits for; index = rank. Waits for the answers until `deadline`, or
+  // until aborted() or all are there. One thread at a time.
+  std::vector<std::optional<RankSet>> ask(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  void run();
+  bool read_from(std::size_t peer);  // False: nothing more will come from this peer.
+  void handle_messages(std::size_t peer);
+  void lose(std::size_t peer);
+  void handle(std::size_t peer, std::uint32_t kind, const std::string& text);
+  void send_to(const Peer& peer, std::uint32_t kind, const std::string& text) noexcept;
+  void send_to_all(std::uint32_t kind, const std::string& text) noexcept;
+  void set_reason(const std::string& reason);
+
+  std::vector<Peer> peers_;
+  std::vector<std::string> received_;  // Bytes of messages that are not complete yet.
+  std::function<void()> wake_;
+  std::vector<std::atomic<bool>> departed_;
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> spread_{false};
+  std::atomic<RankSet> waiting_for_{0};
+
+  mutable std::mutex mutex_;  // Guards reason_ and answers_.
+  std::vector<std::optional<RankSet>> answers_;
+  std::condition_variable changed_;
+  std::string reason_;
+  std::mutex send_mutex_;  // One message at a time on the connections.
+
+  UniqueFd stop_;  // An eventfd; readable: the thread ends.
+  std::thread thread_;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,101 @@
+// See tracing_communicator.h.
+#include "worker/tracing_communicator.h"
+
+#include <utility>
+
+namespace ddprun::worker {
+namespace {
+
+// From its making to its end, however that comes.
+class Observation {
+ public:
+  Observation(CollectiveObserver& observer, const Collective& collective)
+      : observer_(observer),
+        collective_(collective),
+        begun_(observer.collective_begins(collective)) {}
+  ~Observation() { observer_.collective_ends(collective_, begun_); }
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+ private:
+  CollectiveObserver& observer_;
+  Collective collective_;
+  std::int64_t begun_;
+};
+
+class ObservedCommunicator : public Communicator {
+ public:
+  ObservedCommunicator(std::unique_ptr<Communicator> inner, CollectiveObserver& observer)
+      : inner_(std::move(inner)), observer_(observer) {}
+
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  std::string description() const override { return inner_->description(); }
+  bool is_cuda() const override { return inner_->is_cuda(); }
+  bool shares_memory() const override { return inner_->shares_memory(); }
+
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
+                  Stream stream) override {
+    const Observation observation(observer_, {"all_reduce", count * bytes_of(type), stream});
+    inner_->all_reduce(data, count, type, op, stream);
+  }
+
+  void all_gather(const void* send, void* recv, std::size_t count, DataType type,
+                  Stream stream) override {
+    const Observation observation(observer_, {"all_gather", count * bytes_of(type), stream});
+    inner_->all_gather(send, recv, count, type, stream);
+  }
+
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                      Stream stream) override {
+    const std::size_t elements = count * static_cast<std::size_t>(inner_->world_size());
+    const Observation observation(observer_, {"reduce_scatter", elements * bytes_of(type), stream});
+    inner_->reduce_scatter(send, recv, count, type, op, stream);
+  }
+
+  void broadcast(void* data, std::size_t count, DataType type, int root, Stream stream) override {
+    const Observation observation(observer_, {"broadcast", count * bytes_of(type), stream});
+    inner_->broadcast(data, count, type, root, stream);
+  }
+
+  void send(const void* data, std::size_t count, DataType type, int peer, Stream stream) override {
+    const Observation observation(observer_, {"send", count * bytes_of(type), stream});
+    inner_->send(data, count, type, peer, stream);
+  }
+
+  void recv(void* data, std::size_t count, DataType type, int peer, Stream stream) override {
+    const Observation observation(observer_, {"recv", count * bytes_of(type), stream});
+    inner_->recv(data, count, type, peer, stream);
+  }
+
+  // A message under way belongs to no span: it moves within other calls.
+  std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type, int peer,
+                                 Stream stream) override {
+    return inner_->isend(data, count, type, peer, stream);
+  }
+  std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer,
+                                 Stream stream) override {
+    return inner_->irecv(data, count, type, peer, stream);
+  }
+
+  void barrier(Stream stream) override {
+    const Observation observation(observer_, {"barrier", 0, stream});
+    inner_->barrier(stream);
+  }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  CollectiveObserver& observer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> observe(std::unique_ptr<Communicator> communicator,
+                                      CollectiveObserver& observer) {
+  return std::make_unique<ObservedCommunicator>(std::move(communicator), observer);
+}
+
+}  // namespace ddprun::worker
