@@ -6,10 +6,11 @@ import argparse
 import datetime
 import importlib
 import os
-import re
 import sys
 
+import charts
 import measure
+import tables
 
 # name: (module, rounds by default[, what the module's run() takes besides])
 BENCHMARKS = {
@@ -33,15 +34,9 @@ BENCHMARKS = {
 
 
 def write_into_docs(name, text):
-    """Puts a table into docs/performance.md, between the marks that stand there for it."""
-    path = measure.ROOT / "docs" / "performance.md"
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    old = path.read_text()
-    new, count = re.subn(re.escape(begin) + ".*?" + re.escape(end),
-                         lambda _: f"{begin}\n{text}\n{end}", old, flags=re.DOTALL)
-    if count != 1:
-        sys.exit(f"{path} lacks the marks {begin} ... {end}")
-    path.write_text(new)
+    """Puts a table into its page of docs/measurements/, between the marks that stand there for it."""
+    path = tables.page_with(name)
+    path.write_text(tables.replaced(path.read_text(), name, text))
 
 
 def main():
@@ -50,11 +45,12 @@ def main():
         prog="scripts/bench", description=f"Benchmarks: {names}. Peers are measured in the same run, "
         "A B A B, when Python torch is in .deps/peer (scripts/setup --peer). Beside these there are scaling "
         "(speed and efficiency over numbers of workers, with a chart) and modes (one process, DataParallel, "
-        "DistributedDataParallel), which have options of their own: scripts/bench scaling --help.")
+        "DistributedDataParallel), which have options of their own: scripts/bench scaling --help; and charts, which "
+        "measures nothing and redraws docs/pictures/ from the tables of docs/measurements/.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all when left out")
     parser.add_argument("--rounds", type=int, help="how often each side runs")
     parser.add_argument("--docs", action="store_true",
-                        help="also put the tables into docs/performance.md")
+                        help="also put the tables into docs/measurements/, and redraw the pictures")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
@@ -83,6 +79,8 @@ def main():
                             f"medians of {options.rounds or rounds} runs each\n\n{table}")
         path = measure.save(name, rows, module.PEER_NAME, settings)
         print(f"\n{path.relative_to(measure.ROOT)}")
+    if options.docs:
+        charts.main([])
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""scripts/bench scaling and modes: the numbers, the chart, and what happens when a run fails.
+"""scripts/bench scaling, modes and charts: the numbers, the pictures, and what happens when a run fails.
 
   bench_charts_test.py SOURCE_DIR BIN_DIR     BIN_DIR: where ddprun and train are
 """
@@ -13,10 +13,13 @@ import xml.etree.ElementTree
 
 SOURCE, BIN = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(SOURCE / "benchmarks"))
+import charts  # noqa: E402
 import line_chart  # noqa: E402
 import metrics_lines  # noqa: E402
 import modes  # noqa: E402
+import pair_chart  # noqa: E402
 import scaling  # noqa: E402
+import tables  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 # Writes the metrics of a program that loses a tenth of its speed with each worker that is added.
@@ -97,6 +100,71 @@ class Chart(unittest.TestCase):
         width, height = float(drawn.get("width")), float(drawn.get("height"))
         for x, y in zip(measured[::2], measured[1::2]):
             self.assertTrue(left <= x <= width and top <= y <= bottom <= height)
+
+
+class Pictures(unittest.TestCase):
+    """docs/pictures/ and the headline tables, drawn from docs/measurements/."""
+
+    def test_the_tree_holds_what_the_tables_say(self):
+        for path, text in charts.drawn().items():
+            self.assertTrue(path.exists(), f"{path} is not there: scripts/bench charts")
+            self.assertEqual(path.read_text(), text, f"{path} is not what the tables say: scripts/bench charts")
+        self.assertEqual({path.stem for path in charts.PICTURES.iterdir()}, set(charts.CHARTS))
+
+    def test_pictures_are_svg_with_text_inside_and_colours_for_the_dark(self):
+        for path in charts.PICTURES.iterdir():
+            drawn = xml.etree.ElementTree.parse(path).getroot()
+            width, height = float(drawn.get("width")), float(drawn.get("height"))
+            self.assertIn("prefers-color-scheme: dark", drawn.find(SVG + "style").text)
+            self.assertTrue(drawn.find(SVG + "title").text)
+            for element in drawn.iter(SVG + "text"):
+                self.assertGreaterEqual(float(element.get("font-size")), 11, element.text)
+                # Lines in DejaVu Sans Bold, the widest of the usual fonts, take 0.56 of the size for a character.
+                long = len(element.text) * float(element.get("font-size")) * 0.57
+                left = float(element.get("x")) - {"start": 0, "middle": long / 2, "end": long}[element.get("text-anchor")]
+                self.assertTrue(0 <= left and left + long <= width, f"{path.name}: {element.text!r} leaves the picture")
+                self.assertTrue(0 < float(element.get("y")) < height, f"{path.name}: {element.text!r}")
+
+    def test_the_page_shows_every_picture(self):
+        page = (SOURCE / "docs" / "performance.md").read_text()
+        for name in charts.CHARTS:
+            self.assertEqual(page.count(f"](pictures/{name}.svg)"), 1, name)
+
+    def test_bars_are_as_long_as_their_figures(self):
+        def pair(ours, peer):
+            return pair_chart.Pair("a < b", "ms", tables.Figure(ours), tables.Figure(peer), tables.Figure("4 x"))
+
+        drawn = xml.etree.ElementTree.fromstring(pair_chart.chart(
+            "t", "n", "ours", "theirs", [pair("250 (200 - 500)", "1000 (900 - 2000)"), pair("0 (0 - 0)", "3")]))
+        widths = [float(bar.get("width")) for bar in drawn.iter(SVG + "rect") if float(bar.get("height")) == pair_chart.BAR]
+        self.assertAlmostEqual(widths[0] / widths[1], 0.25, delta=0.001)
+        self.assertAlmostEqual(widths[1], pair_chart.BARS_WIDTH / 2)
+        self.assertLess(widths[2], 2)
+        self.assertAlmostEqual(widths[3], pair_chart.BARS_WIDTH)
+        ranges = [(float(line.get("x1")), float(line.get("x2"))) for line in drawn.iter(SVG + "line")]
+        self.assertEqual([round(right - left, 1) for left, right in ranges],
+                         [round(pair_chart.BARS_WIDTH * share, 1) for share in (0.15, 0.55)])
+        self.assertIn("1,000 ms", [element.text for element in drawn.iter(SVG + "text")])
+
+    def test_a_cell_that_is_no_figure_is_refused(self):
+        self.assertEqual(tables.Figure("3.95 (3.81 - 4.02)").high, 4.02)
+        self.assertEqual(tables.Figure("1261 (1091 - 1346)").words(), "1,261")
+        self.assertEqual(tables.Figure("95.10 %").words(), "95.10")
+        self.assertIsNone(tables.figure("-"))
+        for cell in ("fast", "3 ms", ""):
+            with self.assertRaisesRegex(ValueError, "no figure"):
+                tables.Figure(cell)
+
+    def test_tables_are_found_by_their_marks(self):
+        page = "a\n<!-- t: begin -->\nwhen\n\n| what | ours |\n|---|---:|\n| x | 1 |\n<!-- t: end -->\nb\n"
+        self.assertEqual(tables.parse(tables.marked("t").search(page)["text"]), [{"what": "x", "ours": "1"}])
+        self.assertEqual(tables.replaced(page, "t", "new"), "a\n<!-- t: begin -->\nnew\n<!-- t: end -->\nb\n")
+        with self.assertRaisesRegex(ValueError, "0 times"):
+            tables.replaced(page, "u", "new")
+        with self.assertRaisesRegex(ValueError, "are in 0"):
+            tables.rows("no such table")
+        with self.assertRaisesRegex(ValueError, "0 rows"):
+            tables.row("launch", what="no such row")
 
 
 class Programs(unittest.TestCase):

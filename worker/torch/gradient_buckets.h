@@ -25,7 +25,7 @@ struct BucketLimits {
 
   // For ranks that share a host's memory: each adds up 512 KiB of every bucket, while that is still
   // in the caches. There is no network whose latency large buckets would spread
-  // (docs/performance.md has what this wins).
+  // (docs/measurements/training.md has what this wins).
   static BucketLimits shared_memory(int world_size);
 
   // One bucket for each dtype, full when its last gradient is there: with one dtype nothing is

@@ -1,8 +1,8 @@
 // What winograd_conv() costs beside LibTorch's convolution (oneDNN), one thread, in turns, for the
 // 3 x 3 convolutions of ResNets; and how far both are from the results in double precision,
-// relative to their size (root mean squares). Not a test; the figures are for docs/performance.md.
-// In bf16 the images are bfloat16, and so is oneDNN's weight: that autocast has to make it each
-// time is not counted.
+// relative to their size (root mean squares). Not a test; the figures are for
+// docs/measurements/convolutions.md. In bf16 the images are bfloat16, and so is oneDNN's weight:
+// that autocast has to make it each time is not counted.
 //
 //   measure_winograd [rounds] [part of the first column]
 #include <malloc.h>

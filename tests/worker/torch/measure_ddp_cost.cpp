@@ -1,5 +1,6 @@
 // What DistributedDataParallel costs a step: ResNet-18's shapes on synthetic 32-pixel images, one
-// thread, with and without it, in turns. Not a test; the figures are for docs/performance.md.
+// thread, with and without it, in turns. Not a test; the figures are for
+// docs/measurements/training.md.
 //
 //   measure_ddp_cost [batch] [steps]                     one process: bare, wrapped, reducing alone
 //   ddprun --nproc-per-node 2 measure_ddp_cost           each rank alone, then together
