@@ -25,6 +25,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/forwarder_sink.h"
+#include "launcher/output/last_output.h"
 #include "launcher/report/end_of_job.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
@@ -55,6 +56,7 @@ class Agent {
         node_id_(random_id()),
         host_name_(own_host_name()),
         output_(io_),
+        last_output_(io_, output_),
         events_(options_.event_log, options_.run_id, host_name_),
         signals_(io_),
         forwarded_signals_(io_),
@@ -89,12 +91,14 @@ class Agent {
   void end(int status);
   void report(int status);
   void leave_loop();
+  void write_rest();
 
   LaunchOptions options_;
   std::string node_id_;
   std::string host_name_;
   asio::io_context io_{1};
   OutputForwarder output_;
+  LastOutput last_output_;
   EventLog events_;
   asio::signal_set signals_;            // End the job.
   asio::signal_set forwarded_signals_;  // Are the workers' business.
@@ -185,6 +189,7 @@ void Agent::wait_for_signal() {
 
 void Agent::on_signal(int signal) {
   events_.signal_received(signal, /*forwarded=*/false);
+  last_output_.signal_received(signal);
   const bool first = own_signal_ == 0;
   if (first) {
     own_signal_ = signal;
@@ -385,9 +390,13 @@ void Agent::end(int status) {
 
 void Agent::leave_loop() {
   client_.reset();
-  if (!endpoint_) return io_.stop();
+  if (!endpoint_) return write_rest();
   endpoint_->wait_until_idle(own_signal_ != 0 ? goodbye_limit : others_limit,
-                             [this] { io_.stop(); });
+                             [this] { write_rest(); });
+}
+
+void Agent::write_rest() {
+  last_output_.wait(attempt_.log_folder(), [this] { io_.stop(); });
 }
 
 void Agent::report(int status) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <exception>
@@ -178,6 +179,13 @@ std::string LocalAttempt::log_files(int local_rank) const {
     return output.out.file + output.err.file;
   }
   return output.out.file + '\n' + output.err.file;
+}
+
+std::string LocalAttempt::log_folder() const {
+  const bool any = std::any_of(outputs_.begin(), outputs_.end(), [](const WorkerOutput& output) {
+    return !output.out.file.empty() || !output.err.file.empty();
+  });
+  return any ? attempt_dir_ : "";
 }
 
 std::string LocalAttempt::keep_files() {

@@ -52,6 +52,9 @@ class LocalAttempt {
   // After a failure: error files stay. Returns where to look for files, or "".
   std::string keep_files();
 
+  // Where files hold what the workers have written; "" when none does.
+  std::string log_folder() const;
+
  private:
   std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);

@@ -159,6 +159,7 @@ ssize_t OutputConsole::write_once() {
 }
 
 void OutputConsole::write_some() {
+  const bool was_pending = pending_bytes() > 0;
   while (pending_bytes() > 0 && !broken_) {
     const ssize_t count = write_once();
     if (count >= 0) {
@@ -182,6 +183,20 @@ void OutputConsole::write_some() {
     was_congested_ = false;
     if (relieved_) asio::post(io_, [handler = relieved_] { handler(); });
   }
+  if (was_pending && pending_bytes() == 0 && written_out_) {
+    asio::post(io_, [handler = written_out_] { handler(); });
+  }
+}
+
+std::size_t OutputConsole::drop() {
+  const std::size_t dropped = pending_bytes();
+  text_.clear();
+  written_ = 0;
+  bar_.clear();
+  bar_writer_ = nullptr;
+  // The console's last byte may stand anywhere in a line: this makes the next writer start one.
+  if (dropped > 0) open_line_writer_ = this;
+  return dropped;
 }
 
 // An epoll of its own holds fd_, and asio waits for that: asio would set O_NONBLOCK on whatever it

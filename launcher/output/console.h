@@ -13,6 +13,7 @@ namespace ddprun::launcher {
 
 // Text that the console does not take yet is kept here; writers ask congested() and hold back.
 // Console errors (nobody reads any more) drop the text and are not told: there is no one to tell.
+// Whether everything was written at the end is last_output.h's business.
 class OutputConsole {
  public:
   // Never sets O_NONBLOCK on `fd` itself: that flag would be shared with the shell that gave it.
@@ -48,6 +49,14 @@ class OutputConsole {
   bool congested() const;
   // Called from the io_context when a congested console has caught up.
   void on_relieved(std::function<void()> handler) { relieved_ = std::move(handler); }
+  // Called from the io_context each time when nothing is pending any more.
+  void on_written(std::function<void()> handler) { written_out_ = std::move(handler); }
+
+  std::size_t pending_bytes() const { return text_.size() - written_; }
+  // False: text is pending, but the kernel gave no descriptor to wait for the console with.
+  bool goes_on_alone() const { return pending_bytes() == 0 || waiting_; }
+  // Gives up what is pending; returns how many bytes that was. What follows begins a line.
+  std::size_t drop();
 
  private:
   enum class Kind { Plain, Nonblocking, Socket, Polled };
@@ -57,7 +66,6 @@ class OutputConsole {
   void end_text(const void* writer, std::size_t begin);
   ssize_t write_once();
   void wait_until_writable();
-  std::size_t pending_bytes() const { return text_.size() - written_; }
 
   asio::io_context& io_;
   int fd_;
@@ -78,6 +86,7 @@ class OutputConsole {
   bool broken_ = false;
   bool was_congested_ = false;
   std::function<void()> relieved_;
+  std::function<void()> written_out_;
 };
 
 }  // namespace ddprun::launcher

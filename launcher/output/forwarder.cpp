@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
 #include <asio/signal_set.hpp>
 #include <cerrno>
 #include <map>
@@ -60,6 +61,8 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void watch_size();
   void show_collapsed();
   void write_line(const std::string& line, LineKind kind);
+  std::vector<OutputConsole*> consoles() const;
+  void check_written();
 
   asio::io_context& io;
   int console_fd;
@@ -73,6 +76,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   std::size_t bytes_read = 0;
   std::vector<std::weak_ptr<Stream>> streams;
   std::map<std::string, std::weak_ptr<OutputLog>> shared_logs;
+  std::function<void()> when_written;
 };
 
 void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker,
@@ -199,13 +203,29 @@ void OutputForwarder::Impl::write_line(const std::string& line, LineKind kind) {
   err().write_some();
 }
 
+std::vector<OutputConsole*> OutputForwarder::Impl::consoles() const {
+  std::vector<OutputConsole*> all = {out.get()};
+  if (separate_err) all.push_back(separate_err.get());
+  return all;
+}
+
+void OutputForwarder::Impl::check_written() {
+  if (!when_written) return;
+  for (const OutputConsole* console : consoles()) {
+    if (console->pending_bytes() > 0 && console->goes_on_alone()) return;
+  }
+  asio::post(io, std::exchange(when_written, nullptr));
+}
+
 OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int console_err)
     : impl_(std::make_shared<Impl>(io, console_out, console_err)) {
   ::signal(SIGPIPE, SIG_IGN);
-  for (OutputConsole* console : {impl_->out.get(), impl_->separate_err.get()}) {
-    if (console == nullptr) continue;
+  for (OutputConsole* console : impl_->consoles()) {
     console->on_relieved([weak = std::weak_ptr<Impl>(impl_)] {
       if (const auto self = weak.lock()) self->resume();
+    });
+    console->on_written([weak = std::weak_ptr<Impl>(impl_)] {
+      if (const auto self = weak.lock()) self->check_written();
     });
   }
 }
@@ -214,7 +234,7 @@ OutputForwarder::~OutputForwarder() { flush(std::chrono::seconds(1)); }
 
 void OutputForwarder::choose_colors(ColorWhen when, const std::optional<std::string>& no_color,
                                     const std::optional<std::string>& term) {
-  for (OutputConsole* console : {impl_->out.get(), &impl_->err()}) {
+  for (OutputConsole* console : impl_->consoles()) {
     console->use_colors(use_color(when, console->is_terminal(), no_color, term));
   }
 }
@@ -275,8 +295,32 @@ void OutputForwarder::drain(Stream& worker) {
 
 bool OutputForwarder::flush(std::chrono::milliseconds stuck_limit) {
   impl_->show_collapsed();
-  const bool out_done = impl_->out->flush(stuck_limit);
-  return (!impl_->separate_err || impl_->separate_err->flush(stuck_limit)) && out_done;
+  bool done = true;
+  for (OutputConsole* console : impl_->consoles()) done = console->flush(stuck_limit) && done;
+  return done;
+}
+
+std::size_t OutputForwarder::pending_bytes() const {
+  std::size_t bytes = 0;
+  for (const OutputConsole* console : impl_->consoles()) bytes += console->pending_bytes();
+  return bytes;
+}
+
+void OutputForwarder::when_written(std::function<void()> handler) {
+  impl_->show_collapsed();
+  for (OutputConsole* console : impl_->consoles()) console->write_some();
+  impl_->when_written = std::move(handler);
+  impl_->check_written();
+}
+
+std::size_t OutputForwarder::drop_pending() {
+  std::size_t bytes = 0;
+  for (OutputConsole* console : impl_->consoles()) bytes += console->drop();
+  return bytes;
+}
+
+bool OutputForwarder::stderr_is_free() const {
+  return impl_->separate_err && impl_->separate_err->pending_bytes() == 0;
 }
 
 void OutputForwarder::write_line(const std::string& line, LineKind kind) {

@@ -52,7 +52,7 @@ class OutputForwarder {
  public:
   // `console_out`/`console_err`: where console text goes; stay open and blocking, the caller's.
   explicit OutputForwarder(asio::io_context& io, int console_out = 1, int console_err = 2);
-  ~OutputForwarder();  // Writes what is left, as flush(1 s).
+  ~OutputForwarder();  // Writes what is left, as flush(1 s); last_output.h is for waiting longer.
 
   // Colors of prefixes and of the launcher's own lines, for what is added from here on. Without a
   // call: none. `no_color`, `term`: those variables (color.h).
@@ -82,6 +82,17 @@ class OutputForwarder {
   // Writes console text out, blocking for as long as the console takes some at least every
   // `stuck_limit`. False when some is left.
   bool flush(std::chrono::milliseconds stuck_limit);
+
+  // What the consoles have not taken yet. Collapsed lines that still wait for equal ones do not
+  // count before when_written() or flush().
+  std::size_t pending_bytes() const;
+  // Calls `handler` from the io_context, once, when the consoles have taken everything or nobody
+  // reads them any more; at once when there is no way to wait for a console.
+  void when_written(std::function<void()> handler);
+  // Gives up what is pending; returns how many bytes that was.
+  std::size_t drop_pending();
+  // stderr is another console than stdout and has taken everything.
+  bool stderr_is_free() const;
 
   // Writes one line of the launcher's own to stderr, in order with forwarded lines.
   void write_line(const std::string& line, LineKind kind = LineKind::Plain);

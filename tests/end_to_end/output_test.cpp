@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
@@ -270,4 +271,69 @@ for _ in range(200):
            received.compare(block * shown.size(), shown.size(), shown) == 0;
   }
   CHECK(same);
+}
+
+namespace {
+
+// A job whose stdout is a pipe that the test reads when it likes; stderr is the rest of its output.
+struct PipedJob {
+  explicit PipedJob(const std::vector<std::string>& argv) : job(behind_shell(argv)) {
+    ::close(ends[1]);
+  }
+  ~PipedJob() { ::close(ends[0]); }
+
+  std::vector<std::string> behind_shell(const std::vector<std::string>& argv) {
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    ::fcntl(ends[1], F_SETFD, 0);
+    std::string command = "exec";
+    for (const std::string& word : argv) command += " '" + word + "'";
+    return shell(command + " >&" + std::to_string(ends[1]));
+  }
+  std::string read_all() const {
+    std::string text;
+    char buffer[65536];
+    for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+
+  int ends[2] = {-1, -1};
+  Process job;
+};
+
+const std::string kWaits = "bytes of its output wait for whoever reads stdout";
+
+}  // namespace
+
+TEST_CASE("whoever begins to read long after the job's end gets all of it") {
+  PipedJob piped(launch({"--standalone", "--nproc-per-node", "2"}) + shell("seq 30000; exit 4"));
+  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  REQUIRE(contains(piped.job.output(), "exit status 4"));
+
+  const std::string text = piped.read_all();
+  CHECK(piped.job.wait(20s).status == 4);
+  CHECK(text.size() == 2 * run({"seq", "30000"}, 10s).output.size());
+}
+
+TEST_CASE("a reader that goes away at the end does not hold the launcher") {
+  PipedJob piped(launch({"--standalone", "--nproc-per-node", "2"}) + shell("seq 30000"));
+  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  ::close(std::exchange(piped.ends[0], -1));
+  CHECK(piped.job.wait(20s).status == 0);
+}
+
+TEST_CASE("SIGTERM bounds the wait for a reader, and the logs of what was dropped are named") {
+  const TemporaryFolder folder;
+  PipedJob piped(launch({"--standalone", "--nproc-per-node", "2", "--tee", "1", "--log-dir",
+                         folder / "logs"}) +
+                 shell("seq 30000"));
+  REQUIRE(piped.job.wait_for_output(kWaits, 30s));
+  piped.job.send_signal(SIGTERM);
+  const auto result = piped.job.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 0);  // The job's: it had succeeded.
+  CHECK(contains(result.output, "[ddprun] dropped "));
+  CHECK(
+      contains(result.output, "the workers' part is in " + attempt_dir(folder / "logs").string()));
 }

@@ -1,0 +1,168 @@
+// What is still to be written when the job is over: readers that are slow, gone, or given up.
+#include "launcher/output/last_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+// stdout is a pipe that holds more than it takes, stderr one with room.
+struct Readers {
+  explicit Readers(LastOutputLimits limits, bool one_console = false) {
+    REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(err, O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(worker, O_CLOEXEC) == 0);
+    for (int* ends : {out, err}) ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    output = std::make_unique<OutputForwarder>(io, out[1], one_console ? out[1] : err[1]);
+    rest = std::make_unique<LastOutput>(io, *output, limits);
+    stream = output->add(WorkerOutput{}, worker[0], -1);
+    for (int lines = 0; lines < 20; ++lines) {
+      const std::string line(9'999, 'x');
+      REQUIRE(::write(worker[1], (line + '\n').data(), 10'000) == 10'000);
+      io.restart();
+      io.poll();
+    }
+    REQUIRE(output->pending_bytes() > 0);
+  }
+  ~Readers() {
+    output->drop_pending();
+    for (int* ends : {out, err}) {
+      ::close(ends[0]);
+      ::close(ends[1]);
+    }
+    ::close(worker[1]);
+  }
+
+  void wait(const std::string& log_folder = "") {
+    rest->wait(log_folder, [this] { done = true; });
+  }
+  void poll() {
+    io.restart();
+    io.poll();
+  }
+  // Runs the loop until the wait is over.
+  void run() {
+    io.restart();
+    while (!done && io.run_one_for(20s) > 0) {
+    }
+  }
+  static std::string read(int fd) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+
+  asio::io_context io;
+  int out[2], err[2], worker[2];
+  std::unique_ptr<OutputForwarder> output;
+  std::unique_ptr<LastOutput> rest;
+  std::shared_ptr<OutputForwarder::Stream> stream;
+  bool done = false;
+};
+
+constexpr LastOutputLimits kPatient{1h, 1h};
+
+}  // namespace
+
+TEST_CASE("a signal from outside, or a second one from the keyboard, ends the patience",
+          "[output][last]") {
+  CHECK_FALSE(end_patience({}));
+  CHECK_FALSE(end_patience({SIGINT}));
+  CHECK_FALSE(end_patience({SIGQUIT}));
+  CHECK(end_patience({SIGINT, SIGINT}));
+  CHECK(end_patience({SIGINT, SIGQUIT}));
+  CHECK(end_patience({SIGTERM}));
+  CHECK(end_patience({SIGINT, SIGHUP}));
+}
+
+TEST_CASE("a reader that is slow gets everything", "[output][last]") {
+  Readers readers(kPatient);
+  readers.wait();
+  readers.poll();
+  CHECK_FALSE(readers.done);
+
+  std::string text;
+  while (!readers.done) {
+    pollfd readable{readers.out[0], POLLIN, 0};
+    if (!readers.done && readers.output->pending_bytes() > 0) {
+      REQUIRE(::poll(&readable, 1, 20'000) == 1);
+    }
+    text += Readers::read(readers.out[0]);
+    readers.poll();
+  }
+  text += Readers::read(readers.out[0]);
+  CHECK(text.size() == 200'000);
+}
+
+TEST_CASE("a reader that is gone ends the wait at once", "[output][last]") {
+  Readers readers(kPatient);
+  readers.wait();
+  ::close(readers.out[0]);
+  readers.out[0] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  readers.run();
+  CHECK(readers.done);
+}
+
+TEST_CASE("stderr says what is waited for when it is another console", "[output][last]") {
+  Readers readers({0ms, 1h});
+  const std::size_t pending = readers.output->pending_bytes();
+  readers.wait();
+  pollfd readable{readers.err[0], POLLIN, 0};
+  for (int tries = 0; tries < 20'000 && ::poll(&readable, 1, 1) == 0; ++tries) readers.poll();
+  CHECK(Readers::read(readers.err[0]) ==
+        "[ddprun] the job is over; " + std::to_string(pending) +
+            " bytes of its output wait for whoever reads stdout (SIGTERM, or Ctrl-C twice, drops "
+            "them)\n");
+  CHECK_FALSE(readers.done);
+}
+
+TEST_CASE("whoever wants an end is told how much was dropped and where it is", "[output][last]") {
+  Readers readers({1h, 0ms});
+  const std::size_t pending = readers.output->pending_bytes();
+  SECTION("SIGTERM while the readers are waited for") {
+    readers.wait("/logs/run/attempt_0");
+    readers.poll();
+    REQUIRE_FALSE(readers.done);
+    readers.rest->signal_received(SIGTERM);
+  }
+  SECTION("Ctrl-C during the job, and once more now") {
+    readers.rest->signal_received(SIGINT);
+    readers.wait("/logs/run/attempt_0");
+    readers.poll();
+    REQUIRE_FALSE(readers.done);
+    readers.rest->signal_received(SIGINT);
+  }
+  SECTION("SIGTERM was what ended the job") {
+    readers.rest->signal_received(SIGTERM);
+    readers.wait("/logs/run/attempt_0");
+  }
+  readers.run();
+
+  CHECK(readers.done);
+  CHECK(readers.output->pending_bytes() == 0);
+  CHECK(Readers::read(readers.err[0]) == "[ddprun] dropped " + std::to_string(pending) +
+                                             " bytes of output that nobody read within 0 s; the "
+                                             "workers' part is in /logs/run/attempt_0\n");
+}
+
+TEST_CASE("a stuck console for both is no reason to wait longer", "[output][last]") {
+  Readers readers({0ms, 0ms}, /*one_console=*/true);
+  readers.rest->signal_received(SIGTERM);
+  readers.wait();
+  readers.run();
+  CHECK(readers.done);
+  CHECK(readers.output->pending_bytes() == 0);
+}
