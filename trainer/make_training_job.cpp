@@ -197,33 +197,31 @@ void start_writer(TrainingJob& job) {
 
 }  // namespace
 
-std::unique_ptr<TrainingJob> make_training_job(const TrainOptions& options,
-                                               const worker::WorkerEnv& env) {
-  auto job = std::make_unique<TrainingJob>();
-  job->options = options;
-  job->env = env;
-  open_data(*job);
-  job->identity = identity_of(*job);
+void make_training_job(TrainingJob& job, const TrainOptions& options,
+                       const worker::WorkerEnv& env) {
+  job.options = options;
+  job.env = env;
+  open_data(job);
+  job.identity = identity_of(job);
   // What can fail on this rank alone fails before the peers are met.
-  if (!options.checkpoint_dir.empty() && job->is_first_rank()) {
+  if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
     using Access = CheckpointFolder::Access;
-    job->folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
-                        options.evaluate ? Access::ReadOnly : Access::Save);
+    job.folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
+                       options.evaluate ? Access::ReadOnly : Access::Save);
   }
-  job->reporter = make_reporter(*job);
-  open_place(*job);
-  check_settings(job->place, settings_text(job->options, facts_of(*job)));
-  make_job_model(*job);
-  job->optimizer = std::make_unique<Sgd>(make_optimizer(*job));
-  job->checkpoint_parts.push_back(optimizer_part(*job->optimizer));
-  add_recipe_parts(*job);
-  make_precision(*job);
-  bring_to_start(*job);
-  wrap_model(*job);
-  share_state(*job);
-  start_writer(*job);
-  announce(*job);
-  return job;
+  job.reporter = make_reporter(job);
+  open_place(job);
+  check_settings(job.place, settings_text(job.options, facts_of(job)));
+  make_job_model(job);
+  job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
+  job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
+  add_recipe_parts(job);
+  make_precision(job);
+  bring_to_start(job);
+  wrap_model(job);
+  share_state(job);
+  start_writer(job);
+  announce(job);
 }
 
 }  // namespace ddprun::trainer

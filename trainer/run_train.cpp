@@ -11,6 +11,7 @@
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
 #include "trainer/train_loop.h"
+#include "worker/declare_failure.h"
 #include "worker/error_file.h"
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
@@ -42,17 +43,31 @@ void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& en
   std::cout << std::flush;
 }
 
+// Without the stack that LibTorch adds.
+std::string text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
+}
+
 void run(const TrainOptions& options, const worker::WorkerEnv& env) {
   if (options.verify_data) verify_data(options, env);
   if (options.print_sample_order) return print_sample_order(options, env);
-  const auto job = make_training_job(options, env);
-  if (options.evaluate) {
-    validate(*job, /*keep_best=*/false);
-  } else {
-    train(*job);
+  TrainingJob job;
+  try {
+    make_training_job(job, options, env);
+    if (options.evaluate) {
+      validate(job, /*keep_best=*/false);
+    } else {
+      train(job);
+    }
+    // So that no rank leaves, and closes its connections, while another still reads from it.
+    job.communicator().barrier();
+  } catch (const std::exception& error) {
+    // Here and not in run_train(): on the way there the exception would close the communicator, and
+    // peers that notice could fail, and be blamed, before this rank has said what was the matter.
+    worker::declare_failure(job.place.communicator.get(), text_of(error));
+    throw;
   }
-  // So that no rank leaves, and closes its connections, while another still reads from it.
-  job->communicator().barrier();
 }
 
 // Says it to people and to the launcher.
@@ -101,10 +116,8 @@ int run_train(int argc, const char* const* argv) {
     return fail(usage_exit_code, env, error.what());
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
-  } catch (const c10::Error& error) {
-    return fail(failure_exit_code, env, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(failure_exit_code, env, error.what());
+    return fail(failure_exit_code, env, text_of(error));
   }
 }
 

@@ -12,6 +12,7 @@ using namespace ddprun::testing;
 namespace {
 
 constexpr auto limit = 120s;
+constexpr int refusals = 5;  // Of a checkpoint; it was a race that half of the runs lost.
 
 std::vector<std::string> train(const std::vector<std::string>& more) {
   return small_training(std::vector<std::string>{"--print-freq", "1"} + more);
@@ -22,6 +23,18 @@ std::vector<nlohmann::json> lines_of(const std::string& metrics) {
   std::ifstream file(metrics);
   for (std::string line; std::getline(file, line);) result.push_back(nlohmann::json::parse(line));
   return result;
+}
+
+// What the worker with this local rank left in the first attempt, if anything.
+std::optional<std::filesystem::path> error_file_in(const std::string& logs, int local_rank) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(logs)) {
+    const std::filesystem::path& path = entry.path();
+    if (path.filename() == "error.json" &&
+        path.parent_path().filename() == std::to_string(local_rank)) {
+      return path;
+    }
+  }
+  return std::nullopt;
 }
 
 // One of two workers as somebody would start it by hand.
@@ -195,6 +208,31 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   CHECK(contains(corrupt.output, broken_path));
   const bool broken_untouched = bytes_of(broken_path) == broken;
   CHECK(broken_untouched);
+}
+
+TEST_CASE("a rank that fails alone has said why before its peer can fail of it") {
+  const TemporaryFolder folder;
+  const auto made = run(train({"--steps", "1", "--checkpoint-dir", folder / "run"}), limit);
+  INFO(made.output);
+  REQUIRE(made.status == 0);
+
+  // Only rank 0 reads the checkpoint. Rank 1 waits in a collective meanwhile, and fails of its end.
+  const std::string file = newest_checkpoint_in(folder / "run");
+  for (int i = 0; i < refusals; ++i) {
+    const std::string logs = folder / std::to_string(i);
+    const auto refused = run(launch({"--standalone", "--nproc-per-node", "2", "--log-dir", logs}) +
+                                 train({"--model", "resnet32", "--steps", "2", "--resume", file}),
+                             limit);
+    INFO(refused.output);
+    CHECK(refused.status == 1);
+    const auto own = error_file_in(logs, 0), consequence = error_file_in(logs, 1);
+    REQUIRE(own);
+    CHECK(contains(bytes_of(*own), R"("message": ")" + file));
+    if (!consequence) continue;  // It was stopped before it could say anything.
+    CHECK(contains(bytes_of(*consequence), "rank 0 failed: " + file));
+    const bool in_order = last_write_time(*own) <= last_write_time(*consequence);
+    CHECK(in_order);
+  }
 }
 
 TEST_CASE("a checkpoint folder that cannot be written is named before training") {

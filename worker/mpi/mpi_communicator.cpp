@@ -8,6 +8,7 @@
 
 #include "worker/communicator_modules.h"
 #include "worker/cpu/reduce.h"
+#include "worker/declare_failure.h"
 
 namespace ddprun::worker {
 namespace {
@@ -86,6 +87,9 @@ void MpiCommunicator::meet(const WorkerEnv& env, Clock::time_point deadline) {
 }
 
 MpiCommunicator::~MpiCommunicator() {
+  if (std::uncaught_exceptions() > exceptions_before_) {  // As PeerWatch does: no goodbye.
+    abort("rank " + std::to_string(rank_) + failure_without_words);
+  }
   const auto deadline = Clock::now() + std::chrono::seconds{10};
   try {
     while (!buffered_.empty() && !aborted_ && Clock::now() < deadline) {

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -124,6 +125,7 @@ class MpiCommunicator final : public Communicator {
 
   Control heard_;  // Where the next control message arrives.
   MPI_Request hearing_ = MPI_REQUEST_NULL;
+  const int exceptions_before_ = std::uncaught_exceptions();  // In flight when this was made.
   std::vector<bool> departed_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex reason_mutex_;

@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+
+#include "worker/declare_failure.h"
 
 namespace ddprun::worker {
 namespace {
@@ -27,6 +30,13 @@ struct WatchHeader {
   std::uint32_t bytes = 0;
 };
 
+// The rank without a connection is this one.
+std::string own_name(const std::vector<PeerWatch::Peer>& peers) {
+  std::size_t self = 0;
+  while (self + 1 < peers.size() && peers[self].connection) ++self;
+  return "rank " + std::to_string(self);
+}
+
 }  // namespace
 
 PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
@@ -35,6 +45,7 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
       wake_(std::move(wake)),
       departed_(peers_.size()),
       answers_(peers_.size()),
+      exceptions_before_(std::uncaught_exceptions()),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!stop_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
   const bool alone = std::none_of(peers_.begin(), peers_.end(),
@@ -43,7 +54,11 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
 }
 
 PeerWatch::~PeerWatch() {
-  if (!aborted()) send_to_all(kind_goodbye, "");
+  if (!aborted() && std::uncaught_exceptions() > exceptions_before_) {
+    send_to_all(kind_abort, own_name(peers_) + failure_without_words);
+  } else if (!aborted()) {
+    send_to_all(kind_goodbye, "");
+  }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof(one));
   if (thread_.joinable()) thread_.join();

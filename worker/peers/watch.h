@@ -36,7 +36,10 @@ class PeerWatch {
   // Element r of `peers` is rank r. `wake` is called from the watching thread and from abort(): it
   // must not block and must outlive this object.
   PeerWatch(std::vector<Peer> peers, std::function<void()> wake);
-  ~PeerWatch();  // Says goodbye to all peers.
+  // Says goodbye to all peers; or, where an exception destroys it, that this rank failed: what it
+  // was is not known here (declare_failure.h), but a peer must not take it for a rank that was
+  // done.
+  ~PeerWatch();
 
   // Safe from any thread.
   void abort(const std::string& reason) noexcept;
@@ -79,7 +82,8 @@ class PeerWatch {
   std::string reason_;
   std::mutex send_mutex_;  // One message at a time on the connections.
 
-  UniqueFd stop_;  // An eventfd; readable: the thread ends.
+  const int exceptions_before_;  // In flight when this was made: one more destroys it.
+  UniqueFd stop_;                // An eventfd; readable: the thread ends.
   std::thread thread_;
 };
 
