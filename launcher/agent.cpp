@@ -31,6 +31,10 @@
 #include "launcher/report/failure_report.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/counted.h"
+#include "rendezvous/host_name.h"
+#include "rendezvous/random_id.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -53,8 +57,8 @@ class Agent {
  public:
   explicit Agent(const LaunchOptions& options)
       : options_(options),
-        node_id_(random_id()),
-        host_name_(own_host_name()),
+        node_id_(rendezvous::random_id(8)),
+        host_name_(rendezvous::own_host_name()),
         output_(io_),
         last_output_(io_, output_),
         events_(options_.event_log, options_.run_id, host_name_),
@@ -196,8 +200,7 @@ void Agent::on_signal(int signal) {
     const int running = attempt_.running();
     if (running > 0) {
       spdlog::warn("got {}: stopping {}, grace {}{}", rendezvous::signal_name(signal),
-                   counted(running, "worker"),
-                   rendezvous::describe_duration(options_.shutdown_timeout.count()),
+                   counted(running, "worker"), rendezvous::time_text(options_.shutdown_timeout),
                    signal == SIGINT ? " (Ctrl-C again kills them)" : "");
     } else {
       spdlog::warn("got {}", rendezvous::signal_name(signal));

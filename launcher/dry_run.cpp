@@ -16,12 +16,15 @@
 #include "launcher/workers/worker_specs.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/counted.h"
+#include "rendezvous/host_name.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::counted;
-using rendezvous::describe_duration;
+using rendezvous::time_text;
 
 class Plan {
  public:
@@ -32,7 +35,7 @@ class Plan {
     describe_nodes();
     describe_endpoint();
     row("restarts", std::to_string(options_.max_restarts), source("max-restarts"));
-    row("grace", describe_duration(options_.shutdown_timeout.count()) + " from SIGTERM to SIGKILL",
+    row("grace", time_text(options_.shutdown_timeout) + " from SIGTERM to SIGKILL",
         source("shutdown-timeout"));
     describe_workers();
     for (const std::string& note : options_.notes) text_ += "note: " + note + "\n";
@@ -100,8 +103,7 @@ void Plan::describe_nodes() {
         most > 1 ? "node rank: " + source("node-rank") : "");
   }
   if (most > 1) {
-    row("wait",
-        fmt::format("at most {} for all nodes", describe_duration(options_.join_timeout.count())),
+    row("wait", fmt::format("at most {} for all nodes", time_text(options_.join_timeout)),
         source("rdzv-conf"));
   }
 }
@@ -245,7 +247,8 @@ std::string describe_launch(const LaunchOptions& options, const DryRunFacts& fac
 }
 
 int run_dry(const LaunchOptions& options) {
-  EndpointFacts endpoint{.own_host_name = own_host_name(), .is_local = is_local_address};
+  EndpointFacts endpoint{.own_host_name = rendezvous::own_host_name(),
+                         .is_local = is_local_address};
   DryRunFacts facts;
   asio::io_context io;
   if (needs_addresses(options)) {

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/time_text.h"
 
@@ -34,19 +34,6 @@ constexpr milliseconds pause_max{200};        // Between two looks at the file.
 constexpr milliseconds connect_limit{1'000};  // For one address of a note, which may be stale.
 
 std::string rank_key(int rank) { return "ddprun/file_rendezvous/rank/" + std::to_string(rank); }
-
-std::string random_token() {
-  unsigned char bytes[16] = {};
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-    throw FileRendezvousError("the kernel gave no random numbers");
-  }
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    token += "0123456789abcdef"[byte >> 4];
-    token += "0123456789abcdef"[byte & 15];
-  }
-  return token;
-}
 
 // Other hosts' ways to this one first: to this host itself every one of them leads.
 std::vector<std::string> own_addresses() {
@@ -214,7 +201,7 @@ void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
   }
   host_ = address.empty() ? "127.0.0.1" : address;
   port_ = store_->port();
-  note_.token = random_token();
+  note_.token = random_id();
   note_.world_size = world_size_;
   for (const std::string& own : address.empty() ? own_addresses() : std::vector{address}) {
     note_.stores.emplace_back(own, port_);

@@ -1,4 +1,4 @@
-// A limit of time as messages say it: "600 s", "400 ms", "1500 ms".
+// A time as messages say it, a limit as well as what was measured: few digits, for people.
 #pragma once
 
 #include <chrono>
@@ -6,9 +6,7 @@
 
 namespace ddprun::rendezvous {
 
-inline std::string time_text(std::chrono::milliseconds time) {
-  const auto ms = time.count();
-  return ms != 0 && ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
-}
+// "310 ms", "1.2 s", "5 s", "600 s", "90 min", "2 h 05 min".
+std::string time_text(std::chrono::milliseconds time);
 
 }  // namespace ddprun::rendezvous

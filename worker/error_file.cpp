@@ -19,6 +19,8 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "rendezvous/unique_fd.h"
+
 namespace ddprun::worker {
 namespace {
 
@@ -59,12 +61,7 @@ bool is_utf8(std::string_view text) {
 class JsonFile {
  public:
   explicit JsonFile(const char* path)
-      : fd_(::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)), failed_(fd_ < 0) {}
-  ~JsonFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  JsonFile(const JsonFile&) = delete;
-  JsonFile& operator=(const JsonFile&) = delete;
+      : fd_(::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)), failed_(!fd_) {}
 
   void raw(std::string_view text) {
     for (char c : text) put(c);
@@ -100,7 +97,7 @@ class JsonFile {
   }
   bool finish() {
     flush();
-    return !failed_ && ::fsync(fd_) == 0;
+    return !failed_ && ::fsync(fd_.get()) == 0;
   }
 
  private:
@@ -110,14 +107,14 @@ class JsonFile {
   }
   void flush() {
     for (std::size_t done = 0; done < used_ && !failed_;) {
-      const ssize_t written = ::write(fd_, buffer_ + done, used_ - done);
+      const ssize_t written = ::write(fd_.get(), buffer_ + done, used_ - done);
       if (written <= 0) failed_ = true;
       if (written > 0) done += static_cast<std::size_t>(written);
     }
     used_ = 0;
   }
 
-  int fd_;
+  rendezvous::UniqueFd fd_;
   bool failed_;
   char buffer_[1024];
   std::size_t used_ = 0;

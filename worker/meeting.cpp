@@ -1,7 +1,6 @@
 // See meeting.h.
 #include "worker/meeting.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <span>
 #include <thread>
 
+#include "rendezvous/host_name.h"
+#include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
@@ -18,29 +19,19 @@
 namespace ddprun::worker {
 namespace {
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 // Containers of one machine have names, networks and devices of their own.
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code error;
   const auto network = std::filesystem::read_symlink("/proc/self/ns/net", error);
-  return boot + " " + host_name() + " " + network.string();
+  return boot + " " + rendezvous::own_host_name() + " " + network.string();
 }
 
 // Another one for each process, also after a fork.
 std::string process_identity() {
-  static const std::uint64_t random = [] {
-    std::uint64_t number = 0;
-    [[maybe_unused]] const auto got = ::getrandom(&number, sizeof number, 0);
-    return number;
-  }();
-  return std::to_string(random) + "." + std::to_string(::getpid());
+  static const std::string random = rendezvous::random_id(8);
+  return random + "." + std::to_string(::getpid());
 }
 
 std::string number_text(int number) { return std::to_string(number); }
@@ -73,7 +64,7 @@ class Meeting {
   void take_rank() {
     WorkerNote note;
     note.host = host_identity();
-    note.name = "pid " + number_text(::getpid()) + " on " + host_name();
+    note.name = "pid " + number_text(::getpid()) + " on " + rendezvous::own_host_name();
     note.address = store_.local_address();
     note.world_size = env_.world_size;
     note.local_rank = env_.local_rank_known ? env_.local_rank : -1;

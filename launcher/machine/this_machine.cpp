@@ -19,11 +19,6 @@
 
 namespace ddprun::launcher {
 
-std::string own_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 int usable_cpus() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
 
 int free_port() {
@@ -53,16 +48,6 @@ std::vector<WorkerCpus> worker_places(const LaunchOptions& options) {
   const CpuTopology topology =
       read_cpu_topology("", allowed_cpus(), environment_variable("CUDA_VISIBLE_DEVICES"));
   return place_workers(topology, options.numa_binding, options.nproc_per_node);
-}
-
-std::string random_id() {
-  std::array<unsigned char, 8> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
 }
 
 std::optional<std::string> environment_variable(const std::string& name) {

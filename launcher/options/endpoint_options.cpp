@@ -1,12 +1,11 @@
 // See endpoint_options.h.
 #include "launcher/options/endpoint_options.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <stdexcept>
 
 #include "launcher/options/values.h"
+#include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -17,24 +16,18 @@ constexpr std::uint16_t kStaticPort = 29500;  // torchrun's own defaults.
 constexpr std::uint16_t kC10dPort = 29400;
 constexpr std::size_t kRunIdBytesMax = 256;
 
-std::string random_id() {
-  unsigned char bytes[16] = {};
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-    throw std::runtime_error("the kernel gave no random numbers");
-  }
-  std::string id;
-  for (std::size_t i = 0; i < sizeof bytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) id += '-';
-    id += "0123456789abcdef"[bytes[i] >> 4];
-    id += "0123456789abcdef"[bytes[i] & 15];
-  }
+// A UUID by its look, because torchrun's are.
+std::string random_run_id() {
+  std::string id = rendezvous::random_id();
+  for (const std::size_t at : {8, 13, 18, 23}) id.insert(at, "-");
   return id;
 }
 
 void decide_run_id(const SplitArguments& given, LaunchOptions& result) {
   const auto* id = given.find("rdzv-id");
   if (id != nullptr) result.run_id = id->value;
-  if (result.run_id.empty() || (result.standalone && id == nullptr)) result.run_id = random_id();
+  if (result.run_id.empty() || (result.standalone && id == nullptr))
+    result.run_id = random_run_id();
   if (!is_printable(result.run_id) || result.run_id.find('/') != std::string::npos ||
       result.run_id.size() > kRunIdBytesMax) {
     throw usage_error("--rdzv-id: expected at most " + std::to_string(kRunIdBytesMax) +

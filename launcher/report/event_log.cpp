@@ -32,18 +32,16 @@ EventLog::EventLog(const std::string& path, std::string run_id, std::string host
       host_(std::move(host)),
       started_(std::chrono::steady_clock::now()) {
   if (path.empty()) return;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) {
+  fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd_) {
     throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
   }
 }
 
-EventLog::~EventLog() {
-  if (fd_ >= 0) ::close(fd_);
-}
+EventLog::~EventLog() = default;
 
 void EventLog::write(const char* event, const OrderedJson& fields) {
-  if (fd_ < 0) return;
+  if (!fd_) return;
   OrderedJson object = {
       {"event", event},
       {"time_unix_us", microseconds(std::chrono::system_clock::now().time_since_epoch())},
@@ -55,11 +53,11 @@ void EventLog::write(const char* event, const OrderedJson& fields) {
   object.update(fields);
   const std::string line =
       object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-  const ssize_t written = ::write(fd_, line.data(), line.size());
+  const ssize_t written = ::write(fd_.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return;
   spdlog::warn("cannot write the event log: {}; no further events are written",
                written < 0 ? std::strerror(errno) : "no space left");
-  ::close(std::exchange(fd_, -1));
+  fd_.reset();
 }
 
 void EventLog::launcher_started(const LaunchOptions& options) {

@@ -14,6 +14,7 @@
 #include "launcher/options/launch_options.h"
 #include "launcher/report/failure_report.h"
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -39,7 +40,7 @@ class EventLog {
  private:
   void write(const char* event, const nlohmann::ordered_json& fields);
 
-  int fd_ = -1;
+  rendezvous::UniqueFd fd_;
   std::string run_id_;
   std::string host_;
   std::chrono::steady_clock::time_point started_;

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "launcher/report/stack_text.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using rendezvous::describe_duration;
 using rendezvous::FirstCause;
 using rendezvous::signal_name;
+using rendezvous::time_text;
 
 constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
 constexpr std::size_t workers_listed_max = 6;
@@ -147,7 +148,7 @@ void add_cause(std::string& text, const FirstCause& cause, const FailureReport& 
   if (cause.pid > 0) row("pid", std::to_string(cause.pid));
   if (cause.kind == FirstCause::Kind::WorkerFailed) {
     row("ended", ending(cause.exit_code, cause.signal, cause.core_dumped));
-    row("after", describe_duration(cause.ran_ms));
+    row("after", time_text(std::chrono::milliseconds(cause.ran_ms)));
   }
   row("attempt", fmt::format("{} (started {}, --max-restarts {})", cause.attempt, report.attempts,
                              report.max_restarts));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
+#include "rendezvous/host_name.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -93,7 +94,7 @@ std::string PostMortem::core_of(const WorkerDeath& death) const {
   std::error_code ignored;
   const CoreSource source{.pid = death.pid,
                           .signal = death.signal,
-                          .host = own_host_name(),
+                          .host = rendezvous::own_host_name(),
                           .folder = std::filesystem::current_path(ignored).string(),
                           .uid = ::getuid(),
                           .gid = ::getgid()};

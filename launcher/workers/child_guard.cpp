@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -27,6 +26,7 @@
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/child_sessions.h"
 #include "launcher/workers/run_directory.h"
+#include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -35,19 +35,6 @@ constexpr const char* kVariableName = "DDPRUN_GUARD";
 constexpr int kSocketFd = 3;                    // In the guard.
 constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
 constexpr int kRescanIntervalMs = 5;
-
-std::string random_hex() {
-  unsigned char bytes[16] = {};
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  std::string text;
-  for (unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
 
 bool has_variable(int pid, const std::string& variable) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
@@ -123,7 +110,7 @@ void close_what_is_not_ours(int socket) {
 }  // namespace
 
 ChildGuard::ChildGuard(int semaphores)
-    : variable_(std::string(kVariableName) + "=" + random_hex()) {
+    : variable_(std::string(kVariableName) + "=" + rendezvous::random_id()) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");

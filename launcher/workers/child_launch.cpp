@@ -16,35 +16,21 @@
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/output/log.h"
 #include "launcher/output/pty.h"
+#include "rendezvous/unique_fd.h"
 
 extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::UniqueFd;
+
 constexpr int kPipeBytes = 1 << 20;  // Fewer wake-ups for a chatty worker.
-
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  ~Fd() { reset(); }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_;
-};
 
 // Both ends of what connects one of the child's descriptors to its destination.
 struct Connection {
-  Fd read_end;   // For the forwarder; -1: nothing to forward.
-  Fd write_end;  // For the child; -1: it inherits ours.
+  UniqueFd read_end;   // For the forwarder; -1: nothing to forward.
+  UniqueFd write_end;  // For the child; -1: it inherits ours.
 };
 
 void connect_pipe(Connection& connection) {

@@ -32,10 +32,9 @@
 #include "launcher/workers/worker_members.h"
 
 namespace ddprun::launcher {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
+// Not in an anonymous namespace: g++ warns of WorkerGroup::Impl, which has a list of them and is
+// not in one either, where units are compiled together.
 struct Worker {
   explicit Worker(ChildProcess started) : child(std::move(started)) {}
 
@@ -44,15 +43,17 @@ struct Worker {
   std::optional<asio::posix::stream_descriptor> ended;  // A duplicate of the pidfd.
   std::shared_ptr<OutputForwarder::Stream> stream;
   int index = 0;  // In the group.
-  Clock::time_point started_at;
+  std::chrono::steady_clock::time_point started_at;
   bool stop_sent = false;  // stop() has signalled it while it was alive.
   bool end_seen = false;   // The pidfd has become readable, and it was its turn.
   bool gone = false;       // on_exit was called.
 
-  std::optional<ExitStatus> status;  // Once reaped.
-  Clock::time_point ended_at;        // As seen.
+  std::optional<ExitStatus> status;                // Once reaped.
+  std::chrono::steady_clock::time_point ended_at;  // As seen.
 };
 
+namespace {
+using Clock = std::chrono::steady_clock;
 }  // namespace
 
 struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {

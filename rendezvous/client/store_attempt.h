@@ -31,6 +31,4 @@ struct StoreAttempt {
   }
 };
 
-std::string random_nonce();  // 16 hexadecimal digits.
-
 }  // namespace ddprun::rendezvous

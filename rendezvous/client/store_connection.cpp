@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "rendezvous/client/store_attempt.h"
+#include "rendezvous/random_id.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/wire/wire.h"
 
@@ -71,10 +72,7 @@ std::string StoreConnection::connect(std::string_view attempt, milliseconds time
 
 StoreConnection::~StoreConnection() { close(); }
 
-void StoreConnection::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
+void StoreConnection::close() { fd_.reset(); }
 
 bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
   close();
@@ -97,15 +95,15 @@ bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
 }
 
 bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
-  fd_ = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd_ < 0) {
+  fd_.reset(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd_) {
     problem_ = "socket: " + errno_text(errno);
     return false;
   }
   const int on = 1;
-  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  if (::connect(fd_, address.ai_addr, address.ai_addrlen) == 0) return true;
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  if (::connect(fd_.get(), address.ai_addr, address.ai_addrlen) == 0) return true;
   if (errno == EINPROGRESS && !poll_until(POLLOUT, deadline)) {
     problem_ = "no answer to the connection request";
     return false;
@@ -113,7 +111,7 @@ bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
   int error = errno;
   if (error == EINPROGRESS) {
     socklen_t size = sizeof error;
-    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
   if (error != 0) problem_ = errno_text(error);
   return error == 0;
@@ -131,7 +129,7 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
   put_string(hello, std::string(attempt_key_prefix).append(attempt));
   put_string(hello, {});
   // Never the same twice: an emptied store would keep it.
-  put_string(hello, std::string("#").append(random_nonce()));
+  put_string(hello, "#" + random_id(8));
   input_.clear();
   input_at_ = 0;
   try {
@@ -153,9 +151,9 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
 // What is left of an answer that somebody gave up, or the end of the connection: neither can be
 // before the next request is sent.
 bool StoreConnection::idle() {
-  if (fd_ < 0 || input_at_ < input_.size()) return false;
+  if (!fd_ || input_at_ < input_.size()) return false;
   char byte;
-  const ssize_t got = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t got = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
@@ -163,7 +161,7 @@ std::string StoreConnection::local_address() const {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   char text[NI_MAXHOST] = "";
-  if (fd_ < 0 || getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+  if (!fd_ || getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
       getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text, sizeof text, nullptr, 0,
                   NI_NUMERICHOST) != 0) {
     throw StoreError("the connection to store " + name_ +
@@ -175,7 +173,7 @@ std::string StoreConnection::local_address() const {
 void StoreConnection::send(std::string_view bytes, Deadline deadline, const std::string& call) {
   while (!bytes.empty()) {
     require_open(call);
-    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -208,7 +206,8 @@ void StoreConnection::receive(char* to, std::size_t size, Deadline deadline,
     // Short answers through input_, so that several that came together cost one call.
     const bool direct = size >= read_bytes;
     if (!direct) input_.resize(read_bytes);
-    const ssize_t got = ::recv(fd_, direct ? to : input_.data(), direct ? size : read_bytes, 0);
+    const ssize_t got =
+        ::recv(fd_.get(), direct ? to : input_.data(), direct ? size : read_bytes, 0);
     const int error = errno;
     if (!direct) {
       input_.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
@@ -244,7 +243,7 @@ std::string StoreConnection::receive_bytes(Deadline deadline, const std::string&
 bool StoreConnection::poll_until(short events, Deadline deadline) const {
   for (;;) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    pollfd entry{fd_, events, 0};
+    pollfd entry{fd_.get(), events, 0};
     const int timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
     const int ready = ::poll(&entry, 1, timeout_ms);
     if (ready > 0) return true;
@@ -253,7 +252,7 @@ bool StoreConnection::poll_until(short events, Deadline deadline) const {
 }
 
 void StoreConnection::require_open(const std::string& call) const {
-  if (fd_ >= 0) return;
+  if (fd_) return;
   throw StoreConnectionLost(call + " on store " + name_ +
                             ": the connection was given up before: " + problem_);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "rendezvous/store_client.h"
+#include "rendezvous/unique_fd.h"
 
 struct addrinfo;
 
@@ -37,7 +38,7 @@ class StoreConnection {
   // grows from 5 ms to 1 s, for `timeout`. The handshake is VALIDATE, PING, and the question for
   // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost.
   std::string connect(std::string_view attempt, std::chrono::milliseconds timeout);
-  bool open() const { return fd_ >= 0; }
+  bool open() const { return fd_.valid(); }
   // False if it is known to be broken: the peer has closed it, or said something unasked.
   bool idle();
   void close();
@@ -78,7 +79,7 @@ class StoreConnection {
   std::uint16_t port_;
   std::string name_;
   std::string hosted_by_;
-  int fd_ = -1;
+  UniqueFd fd_;
   std::string problem_;   // Why it could not be made, or was closed.
   std::string identity_;  // What the store answered to the question for its attempt.
   std::string input_;     // Received but not yet consumed, from input_at_ on.

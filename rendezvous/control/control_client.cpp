@@ -17,6 +17,7 @@
 #include "rendezvous/control/control_connection.h"
 #include "rendezvous/control/liveness.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -189,9 +190,8 @@ void ControlClient::Impl::schedule_beat() {
     const TimePoint now = Clock::now();
     if (self->liveness->silent(now, now - self->beat.expiry())) {
       const auto silence = self->liveness->silence(now);
-      return self->lost(
-          "nothing heard from it for " +
-          describe_duration(std::chrono::duration_cast<Milliseconds>(silence).count()));
+      return self->lost("nothing heard from it for " +
+                        time_text(std::chrono::duration_cast<Milliseconds>(silence)));
     }
     if (now >= self->next_beat) {
       self->connection->send(Heartbeat{});

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "rendezvous/time_text.h"
+
 namespace ddprun::rendezvous {
 
 int exit_status_of(const FirstCause& cause) {
@@ -27,20 +29,6 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-std::string counted(std::int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string describe_duration(std::int64_t ms) {
-  if (ms < 0) ms = 0;
-  if (ms < 1'000) return fmt::format("{} ms", ms);
-  if (ms < 10'000) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1e3);
-  const std::int64_t s = ms / 1'000;
-  if (s < 600) return fmt::format("{} s", s);
-  if (s < 7'200) return fmt::format("{} min", s / 60);
-  return fmt::format("{} h {:02} min", s / 3'600, s / 60 % 60);
-}
-
 namespace {
 
 std::string where(const FirstCause& cause) {
@@ -58,10 +46,10 @@ std::string describe(const FirstCause& cause) {
       if (cause.signal != 0)
         return fmt::format("{} was killed by {}{} after {}", where(cause),
                            signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",
-                           describe_duration(cause.ran_ms));
+                           time_text(std::chrono::milliseconds(cause.ran_ms)));
       return fmt::format("{} ended with exit code {}{} after {}", where(cause), cause.exit_code,
                          cause.oom_killed ? " (out of memory)" : "",
-                         describe_duration(cause.ran_ms));
+                         time_text(std::chrono::milliseconds(cause.ran_ms)));
     case FirstCause::Kind::StartFailed:
       return fmt::format("{} could not be started: {}", where(cause), cause.message);
     case FirstCause::Kind::NodeLost:

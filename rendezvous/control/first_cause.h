@@ -59,12 +59,6 @@ int exit_status_of(const FirstCause& cause);
 // "SIGSEGV", or "signal 64" for numbers without a name.
 std::string signal_name(int signal);
 
-// "310 ms", "1.2 s", "12 s", "90 min", "2 h 05 min": for people, so few digits.
-std::string describe_duration(std::int64_t ms);
-
-// "1 worker", "2 workers".
-std::string counted(std::int64_t count, const std::string& noun);
-
 // One line: "rank 3 (pid 4127 on node1) was killed by SIGSEGV after 12 s".
 std::string describe(const FirstCause& cause);
 

@@ -23,22 +23,23 @@
 #include <thread>
 #include <utility>
 
-namespace ddprun::rendezvous {
-namespace {
+#include "rendezvous/unique_fd.h"
 
-// Shared by the thread and whoever waits for it; the last one frees it.
+namespace ddprun::rendezvous {
+
+// Shared by the thread and whoever waits for it; the last one frees it. Not in the anonymous
+// namespace, because resolve()'s coroutine frame, which has it as a field, is not either.
 struct Lookup {
   Lookup() : done_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (done_fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+    if (!done_fd) throw std::system_error(errno, std::generic_category(), "eventfd");
   }
-  ~Lookup() { close(done_fd); }
-  Lookup(const Lookup&) = delete;
-  Lookup& operator=(const Lookup&) = delete;
 
   std::string host;
   Resolved result;  // Written by the thread before it signals done_fd, read after.
-  int done_fd;
+  UniqueFd done_fd;
 };
+
+namespace {
 
 Resolved look_up(const std::string& host) {
   addrinfo hints{};
@@ -75,7 +76,7 @@ void start_thread(std::shared_ptr<Lookup> lookup) {
   std::thread([lookup = std::move(lookup)] {
     lookup->result = look_up(lookup->host);
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(lookup->done_fd, &one, sizeof one);
+    [[maybe_unused]] const auto written = write(lookup->done_fd.get(), &one, sizeof one);
   }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -96,7 +97,8 @@ asio::awaitable<Resolved> resolve(std::string host) {
   }
   const auto lookup = std::make_shared<Lookup>();
   lookup->host = std::move(host);
-  asio::posix::stream_descriptor done(co_await asio::this_coro::executor, dup(lookup->done_fd));
+  asio::posix::stream_descriptor done(co_await asio::this_coro::executor,
+                                      dup(lookup->done_fd.get()));
   start_thread(lookup);
   std::array<std::uint64_t, 1> count{};
   asio::error_code error;

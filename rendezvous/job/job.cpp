@@ -7,6 +7,9 @@
 #include <csignal>
 #include <utility>
 
+#include "rendezvous/counted.h"
+#include "rendezvous/time_text.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -203,8 +206,8 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
     if (node.liveness.silent(now, late)) silent.push_back(node.peer);
   }
   for (const PeerId peer : silent) {
-    const std::string why = fmt::format("nothing heard from it for {}",
-                                        describe_duration(limits_.heartbeat_timeout.count()));
+    const std::string why =
+        fmt::format("nothing heard from it for {}", time_text(limits_.heartbeat_timeout));
     // Should it only have been asleep, this tells it that the others have gone on without it.
     actions_.push_back(SendTo{peer, Finish{.exit_status = exit_status::node_lost,
                                            .why = "this node counts as lost: " + why}});

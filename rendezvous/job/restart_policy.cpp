@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "rendezvous/counted.h"
+#include "rendezvous/time_text.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -71,13 +74,12 @@ RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds 
         "the same {} times in a row, each within {} of the start, so that another attempt would "
         "not "
         "help: the job ends with {} left (--max-same-failures)",
-        same_, describe_duration(limits_.quick.count()), counted(left, "restart"));
+        same_, time_text(limits_.quick), counted(left, "restart"));
   } else {
     ++used_;
     decision.restart = true;
     decision.delay = backoff();
-    const std::string when =
-        decision.delay.count() == 0 ? "" : " in " + describe_duration(decision.delay.count());
+    const std::string when = decision.delay.count() == 0 ? "" : " in " + time_text(decision.delay);
     decision.reason =
         fmt::format("restarting{} ({} of {} restarts left)", when, left - 1, limits_.restarts_max);
   }

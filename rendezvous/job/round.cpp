@@ -8,6 +8,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "rendezvous/counted.h"
+
 namespace ddprun::rendezvous {
 namespace {
 

@@ -12,6 +12,7 @@
 #include <random>
 #include <utility>
 
+#include "rendezvous/random_id.h"
 #include "rendezvous/store/access_list.h"
 
 namespace ddprun::rendezvous {
@@ -45,7 +46,7 @@ StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbac
               .wait_bytes_max = options.wait_bytes_max},
              budget_, random_seed()),
       input_(new char[input_bytes_max]) {
-  store_.set_attempt({.name = {}, .nonce = random_nonce()});
+  store_.set_attempt({.name = {}, .nonce = random_id(8)});
 }
 
 StoreSessions::~StoreSessions() { close_all(); }
@@ -179,7 +180,7 @@ void StoreSessions::start_attempt(const std::string& name) {
     if (connection->classified) close(id);
   }
   store_.clear();
-  store_.set_attempt({.name = name, .nonce = random_nonce()});
+  store_.set_attempt({.name = name, .nonce = random_id(8)});
   wakes_.clear();
   ambiguous_.clear();
   half_commands_.clear();

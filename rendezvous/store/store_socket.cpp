@@ -76,21 +76,6 @@ UniqueFd try_listen(const Address& address, const char*& what) {
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-int UniqueFd::release() { return std::exchange(fd_, -1); }
-
-void UniqueFd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 UniqueFd listen_socket(const std::string& address, std::uint16_t port) {
   const Address parsed = parse_address(address, port);
   if (parsed.family == AF_UNSPEC) {

@@ -10,26 +10,9 @@
 #include <string>
 
 #include "rendezvous/store/store_reply.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::rendezvous {
-
-// A descriptor that is closed with its owner.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept;
-  ~UniqueFd() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 // Listens on `address` (numeric; "" = every interface, IPv6 and IPv4) and `port` (0 = a free one).
 // Accepted connections inherit its options: no delay of small replies, and keep-alives that notice

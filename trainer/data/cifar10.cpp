@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/data/record_dataset.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -70,8 +71,8 @@ std::unique_ptr<Dataset> open_cifar10(const std::filesystem::path& folder, bool 
   for (const auto& path : files) append_records(path, contents);
   const std::size_t full = train ? records_of_full_train : records_of_full_test;
   contents.description = fmt::format(
-      "CIFAR-10 {}: {} images of 32x32 in {} file{} from {}{}", train ? "train" : "test",
-      contents.labels.size(), files.size(), files.size() == 1 ? "" : "s", folder.string(),
+      "CIFAR-10 {}: {} images of 32x32 in {} from {}{}", train ? "train" : "test",
+      contents.labels.size(), worker::counted(std::ssize(files), "file"), folder.string(),
       contents.labels.size() == full ? "" : fmt::format(" (the full set has {})", full));
   return std::make_unique<RecordDataset>(std::move(contents));
 }

@@ -13,8 +13,8 @@
 #include <set>
 #include <utility>
 
-#include "trainer/data/counted.h"
 #include "trainer/data/data_file.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -261,8 +261,8 @@ CsvImages parse_image_list(std::string_view text, const std::string& name, const
   reader.finish();
   images.list.description =
       fmt::format("CSV {}: {} in {} from {}", like == nullptr ? "train" : "val",
-                  counted(std::ssize(images.list.labels), "image", "images"),
-                  counted(images.list.classes, "class", "classes"), name);
+                  worker::counted(std::ssize(images.list.labels), "image"),
+                  worker::counted(images.list.classes, "class", "classes"), name);
   return images;
 }
 

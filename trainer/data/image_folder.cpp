@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "trainer/data/counted.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -146,7 +146,7 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
   const std::string others =
       tally.others == 0 ? ""
                         : fmt::format("; {} of other formats, such as {}, left out",
-                                      counted(tally.others, "image", "images"), tally.first_other);
+                                      worker::counted(tally.others, "image"), tally.first_other);
   if (!unknown.empty()) {
     throw DataError(fmt::format("{} has classes that the training set has not: {}", folder.string(),
                                 join(unknown)));
@@ -156,9 +156,10 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
                                 empty.size(), empty.size() + filled, folder.string(), join(empty),
                                 others));
   }
-  list.description = fmt::format(
-      "{}: {} in {} from {}{}", what, counted(std::ssize(list.labels), "image", "images"),
-      counted(static_cast<std::int64_t>(filled), "class", "classes"), folder.string(), others);
+  list.description =
+      fmt::format("{}: {} in {} from {}{}", what, worker::counted(std::ssize(list.labels), "image"),
+                  worker::counted(static_cast<std::int64_t>(filled), "class", "classes"),
+                  folder.string(), others);
   return list;
 }
 

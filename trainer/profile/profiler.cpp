@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "trainer/profile/host_name.h"
 #include "trainer/profile/op_spans.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -125,7 +125,7 @@ void Profiler::close() {
 std::string Profiler::write() {
   TraceProcess process{.rank = rank_,
                        .world_size = world_size_,
-                       .host = host_name(),
+                       .host = worker::own_host_name(),
                        .pid = ::getpid(),
                        .wall_minus_monotonic_ns = wall_minus_monotonic_ns()};
   const std::vector<TraceSpan> spans = recorder_.take(process);

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <iterator>
 
-#include "trainer/data/counted.h"
 #include "worker/torch/tensor_collectives.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -33,7 +33,7 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
   if (!skipped.empty()) {
     std::cerr << fmt::format("train: warning: rank {}: epoch {}, {}: {} cannot be read:{}",
                              job.env.rank, job.state.epoch, pass,
-                             counted(std::ssize(skipped), "image", "images"),
+                             worker::counted(std::ssize(skipped), "image"),
                              bad_images_text(skipped))
               << std::endl;
   }
@@ -43,7 +43,7 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
   const auto all = static_cast<std::int64_t>(count.item<double>());
   if (all > 0) {
     job.reporter->line(fmt::format("{} could not be read and {} {} in epoch {}",
-                                   counted(all, "image", "images"), all == 1 ? "was" : "were",
+                                   worker::counted(all, "image"), all == 1 ? "was" : "were",
                                    pass == "training" ? "replaced" : "left out of the validation",
                                    job.state.epoch));
   }

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "trainer/profile/host_name.h"
+#include "worker/wording.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -38,7 +38,8 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
     existing.push_back(entry->path().filename().string());
   }
   if (error) fail(error.message());
-  path_ = folder / event_file_name(existing, std::time(nullptr), host_name(), ::getpid());
+  path_ =
+      folder / event_file_name(existing, std::time(nullptr), worker::own_host_name(), ::getpid());
   file_.open(path_, std::ios::binary | std::ios::trunc);
   if (!file_) fail(std::strerror(errno));
   write(version_record(unix_time_s()), /*flush=*/true);

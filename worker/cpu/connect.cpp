@@ -11,6 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "rendezvous/counted.h"
+#include "rendezvous/random_id.h"
 #include "worker/cpu/cpu_communicator.h"
 #include "worker/meeting.h"
 #include "worker/peers/mesh.h"
@@ -54,8 +56,8 @@ class Connecting {
   void create_segment() {
     if (!options_.common.shared_memory) return;
     try {
-      segments_[at(rank_)] =
-          SharedSegment::create(HostGroup::segment_bytes(options_.chunk_bytes), make_token());
+      segments_[at(rank_)] = SharedSegment::create(HostGroup::segment_bytes(options_.chunk_bytes),
+                                                   rendezvous::random_id());
     } catch (const std::exception& error) {
       notes_ += std::string("; no shared memory here (") + error.what() + ")";
     }
@@ -105,8 +107,8 @@ class Connecting {
     std::set<std::string> hosts;
     for (const PeerAddress& address : addresses_) hosts.insert(address.host);
     const bool all = sharing == world_size_;
-    return "cpu: " + std::to_string(world_size_) + " ranks on " + std::to_string(hosts.size()) +
-           (hosts.size() == 1 ? " host, " : " hosts, ") +
+    return "cpu: " + rendezvous::counted(world_size_, "rank") + " on " +
+           rendezvous::counted(std::ssize(hosts), "host") + ", " +
            (all           ? "shared memory"
             : sharing > 1 ? "shared memory + TCP"
                           : "TCP") +

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "rendezvous/counted.h"
 #include "worker/communicator_modules.h"
 #include "worker/cpu/reduce.h"
 #include "worker/declare_failure.h"
@@ -71,8 +72,7 @@ void MpiCommunicator::meet(const WorkerEnv& env, Clock::time_point deadline) {
   for (const Introduction& one : all) {
     hosts.insert(one.host);
     if (one.world_size != size || !ranks.insert(one.rank).second) {
-      throw CommunicatorError("MPI started " + std::to_string(size) +
-                              (size == 1 ? " process" : " processes") +
+      throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
                               ", but a worker takes itself for " + who(one.rank, one.world_size) +
                               ": start all workers with mpirun -n " +
                               std::to_string(one.world_size) + ", and leave the ranks to it");
@@ -80,9 +80,8 @@ void MpiCommunicator::meet(const WorkerEnv& env, Clock::time_point deadline) {
   }
   check_mpi(MPI_Comm_split(MPI_COMM_WORLD, 0, env.rank, &comm_), "MPI_Comm_split");
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  description_ = "mpi: " + std::to_string(size) + (size == 1 ? " rank on " : " ranks on ") +
-                 std::to_string(hosts.size()) + (hosts.size() == 1 ? " host, " : " hosts, ") +
-                 runtime_.version();
+  description_ = "mpi: " + rendezvous::counted(size, "rank") + " on " +
+                 rendezvous::counted(std::ssize(hosts), "host") + ", " + runtime_.version();
   listen();
 }
 

@@ -13,6 +13,8 @@
 #include <memory>
 #include <sstream>
 
+#include "rendezvous/random_id.h"
+
 namespace ddprun::worker {
 namespace {
 
@@ -97,7 +99,7 @@ PeerAddress parse_peer_address(const std::string& text) {
 }
 
 Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip)
-    : rank_(rank), epoch_(epoch), secret_(make_token()) {
+    : rank_(rank), epoch_(epoch), secret_(rendezvous::random_id()) {
   const auto address = resolve(ip, 0);
   listener_ = UniqueFd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound{};

@@ -10,30 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/unique_fd.h"
 #include "worker/communicator.h"
 #include "worker/peers/shared_memory.h"
 
 namespace ddprun::worker {
 
-// Owns a file descriptor.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+using rendezvous::UniqueFd;
 
 // What a rank publishes about itself.
 struct PeerAddress {

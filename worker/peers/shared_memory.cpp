@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,17 +31,6 @@ std::string memfd_name(const std::string& token) { return "ddprun-" + token; }
 
 }  // namespace
 
-std::string make_token() {
-  unsigned char bytes[token_digits / 2];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) throw_errno("getrandom");
-  std::string token;
-  for (unsigned char byte : bytes) {
-    token += "0123456789abcdef"[byte >> 4];
-    token += "0123456789abcdef"[byte & 15];
-  }
-  return token;
-}
-
 SharedSegment::SharedSegment(int fd, std::size_t bytes, std::string token)
     : fd_(fd), bytes_(bytes), token_(std::move(token)) {}
 
@@ -58,16 +46,15 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
 
 SharedSegment::~SharedSegment() {
   if (mapping_ != nullptr) ::munmap(mapping_, head_bytes + bytes_);
-  if (fd_ >= 0) ::close(fd_);
 }
 
 void* SharedSegment::data() const { return static_cast<char*>(mapping_) + head_bytes; }
 
-SegmentAddress SharedSegment::address() const { return {::getpid(), fd_, bytes_, token_}; }
+SegmentAddress SharedSegment::address() const { return {::getpid(), fd_.get(), bytes_, token_}; }
 
 void SharedSegment::map() {
   void* mapping = ::mmap(nullptr, head_bytes + bytes_, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_POPULATE, fd_, 0);
+                         MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
   if (mapping == MAP_FAILED) throw_errno("mmap of " + std::to_string(bytes_) + " shared bytes");
   mapping_ = mapping;
 }
@@ -111,7 +98,7 @@ SharedSegment SharedSegment::open(const SegmentAddress& address) {
   if (std::memcmp(segment.mapping_, address.token.data(), token_digits) != 0) {
     throw std::runtime_error(path + " does not carry the announced token");
   }
-  ::close(std::exchange(segment.fd_, -1));
+  segment.fd_.reset();
   return segment;
 }
 

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <string>
 
+#include "rendezvous/unique_fd.h"
+
 namespace ddprun::worker {
 
 // Where a peer finds a segment. Travels as text: "pid fd bytes token".
@@ -48,13 +50,11 @@ class SharedSegment {
   SharedSegment(int fd, std::size_t bytes, std::string token);
   void map();
 
-  int fd_ = -1;  // Kept by the owner, for peers to open.
+  rendezvous::UniqueFd fd_;  // Kept by the owner, for peers to open.
   void* mapping_ = nullptr;
   std::size_t bytes_ = 0;  // Without the page that holds the token.
   std::string token_;
 };
-
-std::string make_token();  // 128 random bits as hexadecimal digits. Throws std::system_error.
 
 // Sleeps while `word` is `expected`, at most until `deadline`; may return early. The word may lie
 // in shared memory.
