@@ -59,7 +59,7 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
 
 void tune_process(const worker::WorkerEnv& env) {
   // glibc returns every large block to the kernel, and the page faults of getting it back cost
-  // 10-25 % of a training step (docs/performance.md).
+  // 10-25 % of a training step.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, heap_growth_bytes);

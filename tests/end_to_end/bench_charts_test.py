@@ -130,6 +130,18 @@ class Pictures(unittest.TestCase):
         for name in charts.CHARTS:
             self.assertEqual(page.count(f"](pictures/{name}.svg)"), 1, name)
 
+    def test_figures_in_the_pages_sentences_are_those_of_the_tables(self):
+        page = " ".join((SOURCE / "docs" / "performance.md").read_text().split())
+        together = [tables.Figure(row["ratio"]).value for row in tables.rows("store-together") if row["unit"] == "1000/s"]
+        self.assertIn(f"{min(together):.2f} to {max(together):.2f} times as many requests in each of the {len(together)} cases",
+                      page)
+        errors = [float(row["error"]) / float(row["oneDNN's"]) for row in tables.rows("winograd") if row["error"]]
+        self.assertIn(f"errors are {min(errors):.1f} to {max(errors):.1f} times oneDNN's", page)
+        self.assertIn(f"errors are {min(errors):.1f} to {max(errors):.1f} times oneDNN's",
+                      " ".join((SOURCE / "docs" / "training.md").read_text().split()))
+        good = tables.row("gloo-restart", what="good restarts")
+        self.assertIn(f"{good['ours']} restarts were good under `ddprun`. Under torchrun {good['torchrun 2.11.0']} were", page)
+
     def test_bars_are_as_long_as_their_figures(self):
         def pair(ours, peer):
             return pair_chart.Pair("a < b", "ms", tables.Figure(ours), tables.Figure(peer), tables.Figure("4 x"))

@@ -1,4 +1,4 @@
-"""What documents and comments name is there: files, folders, programs, and sections of documents.
+"""What documents and comments name is there: files, folders, programs, options, and sections of documents.
 
   named_files_test.py SOURCE_DIR
 
@@ -119,6 +119,19 @@ class NamedFiles(unittest.TestCase):
                 missing = missing_names(words, beside=path.parent)
                 missing += [f"build/bin/{name}" for name in re.findall(r"\bbuild/bin/(\w+)", words) if name not in TARGETS]
                 wrong += [f"{path.relative_to(SOURCE)}:{number}: {name}" for name in missing]
+        self.expect_none(wrong)
+
+    def test_options_that_documents_name_are_those_of_a_program(self):
+        places = [path for path in TREE if path.parent.name in ("options", "scripts", "benchmarks") and path.suffix != ".h"
+                  or path.parent == SOURCE / "trainer"]
+        source = "\n".join(path.read_text() for path in places)
+        known = set(re.findall(r"--([a-z][a-z0-9-]+)", source)) | set(re.findall(r'\{"([a-z0-9-]+)", ', source))
+        # Of cmake and tensorboard; of a reader's own program; an abbreviation.
+        known |= {"install", "component", "prefix", "logdir", "my-option", "nproc"}
+        wrong = [f"{path.relative_to(SOURCE)}: --{name}" for path in DOCUMENTS
+                 for name in re.findall(r"(?<![\w-])--([a-z][a-z0-9_-]+)", path.read_text())
+                 if name.replace("_", "-") not in known]
+        self.assertGreater(len(known), 150)
         self.expect_none(wrong)
 
     def test_files_that_comments_name_are_there(self):
