@@ -56,6 +56,9 @@ def main():
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are: {names}")
 
+    if options.docs and not measure.peer("torchrun"):
+        parser.error(f"--docs needs the peer, since tables without it would replace those that have it: {measure.NO_PEER}")
+
     failed = False
     machine = f"{measure.machine()}; load before the start {os.getloadavg()[0]:.2f}"
     print(f"Machine: {machine}")

@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -139,8 +140,21 @@ class Pictures(unittest.TestCase):
         self.assertIn(f"errors are {min(errors):.1f} to {max(errors):.1f} times oneDNN's", page)
         self.assertIn(f"errors are {min(errors):.1f} to {max(errors):.1f} times oneDNN's",
                       " ".join((SOURCE / "docs" / "training.md").read_text().split()))
-        good = tables.row("gloo-restart", what="good restarts")
-        self.assertIn(f"{good['ours']} restarts were good under `ddprun`. Under torchrun {good['torchrun 2.11.0']} were", page)
+        ours, peer = re.findall(r"\d+ of \d+", tables.marked("gloo-restart").search(
+            tables.page_with("gloo-restart").read_text())["text"])
+        self.assertIn(f"{ours} restarts were good under `ddprun`. Under torchrun {peer} were", page)
+
+    def test_tables_are_not_replaced_without_the_peer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-B", "-c", f"""
+import pathlib, sys
+sys.path.insert(0, {str(SOURCE / "benchmarks")!r})
+import bench, measure
+measure.PEER = pathlib.Path({folder!r})
+sys.argv = ["bench", "launch", "--docs"]
+sys.exit(bench.main())"""], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("--docs needs the peer", done.stdout)
 
     def test_bars_are_as_long_as_their_figures(self):
         def pair(ours, peer):
