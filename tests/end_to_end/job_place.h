@@ -13,6 +13,7 @@
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 namespace ddprun::testing {
 
@@ -46,7 +47,7 @@ class Place {
 
   // True once no process of the job lives, none born in the meantime either.
   bool is_deserted(std::chrono::milliseconds limit) const {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto deadline = std::chrono::steady_clock::now() + ddprun::testing::patience(limit);
     for (std::vector<int> left; !(left = processes()).empty();) {
       const auto rest =
           std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -69,7 +70,7 @@ class Sayings {
   }
   ~Sayings() { ::close(pipe_); }
   bool wait_for_lines(std::ptrdiff_t lines, std::chrono::milliseconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto deadline = std::chrono::steady_clock::now() + ddprun::testing::patience(limit);
     while (std::count(text_.begin(), text_.end(), '\n') < lines) {
       pollfd watched = {pipe_, POLLIN, 0};
       const auto rest =

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/patience.h"
 #include "worker/communicator.h"
 
 using namespace ddprun::worker;
@@ -29,7 +30,8 @@ bool all_have_spoken(const std::filesystem::path& folder, int world_size) {
 
 template <typename Condition>
 void wait_until(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  const auto deadline =
+      std::chrono::steady_clock::now() + ddprun::testing::patience(std::chrono::seconds{30});
   while (!condition() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }

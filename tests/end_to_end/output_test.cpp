@@ -14,6 +14,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::testing;
 namespace fs = std::filesystem;
@@ -34,7 +35,7 @@ fs::path attempt_dir(const std::string& log_dir, int attempt = 0) {
 }
 
 bool wait_for_file(const std::string& path, std::chrono::milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
+  const auto end = std::chrono::steady_clock::now() + ddprun::testing::patience(limit);
   while (!fs::exists(path)) {
     if (std::chrono::steady_clock::now() > end) return false;
     ::poll(nullptr, 0, 1);

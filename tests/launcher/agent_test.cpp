@@ -18,6 +18,7 @@
 #include "rendezvous/control/first_cause.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
@@ -73,7 +74,7 @@ class AgentProcess {
 
   int wait() {
     int status = 0;
-    const auto end = std::chrono::steady_clock::now() + 40s;
+    const auto end = std::chrono::steady_clock::now() + ddprun::testing::patience(40s);
     while (waitpid(pid_, &status, WNOHANG) == 0) {
       if (std::chrono::steady_clock::now() > end) return -1;
       std::this_thread::sleep_for(1ms);
@@ -93,7 +94,7 @@ class AgentProcess {
 
 template <class Condition>
 bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(2ms);

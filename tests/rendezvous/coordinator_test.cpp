@@ -9,6 +9,7 @@
 
 #include "rendezvous/control/control_client.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
@@ -78,7 +79,7 @@ struct Node {
 
 template <class Condition>
 bool run_until(asio::io_context& io, Condition condition, std::chrono::seconds limit = 20s) {
-  const auto end = std::chrono::steady_clock::now() + limit;
+  const auto end = std::chrono::steady_clock::now() + ddprun::testing::patience(limit);
   io.restart();
   while (!condition() && std::chrono::steady_clock::now() < end) io.run_one_for(100ms);
   return condition();

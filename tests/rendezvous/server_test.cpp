@@ -15,6 +15,7 @@
 
 #include "tests/rendezvous/store/store_server_fixture.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::rendezvous;
 using namespace ddprun::rendezvous::testing;
@@ -251,7 +252,8 @@ TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]"
   Fixture f;
   Client agent(f, "{\"type\":\"join\"}\n");
   auto received = f.control.get_future();
-  REQUIRE(received.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
+          std::future_status::ready);
   CHECK(received.get() == "{\"type\":\"join\"}\n");
   f.run([&] {
     f.server->start_attempt();  // Not the store's any more.
@@ -266,7 +268,8 @@ TEST_CASE("an agent that speaks only after an attempt began is let in", "[server
   f.run([&] { f.server->start_attempt(); });
   agent.send("{}\n");
   auto received = f.control.get_future();
-  REQUIRE(received.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
+          std::future_status::ready);
   CHECK(received.get() == "{}\n");
 }
 

@@ -17,6 +17,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "tests/testing/patience.h"
+
 extern char** environ;
 
 namespace ddprun::testing {
@@ -143,7 +145,7 @@ bool Process::pump(int timeout_ms) {
 }
 
 bool Process::wait_for_output(std::string_view text, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = Clock::now() + patience(limit);
   for (bool alive = true;;) {
     if (output_.find(text) != std::string::npos) return true;
     if (!alive || Clock::now() >= deadline) return false;
@@ -152,7 +154,7 @@ bool Process::wait_for_output(std::string_view text, std::chrono::milliseconds l
 }
 
 ProcessResult Process::wait(std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = Clock::now() + patience(limit);
   while (!reaped_) {
     if (!pump(milliseconds_until(deadline))) {
       reap();
@@ -202,7 +204,7 @@ std::vector<int> descendants_running(int pid, std::string_view program_name) {
 }
 
 bool wait_until_gone(const std::vector<int>& pids, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = Clock::now() + patience(limit);
   for (const int pid : pids) {
     const int pidfd = open_pidfd(pid);
     if (pidfd < 0) continue;  // ESRCH: gone.

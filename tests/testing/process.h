@@ -1,9 +1,10 @@
 // Real processes for end-to-end tests: start one, read what it says, wait for it with a deadline,
 // kill it, and see whether anything of it is left.
 //
-// Everything is waited for (output, pidfds), nothing is slept for. A Process that goes out of scope
-// kills itself and its descendants, so a failed test leaves nothing behind; the kernel does the
-// same for the started process when the test itself is killed. Not thread-safe.
+// Everything is waited for (output, pidfds), nothing is slept for; each limit is stretched on a
+// busy machine (patience.h). A Process that goes out of scope kills itself and its descendants, so
+// a failed test leaves nothing behind; the kernel does the same for the started process when the
+// test itself is killed. Not thread-safe.
 #pragma once
 
 #include <chrono>

@@ -10,6 +10,7 @@
 #include <latch>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/communicator_cluster.h"
 
 using namespace ddprun::worker;
@@ -69,7 +70,7 @@ std::vector<pid_t> fork_ranks(const Cluster& cluster, Notes* notes, std::size_t 
 }
 
 void wait_for_rounds(const Notes* notes, int rounds) {
-  const auto deadline = Clock::now() + std::chrono::seconds{30};
+  const auto deadline = Clock::now() + ddprun::testing::patience(std::chrono::seconds{30});
   while (notes->rounds < rounds && Clock::now() < deadline) std::this_thread::yield();
   REQUIRE(notes->rounds >= rounds);
 }
@@ -319,7 +320,7 @@ TEST_CASE("a stranger that calls a rank's port is turned away", "[worker][commun
   addresses[1] = {"-", "127.0.0.1", second.port(), second.secret(), {}};
   std::vector<PeerAddress> guessed = addresses;
   guessed[0].secret = std::string(32, '0');
-  const auto deadline = Clock::now() + std::chrono::seconds{20};
+  const auto deadline = Clock::now() + ddprun::testing::patience(std::chrono::seconds{20});
 
   Mesh stranger(1, 0, "127.0.0.1");
   const auto refused = stranger.connect(guessed, deadline);

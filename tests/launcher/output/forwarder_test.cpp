@@ -18,6 +18,7 @@
 
 #include "launcher/output/lines.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -232,7 +233,7 @@ TEST_CASE("50 MB arrive byte for byte through a slow reader", "[output]") {
   std::string received;
   received.reserve(sent.size());
   char buffer[30'000];
-  const auto limit = std::chrono::steady_clock::now() + 40s;
+  const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(40s);
   while (received.size() < sent.size() && std::chrono::steady_clock::now() < limit) {
     setup.io.restart();
     setup.io.poll_one();
@@ -270,7 +271,7 @@ TEST_CASE("a console that nobody reads stops the worker's pipe, not the loop", "
     const std::string& text = setup.shown();
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x'));
   };
-  const auto limit = std::chrono::steady_clock::now() + 20s;
+  const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
   while (received() < written && std::chrono::steady_clock::now() < limit) {
   }
   CHECK(received() == written);
@@ -302,7 +303,7 @@ TEST_CASE("two chatty workers never mix within a line", "[output]") {
     });
   }
   std::size_t lines = 0;
-  const auto limit = std::chrono::steady_clock::now() + 40s;
+  const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(40s);
   while (lines < 2 * kLines && std::chrono::steady_clock::now() < limit) {
     const std::string& text = setup.shown();
     lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -437,7 +438,7 @@ TEST_CASE("a socket works as the console", "[output]") {
     OutputForwarder output(io, ends[1], ends[1]);
     for (int i = 0; i < 20'000; ++i) output.write_line(std::string(40, 'x'));
     char buffer[65536];
-    const auto limit = std::chrono::steady_clock::now() + 20s;
+    const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
     while (received.size() < 20'000 * 41 && std::chrono::steady_clock::now() < limit) {
       const ssize_t n = ::read(ends[0], buffer, sizeof buffer);
       if (n > 0) received.append(buffer, static_cast<std::size_t>(n));

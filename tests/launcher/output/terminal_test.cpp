@@ -14,6 +14,7 @@
 #include "launcher/output/forwarder.h"
 #include "launcher/output/pty.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -189,7 +190,7 @@ TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[o
     ::close(pty.worker_end);  // With bytes on their way.
   });
   std::string text;
-  const auto limit = std::chrono::steady_clock::now() + 20s;
+  const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
   while (text.size() + 4'000 < sent.size() && std::chrono::steady_clock::now() < limit) {
     text += screen.shown();
   }

@@ -18,6 +18,7 @@
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/child_sessions.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -57,7 +58,7 @@ struct Job {
   // Runs the loop until `done`; false after `limit`.
   template <typename Done>
   bool run_until(Done done, std::chrono::milliseconds limit = 20s) {
-    const auto end = std::chrono::steady_clock::now() + limit;
+    const auto end = std::chrono::steady_clock::now() + ddprun::testing::patience(limit);
     while (!done() && std::chrono::steady_clock::now() < end) {
       io.restart();
       if (io.run_one_for(50ms) == 0 && io.stopped()) ::poll(nullptr, 0, 1);

@@ -1,4 +1,4 @@
-"""What PyTorch's mixed precision computes, for the tests of trainer/optimizer/precision.h and trainer/optimizer/loss_scaler.h.
+"""What PyTorch's mixed precision computes, for the tests of trainer/optimizer/.
 
   precision_oracle.py scaler STEPS SCALE GROWTH BACKOFF INTERVAL
       STEPS: a string of 1 (finite gradients) and 0; prints scale, growth tracker and whether the
@@ -6,6 +6,7 @@
   precision_oracle.py autocast TYPE WEIGHTS OUT
       loss and gradients of a ResNet-18 under autocast, by the helpers of oracle.py
 """
+import pathlib
 import sys
 
 import torch
@@ -28,6 +29,7 @@ def scaler(steps, scale, growth, backoff, interval):
 
 def autocast(kind, weights, out):
     """WEIGHTS: where to write the weights. OUT: images, labels, loss and all gradients."""
+    sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
     import oracle  # With torchvision, which the other command need not wait for.
     torch.manual_seed(7)
     net = oracle.resnet("resnet18", 3, "imagenet")
