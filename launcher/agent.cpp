@@ -373,7 +373,7 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
     case AgentAction::ReportSucceeded:
       return client_->send(rendezvous::WorkersSucceeded{round_.attempt});
     case AgentAction::ReportReaped:
-      return client_->send(rendezvous::Reaped{round_.attempt});
+      return client_->send(rendezvous::Reaped{round_.attempt, attempt_.error_before_stop()});
     case AgentAction::SayLeaving:
       return client_->send(rendezvous::Leaving{own_signal_});
     case AgentAction::Exit:
@@ -414,7 +414,10 @@ void Agent::report(int status) {
                         .why = why_,
                         .cause = job_cause_,
                         .local_workers = attempt_.ends()};
-  if (has_cause_to_blame(failure)) failure.log_dir = attempt_.keep_files();
+  if (has_cause_to_blame(failure)) {
+    failure.culprits_error_file = attempt_.error_file_of(*job_cause_);
+    failure.log_dir = attempt_.keep_files();
+  }
   tell_end_of_job(failure, options_, own_signal_, output_);
 }
 

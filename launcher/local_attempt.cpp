@@ -8,31 +8,27 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
-#include <fstream>
-#include <ios>
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/report/failure_advice.h"
+#include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::FirstCause;
-constexpr std::streamsize error_file_bytes_max = 1 << 20;
+using std::chrono::milliseconds;
+constexpr std::size_t error_file_bytes_max = 1 << 20;
 
 std::int64_t to_ms(std::chrono::steady_clock::duration time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
 }
 
-std::string read_error_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (path.empty() || !file) return "";
-  std::string content(error_file_bytes_max, '\0');
-  file.read(content.data(), error_file_bytes_max);
-  content.resize(static_cast<std::size_t>(file.gcount()));
-  return error_file_message(content);
+WallMs wall_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 bool asks_for_files(const StdMap& map, int workers) {
@@ -65,7 +61,10 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
 std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& round) {
   round_ = round;
   ends_.clear();
+  pids_.clear();
   failed_ = false;
+  stopped_at_.reset();
+  began_at_ = wall_now();
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
     group_.set_temporary_folder(directory_.temporary_path());
@@ -85,9 +84,9 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     post_mortem_.attempt_starts();
     group_.start(specs);
-    const std::vector<int> pids = group_.pids();
+    pids_ = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      events_.worker_started(specs[i].rank, specs[i].local_rank, pids[i]);
+      events_.worker_started(specs[i].rank, specs[i].local_rank, pids_[i]);
     }
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.
@@ -124,7 +123,18 @@ FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, 
           .message = message};
 }
 
+void LocalAttempt::stop(int signal, milliseconds grace) {
+  if (!stopped_at_) stopped_at_ = wall_now();
+  group_.stop(signal, grace);
+}
+
 void LocalAttempt::on_exit(const WorkerExit& exit) {
+  std::string message;
+  if (const auto file = read_error_file(exit.local_rank)) message = file->message;
+  // A worker that we stopped may print a traceback of that; it is no news.
+  if (message.empty() && !exit.success() && !exit.stopped_by_us) {
+    message = message_from_stderr(exit.stderr_tail, exit.exit_code, exit.signal);
+  }
   ends_.push_back({.rank = exit.rank,
                    .local_rank = exit.local_rank,
                    .pid = exit.pid,
@@ -133,14 +143,111 @@ void LocalAttempt::on_exit(const WorkerExit& exit) {
                    .core_dumped = exit.core_dumped,
                    .stopped_by_us = exit.stopped_by_us,
                    .ran_ms = to_ms(exit.ran_for),
+                   .message = message,
                    .note = exit.note});
   events_.worker_ended(ends_.back());
   if (exit.success() || exit.stopped_by_us || failed_) return;
   failed_ = true;
-  callbacks_.on_failure(cause_of(exit));
+  callbacks_.on_failure(blame(exit, std::move(message)));
 }
 
-FirstCause LocalAttempt::cause_of(const WorkerExit& exit) const {
+// ---- who failed ----
+
+FirstCause LocalAttempt::blame(const WorkerExit& exit, std::string message) const {
+  FirstCause ended = cause_of(exit, std::move(message));
+  const std::map<int, ErrorFile> files = read_error_files();
+  const auto now = wall_now();
+  const FirstEnd end{exit.local_rank, now - to_ms(std::chrono::steady_clock::now() - exit.when)};
+  const FirstError first = first_error(end, recorded(files));
+  const auto file = files.find(first.local_rank);
+  if (first.local_rank == exit.local_rank) {
+    const WallMs at = file == files.end() ? end.at : std::min(end.at, file->second.recorded_at);
+    ended.age_ms = std::max<WallMs>(now - at, 0);
+    return ended;
+  }
+  spdlog::debug("local rank {} is to blame: {}", first.local_rank, first.reason);
+  FirstCause cause = cause_of_recorded(first.local_rank, file->second);
+  // The job's exit status is the one of a process that has ended, and of the first that did.
+  cause.exit_code = ended.exit_code;
+  cause.signal = ended.signal;
+  cause.ended_first = rendezvous::describe(ended);
+  cause.advice = advice_for(cause);
+  return cause;
+}
+
+FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file) const {
+  return {.kind = FirstCause::Kind::WorkerFailed,
+          .host = host_name_,
+          .node_rank = round_.group_rank,
+          .rank = round_.rank_base + local_rank,
+          .local_rank = local_rank,
+          .pid = pids_.at(static_cast<std::size_t>(local_rank)),
+          .attempt = round_.attempt,
+          .ran_ms = std::max<WallMs>(file.recorded_at - began_at_, 0),
+          .message = file.message,
+          .log_files = log_files(local_rank),
+          .age_ms = std::max<WallMs>(wall_now() - file.recorded_at, 0)};
+}
+
+std::optional<FirstCause> LocalAttempt::error_before_stop() const {
+  if (failed_ || !stopped_at_) return std::nullopt;
+  const std::map<int, ErrorFile> files = read_error_files();
+  const RecordedError* first = nullptr;
+  const std::vector<RecordedError> errors = recorded(files);
+  for (const RecordedError& error : errors) {
+    if (error.succeeded || error.at >= *stopped_at_) continue;
+    if (first == nullptr || error.at < first->at) first = &error;
+  }
+  if (first == nullptr) return std::nullopt;
+  FirstCause cause = cause_of_recorded(first->local_rank, files.at(first->local_rank));
+  cause.advice = advice_for(cause);
+  return cause;
+}
+
+std::optional<ErrorFile> LocalAttempt::read_error_file(int local_rank) const {
+  if (attempt_dir_.empty()) return std::nullopt;
+  auto file = read_regular_file(fmt::format("{}/{}/error.json", attempt_dir_, local_rank),
+                                error_file_bytes_max);
+  if (!file) return std::nullopt;
+  return parse_error_file(
+      std::move(file->content),
+      {.modified = file->modified_ms, .attempt_began = began_at_, .now = wall_now()});
+}
+
+std::map<int, ErrorFile> LocalAttempt::read_error_files() const {
+  std::map<int, ErrorFile> files;
+  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
+    auto file = read_error_file(local_rank);
+    if (file && !file->message.empty()) files.emplace(local_rank, std::move(*file));
+  }
+  return files;
+}
+
+std::vector<RecordedError> LocalAttempt::recorded(const std::map<int, ErrorFile>& files) const {
+  std::vector<RecordedError> errors;
+  for (const auto& [local_rank, file] : files) {
+    RecordedError error{.local_rank = local_rank, .at = file.recorded_at, .whole = file.whole};
+    for (const WorkerEnd& end : ends_) {
+      if (end.local_rank != local_rank) continue;
+      error.ended = true;
+      error.succeeded = end.exit_code == 0 && end.signal == 0;
+    }
+    errors.push_back(error);
+  }
+  return errors;
+}
+
+std::string LocalAttempt::error_file_of(const FirstCause& cause) const {
+  const auto local_rank = static_cast<std::size_t>(std::max(cause.local_rank, 0));
+  if (cause.attempt != round_.attempt || local_rank >= pids_.size() || cause.host != host_name_ ||
+      cause.node_rank != round_.group_rank || cause.pid != pids_[local_rank]) {
+    return "";
+  }
+  const auto file = read_error_file(cause.local_rank);
+  return file ? file->content : "";
+}
+
+FirstCause LocalAttempt::cause_of(const WorkerExit& exit, std::string message) const {
   const KernelFacts kernel = post_mortem_.examine({.pid = exit.pid,
                                                    .exit_code = exit.exit_code,
                                                    .signal = exit.signal,
@@ -157,18 +264,13 @@ FirstCause LocalAttempt::cause_of(const WorkerExit& exit) const {
                    .core_dumped = exit.core_dumped,
                    .attempt = round_.attempt,
                    .ran_ms = to_ms(exit.ran_for),
+                   .message = std::move(message),
                    .last_stderr = exit.last_stderr,
                    .oom_killed = kernel.oom_killed,
                    .memory_limit_bytes = kernel.memory_limit_bytes,
                    .memory_peak_bytes = kernel.memory_peak_bytes,
                    .core = kernel.core,
                    .log_files = log_files(exit.local_rank)};
-  if (!attempt_dir_.empty()) {
-    cause.message = read_error_file(fmt::format("{}/{}/error.json", attempt_dir_, exit.local_rank));
-  }
-  if (cause.message.empty()) {
-    cause.message = message_from_stderr(exit.stderr_tail, exit.exit_code, exit.signal);
-  }
   cause.advice = advice_for(cause);
   return cause;
 }

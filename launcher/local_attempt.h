@@ -7,14 +7,17 @@
 #include <asio/io_context.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/options/launch_options.h"
 #include "launcher/output/forwarder.h"
+#include "launcher/report/error_file.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
+#include "launcher/report/first_error.h"
 #include "launcher/report/post_mortem.h"
 #include "launcher/workers/run_directory.h"
 #include "launcher/workers/worker_group.h"
@@ -41,13 +44,20 @@ class LocalAttempt {
   // comes.
   std::optional<rendezvous::FirstCause> start(const rendezvous::RoundStart& round);
 
-  void stop(int signal, std::chrono::milliseconds grace) { group_.stop(signal, grace); }
+  void stop(int signal, std::chrono::milliseconds grace);
   void forward_signal(int signal) { group_.forward_signal(signal); }
   int running() const { return group_.running(); }
 
   // Of the attempt started last.
   const rendezvous::RoundStart& round() const { return round_; }
   const std::vector<WorkerEnd>& ends() const { return ends_; }
+
+  // The first error that a worker had recorded before stop() was called, if none has been reported
+  // as failed: this node's part in the question which node's worker was the first.
+  std::optional<rendezvous::FirstCause> error_before_stop() const;
+
+  // The error file of the worker on this node that `cause` blames, as it was read; "" = none.
+  std::string error_file_of(const rendezvous::FirstCause& cause) const;
 
   // After a failure: error files stay. Returns where to look for files, or "".
   std::string keep_files();
@@ -58,7 +68,12 @@ class LocalAttempt {
  private:
   std::optional<WorkerStore> worker_store() const;
   void on_exit(const WorkerExit& exit);
-  rendezvous::FirstCause cause_of(const WorkerExit& exit) const;
+  rendezvous::FirstCause cause_of(const WorkerExit& exit, std::string message) const;
+  rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
+  rendezvous::FirstCause blame(const WorkerExit& exit, std::string message) const;
+  std::optional<ErrorFile> read_error_file(int local_rank) const;
+  std::map<int, ErrorFile> read_error_files() const;  // By local rank.
+  std::vector<RecordedError> recorded(const std::map<int, ErrorFile>& files) const;
   std::string log_files(int local_rank) const;
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
@@ -72,7 +87,10 @@ class LocalAttempt {
   rendezvous::RoundStart round_;
   std::string attempt_dir_;
   std::vector<WorkerOutput> outputs_;  // By local rank.
+  std::vector<int> pids_;              // By local rank.
   std::vector<WorkerEnd> ends_;
+  WallMs began_at_ = 0;
+  std::optional<WallMs> stopped_at_;
   bool failed_ = false;
   bool told_choices_ = false;  // What is the same in every attempt is told once.
 };

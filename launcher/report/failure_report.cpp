@@ -1,4 +1,4 @@
-// Failure reports as text and JSON, and the reading of error files (failure_report.h).
+// The one block that a person reads at the end of a failed job, and the same facts as JSON.
 #include "launcher/report/failure_report.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "rendezvous/time_text.h"
 
@@ -20,8 +21,8 @@ using rendezvous::FirstCause;
 using rendezvous::signal_name;
 using rendezvous::time_text;
 
-constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
 constexpr std::size_t workers_listed_max = 6;
+constexpr std::size_t said_bytes_max = 160;  // Of another worker's message: one line.
 constexpr std::size_t message_lines_max = 18;
 constexpr std::size_t stderr_lines_max = 20;
 constexpr std::size_t stderr_lines_min = 6;  // However long the message is.
@@ -138,6 +139,24 @@ std::string headline(const FailureReport& report) {
   return rendezvous::describe(*report.cause);
 }
 
+bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
+  return report.cause && worker.pid == report.cause->pid && worker.rank == report.cause->rank;
+}
+
+const WorkerEnd* end_of_the_cause(const FailureReport& report) {
+  for (const WorkerEnd& worker : report.local_workers) {
+    if (is_the_cause(worker, report)) return &worker;
+  }
+  return nullptr;
+}
+
+std::string fate(const WorkerEnd& worker) {
+  if (worker.exit_code == 0 && worker.signal == 0) return "succeeded";
+  const std::string how = ending(worker.exit_code, worker.signal, worker.core_dumped);
+  return worker.stopped_by_us ? fmt::format("stopped ({})", how)
+                              : fmt::format("failed too, later ({})", how);
+}
+
 void add_cause(std::string& text, const FirstCause& cause, const FailureReport& report) {
   const auto row = [&](const char* label, const std::string& value) {
     add_row(text, label, value);
@@ -146,7 +165,12 @@ void add_cause(std::string& text, const FirstCause& cause, const FailureReport& 
   if (cause.node_rank >= 0) row("node", std::to_string(cause.node_rank));
   if (cause.rank >= 0) row("rank", fmt::format("{} (local rank {})", cause.rank, cause.local_rank));
   if (cause.pid > 0) row("pid", std::to_string(cause.pid));
-  if (cause.kind == FirstCause::Kind::WorkerFailed) {
+  if (!cause.ended_first.empty()) {
+    row("failed", "after " + time_text(std::chrono::milliseconds(cause.ran_ms)) +
+                      ", when it recorded its error");
+    if (const WorkerEnd* end = end_of_the_cause(report)) row("ended", fate(*end));
+    add_wrapped_row(text, "ended first", cause.ended_first);
+  } else if (cause.kind == FirstCause::Kind::WorkerFailed) {
     row("ended", ending(cause.exit_code, cause.signal, cause.core_dumped));
     row("after", time_text(std::chrono::milliseconds(cause.ran_ms)));
   }
@@ -159,30 +183,38 @@ void add_cause(std::string& text, const FirstCause& cause, const FailureReport& 
   add_words(text, cause);
 }
 
-bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
-  return report.cause && worker.pid == report.cause->pid && worker.rank == report.cause->rank;
+// The first line of what a worker said, cut between characters.
+std::string first_line(std::string_view message) {
+  std::string_view line = message.substr(0, message.find('\n'));
+  if (line.size() <= said_bytes_max) return std::string(line);
+  std::size_t end = said_bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+  return std::string(line.substr(0, end)) + " ...";
 }
 
-std::string fate(const WorkerEnd& worker) {
-  if (worker.exit_code == 0 && worker.signal == 0) return "succeeded";
-  const std::string how = ending(worker.exit_code, worker.signal, worker.core_dumped);
-  return worker.stopped_by_us ? fmt::format("stopped ({})", how)
-                              : fmt::format("failed too, later ({})", how);
+std::string line_of(const WorkerEnd& worker) {
+  std::string line = fmt::format("    rank {} (local rank {}, pid {}): {}", worker.rank,
+                                 worker.local_rank, worker.pid, fate(worker));
+  if (!worker.message.empty()) line += ": " + first_line(worker.message);
+  if (!worker.note.empty()) line += "; " + worker.note;
+  return line + '\n';
 }
 
 void add_others(std::string& text, const FailureReport& report) {
-  std::size_t listed = 0;
-  std::size_t others = 0;
+  std::vector<const WorkerEnd*> others;
   for (const WorkerEnd& worker : report.local_workers) {
-    if (is_the_cause(worker, report)) continue;
-    if (others++ == 0) text += "  other workers of this node\n";
-    if (listed == workers_listed_max) continue;
-    ++listed;
-    text +=
-        fmt::format("    rank {} (local rank {}, pid {}): {}{}\n", worker.rank, worker.local_rank,
-                    worker.pid, fate(worker), worker.note.empty() ? "" : "; " + worker.note);
+    if (!is_the_cause(worker, report)) others.push_back(&worker);
   }
-  if (others > listed) text += fmt::format("    and {} more\n", others - listed);
+  if (others.empty()) return;
+  // Of many, those with something to say: that 60 others were stopped is one line's worth.
+  if (others.size() > workers_listed_max) {
+    std::stable_partition(others.begin(), others.end(),
+                          [](const WorkerEnd* worker) { return !worker->message.empty(); });
+  }
+  const std::size_t listed = std::min(others.size(), workers_listed_max);
+  text += "  other workers of this node\n";
+  for (std::size_t i = 0; i < listed; ++i) text += line_of(*others[i]);
+  if (others.size() > listed) text += fmt::format("    and {} more\n", others.size() - listed);
 }
 
 ordered_json cause_json(const FirstCause& cause) {
@@ -200,6 +232,7 @@ ordered_json cause_json(const FirstCause& cause) {
           {"core_dumped", cause.core_dumped},
           {"attempt", cause.attempt},
           {"ran_ms", cause.ran_ms},
+          {"ended_first", cause.ended_first},
           {"message", cause.message},
           {"last_stderr", cause.last_stderr},
           {"oom_killed", cause.oom_killed},
@@ -214,30 +247,6 @@ ordered_json cause_json(const FirstCause& cause) {
 // UTF-8.
 std::string dumped(const ordered_json& object) {
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);
-}
-
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view blank = " \t\r\n\v\f";
-  const std::size_t begin = text.find_first_not_of(blank);
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(blank) - begin + 1));
-}
-
-// The text and, where there is one, the traceback of a "message" of torch's.
-std::string torch_message(const json& message) {
-  if (message.is_string()) return trimmed(message.get_ref<const std::string&>());
-  if (!message.is_object()) return "";
-  std::string text;
-  const auto inner = message.find("message");
-  if (inner != message.end() && inner->is_string()) text = inner->get<std::string>();
-  const auto extra = message.find("extraInfo");
-  if (extra != message.end() && extra->is_object()) {
-    const auto stack = extra->find("py_callstack");
-    if (stack != extra->end() && stack->is_string()) {
-      text += "\n" + readable_stack(stack->get_ref<const std::string&>());
-    }
-  }
-  return trimmed(text);
 }
 
 }  // namespace
@@ -268,6 +277,7 @@ std::string to_json(const FailureReport& report) {
                        {"core_dumped", worker.core_dumped},
                        {"stopped", worker.stopped_by_us},
                        {"ran_ms", worker.ran_ms},
+                       {"message", worker.message},
                        {"note", worker.note}});
   }
   ordered_json object = {{"version", 1},
@@ -289,24 +299,21 @@ std::string to_json(const FailureReport& report) {
 json to_json(const FirstCause& cause) { return cause_json(cause); }
 
 std::string to_error_file(const FailureReport& report) {
+  if (!report.culprits_error_file.empty() && report.cause) {
+    const WorkerEnd* end = end_of_the_cause(report);
+    const int signal = end != nullptr ? end->signal : report.cause->signal;
+    const int exit_code = end != nullptr ? end->exit_code : report.cause->exit_code;
+    // torchrun's code of a signal is negative, Python's way.
+    std::string own =
+        with_error_code(report.culprits_error_file, signal != 0 ? -signal : exit_code);
+    if (!own.empty()) return own;
+  }
   ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
   // torch's reader shows the call stack alone, and fails without the time.
   const bool has_details = report.cause && !report.cause->message.empty();
   message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : headline(report)},
                           {"timestamp", std::to_string(report.ended_s)}};
   return dumped({{"message", std::move(message)}});
-}
-
-std::string error_file_message(std::string_view content) {
-  const json object = json::parse(content, nullptr, /*allow_exceptions=*/false);
-  if (object.is_object()) {
-    const auto message = object.find("message");
-    const std::string text = message == object.end() ? "" : torch_message(*message);
-    if (!text.empty()) return text;
-  }
-  std::string text = trimmed(content);
-  if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
-  return text;
 }
 
 }  // namespace ddprun::launcher

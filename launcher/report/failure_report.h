@@ -8,7 +8,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/control/first_cause.h"
@@ -25,7 +24,8 @@ struct WorkerEnd {
   bool core_dumped = false;
   bool stopped_by_us = false;  // A victim: it was asked to end after somebody else had failed.
   std::int64_t ran_ms = 0;
-  std::string note;  // What else the user should know.
+  std::string message;  // What it said of its error; "" = nothing.
+  std::string note;     // What else the user should know.
 };
 
 struct FailureReport {
@@ -40,7 +40,8 @@ struct FailureReport {
   std::string why;  // When there is no cause to name: what ended the job.
   std::optional<rendezvous::FirstCause> cause;
   std::vector<WorkerEnd> local_workers;
-  std::string log_dir;  // Of the last attempt; "" = no log files.
+  std::string culprits_error_file;  // As it wrote it, when it was a worker of this node.
+  std::string log_dir;              // Of the last attempt; "" = no log files.
 };
 
 // A block of about 50 lines at most, without a trailing newline. Only for a job that failed.
@@ -51,12 +52,8 @@ std::string to_json(const FailureReport& report);
 
 nlohmann::json to_json(const rendezvous::FirstCause& cause);
 
-// The cause in the format of torch's error files, for a scheduler that reads them.
+// For a scheduler that reads torch's error files: the culprit's own, with its exit code in it, as
+// torchrun passes it on; where there is none, the cause in the same format.
 std::string to_error_file(const FailureReport& report);
-
-// The message in a worker's TORCHELASTIC_ERROR_FILE. Knows torch's two formats and ours, and makes
-// the names in a C++ stack readable; from anything else it takes the text itself, so that nothing a
-// dying worker wrote is lost. "" when there is nothing to read.
-std::string error_file_message(std::string_view content);
 
 }  // namespace ddprun::launcher

@@ -196,6 +196,8 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("core")) visit.text("core", cause.core, short_bytes_max);
   if (visit.has("log_files")) visit.text("log_files", cause.log_files, short_bytes_max);
   if (visit.has("advice")) visit.text("advice", cause.advice, short_bytes_max);
+  if (visit.has("ended_first")) visit.text("ended_first", cause.ended_first, short_bytes_max);
+  if (visit.has("age_ms")) visit.number("age_ms", cause.age_ms, 0, INT64_MAX);
 }
 
 template <class Visitor>
@@ -247,8 +249,11 @@ void fields(Visitor& visit, auto& message) {
   } else if constexpr (is<WorkerFailed, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
     visit.cause("cause", message.cause);
-  } else if constexpr (is<WorkersSucceeded, Message> || is<Reaped, Message>) {
+  } else if constexpr (is<WorkersSucceeded, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
+  } else if constexpr (is<Reaped, Message>) {
+    visit.number("attempt", message.attempt, 0, INT_MAX);
+    visit.cause("cause", message.cause);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
   } else if constexpr (is<Heartbeat, Message>) {

@@ -50,6 +50,8 @@ struct WorkersSucceeded {  // All workers of this node exited with 0.
 };
 struct Reaped {  // After `stop`: no worker of this node is left.
   int attempt = 0;
+  // An error that one of them had recorded before the stop came, though none had ended by itself.
+  std::optional<FirstCause> cause = {};
 };
 struct Leaving {  // The launcher got this signal and goes away when its workers are gone.
   int signal = 0;

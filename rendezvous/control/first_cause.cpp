@@ -43,6 +43,9 @@ std::string where(const FirstCause& cause) {
 std::string describe(const FirstCause& cause) {
   switch (cause.kind) {
     case FirstCause::Kind::WorkerFailed:
+      if (!cause.ended_first.empty())
+        return fmt::format("{} recorded an error after {}, before {}", where(cause),
+                           time_text(std::chrono::milliseconds(cause.ran_ms)), cause.ended_first);
       if (cause.signal != 0)
         return fmt::format("{} was killed by {}{} after {}", where(cause),
                            signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",

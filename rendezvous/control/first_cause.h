@@ -48,6 +48,10 @@ struct FirstCause {
   std::string core;                     // The core dump's path, or how to get at it.
   std::string log_files;                // Paths of its log files, a line each.
   std::string advice;                   // What to do about it, when the cause is a known one.
+  // Set when it had recorded its error but not ended yet when the first worker did: that one, in
+  // words; `exit_code` and `signal` are that one's, too, since they became the job's.
+  std::string ended_first;
+  std::int64_t age_ms = 0;  // How long before this was sent it had happened, as its node knows.
 
   bool operator==(const FirstCause&) const = default;
 };

@@ -51,7 +51,7 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
     workers_succeeded(*node, done->attempt, now);
   }
-  if (const auto* gone = std::get_if<Reaped>(&message)) reaped(*node, gone->attempt, now);
+  if (const auto* gone = std::get_if<Reaped>(&message)) reaped(*node, *gone, now);
   if (const auto* bye = std::get_if<Leaving>(&message)) leaving(*node, bye->signal, now);
   return take();
 }
@@ -125,13 +125,47 @@ void Job::refuse(PeerId peer, std::string reason) {
 
 // ---- what nodes say ----
 
-void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
-  if (phase_ != Phase::Running || message.attempt != attempt_ || node.part != Part::Running) return;
-  FirstCause cause = message.cause;
+// What a node says of itself is completed by what the round knows of it.
+FirstCause Job::placed(const Node& node, FirstCause cause) const {
   cause.host = node.hello.host;
   cause.node_rank = node.group_rank;
   cause.attempt = attempt_;
+  return cause;
+}
+
+// By this coordinator's clock. No failure of this attempt is older than the attempt.
+TimePoint Job::time_of(const FirstCause& cause, TimePoint now) const {
+  const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
+  return now - std::min(Milliseconds(cause.age_ms), ran);
+}
+
+void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
+  if (message.attempt != attempt_ || node.part != Part::Running) return;
+  const FirstCause cause = placed(node, message.cause);
+  if (phase_ == Phase::Stopping) return consider_earlier(cause, now);
+  if (phase_ != Phase::Running) return;
+  if (cause.kind == FirstCause::Kind::WorkerFailed) failed_at_ = time_of(cause, now);
   fail_attempt(cause, SIGTERM, now);
+}
+
+// Two nodes tell how long ago their workers failed, each by its own clock; a report's way to here
+// is not in that. Only a difference that no way explains makes the later report the earlier
+// failure.
+void Job::consider_earlier(FirstCause cause, TimePoint now) {
+  constexpr Milliseconds way_max{1'000};
+  const auto is_workers = [](const FirstCause& it) {
+    return it.kind == FirstCause::Kind::WorkerFailed;
+  };
+  if (!failed_at_ || !cause_ || !is_workers(*cause_) || !is_workers(cause)) return;
+  const TimePoint at = time_of(cause, now);
+  if (at + way_max >= *failed_at_) return;
+  // The verdict is out with the exit status of the worker that ended first; that stays.
+  cause.ended_first = cause_->ended_first.empty() ? describe(*cause_) : cause_->ended_first;
+  cause.exit_code = cause_->exit_code;
+  cause.signal = cause_->signal;
+  cause_ = std::move(cause);
+  failed_at_ = at;
+  log(fmt::format("the first error was another one: {}", describe(*cause_)), Log::Level::Warning);
 }
 
 void Job::workers_succeeded(Node& node, int attempt, TimePoint) {
@@ -140,8 +174,10 @@ void Job::workers_succeeded(Node& node, int attempt, TimePoint) {
   if (phase_ == Phase::Running) check_succeeded();
 }
 
-void Job::reaped(Node& node, int attempt, TimePoint now) {
-  if (attempt != attempt_ || node.part == Part::Idle) return;
+void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
+  if (message.attempt != attempt_ || node.part == Part::Idle) return;
+  if (phase_ == Phase::Stopping && message.cause)
+    consider_earlier(placed(node, *message.cause), now);
   node.part = Part::Reaped;
   if (phase_ == Phase::Stopping) check_reaped(now);
 }

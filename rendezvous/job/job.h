@@ -99,7 +99,10 @@ class Job {
   void refuse(PeerId peer, std::string reason);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
-  void reaped(Node& node, int attempt, TimePoint now);
+  void reaped(Node& node, const Reaped& message, TimePoint now);
+  FirstCause placed(const Node& node, FirstCause cause) const;
+  TimePoint time_of(const FirstCause& cause, TimePoint now) const;
+  void consider_earlier(FirstCause cause, TimePoint now);
   void leaving(Node& node, int signal, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
   void beat(TimePoint now);
@@ -135,8 +138,10 @@ class Job {
   TimePoint told_waiting_;  // When nodes last heard whom they wait for.
   int told_joined_ = -1;
   std::optional<FirstCause> cause_;  // Of the end of this attempt.
-  std::optional<int> verdict_;       // Stopping: the exit status when no further attempt follows.
-  JobActions actions_;               // Collected by the event in progress.
+  // When cause_ happened, by this coordinator's clock; nothing = it is no worker's failure.
+  std::optional<TimePoint> failed_at_;
+  std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
+  JobActions actions_;          // Collected by the event in progress.
 };
 
 }  // namespace ddprun::rendezvous

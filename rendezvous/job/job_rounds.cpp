@@ -46,6 +46,7 @@ void Job::start_round(const RoundDecision& decision, TimePoint now) {
   started_ = now;
   not_before_.reset();
   cause_.reset();
+  failed_at_.reset();
   actions_.push_back(StartAttempt{attempt_});
   std::vector<std::size_t> present;  // Index of RoundState's nodes -> index of nodes_.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {

@@ -114,6 +114,68 @@ TEST_CASE("the report is there after a success, too") {
   CHECK_FALSE(job.report.contains("first_cause"));
 }
 
+// Shell commands of workers: `record MESSAGE` writes an error file as torch's @record does;
+// `wait_for_error_of RANK` waits until that one has, and until the file system's clock has ticked.
+const std::string recording =
+    "record() { printf '{\"message\": {\"message\": \"%s\", \"extraInfo\": {\"py_callstack\": "
+    "\"%s\", "
+    "\"timestamp\": \"%s\"}}}' \"$1\" \"$1\" \"$(date +%s)\" > \"$TORCHELASTIC_ERROR_FILE.new\"; "
+    "mv \"$TORCHELASTIC_ERROR_FILE.new\" \"$TORCHELASTIC_ERROR_FILE\"; }; "
+    "wait_for_error_of() { other=\"${TORCHELASTIC_ERROR_FILE%/*/*}/$1/error.json\"; "
+    "until test \"$TORCHELASTIC_ERROR_FILE.tick\" -nt \"$other\" && test -e \"$other\"; "
+    "do sleep 0.01; touch \"$TORCHELASTIC_ERROR_FILE.tick\"; done; }; ";
+
+TEST_CASE("14.2: who recorded an error first is blamed, not who ended first") {
+  const Job job = run_job(
+      shell(recording + "if [ $RANK = 0 ]; then record 'KeyError: labels'; exec sleep 300; fi; "
+                        "wait_for_error_of 0; record 'ConnectionResetError: by peer'; exit 3"),
+      {"--nproc-per-node", "2"});
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 3);  // Of the first process that ended.
+  CHECK(job.cause()["rank"] == 0);
+  CHECK(job.message() == "KeyError: labels");
+  CHECK(contains(job.result.output, "FAILED: rank 0 (pid "));
+  CHECK(contains(job.result.output,
+                 "failed too, later (exit code 3): ConnectionResetError: by peer\n"));
+  CHECK(job.report["workers"][0]["message"] == "ConnectionResetError: by peer");
+}
+
+TEST_CASE("14.2: a worker that dies first is blamed although a peer tells of its death at once") {
+  const Job job =
+      run_job(shell(recording +
+                    "if [ $RANK = 0 ]; then record 'ValueError: mine'; exit 4; fi; "
+                    "wait_for_error_of 0; record 'ConnectionResetError: by peer'; exec sleep 300"),
+              {"--nproc-per-node", "2"});
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 4);
+  CHECK(job.cause()["rank"] == 0);
+  CHECK(job.message() == "ValueError: mine");
+}
+
+TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
+  const TemporaryFolder folder;
+  const auto job =
+      launch({"--standalone"}) + shell(recording + "record 'KeyError: labels'; exit 3");
+
+  const ProcessResult result = run(job, 30s, {{"TORCHELASTIC_ERROR_FILE", folder / "error.json"}});
+
+  INFO(result.output);
+  CHECK(result.status == 3);
+  const json message = json::parse(content_of(folder / "error.json"))["message"];
+  CHECK(message["message"] == "KeyError: labels");
+  CHECK(message["errorCode"] == 3);
+}
+
+TEST_CASE("14.4: a pipe in place of the error file holds nobody up") {
+  const Job job = run_job(shell("mkfifo \"$TORCHELASTIC_ERROR_FILE\"; echo said >&2; exit 5"));
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 5);
+  CHECK(job.cause()["last_stderr"] == "said");
+}
+
 TEST_CASE("the report of a failure names cause, stopped siblings and logs") {
   const TemporaryFolder folder;
   const Job job =

@@ -7,6 +7,7 @@
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
 
@@ -176,4 +177,33 @@ TEST_CASE("a peer that never comes ends the wait with status 71 and says who is 
   INFO(result.output);
   CHECK(result.status == 71);
   CHECK(contains(result.output, "1 of 2"));
+}
+
+TEST_CASE("14.2: the node whose worker recorded its error first is blamed, though it ends later") {
+  const TemporaryFolder folder;
+  const std::uint16_t port = free_port();
+  const std::string marker = folder / "recorded";
+  Process host(launch_node(
+      0, port, {},
+      shell("printf '{\"message\": \"KeyError: labels\", \"timestamp\": %s}' \"$(date +%s)\" > "
+            "\"$TORCHELASTIC_ERROR_FILE\"; touch " +
+            marker + "; exec sleep 300")));
+  // Its worker fails three seconds later by the clock: no way of a message takes that long.
+  Process other(
+      launch_node(1, port, {},
+                  shell("until test -e " + marker +
+                        "; do sleep 0.05; done; now() { date +%s; }; since=$(now); "
+                        "until test $(now) -ge $((since + 3)); do sleep 0.1; done; exit 6")));
+
+  const auto host_result = host.wait(60s);
+  const auto other_result = other.wait(60s);
+
+  INFO(host_result.output << other_result.output);
+  CHECK(host_result.status == 6);  // Of the first process that ended.
+  CHECK(other_result.status == 6);
+  for (const std::string& output : {host_result.output, other_result.output}) {
+    CHECK(contains(output, "FAILED: rank 0 (pid "));
+    CHECK(contains(output, "KeyError: labels"));
+    CHECK(contains(output, "rank 1 (pid "));
+  }
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "tests/testing/catch.h"
 

@@ -37,7 +37,9 @@ FirstCause segfault() {
           .memory_peak_bytes = 1 << 29,
           .core = "/cores/core.4127",
           .log_files = "/logs/1/stdout.log\n/logs/1/stderr.log",
-          .advice = "buy more memory"};
+          .advice = "buy more memory",
+          .ended_first = "rank 1 (pid 8 on vm) ended with exit code 1 after 3 s",
+          .age_ms = 2'345};
 }
 
 std::string error_of(std::string_view line) {
@@ -109,6 +111,8 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
 TEST_CASE("the small messages of agents are read back", "[rendezvous][control_message]") {
   CHECK(round_trip(WorkersSucceeded{7}).attempt == 7);
   CHECK(round_trip(Reaped{7}).attempt == 7);
+  CHECK_FALSE(round_trip(Reaped{7}).cause);
+  CHECK(round_trip(Reaped{7, segfault()}).cause == segfault());
   CHECK(round_trip(Leaving{15}).signal == 15);
   round_trip(Heartbeat{});
 }

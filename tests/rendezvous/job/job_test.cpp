@@ -1,6 +1,8 @@
 // The job-wide verdict as scenarios: messages in, messages out, time as a number.
 #include "rendezvous/job/job.h"
 
+#include <csignal>
+#include <cstdint>
 #include <map>
 
 #include "tests/testing/catch.h"
@@ -197,6 +199,70 @@ TEST_CASE("without restarts left all nodes end with the first cause and its exit
     CHECK(finish.cause->node_rank == 1);
   }
   CHECK(s.over == 42);
+}
+
+TEST_CASE("14.2: an error that another node had recorded long before becomes the first cause",
+          "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.pass(60'000ms);
+  s.fail(2, {.rank = 3, .pid = 9, .exit_code = 42, .age_ms = 100});
+  CHECK(s.got_one<Stop>(1).exit_status == 42);
+  s.pass(200ms);
+  s.say(1, Reaped{0, FirstCause{.rank = 0, .pid = 7, .message = "KeyError", .age_ms = 1'700}});
+  s.reap(2);
+
+  for (const PeerId peer : {1, 2}) {
+    const Finish finish = s.got_one<Finish>(peer);
+    CHECK(finish.exit_status == 42);  // As it was announced.
+    REQUIRE(finish.cause);
+    CHECK(finish.cause->rank == 0);
+    CHECK(finish.cause->host == "host1");
+    CHECK(finish.cause->message == "KeyError");
+    CHECK(exit_status_of(*finish.cause) == 42);
+    CHECK(finish.cause->ended_first.find("rank 3 (pid 9 on host2)") == 0);
+  }
+}
+
+TEST_CASE("an error that a message's way may explain does not change the first cause",
+          "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.pass(60'000ms);
+  s.fail(2, {.rank = 3, .exit_code = 42});
+  s.say(1, WorkerFailed{0, {.rank = 1, .exit_code = 1, .age_ms = 900}});
+  s.say(1, Reaped{0, FirstCause{.rank = 0, .message = "KeyError", .age_ms = 1'000}});
+  s.reap(2);
+
+  CHECK(s.got_one<Finish>(1).cause->rank == 3);
+}
+
+TEST_CASE("no error is older than its attempt, and none outranks a lost node or a signal",
+          "[rendezvous][job]") {
+  const Reaped old{0, FirstCause{.rank = 0, .age_ms = INT64_MAX}};
+  SECTION("its attempt") {
+    Scenario s = two_running(0);
+    s.pass(900ms);
+    s.fail(2, {.rank = 3, .exit_code = 42});
+    s.say(1, old);
+    s.reap(2);
+    CHECK(s.got_one<Finish>(1).cause->rank == 3);
+  }
+  SECTION("a lost node") {
+    Scenario s = two_running(0);
+    s.pass(60'000ms);
+    s.lose(2);
+    s.say(1, old);
+    CHECK(s.got_one<Finish>(1).cause->kind == FirstCause::Kind::NodeLost);
+  }
+  SECTION("a signal") {
+    Scenario s = two_running(0);
+    s.pass(60'000ms);
+    s.say(2, Leaving{SIGTERM});
+    s.say(1, old);
+    s.reap(2);
+    CHECK(s.got_one<Finish>(1).cause->kind == FirstCause::Kind::Interrupted);
+  }
 }
 
 TEST_CASE("the restart budget is one for the whole job", "[rendezvous][job]") {

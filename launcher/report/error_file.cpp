@@ -1,0 +1,111 @@
+// The two formats of torch's error files, as torch itself reads them; whatever a worker wrote
+// instead is text for people. Sources: torch.distributed.elastic.multiprocessing.errors,
+// ProcessFailure and ErrorHandler.
+#include "launcher/report/error_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "launcher/report/stack_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t foreign_bytes_max = 2'000;  // Of an error file in no known format.
+
+std::string stripped(std::string_view text) {
+  constexpr std::string_view blank = " \t\r\n\v\f";
+  const std::size_t begin = text.find_first_not_of(blank);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(blank) - begin + 1));
+}
+
+const json* member(const json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+const json* nested_extra(const json& file) {
+  const json* message = member(file, "message");
+  return message == nullptr ? nullptr : member(*message, "extraInfo");
+}
+
+// The text and, where there is one, the traceback of a "message" of torch's.
+std::string torch_message(const json& file) {
+  const json* message = member(file, "message");
+  if (message == nullptr) return "";
+  if (message->is_string()) return stripped(message->get_ref<const std::string&>());
+  const json* inner = member(*message, "message");
+  std::string text = inner != nullptr && inner->is_string() ? inner->get<std::string>() : "";
+  const json* extra = nested_extra(file);
+  const json* stack = extra == nullptr ? nullptr : member(*extra, "py_callstack");
+  // Our own error files without a stack hold the message twice, for torch's reader shows this
+  // alone.
+  if (stack != nullptr && stack->is_string() && stack->get_ref<const std::string&>() != text) {
+    text += '\n';
+    text += readable_stack(stack->get_ref<const std::string&>());
+  }
+  return stripped(text);
+}
+
+// Seconds, as a text where the format is nested and as a number where it is flat; torch's reader
+// takes both in both places.
+std::optional<std::int64_t> time_stamp_s(const json& file) {
+  const json* extra = nested_extra(file);
+  const json* stamp = member(extra != nullptr ? *extra : file, "timestamp");
+  if (stamp == nullptr) return std::nullopt;
+  if (stamp->is_number_integer()) return stamp->get<std::int64_t>();
+  if (!stamp->is_string()) return std::nullopt;
+  const std::string& text = stamp->get_ref<const std::string&>();
+  std::int64_t seconds = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return seconds;
+}
+
+// A time stamp has whole seconds, in which two ranks of one node often fail together: within its
+// second the file's own time decides. One outside of the attempt is somebody's mistake (seconds of
+// another clock, milliseconds), and only the file's time is left.
+WallMs recorded_at(std::optional<std::int64_t> stamp_s, const ErrorFileTimes& times) {
+  constexpr std::int64_t s = 1'000;
+  if (!stamp_s || *stamp_s < times.attempt_began / s - 1 || *stamp_s > times.now / s + 1) {
+    return times.modified;
+  }
+  return std::clamp(times.modified, *stamp_s * s, *stamp_s * s + s - 1);
+}
+
+}  // namespace
+
+ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
+  const json file = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  ErrorFile result;
+  result.message = error_file_message(content);
+  result.recorded_at = recorded_at(time_stamp_s(file), times);
+  result.whole = file.is_object();
+  result.content = std::move(content);
+  return result;
+}
+
+std::string error_file_message(std::string_view content) {
+  const json file = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (std::string text = torch_message(file); !text.empty()) return text;
+  std::string text = stripped(content);
+  if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
+  return text;
+}
+
+std::string with_error_code(std::string_view content, int error_code) {
+  auto file = nlohmann::ordered_json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object() || !file.contains("message")) return "";
+  // torchrun, too, leaves the flat format as it is: there is no place for a code in it.
+  if (file["message"].is_object()) file["message"]["errorCode"] = error_code;
+  return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,37 @@
+// Which worker of a node is to blame: not always the one that ended first. A rank that fails may
+// take seconds to end (a `finally`, exit handlers, a profiler's file), and meanwhile its peers die
+// of the connection that it has closed.
+//
+// A core: times in, a verdict out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/report/error_file.h"
+
+namespace ddprun::launcher {
+
+// An error that a worker of this attempt has recorded.
+struct RecordedError {
+  int local_rank = 0;
+  WallMs at = 0;
+  bool whole = true;       // False: what is there so far may be half of it.
+  bool ended = false;      // Its writer has ended ...
+  bool succeeded = false;  // ... and with 0: whatever it was, it got over it.
+};
+
+// The first worker that ended by itself.
+struct FirstEnd {
+  int local_rank = 0;
+  WallMs at = 0;  // As it was seen, which is after its peers could notice it.
+};
+
+struct FirstError {
+  int local_rank = 0;
+  std::string reason;
+};
+
+FirstError first_error(const FirstEnd& end, const std::vector<RecordedError>& errors);
+
+}  // namespace ddprun::launcher

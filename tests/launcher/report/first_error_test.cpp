@@ -1,0 +1,122 @@
+// Who is to blame, as a table; and what is read from error files for it.
+#include "launcher/report/first_error.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/report/regular_file.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+constexpr WallMs t = 1'700'000'000'000;  // A whole second.
+const ErrorFileTimes times{.modified = t + 2'340, .attempt_began = t - 5'000, .now = t + 9'000};
+
+std::string nested(const std::string& stamp) {
+  return R"({"message": {"message": "KeyError", "extraInfo": {"py_callstack": "KeyError", )"
+         R"("timestamp": )" +
+         stamp + "}}}";
+}
+
+int blamed(const FirstEnd& end, const std::vector<RecordedError>& errors) {
+  const FirstError first = first_error(end, errors);
+  CHECK_FALSE(first.reason.empty());
+  return first.local_rank;
+}
+
+}  // namespace
+
+TEST_CASE("14.2: an error that was recorded before the first end's own is the first",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500};
+
+  CHECK(blamed(end, {{.local_rank = 0, .at = t}, {.local_rank = 1, .at = t + 1'499}}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'498}, {.local_rank = 1, .at = t + 1'499}}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 9},
+                     {.local_rank = 1, .at = t + 20},
+                     {.local_rank = 2, .at = t}}) == 2);
+}
+
+TEST_CASE("errors recorded later, or at the same time, blame nobody", "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500};
+
+  CHECK(blamed(end, {}) == 1);
+  CHECK(blamed(end, {{.local_rank = 1, .at = t}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 700}, {.local_rank = 1, .at = t + 700}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 701}, {.local_rank = 1, .at = t + 700}}) == 1);
+}
+
+TEST_CASE("whoever dies without a word is outranked only by an error that its death cannot explain",
+          "[launcher][first_error]") {
+  const FirstEnd killed{.local_rank = 1, .at = t + 2'000};
+
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'999}}) == 1);  // Noticed before it was seen.
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'000}}) == 1);
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 999}}) == 0);
+}
+
+TEST_CASE("an error that was survived, and one that is half written, count for nothing",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 5'000};
+
+  CHECK(blamed(end, {{.local_rank = 0, .at = t, .ended = true, .succeeded = true}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t, .whole = false}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t, .whole = false, .ended = true}}) == 0);
+}
+
+TEST_CASE("within the second of its time stamp a file's own time tells when",
+          "[launcher][first_error]") {
+  CHECK(parse_error_file(nested("\"1700000002\""), times).recorded_at == t + 2'340);
+  CHECK(parse_error_file(nested("1700000002"), times).recorded_at == t + 2'340);
+  CHECK(parse_error_file(nested("\"1700000001\""), times).recorded_at == t + 1'999);
+  CHECK(parse_error_file(R"({"message": "m", "timestamp": 1700000000})", times).recorded_at ==
+        t + 999);
+}
+
+TEST_CASE("a time stamp that cannot be, or is none, is not believed", "[launcher][first_error]") {
+  for (const char* stamp : {"\"1600000000\"", "1700000000123", "\"-1\"", "\"yesterday\"", "\"\"",
+                            "1.5", "null", "\"99999999999999999999\""}) {
+    INFO(stamp);
+    CHECK(parse_error_file(nested(stamp), times).recorded_at == times.modified);
+  }
+  CHECK(parse_error_file("no JSON", times).recorded_at == times.modified);
+  CHECK_FALSE(parse_error_file("no JSON", times).whole);
+  CHECK(parse_error_file(nested("1"), times).whole);
+}
+
+TEST_CASE("14.8: a message that equals its call stack is told once", "[launcher][first_error]") {
+  CHECK(error_file_message(nested("\"1\"")) == "KeyError");
+}
+
+TEST_CASE("14.4: torch's error files are passed on with the error code",
+          "[launcher][first_error]") {
+  const std::string passed = with_error_code(nested("\"1\""), -9);
+
+  CHECK(passed.find("\"errorCode\": -9") != std::string::npos);
+  CHECK(error_file_message(passed) == "KeyError");
+  CHECK(with_error_code(R"({"message":"flat"})", 3).find("errorCode") == std::string::npos);
+  CHECK(error_file_message(with_error_code(R"({"message":"flat"})", 3)) == "flat");
+  CHECK(with_error_code("half", 3).empty());
+  CHECK(with_error_code("{}", 3).empty());
+}
+
+TEST_CASE("14.4: what is no regular file is not read, and of a huge one the begin",
+          "[launcher][first_error]") {
+  const ddprun::testing::TemporaryFolder folder;
+  REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  std::ofstream(folder / "huge") << "begin";
+  REQUIRE(::truncate((folder / "huge").c_str(), INT64_C(1) << 40) == 0);
+
+  CHECK_FALSE(read_regular_file(folder / "fifo", 10));  // Would hang.
+  CHECK_FALSE(read_regular_file(folder.path(), 10));
+  CHECK_FALSE(read_regular_file(folder / "missing", 10));
+  CHECK(read_regular_file("/dev/zero", 10) == std::nullopt);
+  CHECK(read_regular_file(folder / "huge", 5)->content == "begin");
+  CHECK(read_regular_file(folder / "huge", 100'000)->content.size() == 100'000);
+}
