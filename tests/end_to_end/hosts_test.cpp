@@ -1,5 +1,6 @@
 // Jobs of several hosts: network namespaces on one switch (tests/testing/network_hosts.h).
 #include <csignal>
+#include <memory>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
@@ -24,6 +25,20 @@ std::vector<std::string> store_client() {
   return {"bash", "-c",
           "exec 3<>/dev/tcp/" + NetworkHosts::address(0) + "/" + port + " && printf '" + hello +
               "' >&3 && test \"$(head -c 4 <&3)\" = abcd && echo served || echo refused"};
+}
+
+// One of `world` workers without a launcher, each on the host of its rank.
+std::vector<std::string> summing_worker(const NetworkHosts& hosts, int rank, int world) {
+  return hosts.on(rank,
+                  {"env", "RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(world),
+                   "MASTER_ADDR=" + NetworkHosts::address(0), std::string("MASTER_PORT=") + port,
+                   binary("summing_worker")});
+}
+
+// "rank 1 (pid 4127 on 10.77.0.2)", with the pid left out.
+bool names_rank(const std::string& text, int rank) {
+  return contains(text, "rank " + std::to_string(rank) + " (pid ") &&
+         contains(text, " on " + NetworkHosts::address(rank) + ")");
 }
 
 }  // namespace
@@ -80,4 +95,47 @@ TEST_CASE("a host whose plug is pulled ends the job on both sides with the loss 
   const auto alone = second.wait(20s);
   INFO(alone.output);
   CHECK(alone.status == 72);
+}
+
+TEST_CASE("a link that is cut between two workers alone is named by all of them, in seconds") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank = 0; rank < 3; ++rank) {
+    workers.push_back(std::make_unique<Process>(summing_worker(hosts, rank, 3)));
+  }
+  for (auto& worker : workers) REQUIRE(worker->wait_for_output("summing", 60s));
+  hosts.cut_link(1, 2);
+
+  for (auto& worker : workers) {
+    const auto ended = worker->wait(60s);
+    INFO(ended.output);
+    CHECK(ended.status == 1);
+    CHECK(contains(ended.output, "the link between rank 1 (pid "));
+    CHECK(names_rank(ended.output, 1));
+    CHECK(names_rank(ended.output, 2));
+    CHECK(contains(ended.output, "while rank 0 can reach both"));
+    // 5 s of silence, the next look of the kernel, and half a second for the others' answers.
+    CHECK(number_after(ended.output, "waited ms: ") < 10'000);
+  }
+}
+
+TEST_CASE("workers tell a host that was unplugged from a link") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int rank = 0; rank < 3; ++rank) {
+    workers.push_back(std::make_unique<Process>(summing_worker(hosts, rank, 3)));
+  }
+  for (auto& worker : workers) REQUIRE(worker->wait_for_output("summing", 60s));
+  hosts.set_plugged(2, false);
+
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto ended = workers[static_cast<std::size_t>(rank)]->wait(60s);
+    INFO("rank " << rank << ": " << ended.output);
+    CHECK(names_rank(ended.output, 2));
+    CHECK(contains(ended.output,
+                   rank == 2 ? "is cut off" : "is gone: nothing has come from its host"));
+    CHECK_FALSE(contains(ended.output, "the link"));
+  }
 }

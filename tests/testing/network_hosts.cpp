@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/testing/process.h"
 
@@ -94,6 +95,15 @@ std::vector<std::string> NetworkHosts::on(int host, const std::vector<std::strin
 
 void NetworkHosts::set_plugged(int host, bool plugged) const {
   ip({"-n", name("switch"), "link", "set", "port" + std::to_string(host), plugged ? "up" : "down"});
+}
+
+void NetworkHosts::cut_link(int host, int other) const {
+  // To a card that nobody has: frames leave and arrive nowhere, as in a broken switch. A route that
+  // refuses would tell the sender at once.
+  for (const auto& [from, to] : {std::pair(host, other), std::pair(other, host)}) {
+    ip({"-n", name(std::to_string(from)), "neigh", "replace", address(to), "lladdr",
+        "02:00:00:00:00:99", "nud", "permanent", "dev", "eth0"});
+  }
 }
 
 }  // namespace ddprun::testing

@@ -27,6 +27,9 @@ class NetworkHosts {
   // Pulls the plug of a host, or puts it back in.
   void set_plugged(int host, bool plugged) const;
 
+  // Nothing passes between these two any more, while both still reach the others.
+  void cut_link(int host, int other) const;
+
  private:
   std::string name(const std::string& what) const;
 

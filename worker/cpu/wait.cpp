@@ -15,8 +15,9 @@ constexpr int spins_between_looks = 64;  // ... at whether the peer needs this v
 constexpr auto mixed_wait = std::chrono::microseconds{200};
 // How long the others may take to say whom they wait for, before a timeout is blamed on somebody.
 constexpr auto answer_time = std::chrono::milliseconds{500};
-// How long a lost data connection waits for the watch to say why.
-constexpr auto settle_time = std::chrono::milliseconds{500};
+// How long a lost data connection waits for the watch to say why: longer than the watch itself asks
+// others about a peer that fell silent.
+constexpr auto settle_time = std::chrono::milliseconds{1000};
 
 void relax() {
 #if defined(__x86_64__)

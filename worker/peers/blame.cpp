@@ -2,7 +2,6 @@
 #include "worker/peers/blame.h"
 
 namespace ddprun::worker {
-namespace {
 
 std::string names_of(RankSet ranks, const std::vector<std::string>& names) {
   std::string text;
@@ -14,8 +13,6 @@ std::string names_of(RankSet ranks, const std::vector<std::string>& names) {
   }
   return text;
 }
-
-}  // namespace
 
 Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers) {
   Blame blame;

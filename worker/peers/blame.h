@@ -15,6 +15,9 @@ namespace ddprun::worker {
 
 using RankSet = std::uint64_t;  // Bit r: rank r. See ranks_max.
 
+// "rank 1, rank 3". names[r] stands for rank r, where it is given: "rank 1 (pid 4127 on 10.0.0.2)".
+std::string names_of(RankSet ranks, const std::vector<std::string>& names = {});
+
 struct Blame {
   RankSet silent = 0;    // Gave no answer: stopped, or cut off.
   RankSet absent = 0;    // Answered that they are in no collective.
@@ -25,8 +28,7 @@ struct Blame {
 // empty set: it is in no collective, nothing: it did not answer.
 Blame find_blame(int rank, RankSet waits_for, const std::vector<std::optional<RankSet>>& answers);
 
-// "rank 1 did not answer (stopped, or cut off from the others)". names[r] stands for rank r, where
-// it is given: "rank 1 (pid 4127 on 10.0.0.2)".
+// "rank 1 did not answer (stopped, or cut off from the others)".
 std::string to_string(const Blame& blame, const std::vector<std::string>& names = {});
 
 }  // namespace ddprun::worker

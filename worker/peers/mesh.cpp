@@ -52,12 +52,16 @@ void set_option(int fd, int level, int name, int value) {
 void tune(int fd, bool watch) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (!watch) return;
-  // A host that vanished without a word is noticed after about 5 + 3 * 2 seconds.
+  // The peers' kernels answer these probes, whatever their processes do: a worker that is stopped,
+  // in a debugger or in a long step is not silent. A probe each second, so that all ranks know at
+  // any time whom they hear (PeerWatch::heard). Where data is under way there are no probes, and
+  // the user timeout alone decides, as it does over the number of probes where it is set (tcp(7)).
+  const int timeout_s = static_cast<int>(peer_silence_max.count());
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 11'000);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, timeout_s);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, timeout_s * 1000);
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ struct PeerAddress {
 std::string to_text(const PeerAddress& address);
 PeerAddress parse_peer_address(const std::string& text);  // Throws CommunicatorError.
 
+// After so long without a sign of the other host its connection to the watch ends. As long as the
+// launcher's heartbeat timeout, so that workers notice a lost host when their agents do.
+inline constexpr std::chrono::seconds peer_silence_max{5};
+
 struct PeerSockets {
   UniqueFd data;   // Non-blocking, TCP_NODELAY.
   UniqueFd watch;  // The same, with keep-alive, so that a silent host is noticed.

@@ -1,8 +1,11 @@
 // The watching thread and its messages.
 //
-//   message := WatchHeader text        Abort: the reason; Answer: a RankSet, 8 bytes; others: none
+//   message := WatchHeader text        Abort: the reason; Answer, Hearing: a RankSet, 8 bytes;
+//   others: none
 #include "worker/peers/watch.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -13,6 +16,7 @@
 #include <exception>
 
 #include "worker/declare_failure.h"
+#include "worker/peers/silence.h"
 
 namespace ddprun::worker {
 namespace {
@@ -22,7 +26,27 @@ constexpr std::uint32_t kind_goodbye = 1;
 constexpr std::uint32_t kind_abort = 2;
 constexpr std::uint32_t kind_query = 3;
 constexpr std::uint32_t kind_answer = 4;
+constexpr std::uint32_t kind_hearing_query = 5;
+constexpr std::uint32_t kind_hearing = 6;
 constexpr std::size_t text_bytes_max = 2048;
+// To say whom they hear. The others' kernels have asked each second, so that they know at once.
+constexpr auto hearing_time = std::chrono::milliseconds{500};
+
+// The kernel gave up on a connection because nothing came from the other host, not because the peer
+// closed it. The second and third are what a router, or our own kernel, said meanwhile.
+bool is_silence(int error) {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+RankSet rank_set_in(const std::string& text) {
+  RankSet ranks = 0;
+  std::memcpy(&ranks, text.data(), sizeof(ranks));
+  return ranks;
+}
+
+std::string as_bytes(RankSet ranks) {
+  return {reinterpret_cast<const char*>(&ranks), sizeof(ranks)};
+}
 
 struct WatchHeader {
   std::uint32_t magic = watch_magic;
@@ -30,11 +54,11 @@ struct WatchHeader {
   std::uint32_t bytes = 0;
 };
 
-// The rank without a connection is this one.
-std::string own_name(const std::vector<PeerWatch::Peer>& peers) {
-  std::size_t self = 0;
-  while (self + 1 < peers.size() && peers[self].connection) ++self;
-  return "rank " + std::to_string(self);
+// The one without a connection is this rank itself.
+int own_rank(const std::vector<PeerWatch::Peer>& peers) {
+  const auto self = std::find_if(peers.begin(), peers.end(),
+                                 [](const PeerWatch::Peer& peer) { return !peer.connection; });
+  return static_cast<int>(self - peers.begin());
 }
 
 }  // namespace
@@ -44,6 +68,7 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
       received_(peers_.size()),
       wake_(std::move(wake)),
       departed_(peers_.size()),
+      send_errors_(peers_.size()),
       answers_(peers_.size()),
       exceptions_before_(std::uncaught_exceptions()),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -55,7 +80,7 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
 
 PeerWatch::~PeerWatch() {
   if (!aborted() && std::uncaught_exceptions() > exceptions_before_) {
-    send_to_all(kind_abort, own_name(peers_) + failure_without_words);
+    send_to_all(kind_abort, "rank " + std::to_string(own_rank(peers_)) + failure_without_words);
   } else if (!aborted()) {
     send_to_all(kind_goodbye, "");
   }
@@ -107,21 +132,23 @@ void PeerWatch::settle(int peer, std::chrono::steady_clock::time_point deadline)
 void PeerWatch::run() {
   std::vector<pollfd> polled;
   std::vector<std::size_t> ranks;  // Of polled[1..].
-  std::vector<bool> open;
-  for (const Peer& peer : peers_) open.push_back(static_cast<bool>(peer.connection));
+  for (const Peer& peer : peers_) open_.push_back(static_cast<bool>(peer.connection));
   for (;;) {
     polled.assign(1, {stop_.get(), POLLIN, 0});
     ranks.clear();
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (!open[rank]) continue;
+      if (!open_[rank]) continue;
       polled.push_back({peers_[rank].connection.get(), POLLIN, 0});
       ranks.push_back(rank);
     }
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(polled.data(), polled.size(), milliseconds_to_verdict()) < 0 && errno != EINTR) {
+      return;
+    }
     if (polled[0].revents != 0) return;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (polled[i + 1].revents != 0) open[ranks[i]] = read_from(ranks[i]);
+      if (polled[i + 1].revents != 0) open_[ranks[i]] = read_from(ranks[i]);
     }
+    give_verdict();
   }
 }
 
@@ -134,15 +161,60 @@ bool PeerWatch::read_from(std::size_t peer) {
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  lose(peer);
+  // A send that failed took the connection's error with it: what is left to read is a mere end.
+  lose(peer, got < 0 ? errno : send_errors_[peer].load());
   return false;
 }
 
-void PeerWatch::lose(std::size_t peer) {
+void PeerWatch::lose(std::size_t peer, int error) {
   if (departed_[peer] || aborted()) return;
-  abort(peers_[peer].name +
-        " is gone: its connection was closed without a goodbye (it crashed, was "
-        "killed or its host went away)");
+  if (is_silence(error)) return suspect(peer);
+  abort(peers_[peer].name + " is gone: its connection " +
+        (error == 0 ? std::string("was closed") : std::string("failed: ") + std::strerror(error)) +
+        ", without a goodbye (it crashed, was killed or its host went away)");
+}
+
+void PeerWatch::suspect(std::size_t peer) {
+  if (suspicion_) return;  // Others of the same host, most likely: one verdict is enough.
+  suspicion_ = {peer, std::chrono::steady_clock::now() + hearing_time, {}};
+  suspicion_->heard.resize(peers_.size());
+  send_to_all(kind_hearing_query, "");
+}
+
+int PeerWatch::milliseconds_to_verdict() const {
+  if (!suspicion_ || aborted()) return -1;
+  const auto left = suspicion_->until - std::chrono::steady_clock::now();
+  return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+}
+
+void PeerWatch::give_verdict() {
+  if (!suspicion_ || aborted()) return;
+  bool complete = true;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (open_[rank] && !departed_[rank] && !suspicion_->heard[rank]) complete = false;
+  }
+  if (!complete && std::chrono::steady_clock::now() < suspicion_->until) return;
+  const int rank = own_rank(peers_);
+  const auto peer = static_cast<int>(suspicion_->peer);
+  const std::string after = std::to_string(peer_silence_max.count()) + " s";
+  abort(to_string(judge_silence(rank, peer, suspicion_->heard), rank, peer, names(), after));
+}
+
+// The kernel asks an idle peer's kernel each second (mesh.cpp), so that the age of the last answer
+// says whether the way there and back works, without a message of ours and whatever the peer does.
+RankSet PeerWatch::heard() const {
+  RankSet ranks = 0;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (!open_[rank]) continue;
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    // One that is no TCP connection lies on this host.
+    const bool known =
+        ::getsockopt(peers_[rank].connection.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    const auto age = std::chrono::milliseconds{info.tcpi_last_ack_recv};
+    if (!known || age < peer_silence_max / 2) ranks |= RankSet{1} << rank;
+  }
+  return ranks;
 }
 
 void PeerWatch::handle_messages(std::size_t peer) {
@@ -166,14 +238,20 @@ void PeerWatch::handle(std::size_t peer, std::uint32_t kind, const std::string& 
   if (kind == kind_abort) return abort(text);
   if (kind == kind_query) {
     const RankSet ranks = waiting_for_.load();
-    return send_to(peers_[peer], kind_answer,
-                   std::string(reinterpret_cast<const char*>(&ranks), sizeof(ranks)));
+    return send_to(peer, kind_answer, as_bytes(ranks));
+  }
+  if (kind == kind_hearing_query) return send_to(peer, kind_hearing, as_bytes(heard()));
+  if (kind == kind_hearing) {
+    if (suspicion_ && text.size() == sizeof(RankSet)) {
+      suspicion_->heard[peer] = rank_set_in(text);
+    }
+    return;
   }
   {
     const std::lock_guard lock(mutex_);
     if (kind == kind_goodbye) departed_[peer] = true;
     if (kind == kind_answer && text.size() == sizeof(RankSet)) {
-      std::memcpy(&answers_[peer].emplace(), text.data(), sizeof(RankSet));
+      answers_[peer] = rank_set_in(text);
     }
   }
   changed_.notify_all();
@@ -197,7 +275,8 @@ std::vector<std::optional<RankSet>> PeerWatch::ask(std::chrono::steady_clock::ti
   return answers_;
 }
 
-void PeerWatch::send_to(const Peer& peer, std::uint32_t kind, const std::string& text) noexcept {
+void PeerWatch::send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept {
+  const Peer& peer = peers_[rank];
   if (!peer.connection) return;
   const WatchHeader header{watch_magic, kind, static_cast<std::uint32_t>(text.size())};
   iovec parts[2] = {{const_cast<WatchHeader*>(&header), sizeof(header)},
@@ -207,11 +286,14 @@ void PeerWatch::send_to(const Peer& peer, std::uint32_t kind, const std::string&
   message.msg_iovlen = 2;
   const std::lock_guard lock(send_mutex_);
   // A handful of short messages in a connection's life: they always fit its buffer.
-  ::sendmsg(peer.connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (::sendmsg(peer.connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+      errno != EAGAIN) {
+    send_errors_[rank] = errno;
+  }
 }
 
 void PeerWatch::send_to_all(std::uint32_t kind, const std::string& text) noexcept {
-  for (const Peer& peer : peers_) send_to(peer, kind, text);
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) send_to(rank, kind, text);
 }
 
 }  // namespace ddprun::worker

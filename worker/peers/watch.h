@@ -5,6 +5,8 @@
 //   abort(reason) of this process -----------+    then all peers are sent Abort{reason}
 //   peer sends Goodbye -------------------------> departed(peer), then `wake`
 //   peer sends Query ---------------------------> is answered with whom this rank waits for
+//   peer's host falls silent -> all others are sent Hearing? -> verdict (silence.h), then abort
+//   peer sends Hearing? ------------------------> is answered with whose hosts this rank hears
 //
 // The first reason wins and is what every later call reports. One thread reads one connection per
 // peer, which carries nothing else, so that a verdict never waits behind data.
@@ -62,16 +64,31 @@ class PeerWatch {
   void run();
   bool read_from(std::size_t peer);  // False: nothing more will come from this peer.
   void handle_messages(std::size_t peer);
-  void lose(std::size_t peer);
+  void lose(std::size_t peer, int error);
+  void suspect(std::size_t peer);
+  RankSet heard() const;
+  int milliseconds_to_verdict() const;  // -1: nobody is suspected.
+  void give_verdict();                  // Once all have answered, or the time for it is over.
   void handle(std::size_t peer, std::uint32_t kind, const std::string& text);
-  void send_to(const Peer& peer, std::uint32_t kind, const std::string& text) noexcept;
+  void send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept;
   void send_to_all(std::uint32_t kind, const std::string& text) noexcept;
   void set_reason(const std::string& reason);
 
+  // A silent peer, and who hears whom of those that were asked. Of the watching thread alone, as
+  // are open_ and received_.
+  struct Suspicion {
+    std::size_t peer;
+    std::chrono::steady_clock::time_point until;
+    std::vector<std::optional<RankSet>> heard;
+  };
+
   std::vector<Peer> peers_;
+  std::vector<bool> open_;  // Connections that are not at their end.
+  std::optional<Suspicion> suspicion_;
   std::vector<std::string> received_;  // Bytes of messages that are not complete yet.
   std::function<void()> wake_;
   std::vector<std::atomic<bool>> departed_;
+  std::vector<std::atomic<int>> send_errors_;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> spread_{false};
   std::atomic<RankSet> waiting_for_{0};
