@@ -146,7 +146,7 @@ worker::DataParallelOptions parallel_options(TrainingJob& job) {
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
   const bool observed = job.profiler && job.place.device.is_cpu();
   if (synchronized || observed) {
-    options.queue = worker::make_reduction_queue(job.communicator(), job.place.device);
+    options.queue = worker::reduction_queue_of(job.communicator(), job.place.device);
   }
   if (observed) options.queue = job.profiler->observe_queue(options.queue);
   if (synchronized) {

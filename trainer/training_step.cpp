@@ -58,7 +58,7 @@ StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
   for (std::int64_t begin = 0; begin < all; begin += micro) {
     const std::int64_t size = std::min(micro, all - begin);
     // Only the last backward reduces, and then the sum of all.
-    std::optional<worker::DataParallelCore::NoSync> local;
+    std::optional<worker::DistributedDataParallelBase::NoSync> local;
     if (begin + size < all) local.emplace(*job_.parallel);
     const double share = static_cast<double>(size) / static_cast<double>(all);
     const StepOutput part =

@@ -61,7 +61,7 @@ std::unique_ptr<TrainingJob> make_job(const Run& run, const StartModel& start,
   job->precision = std::make_unique<Precision>(PrecisionOption::Fp32, torch::kCPU);
   worker::DataParallelOptions options;
   if (run.sync_batch_norm && run.workers > 1) {
-    options.queue = worker::make_reduction_queue(communicator, torch::kCPU);
+    options.queue = worker::reduction_queue_of(communicator, torch::kCPU);
     worker::synchronize_batch_norms(*job->model, {options.queue, communicator.rank(), run.workers});
   }
   std::vector<std::pair<std::string, torch::Tensor>> parameters;

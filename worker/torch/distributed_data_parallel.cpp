@@ -1,16 +1,20 @@
 // What a forward must do first, and how the ranks' models are made equal.
 #include "worker/torch/distributed_data_parallel.h"
 
+#include <typeinfo>
 #include <unordered_set>
+
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::worker {
 namespace {
 
-// Modules whose buffers are read in evaluation mode only.
+// Modules whose buffers are read in evaluation mode only. Not those derived from them, which may
+// read them in training (batch renormalisation does); SyncBatchNorm2d is ours and does not.
 bool keeps_running_statistics(const torch::nn::Module& module) {
-  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
-         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
-         dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
+  const std::type_info& type = typeid(module);
+  return type == typeid(torch::nn::BatchNorm1dImpl) || type == typeid(torch::nn::BatchNorm2dImpl) ||
+         type == typeid(torch::nn::BatchNorm3dImpl) || type == typeid(SyncBatchNorm2dImpl);
 }
 
 // A parameter that two modules share has two names and one gradient.
@@ -32,8 +36,9 @@ std::string describe_tensor(const char* kind, const std::string& name, const at:
 
 }  // namespace
 
-DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module,
-                                   Communicator& communicator, DataParallelOptions options)
+DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
+                                                         Communicator& communicator,
+                                                         DataParallelOptions options)
     : module_(std::move(module)),
       communicator_(communicator),
       options_(std::move(options)),
@@ -53,22 +58,31 @@ DataParallelCore::DataParallelCore(std::shared_ptr<torch::nn::Module> module,
       state.empty() ? at::Device(device_type_of(communicator)) : state.front().device();
   check_model_agreement(communicator, describe(), device);
   TensorBroadcast(communicator).run(state, 0);
-  queue_ = options_.queue ? options_.queue : make_reduction_queue(communicator, device);
+  queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
   reducer_ = std::make_unique<GradientReducer>(communicator, queue_, std::move(trained), options_);
 }
 
-void DataParallelCore::collect_buffers() {
+void DistributedDataParallelBase::collect_buffers() {
+  bool others = false;
   for (const auto& item : module_->named_modules()) {
     const auto own = item.value()->buffers(/*recurse=*/false);
+    bool any = false;
     for (const at::Tensor& buffer : own) {
       if (!buffer.defined()) continue;
       buffers_.push_back(buffer);
-      if (!keeps_running_statistics(*item.value())) only_running_statistics_ = false;
+      any = true;
+    }
+    if (!any) continue;
+    if (keeps_running_statistics(*item.value())) {
+      norms_.push_back(item.value());
+    } else {
+      others = true;
     }
   }
+  buffer_schedule_ = BufferSchedule(norms_.size(), others);
 }
 
-std::vector<std::string> DataParallelCore::describe() const {
+std::vector<std::string> DistributedDataParallelBase::describe() const {
   std::vector<std::string> lines;
   for (const NamedTensor& parameter : parameters_) {
     lines.push_back(describe_tensor("parameter", parameter.name, parameter.tensor));
@@ -86,34 +100,47 @@ std::vector<std::string> DataParallelCore::describe() const {
   return lines;
 }
 
-void DataParallelCore::before_forward() {
-  if (!active_ || !synchronizes_) {
-    if (module_->is_training()) buffers_differ_ = true;
-    return;
-  }
-  if (at::GradMode::is_enabled()) reducer_->check_finished();
-  if (!options_.broadcast_buffers || buffers_.empty()) return;
-  if (!only_running_statistics_) {
-    synchronize_buffers();
-  } else if (module_->is_training()) {
-    buffers_differ_ = true;
-  } else if (buffers_differ_) {
-    synchronize_buffers();
-  }
-}
-
-void DataParallelCore::synchronize_buffers() {
+void DistributedDataParallelBase::before_forward() {
   if (!active_) return;
-  buffer_broadcast_.run(buffers_, 0);
-  buffers_differ_ = false;
+  const bool reduces = synchronizes_ && at::GradMode::is_enabled();
+  if (reduces) reducer_->expect_backward();
+  follow_schedule(reduces);
 }
 
-void DataParallelCore::set_synchronizes(bool synchronizes) {
+void DistributedDataParallelBase::follow_schedule(bool reduces) {
+  if (!options_.broadcast_buffers) return;
+  std::vector<bool> in_training;
+  for (const auto& norm : norms_) in_training.push_back(norm->is_training());
+  if (buffer_schedule_.before_forward(in_training, reduces)) synchronize_buffers();
+}
+
+void DistributedDataParallelBase::synchronize_buffers() {
+  if (!active_) return;
+  // Whether another rank missed a forward is known to that rank alone.
+  buffer_broadcast_.run_from_smallest(
+      buffers_, communicator_.rank() + (missed_forward_ ? communicator_.world_size() : 0));
+  missed_forward_ = false;
+  buffer_schedule_.were_sent();
+}
+
+void reduce_without_backward(const std::vector<DistributedDataParallelBase*>& forwards) {
+  for (DistributedDataParallelBase* ddp : forwards) {
+    if (!ddp->active_) continue;
+    ddp->follow_schedule(ddp->synchronizes_);
+    ddp->missed_forward_ = true;
+  }
+  // Backward comes to the last forward first (reduction_turns.h).
+  for (auto ddp = forwards.rbegin(); ddp != forwards.rend(); ++ddp) {
+    if ((*ddp)->active_ && (*ddp)->synchronizes_) (*ddp)->reducer_->reduce_without_backward();
+  }
+}
+
+void DistributedDataParallelBase::set_synchronizes(bool synchronizes) {
   synchronizes_ = synchronizes;
   if (reducer_) reducer_->set_enabled(synchronizes);
 }
 
-void DataParallelCore::zero_grad(bool set_to_none) {
+void DistributedDataParallelBase::zero_grad(bool set_to_none) {
   if (reducer_) {
     reducer_->clear_gradients(set_to_none);
   } else {
@@ -121,11 +148,7 @@ void DataParallelCore::zero_grad(bool set_to_none) {
   }
 }
 
-void DataParallelCore::reduce_without_backward() {
-  if (reducer_) reducer_->reduce_without_backward();
-}
-
-std::chrono::nanoseconds DataParallelCore::exposed_communication() const {
+std::chrono::nanoseconds DistributedDataParallelBase::exposed_communication() const {
   return queue_ ? queue_->exposed() : std::chrono::nanoseconds{0};
 }
 

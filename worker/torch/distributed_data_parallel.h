@@ -12,12 +12,22 @@
 // that do not require gradients are left out. A gradient is a view into memory that comes from the
 // communicator: tensors taken from p.grad(), and this object, must go before the communicator does.
 //
-// Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward. The running
-// statistics of BatchNorm do not influence a forward in training mode, so when the module has no
-// other buffers they travel only when somebody reads them: before the first forward in evaluation
-// mode after training, or by synchronize_buffers() (before a rank other than 0 saves them). What
-// rank 0 holds, and what every forward computes, is the same. With any other buffer it is every
-// forward. Skipped within no_sync(), as in PyTorch.
+// Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward that follows
+// one whose backward reduced. So does this, but for the running statistics of BatchNorm1d, 2d and
+// 3d: these influence a forward only where a BatchNorm is in evaluation mode (be it alone, within a
+// module in training mode), so when the module has no other buffers, they travel only before a
+// forward that reads them, before forwards without gradients or within no_sync() as in PyTorch, and
+// by synchronize_buffers() (before a rank other than 0 saves them). What every forward computes is
+// the same. A class derived from BatchNorm counts as "other buffers", because it may read them in
+// training; one who reads them past the BatchNorm's own forward calls synchronize_buffers() first.
+//
+// Uneven batches, as with PyTorch's Join: a rank without a batch calls reduce_without_backward()
+// for each step of its peers. It counts as zero in the averages, and as long as it has missed what
+// happened to the buffers, the lowest rank that missed nothing stands for rank 0.
+//
+// Several modules on one communicator, in one backward or in several: each is wrapped, and they
+// take turns by themselves. All ranks call their forwards in the same order; while backward goes
+// on, the gradients of the module whose forward came last are reduced first.
 //
 // Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
 // Between a forward and the end of its backward the communicator must not be used otherwise.
@@ -27,9 +37,12 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/communicator.h"
+#include "worker/torch/buffer_schedule.h"
 #include "worker/torch/gradient_reducer.h"
 #include "worker/torch/libtorch.h"
 #include "worker/torch/model_agreement.h"
@@ -44,46 +57,54 @@ struct DataParallelOptions : ReducerOptions {
   // of it nevertheless, for tests and measurements.
   bool reduce_world_of_one = false;
 
-  // The queue that SyncBatchNorm shares; by default one of its own.
+  // Something in the place of reduction_queue_of(communicator), to which it must hand on all.
   std::shared_ptr<ReductionQueue> queue;
 };
 
+class DistributedDataParallelBase;
+
+// For a step in which the peers' backward goes through several modules: in the order of their
+// forwards.
+void reduce_without_backward(const std::vector<DistributedDataParallelBase*>& forwards);
+
 // All but the typed forward().
-class DataParallelCore {
+class DistributedDataParallelBase {
  public:
   // Collective: compares the models (ModelMismatch on all ranks if they differ), broadcasts rank
   // 0's parameters and buffers. The communicator must outlive this object.
-  DataParallelCore(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
-                   DataParallelOptions options);
+  DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
+                              DataParallelOptions options);
 
   // While it lives, backward accumulates on this rank only. The first backward after it reduces the
   // sum. Put the forward into its scope too.
   class [[nodiscard]] NoSync {
    public:
-    explicit NoSync(DataParallelCore& core) : core_(core), before_(core.synchronizes()) {
-      core_.set_synchronizes(false);
+    explicit NoSync(DistributedDataParallelBase& ddp) : ddp_(ddp), before_(ddp.synchronizes()) {
+      ddp_.set_synchronizes(false);
     }
-    ~NoSync() { core_.set_synchronizes(before_); }
+    ~NoSync() { ddp_.set_synchronizes(before_); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    DataParallelCore& core_;
+    DistributedDataParallelBase& ddp_;
     bool before_;
   };
   NoSync no_sync() { return NoSync(*this); }
 
-  // By default gradients become undefined, as in PyTorch; false: zeros (one memset per dtype). An
-  // optimizer's own zero_grad() does as well, only slower.
+  // By default gradients become undefined, as in PyTorch; false: those that are defined become
+  // zeros (one memset per dtype). An optimizer's own zero_grad() does as well, only slower.
   void zero_grad(bool set_to_none = true);
 
-  // See GradientReducer: a rank without a batch takes part in its peers' step.
-  void reduce_without_backward();
+  // A rank without a batch takes part in its peers' step, with zeros: in their forward, and in
+  // their backward unless both are within no_sync().
+  void reduce_without_backward() { ddprun::worker::reduce_without_backward({this}); }
 
   // Overwrites all ranks' buffers with rank 0's. Collective.
   void synchronize_buffers();
 
-  // Time that the end of backward has waited for communication since the start (CPU only).
+  // Time that the end of backward has waited for communication since the start (CPU only), for all
+  // modules on this communicator.
   std::chrono::nanoseconds exposed_communication() const;
 
   std::size_t bucket_count() const { return reducer_ ? reducer_->plan().buckets.size() : 0; }
@@ -92,10 +113,13 @@ class DataParallelCore {
   void before_forward();
 
  private:
+  friend void reduce_without_backward(const std::vector<DistributedDataParallelBase*>&);
+
   bool synchronizes() const { return synchronizes_; }
   void set_synchronizes(bool synchronizes);
   void collect_buffers();
   std::vector<std::string> describe() const;
+  void follow_schedule(bool reduces);
 
   std::shared_ptr<torch::nn::Module> module_;
   Communicator& communicator_;
@@ -103,8 +127,10 @@ class DataParallelCore {
   bool active_ = true;                   // False in a world of one.
   std::vector<NamedTensor> parameters_;  // Distinct, those without gradients included.
   std::vector<at::Tensor> buffers_;
-  bool only_running_statistics_ = true;
-  bool buffers_differ_ = false;  // Since the last broadcast a forward may have changed them.
+  std::vector<std::shared_ptr<torch::nn::Module>> norms_;  // Keep running statistics.
+  BufferSchedule buffer_schedule_{0, false};
+  bool missed_forward_ =
+      false;  // Since the buffers were sent, the peers ran one without this rank.
   bool synchronizes_ = true;
   TensorBroadcast buffer_broadcast_;
   std::shared_ptr<ReductionQueue> queue_;
@@ -112,11 +138,12 @@ class DataParallelCore {
 };
 
 template <class ModuleType>
-class DistributedDataParallel : public DataParallelCore {
+class DistributedDataParallel : public DistributedDataParallelBase {
  public:
   DistributedDataParallel(std::shared_ptr<ModuleType> module, Communicator& communicator,
                           DataParallelOptions options = {})
-      : DataParallelCore(module, communicator, std::move(options)), module_(std::move(module)) {}
+      : DistributedDataParallelBase(module, communicator, std::move(options)),
+        module_(std::move(module)) {}
 
   DistributedDataParallel(const torch::nn::ModuleHolder<ModuleType>& module,
                           Communicator& communicator, DataParallelOptions options = {})

@@ -160,10 +160,15 @@ void FlatGradients::clear(bool set_to_none) {
   lent_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (set_to_none || !views_[i].defined()) {
+    if (set_to_none) {
       gradient.reset();
-    } else {
+    } else if (!gradient.defined()) {
+      // Stays so: an optimizer skips it, where zeros would be decayed and given momentum.
+      continue;
+    } else if (views_[i].defined()) {
       gradient = views_[i];
+    } else {
+      gradient = at::zeros_like(gradient);
     }
   }
 }

@@ -137,7 +137,11 @@ void BucketProgress::restart(const BucketPlan& plan) {
   bucket_of_.resize(plan.places.size());
   for (std::size_t i = 0; i < plan.places.size(); ++i) bucket_of_[i] = plan.places[i].bucket;
   missing_in_bucket_.clear();
-  for (const Bucket& bucket : plan.buckets) missing_in_bucket_.push_back(bucket.gradients.size());
+  planned_ = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    missing_in_bucket_.push_back(bucket.gradients.size());
+    planned_ += bucket.gradients.size();
+  }
   marked_flags_.assign(plan.places.size(), false);
   arrivals_.clear();
   next_ = 0;

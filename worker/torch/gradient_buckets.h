@@ -93,6 +93,7 @@ class BucketProgress {
   bool all_taken() const { return next_ == missing_in_bucket_.size(); }
   bool is_marked(std::size_t gradient) const { return marked_flags_[gradient]; }
   std::vector<std::size_t> missing() const;  // Planned gradients that are not marked, ascending.
+  std::size_t missing_count() const { return planned_ - arrivals_.size(); }
   const std::vector<std::size_t>& arrival_order() const { return arrivals_; }
 
  private:
@@ -100,6 +101,7 @@ class BucketProgress {
   std::vector<std::size_t> missing_in_bucket_;
   std::vector<bool> marked_flags_;
   std::vector<std::size_t> arrivals_;
+  std::size_t planned_ = 0;  // Gradients that are in a bucket.
   std::size_t next_ = 0;
 };
 

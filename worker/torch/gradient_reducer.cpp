@@ -1,4 +1,5 @@
-// Hooks on autograd's gradient accumulators, and the end of backward.
+// Hooks on autograd's gradient accumulators, and the reduction that they drive. Whose turn it is
+// among several reducers is the group's affair; which parameters may lack a gradient, the policy's.
 #include "worker/torch/gradient_reducer.h"
 
 #include <torch/csrc/autograd/engine.h>
@@ -6,6 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cassert>
+#include <mutex>
 #include <utility>
 
 #include "worker/torch/tensor_collectives.h"
@@ -57,11 +60,13 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
                                  std::vector<NamedTensor> parameters, const ReducerOptions& options)
     : communicator_(communicator),
       queue_(std::move(queue)),
-      options_(options),
+      group_(ReducerGroup::of(communicator)),
+      unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
+      policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
       progress_(gradients_.plan()) {
   if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
-  if (looks_for_unused() && !parameters.empty()) {
+  if (policy_.looks_for_unused && !parameters.empty()) {
     used_counts_ = allocate_tensor(communicator, parameters.size() * sizeof(std::int32_t), at::kInt,
                                    parameters.front().tensor.device());
   }
@@ -70,9 +75,11 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters[i].tensor));
     hook_keys_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(*this, i)));
   }
+  member_ = group_->enter(*this);
 }
 
 GradientReducer::~GradientReducer() {
+  group_->leave(member_);
   for (std::size_t i = 0; i < accumulators_.size(); ++i) {
     accumulators_[i]->del_post_hook(hook_keys_[i]);
   }
@@ -87,11 +94,16 @@ GradientReducer::~GradientReducer() {
   gradients_.release();
 }
 
-void GradientReducer::check_finished() {
-  if (!running_) return;
-  const std::string message = unfinished_message();
-  communicator_.abort(message);
-  throw UnreducedGradients(message);
+void GradientReducer::expect_backward() {
+  if (running_) {
+    // Complete, it waits for one whose turn comes before its own: that one has the reason.
+    const ReducerGroup::Reducer* const before = group_->first_unfinished();
+    const std::string message =
+        can_finish() && before != nullptr ? before->unfinished_message() : unfinished_message();
+    communicator_.abort(message);
+    throw UnreducedGradients(message);
+  }
+  group_->expect(member_);
 }
 
 std::string GradientReducer::unfinished_message() const {
@@ -114,7 +126,7 @@ std::string GradientReducer::unfinished_message() const {
 
 void GradientReducer::begin() {
   running_ = true;
-  finish_queued_ = false;
+  end_awaited_ = false;
   unused_here_ = never_here_;
   for (const std::size_t i : never_here_) {
     gradients_.adopt(i);
@@ -123,7 +135,7 @@ void GradientReducer::begin() {
 }
 
 void GradientReducer::on_gradient(std::size_t parameter) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(group_->mutex());
   if (!enabled_) return;
   if (!running_) begin();
   if (!gradients_.plan().places[parameter].bucket || progress_.is_marked(parameter)) {
@@ -136,11 +148,20 @@ void GradientReducer::on_gradient(std::size_t parameter) {
   }
   gradients_.adopt(parameter);
   progress_.mark(parameter);
-  launch_full_buckets();
-  if (progress_.all_taken() || looks_for_unused()) queue_finish();
+  group_->advance();
+  if (!end_awaited_ && can_finish()) {
+    end_awaited_ = true;
+    // The callback may run when this reducer is gone, but never when the group is.
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [group = group_] { group->end_of_backward(); });
+  }
 }
 
-void GradientReducer::launch_full_buckets() {
+bool GradientReducer::can_finish() const {
+  return policy_.looks_for_unused || progress_.missing_count() == 0;
+}
+
+bool GradientReducer::launch_full_buckets() {
   while (const auto bucket = progress_.take_full_bucket()) {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
     if (span.count == 0) continue;
@@ -150,53 +171,55 @@ void GradientReducer::launch_full_buckets() {
       queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
     }
   }
-}
-
-void GradientReducer::queue_finish() {
-  if (finish_queued_) return;
-  finish_queued_ = true;
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+  // The count of uses and the order of arrival are collectives of finish().
+  return progress_.all_taken() && !policy_.looks_for_unused && !policy_.settles_order;
 }
 
 void GradientReducer::reduce_without_backward() {
+  const std::lock_guard lock(group_->mutex());
   if (!running_) begin();
-  for (const std::size_t i : progress_.missing()) {
-    unused_here_.push_back(i);
-    gradients_.adopt(i);
-    progress_.mark(i);
-  }
-  launch_full_buckets();
+  give_zeros();
   finish();
+  group_->pass(member_);
 }
 
 void GradientReducer::finish() {
   const at::NoGradGuard no_grad;
-  if (looks_for_unused()) complete_missing();
+  if (policy_.looks_for_unused) give_zeros();
+  launch_full_buckets();
+  assert(progress_.all_taken());
+  if (policy_.looks_for_unused) count_uses();
   queue_->wait();
   if (!unused_here_.empty()) define_unused();
-  if (!order_settled_) settle_order();
+  if (policy_.settles_order) settle_order();
+  policy_ = reduction_policy(unused_, /*first_reduction=*/false);
   progress_.restart(gradients_.plan());
   running_ = false;
 }
 
-// The parameters whose hooks did not run: zeros for the peers, and a count of who used what.
-void GradientReducer::complete_missing() {
-  at::Tensor used = at::ones({static_cast<std::int64_t>(gradients_.size())}, at::kInt);
-  auto* const flags = used.data_ptr<std::int32_t>();
-  for (const std::size_t i : progress_.missing()) {
+// For the peers, which may have gradients where this rank has none. Backward would have come to the
+// last ones first; rank 0's order becomes everybody's.
+void GradientReducer::give_zeros() {
+  std::vector<std::size_t> missing = progress_.missing();
+  std::reverse(missing.begin(), missing.end());
+  for (const std::size_t i : missing) {
     unused_here_.push_back(i);
     gradients_.adopt(i);
     progress_.mark(i);
   }
+}
+
+void GradientReducer::count_uses() {
+  at::Tensor used = at::ones({static_cast<std::int64_t>(gradients_.size())}, at::kInt);
+  auto* const flags = used.data_ptr<std::int32_t>();
   for (const std::size_t i : unused_here_) flags[i] = 0;
   used_counts_.copy_(used);
-  launch_full_buckets();
   queue_->all_reduce(used_counts_.data_ptr(), gradients_.size(), DataType::Int32, ReduceOp::Sum);
 }
 
 // A parameter that some rank used has an average here too; one that no rank used has none.
 void GradientReducer::define_unused() {
-  if (!looks_for_unused()) {
+  if (!policy_.looks_for_unused) {  // Nobody counted: each of them has a bucket, so it has a user.
     for (const std::size_t i : unused_here_) gradients_.define(i);
     return;
   }
@@ -207,30 +230,26 @@ void GradientReducer::define_unused() {
   }
 }
 
-// After the first reduction: buckets in the order in which gradients arrived on rank 0. Here and
-// not at the next forward, because this is a point that all ranks reach at the same time.
+// Buckets in the order in which gradients arrived on rank 0. Here and not at the next forward,
+// because this is a point that all ranks reach at the same time, with nothing in the queue.
 void GradientReducer::settle_order() {
-  const bool may_differ = options_.find_unused_parameters && !options_.static_graph;
-  if (!may_differ && gradients_.size() > 0) {
-    std::vector<std::size_t> order =
-        arrivals_then_rest(progress_.arrival_order(), gradients_.size());
-    at::Tensor agreed = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
-    std::copy(order.begin(), order.end(), agreed.data_ptr<std::int64_t>());
-    agreed = agreed.to(gradients_.device());
-    broadcast(communicator_, agreed, 0);
-    agreed = agreed.cpu();
-    const auto* const first = agreed.data_ptr<std::int64_t>();
-    order.assign(first, first + agreed.numel());
-    if (options_.static_graph) {
-      const at::Tensor counts = used_counts_.cpu();
-      const auto* const used = counts.data_ptr<std::int32_t>();
-      std::erase_if(order, [&](std::size_t i) { return used[i] == 0; });
-      std::copy_if(unused_here_.begin(), unused_here_.end(), std::back_inserter(never_here_),
-                   [&](std::size_t i) { return used[i] > 0; });
-    }
-    gradients_.reorder(order);
+  if (gradients_.size() == 0) return;
+  std::vector<std::size_t> order = arrivals_then_rest(progress_.arrival_order(), gradients_.size());
+  at::Tensor agreed = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+  std::copy(order.begin(), order.end(), agreed.data_ptr<std::int64_t>());
+  agreed = agreed.to(gradients_.device());
+  broadcast(communicator_, agreed, 0);
+  agreed = agreed.cpu();
+  const auto* const first = agreed.data_ptr<std::int64_t>();
+  order.assign(first, first + agreed.numel());
+  if (policy_.drops_unused) {
+    const at::Tensor counts = used_counts_.cpu();
+    const auto* const used = counts.data_ptr<std::int32_t>();
+    std::erase_if(order, [&](std::size_t i) { return used[i] == 0; });
+    std::copy_if(unused_here_.begin(), unused_here_.end(), std::back_inserter(never_here_),
+                 [&](std::size_t i) { return used[i] > 0; });
   }
-  order_settled_ = true;
+  gradients_.reorder(order);
 }
 
 }  // namespace ddprun::worker

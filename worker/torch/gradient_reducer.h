@@ -3,8 +3,11 @@
 //   loss.backward()
 //     AccumulateGrad(p) -> hook: gradient into its bucket; bucket full -> ReductionQueue
 //     ...
-//     all buckets queued -> callback at the end of backward: wait for the queue
+//     all gradients there -> callback at the end of backward: wait for the queue
 //   returns: every p.grad() is the average over ranks
+//
+// Reducers of one communicator take turns (reducer_group.h), with no more than a forward and a
+// backward of their modules.
 //
 // Threads: hooks may come from any of autograd's threads (one per device); everything else from the
 // thread that trains. Errors: a hook's or a reduction's error leaves backward() as the exception
@@ -14,7 +17,6 @@
 #include <chrono>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +25,9 @@
 #include "worker/torch/flat_gradients.h"
 #include "worker/torch/gradient_buckets.h"
 #include "worker/torch/libtorch.h"
+#include "worker/torch/reducer_group.h"
 #include "worker/torch/reduction_queue.h"
+#include "worker/torch/unused_parameters.h"
 
 namespace ddprun::worker {
 
@@ -55,7 +59,7 @@ struct ReducerOptions {
 // Those of the options, or by whether all ranks share memory; the same on all ranks.
 BucketLimits bucket_limits(const Communicator& communicator, const ReducerOptions& options);
 
-class GradientReducer {
+class GradientReducer : private ReducerGroup::Reducer {
  public:
   // Collective. The communicator and the queue must outlive it; the module's hooks are removed with
   // it.
@@ -63,11 +67,12 @@ class GradientReducer {
                   std::vector<NamedTensor> parameters, const ReducerOptions& options);
 
   // Never hangs: aborts the communicator when a backward began to reduce and did not end.
-  ~GradientReducer();
+  ~GradientReducer() override;
 
+  // A forward runs whose backward will reduce; the order of forwards is the same on all ranks.
   // Throws UnreducedGradients when the last backward began to reduce and did not end, and
   // aborts the communicator with the same words, because the peers wait for the missing buckets.
-  void check_finished();
+  void expect_backward();
 
   // False: hooks do nothing, gradients accumulate on this rank.
   void set_enabled(bool enabled) { enabled_ = enabled; }
@@ -76,7 +81,8 @@ class GradientReducer {
   void clear_gradients(bool set_to_none) { gradients_.clear(set_to_none); }
 
   // Takes part in the peers' reduction with zeros for all gradients that are not there: for a rank
-  // that has no batch left, or whose loss depends on no parameter.
+  // that has no batch left, or whose loss depends on no parameter. When several reducers have one
+  // backward, they must do this in the order in which it comes to them.
   void reduce_without_backward();
 
   const BucketPlan& plan() const { return gradients_.plan(); }
@@ -84,24 +90,24 @@ class GradientReducer {
  private:
   class Hook;
 
+  bool is_running() const override { return running_; }
+  bool can_finish() const override;
+  bool launch_full_buckets() override;
+  void finish() override;
+  std::string unfinished_message() const override;
+
   void on_gradient(std::size_t parameter);
   void begin();
-  void launch_full_buckets();
-  void queue_finish();
-  void finish();
-  void complete_missing();
+  void give_zeros();
+  void count_uses();
   void define_unused();
   void settle_order();
-  std::string unfinished_message() const;
-
-  // Until the first reduction with static_graph has ended, any parameter may turn out unused.
-  bool looks_for_unused() const {
-    return options_.find_unused_parameters || (options_.static_graph && !order_settled_);
-  }
 
   Communicator& communicator_;
   std::shared_ptr<ReductionQueue> queue_;
-  ReducerOptions options_;
+  std::shared_ptr<ReducerGroup> group_;
+  UnusedParameters unused_;
+  ReductionPolicy policy_;  // For the reduction that is running, or else the next.
   FlatGradients gradients_;
   BucketProgress progress_;
   at::Tensor used_counts_;  // Int32 by parameter: ranks that used it. From the communicator.
@@ -109,11 +115,11 @@ class GradientReducer {
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<std::uintptr_t> hook_keys_;
-  std::mutex mutex_;  // Hooks on several devices run at the same time.
+  // What follows is protected by the group's mutex: hooks on several devices run at the same time.
   bool enabled_ = true;
-  bool running_ = false;  // From the first hook of a backward until its reduction has ended.
-  bool finish_queued_ = false;
-  bool order_settled_ = false;  // Rank 0's order of arrival is agreed upon.
+  bool running_ = false;
+  bool end_awaited_ = false;     // Autograd will call the group at the end of this backward.
+  ReducerGroup::Member member_;  // Last, so that the group never sees less than all of it.
 };
 
 }  // namespace ddprun::worker

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "worker/torch/shared_by_communicator.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
@@ -212,10 +213,12 @@ class StreamQueue : public ReductionQueue {
 
 }  // namespace
 
-std::shared_ptr<ReductionQueue> make_reduction_queue(Communicator& communicator,
-                                                     c10::Device device) {
-  if (device.is_cpu()) return std::make_shared<ThreadQueue>(communicator);
-  return std::make_shared<StreamQueue>(communicator, device);
+std::shared_ptr<ReductionQueue> reduction_queue_of(Communicator& communicator, c10::Device device) {
+  return shared_by_communicator<ReductionQueue>(
+      communicator, [&]() -> std::shared_ptr<ReductionQueue> {
+        if (device.is_cpu()) return std::make_shared<ThreadQueue>(communicator);
+        return std::make_shared<StreamQueue>(communicator, device);
+      });
 }
 
 }  // namespace ddprun::worker

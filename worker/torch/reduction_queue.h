@@ -46,9 +46,10 @@ class ReductionQueue {
   virtual std::chrono::nanoseconds exposed() const = 0;
 };
 
-// The communicator must outlive the queue. The destructor ends the work at hand by aborting the
-// communicator, so it never hangs and peers learn of it.
-std::shared_ptr<ReductionQueue> make_reduction_queue(Communicator& communicator,
-                                                     c10::Device device);
+// The communicator's queue: the same for all who ask while one of them holds it, so that whoever
+// reduces while backward computes does so in one order. The communicator must outlive it, and has
+// one device. The destructor ends the work at hand by aborting the communicator, so it never
+// hangs and peers learn of it.
+std::shared_ptr<ReductionQueue> reduction_queue_of(Communicator& communicator, c10::Device device);
 
 }  // namespace ddprun::worker

@@ -26,6 +26,14 @@ at::Tensor memory_view(const at::Tensor& tensor) {
   return at::as_strided(tensor.detach(), {tensor.numel()}, {1}, tensor.storage_offset());
 }
 
+void unpack(const at::Tensor& flat, const std::vector<at::Tensor>& views) {
+  std::int64_t offset = 0;
+  for (const at::Tensor& view : views) {
+    view.copy_(flat.narrow(0, offset, view.numel()));
+    offset += view.numel();
+  }
+}
+
 }  // namespace
 
 DataType data_type_of(at::ScalarType type, const std::string& what) {
@@ -109,7 +117,8 @@ at::Tensor TensorBroadcast::staging(at::ScalarType type, at::Device device, std:
   return stagings_.back().flat;
 }
 
-void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
+void TensorBroadcast::for_each_type(const std::vector<at::Tensor>& tensors,
+                                    const Transfer& transfer) {
   const at::NoGradGuard no_grad;
   std::vector<bool> done(tensors.size(), false);
   for (std::size_t first = 0; first < tensors.size(); ++first) {
@@ -127,15 +136,31 @@ void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
     }
     if (elements == 0) continue;
     at::Tensor flat = staging(type, device, elements);
+    transfer(flat, alike);
+  }
+}
+
+void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
+  for_each_type(tensors, [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
     if (communicator_.rank() == root) at::cat_out(flat, alike);
     broadcast(communicator_, flat, root);
-    if (communicator_.rank() == root) continue;
-    std::int64_t offset = 0;
-    for (at::Tensor& tensor : alike) {
-      tensor.copy_(flat.narrow(0, offset, tensor.numel()));
-      offset += tensor.numel();
-    }
-  }
+    if (communicator_.rank() != root) unpack(flat, alike);
+  });
+}
+
+void TensorBroadcast::run_from_smallest(const std::vector<at::Tensor>& tensors,
+                                        std::int32_t priority) {
+  if (tensors.empty()) return;
+  const at::Tensor own = at::full({1}, priority, tensors.front().options().dtype(at::kInt));
+  at::Tensor smallest = own.clone();
+  all_reduce(communicator_, smallest, ReduceOp::Min);
+  const at::Tensor is_other = smallest.ne(own);
+  for_each_type(tensors, [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
+    at::cat_out(flat, alike);
+    flat.masked_fill_(is_other, 0);  // A product would keep the other ranks' NaN.
+    all_reduce(communicator_, flat, ReduceOp::Sum);
+    unpack(flat, alike);
+  });
 }
 
 }  // namespace ddprun::worker

@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "worker/communicator.h"
@@ -42,7 +45,14 @@ class TensorBroadcast {
 
   void run(const std::vector<at::Tensor>& tensors, int root);
 
+  // From the rank that calls with the smallest `priority`, of which there must be one alone. It
+  // need not be known beforehand, and the host does not wait for a device to learn of it; costs two
+  // all-reduces.
+  void run_from_smallest(const std::vector<at::Tensor>& tensors, std::int32_t priority);
+
  private:
+  using Transfer = std::function<void(at::Tensor& flat, const std::vector<at::Tensor>& tensors)>;
+  void for_each_type(const std::vector<at::Tensor>& tensors, const Transfer& transfer);
   struct Staging {
     at::ScalarType type;
     at::Device device;

@@ -47,7 +47,7 @@ TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[
       std::int64_t start = 0;
       for (std::size_t r = 0; r < rank; ++r) start += sizes[r];
       const auto part = [&](const at::Tensor& t) { return t.narrow(0, start, sizes[rank]); };
-      const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
+      const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(),
                                  communicator.world_size()};
       BatchNorm2d norm = make_norm();
       const at::Tensor x = part(images()).contiguous(at::MemoryFormat::ChannelsLast);
@@ -105,7 +105,7 @@ TEST_CASE("with SyncBatchNorm two ranks train as one rank with the double batch"
   run_ranks_well(2, [&](ThreadCommunicator& communicator) {
     DataParallelOptions options;
     options.buckets = {64, 256, 64};  // Many buckets between the reductions of the statistics.
-    options.queue = make_reduction_queue(communicator, at::kCPU);
+    options.queue = reduction_queue_of(communicator, at::kCPU);
     const BatchNormGroup group{options.queue, communicator.rank(), 2};
     NormedNet net = seeded(3, [&] { return NormedNet(group); });
     DistributedDataParallel ddp(net, communicator, options);
@@ -141,7 +141,7 @@ TEST_CASE("ranks whose batches differ in size train as one rank with all images"
 
   run_ranks_well(ranks, [&](ThreadCommunicator& communicator) {
     DataParallelOptions options;
-    options.queue = make_reduction_queue(communicator, at::kCPU);
+    options.queue = reduction_queue_of(communicator, at::kCPU);
     const auto rank = static_cast<std::size_t>(communicator.rank());
     NormedNet net = seeded(3, [] { return NormedNet(BatchNormGroup{}); });
     net->group = {options.queue, communicator.rank(), ranks};
@@ -176,8 +176,7 @@ TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
 
 TEST_CASE("bfloat16 images are normalised with statistics in float", "[worker][sync_bn]") {
   run_ranks_well(2, [](ThreadCommunicator& communicator) {
-    const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
-                               2};
+    const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(), 2};
     BatchNorm2d norm = make_norm();
     at::Tensor x = images().to(at::kBFloat16).requires_grad_();
 
@@ -194,8 +193,7 @@ TEST_CASE("bfloat16 images are normalised with statistics in float", "[worker][s
 
 TEST_CASE("one value per channel over all ranks is an error", "[worker][sync_bn]") {
   const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
-    const BatchNormGroup group{make_reduction_queue(communicator, at::kCPU), communicator.rank(),
-                               2};
+    const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(), 2};
     BatchNorm2d norm = make_norm();
     sync_batch_norm(*norm, torch::ones({1 - communicator.rank(), 4, 1, 1}), group);
   });

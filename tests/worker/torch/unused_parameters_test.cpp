@@ -79,6 +79,28 @@ TEST_CASE("a parameter that no rank used keeps its undefined gradient", "[worker
   });
 }
 
+TEST_CASE("zero_grad leaves a gradient undefined that no backward defined",
+          "[worker][ddp][unused]") {
+  for (const bool static_graph : {false, true}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      Branches net = make_branches();
+      DistributedDataParallel ddp(net, communicator, tiny(!static_graph, static_graph));
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad(/*set_to_none=*/false);
+        RANK_CHECK(net->left->weight.grad().defined() == (step > 0));
+        RANK_CHECK(!net->never->weight.grad().defined());
+        if (step > 0) RANK_CHECK(net->left->weight.grad().count_nonzero().item<int>() == 0);
+        ddp.forward(input(), true, true).backward();
+
+        Branches alone = make_branches();
+        alone->forward(input(), true, true).backward();
+        RANK_CHECK(close(net->left->weight.grad(), alone->left->weight.grad()));
+        RANK_CHECK(!net->never->weight.grad().defined());
+      }
+    });
+  }
+}
+
 TEST_CASE("with a static graph unused parameters cost nothing after the first step",
           "[worker][ddp][unused]") {
   run_ranks_well(2, [](ThreadCommunicator& communicator) {
