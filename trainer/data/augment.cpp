@@ -1,4 +1,4 @@
-// See augment.h.
+// torchvision's rules of choice, draw for draw, over numbers that are computed and not consumed.
 #include "trainer/data/augment.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int crop_tries = 10;  // As torchvision.
+// Each use has words of its own, so that another augmentation switched on changes no other draw.
 enum Draw : std::uint32_t { flip_and_shift = 0, first_crop_try = 1 };
 
 using Words = std::array<std::uint32_t, 4>;
@@ -48,6 +49,7 @@ Crop random_crop(ImageSize image, const AugmentOptions& options, const SampleKey
     const double area = height * width * uniform(words[0], options.scale_min, options.scale_max);
     const double ratio =
         std::exp(uniform(words[1], std::log(options.ratio_min), std::log(options.ratio_max)));
+    // The ratio is drawn as a logarithm, as torchvision does: 3/4 and 4/3 are then equally likely.
     const std::int64_t w = rounded(std::sqrt(area * ratio));
     const std::int64_t h = rounded(std::sqrt(area / ratio));
     if (w < 1 || w > image.width || h < 1 || h > image.height) continue;

@@ -1,4 +1,4 @@
-// See batch_loader.h.
+// Where samples become tensors: rooms below this know no LibTorch, the loop above no images.
 #include "trainer/data/batch_loader.h"
 
 #include <algorithm>
@@ -29,6 +29,8 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
     maker_.emplace(dataset_, options_.sample);
   } else {
     prefetch_.emplace(batches_, options_.threads, [this]() -> Prefetch<Made>::Maker {
+      // One maker per thread: it holds a decoder and buffers. Shared, as a std::function must be
+      // copyable.
       const auto maker = std::make_shared<SampleMaker>(dataset_, options_.sample);
       return [this, maker](std::int64_t number) { return make_batch(number, *maker); };
     });

@@ -1,4 +1,4 @@
-// See cifar10.h.
+// Checks every record once at the start; afterwards images are pointers into the mapped files.
 #include "trainer/data/cifar10.h"
 
 #include <fmt/format.h>
@@ -54,6 +54,7 @@ void append_records(const std::filesystem::path& path, RecordDataset::Contents& 
                                   cifar10_classes - 1));
     }
     contents.labels.push_back(bytes[offset]);
+    // Stays valid when `files` grows: a MappedFile that is moved keeps its pages where they are.
     contents.images.push_back(bytes.data() + offset + 1);
   }
 }

@@ -1,4 +1,4 @@
-// See csv_list.h.
+// A reader of records and, on it, what a list means: errors name the line where a row begins.
 #include "trainer/data/csv_list.h"
 
 #include <fmt/format.h>
@@ -206,6 +206,8 @@ class RowReader {
 
   void take_label(std::int64_t line, const std::string& label) {
     const std::optional<std::int64_t> number = number_in(label);
+    // The first label settles it for the file: guessing row by row would make "7" a name between
+    // names in one list and a number in the next.
     if (!numbers_) numbers_ = like_ != nullptr ? like_->classes.empty() : number.has_value();
     if (!*numbers_) {
       if (like_ != nullptr &&

@@ -1,4 +1,4 @@
-// See data_file.h.
+// Reading to the end is not enough: a cut gzip stream and a changed file must not pass for data.
 #include "trainer/data/data_file.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See dataset.h.
+// The reader that all sets whose pixels lie ready in memory share: there is nothing to decode.
 #include "trainer/data/dataset.h"
 
 namespace ddprun::trainer {

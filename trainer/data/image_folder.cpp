@@ -1,4 +1,4 @@
-// See image_folder.h.
+// The walk over the tree: labels are numbers by order, so the order must be torchvision's exactly.
 #include "trainer/data/image_folder.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See image_list.h.
+// Where files are opened, one at a time and late: a set may list millions that never fit in memory.
 #include "trainer/data/image_list.h"
 
 #include <fcntl.h>

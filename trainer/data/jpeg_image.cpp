@@ -1,4 +1,4 @@
-// See jpeg_image.h.
+// All of libjpeg is fenced in here: its errors jump, its numbers come from a file, limits are ours.
 #include "trainer/data/jpeg_image.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See mapped_file.h.
+// Opens, checks and maps at once, so that no descriptor stays open, whatever fails.
 #include "trainer/data/mapped_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// See mnist.h.
+// The whole set in memory, since it is gzipped: sizes are checked before a number is believed.
 #include "trainer/data/mnist.h"
 
 #include <fmt/format.h>

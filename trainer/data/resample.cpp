@@ -1,4 +1,4 @@
-// See resample.h.
+// Pillow's arithmetic, bit for bit, for only the pixels that the crop needs.
 #include "trainer/data/resample.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See sample_maker.h.
+// The chain from index to floats, and what becomes of an image that cannot be read.
 #include "trainer/data/sample_maker.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See stl10.h.
+// Finds the pair of files of a split, whole or a subset, and refuses pairs that do not match.
 #include "trainer/data/stl10.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See synthetic.h.
+// Numbers from a hash of the position: any image can be drawn by any rank without the ones before.
 #include "trainer/data/synthetic.h"
 
 #include <fmt/format.h>
@@ -56,6 +56,7 @@ std::int64_t SyntheticDataset::label(std::int64_t index) const {
 void SyntheticDataset::draw(std::int64_t index, std::uint8_t* image) const {
   const std::int64_t bytes = options_.shape.bytes();
   const std::int64_t quarter_bytes = (bytes + 3) / 4;
+  // Not of the seed: training and validation set have different ones, and must look alike.
   const std::uint64_t levels = mixed(~mixed(static_cast<std::uint64_t>(label(index))));
   const std::uint64_t stream = mixed(options_.seed + 1) ^ mixed(static_cast<std::uint64_t>(index));
   for (std::int64_t at = 0; at < bytes; at += pixels_per_draw) {
