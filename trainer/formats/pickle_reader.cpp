@@ -1,4 +1,4 @@
-// See pickle_reader.h.
+// The stack machine of pickle, with every effect left out: objects are recorded, none is built.
 #include "trainer/formats/pickle_reader.h"
 
 #include <fmt/format.h>

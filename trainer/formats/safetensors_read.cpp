@@ -1,4 +1,4 @@
-// See safetensors.h: the reader. All checks are in safetensors_header.cpp.
+// The reader: all checks are done in safetensors_header.cpp, so this only copies into tensors.
 #include <algorithm>
 #include <cstring>
 

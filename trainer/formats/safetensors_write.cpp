@@ -1,4 +1,4 @@
-// See safetensors.h: the writer.
+// The writer: one pass, synced, with the checksum filled in at the end.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -104,6 +104,7 @@ WrittenFile write_safetensors(const std::filesystem::path& path, const Safetenso
   }
   written.checksum = hash.hex();
   file.overwrite(written.checksum, digits);
+  // Whoever renames the file next relies on its content being on the disk (checkpoint_folder.cpp).
   file.sync();
   return written;
 }

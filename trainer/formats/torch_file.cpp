@@ -1,4 +1,4 @@
-// See weights_file.h: files of torch.save. All checks are in torch_file_index.cpp.
+// Files of torch.save become tensors (weights_file.h); all checks are in torch_file_index.cpp.
 #include <fmt/format.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// See torch_file_index.h.
+// Walks the recorded calls of a state_dict and proves that each tensor lies within its storage.
 #include "trainer/formats/torch_file_index.h"
 
 #include <fmt/format.h>
@@ -98,6 +98,7 @@ class TorchFile {
     }
     const Pickle pickle(bytes);
     const PickleValue* dict = &pickle.root();
+    // Training scripts save the model beside epoch and optimizer, under one of these names.
     for (const char* key : {"state_dict", "model"}) {
       const PickleValue* inner = pickle.root().find(key);
       if (inner != nullptr && inner->kind == Kind::Dict) {

@@ -1,4 +1,4 @@
-// See weights_file.h.
+// Tells the formats apart by their first bytes, and makes foreign names and heads fit our models.
 #include "trainer/formats/weights_file.h"
 
 #include <fmt/format.h>
@@ -69,6 +69,7 @@ void load_weights_file(const std::filesystem::path& path, bool new_head, torch::
     return entry.first.find(part_separator) != std::string::npos;
   });
   for (auto& [key, tensor] : tensors) {
+    // Python's DistributedDataParallel wraps the model, and its state_dict says so in every name.
     if (key.starts_with(module_prefix)) key.erase(0, module_prefix.size());
   }
   const std::string head = head_of(model);
@@ -81,6 +82,8 @@ void load_weights_file(const std::filesystem::path& path, bool new_head, torch::
     check_classes(tensors, path.string(), head, model);
   }
   for (const auto& entry : model.named_buffers()) {
+    // Weights from before PyTorch counted batches lack these; Python's load_state_dict() lets that
+    // pass, too.
     if (entry.key().ends_with(".num_batches_tracked") && find(tensors, entry.key()) == nullptr) {
       tensors.emplace_back(entry.key(), entry.value());
     }

@@ -1,4 +1,4 @@
-// See whole_file.h.
+// Tells "cannot be read now" from "is no file": a checkpoint is put aside only for what it holds.
 #include "trainer/formats/whole_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// See zip_archive.h.
+// Only what torch.save writes: stored entries found by the directory, none of it trusted.
 #include "trainer/formats/zip_archive.h"
 
 #include <fmt/format.h>
@@ -126,6 +126,8 @@ std::string_view ZipArchive::read(const std::string& name) const {
   if (number_at<std::uint32_t>(head, 0) != local_signature) {
     throw ZipError(fmt::format("its entry '{}' is not where the directory says", name));
   }
+  // The local header's own extra field counts: torch.save pads there, so that data begins aligned,
+  // and the directory does not repeat it.
   const std::uint64_t at = entry.header_at + local_bytes + number_at<std::uint16_t>(head, 26) +
                            number_at<std::uint16_t>(head, 28);
   const std::string_view content = slice(bytes_, at, entry.bytes);
