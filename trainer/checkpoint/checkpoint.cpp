@@ -1,4 +1,4 @@
-// See checkpoint.h.
+// What stands in the file and what must fit before anything is loaded; names and disks are others'.
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -162,6 +162,8 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
     check_part(part, states.back(), name);
   }
   restored.unknown_parts = take_unknown_parts(file);
+  // After all checks of the parts: a checkpoint that is refused has changed nothing, so an older
+  // one can still be tried.
   load_weights(file.tensors, name, model);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].restore(states[i]);
   return restored;

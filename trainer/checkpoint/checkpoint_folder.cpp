@@ -1,4 +1,4 @@
-// See checkpoint_folder.h.
+// The order of writes, renames and removals, such that a stop at any line leaves a good checkpoint.
 #include "trainer/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
@@ -94,6 +94,7 @@ void CheckpointFolder::prepare_to_save() {
         "has ended, or give another folder",
         folder_.string()));
   }
+  // Found out now rather than at the first save, which may be hours away.
   const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
@@ -156,6 +157,8 @@ fs::path CheckpointFolder::save(const CheckpointName& name, const Safetensors& c
   // Only those up to this one: a job that went back to an older checkpoint keeps the later ones.
   std::erase_if(names, [&](const CheckpointName& other) { return other.step > name.step; });
   names.resize(names.size() - std::min(names.size(), kept_));
+  // Old files go last: until the new one, the manifest and the folder are synced, they are what a
+  // restart would need.
   for (const CheckpointName& old : names) manifest_.erase(old.file_name());
   write_manifest();
   point_last_to(name.file_name());

@@ -1,4 +1,4 @@
-// See checkpoint_manifest.h.
+// The text of manifest.json both ways; what cannot be believed is refused as a whole.
 #include "trainer/checkpoint/checkpoint_manifest.h"
 
 #define XXH_INLINE_ALL

@@ -1,4 +1,4 @@
-// See checkpoint_part.h.
+// Names in and out of the file, and how a part read by rank 0 reaches ranks that have no file.
 #include "trainer/checkpoint/checkpoint_part.h"
 
 #include <algorithm>
@@ -52,6 +52,7 @@ PartState make_room(const std::string& text, torch::Device device) {
 std::string broadcast_text(const std::string& text, worker::Communicator& communicator,
                            torch::Device device) {
   torch::Tensor length =
+      // Text travels as tensors on the device: NCCL takes no other memory.
       torch::tensor(static_cast<std::int64_t>(text.size()), torch::kInt64).to(device);
   worker::broadcast(communicator, length, 0);
   torch::Tensor bytes = torch::zeros({length.item<std::int64_t>()}, torch::kUInt8);

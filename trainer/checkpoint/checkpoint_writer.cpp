@@ -1,4 +1,4 @@
-// See checkpoint_writer.h.
+// The thread behind save(): who waits for whom, and where a failed write is heard of.
 #include "trainer/checkpoint/checkpoint_writer.h"
 
 #include <signal.h>
@@ -62,6 +62,8 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
     if (file.is_copy) continue;
     for (auto& entry : file.contents.tensors) entry = *copy++;
   }
+  // Here and not in the thread: a SIGTERM between this call and its start would lose the
+  // checkpoint.
   termination_.begin();
   due_ = std::move(files);
   busy_ = true;

@@ -1,4 +1,4 @@
-// See folder_lock.h.
+// flock, because the kernel takes it back when the process dies, however it dies.
 #include "trainer/checkpoint/folder_lock.h"
 
 #include <fcntl.h>

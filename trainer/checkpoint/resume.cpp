@@ -1,4 +1,4 @@
-// See resume.h.
+// Which checkpoint a run goes on from, what may be overwritten, and how all ranks come to agree.
 #include "trainer/checkpoint/resume.h"
 
 #include <fmt/format.h>
@@ -105,6 +105,7 @@ void bring_to_start(TrainingJob& job) {
     for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
   }
   const std::string& resume = job.options.resume;
+  // A restarted job goes on from its own progress, whatever --resume said of its first start.
   const bool restarted = job.env.restart_count > 0;
   if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
   if (resume != "auto" && resume != "none") {

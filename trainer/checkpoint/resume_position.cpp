@@ -1,4 +1,4 @@
-// See resume_position.h.
+// Rounded down where workers cannot share evenly: a few samples twice rather than any left out.
 #include "trainer/checkpoint/resume_position.h"
 
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-// See run_settings.h.
+// The list of settings that must agree: an option that changes the result needs a line here.
 #include "trainer/checkpoint/run_settings.h"
 
 #include <fmt/format.h>

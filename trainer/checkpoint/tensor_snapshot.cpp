@@ -1,4 +1,4 @@
-// See tensor_snapshot.h.
+// One block for all tensors, filled by all threads: the time that a step waits for a checkpoint.
 #include "trainer/checkpoint/tensor_snapshot.h"
 
 #include <ATen/Parallel.h>
@@ -70,6 +70,8 @@ void TensorSnapshot::reserve(std::size_t bytes, bool from_gpu) {
                 MADV_HUGEPAGE);
     }
   }
+  // The first touch makes the kernel hand out the page: now, in the writer's thread, and not in a
+  // step.
   for (std::size_t at = 0; at < bytes; at += page_bytes) begin[at] = 0;
 }
 
