@@ -1,4 +1,4 @@
-// See clip_gradients.h.
+// Norm and scaling stay on the device: a GPU is not waited for to learn that nothing is cut.
 #include "trainer/optimizer/clip_gradients.h"
 
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-// See lars.h.
+// Norms of all layers by two foreach calls, so that no layer's rate costs the host a wait.
 #include "trainer/optimizer/lars.h"
 
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-// See learning_rate.h.
+// A function of the position without memory, so that a resumed run needs no scheduler's state.
 #include "trainer/optimizer/learning_rate.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See loss_guard.h.
+// Two ways to look at a loss: at once where it is there, through a queue of copies where it is not.
 #include "trainer/optimizer/loss_guard.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -55,6 +55,7 @@ void LossGuard::watch(const torch::Tensor& loss, LossOrigin origin) {
   while (!pending_.empty() && (pending_.size() == pending_max || pending_.front().copied.query())) {
     check_first();
   }
+  // Only to page-locked memory does CUDA copy without holding up the host.
   torch::Tensor on_host = torch::empty({}, torch::dtype(loss.scalar_type()).pinned_memory(true));
   on_host.copy_(loss.detach(), /*non_blocking=*/true);
   const c10::impl::VirtualGuardImpl guard(loss.device().type());

@@ -1,4 +1,4 @@
-// See loss_scaler.h.
+// GradScaler's arithmetic, and one rule that it lacks: when to give up (can_go_on).
 #include "trainer/optimizer/loss_scaler.h"
 
 #include <fmt/format.h>
@@ -27,6 +27,8 @@ ScaleDecision LossScaler::decide(bool gradients_are_finite) {
     if (++state_.growth_steps == options_.growth_interval) {
       const auto grown = static_cast<float>(state_.scale * options_.growth_factor);
       state_.growth_steps = 0;
+      // As in GradScaler's kernel: a scale that would become infinite stays, and growth starts
+      // again.
       if (std::isfinite(grown)) {
         state_.scale = grown;
         decision.reason =

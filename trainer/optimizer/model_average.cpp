@@ -1,4 +1,4 @@
-// See model_average.h.
+// Sources are views of the model's own tensors, so an update needs no walk over its modules.
 #include "trainer/optimizer/model_average.h"
 
 namespace ddprun::trainer {
@@ -34,6 +34,7 @@ std::vector<std::pair<std::string, torch::Tensor>> ModelAverage::tensors() const
 void ModelAverage::swap() {
   const torch::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
+    // By content, not by exchanging tensors: the optimizer and the wrapped model hold on to these.
     const torch::Tensor kept = entry.source.clone();
     entry.source.copy_(entry.average);
     entry.average.copy_(kept);

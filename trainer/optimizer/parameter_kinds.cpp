@@ -1,4 +1,4 @@
-// See parameter_kinds.h.
+// By module and not by shape: a bias and a batch norm's scale are both rows of numbers.
 #include "trainer/optimizer/parameter_kinds.h"
 
 namespace ddprun::trainer {

@@ -1,4 +1,4 @@
-// See precision.h.
+// LibTorch's autocast and unscaling, called as torch.amp calls them; the rule is loss_scaler's.
 #include "trainer/optimizer/precision.h"
 
 #if defined(__x86_64__)

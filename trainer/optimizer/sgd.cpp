@@ -1,4 +1,4 @@
-// See sgd.h.
+// What the fused kernel must be given: groups of one kind, and memory that it does not copy.
 #include "trainer/optimizer/sgd.h"
 
 #include <fmt/format.h>
@@ -48,6 +48,7 @@ void Sgd::step(double learning_rate) {
   for (Slot& slot : slots_) {
     if (!slot.parameter.grad().defined()) continue;
     const bool first_step = options_.momentum != 0 && !slot.momentum.defined();
+    // Uninitialised: told of the first step, the kernel writes v = g and reads nothing.
     if (first_step) slot.momentum = torch::empty_like(slot.parameter);
     groups[(first_step ? 4 : 0) + (slot.decays ? 2 : 0) + (slot.adapts ? 1 : 0)].push_back(&slot);
   }
