@@ -1,4 +1,4 @@
-// See announce.h.
+// One place for what is said first, so that console, metrics and TensorBoard do not drift apart.
 #include "trainer/report/announce.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See bad_images.h.
+// Each rank names its own images on stderr; their number is summed, as only rank 0 says the total.
 #include "trainer/report/bad_images.h"
 
 #include <fmt/format.h>
@@ -37,6 +37,7 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
                              bad_images_text(skipped))
               << std::endl;
   }
+  // Also where this rank skipped none: the sum is a collective, in which all ranks take part.
   torch::Tensor count =
       torch::tensor({static_cast<double>(skipped.size())}, torch::kFloat64).to(job.place.device);
   worker::all_reduce(job.communicator(), count, worker::ReduceOp::Sum);

@@ -1,4 +1,4 @@
-// See device_memory.h.
+// Through the generic allocator's interface, so that `train` links no CUDA (it is a module).
 #include "trainer/report/device_memory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>

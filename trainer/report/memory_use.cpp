@@ -1,4 +1,4 @@
-// See memory_use.h.
+// /proc and not getrusage: that one's maximum survives exec, so it may be another program's.
 #include "trainer/report/memory_use.h"
 
 #include <charconv>

@@ -1,4 +1,4 @@
-// See meters.h.
+// Counts stay on the device; the host asks for them only when a line is due.
 #include "trainer/report/meters.h"
 
 namespace ddprun::trainer {
@@ -9,6 +9,8 @@ torch::Tensor batch_counts(const torch::Tensor& logits, const torch::Tensor& lab
   const torch::Tensor column = labels.unsqueeze(1);
   const torch::Tensor score = logits.gather(1, column);
   const torch::Tensor classes = torch::arange(logits.size(1), labels.options());
+  // "Not less or equal" and not "greater": every comparison with NaN is false, so that it counts as
+  // before the label, and never as right.
   const torch::Tensor before = (logits <= score)
                                    .logical_not_()
                                    .logical_or_((logits == score).logical_and_(classes < column));

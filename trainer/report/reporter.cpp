@@ -1,4 +1,4 @@
-// See reporter.h.
+// The one place that writes to the console while training: a line must not run into the progress.
 #include "trainer/report/reporter.h"
 
 #include <fmt/format.h>

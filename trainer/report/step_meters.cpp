@@ -1,4 +1,4 @@
-// See step_meters.h.
+// Sums on the device and times on the host, brought together only for steps that are reported.
 #include "trainer/report/step_meters.h"
 
 namespace ddprun::trainer {

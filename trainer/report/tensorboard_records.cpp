@@ -1,4 +1,4 @@
-// See tensorboard_records.h.
+// Protobuf by hand: a few kinds of fields do not need a library and its code generator.
 #include "trainer/report/tensorboard_records.h"
 
 #include <fmt/format.h>
@@ -58,6 +58,7 @@ void add_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
 std::string event(const EventTime& time) {
   std::string bytes;
   add_double(bytes, 1, time.wall_time_s);
+  // Proto3 leaves out a field that has its default value.
   if (time.step != 0) add_int(bytes, 2, time.step);
   return bytes;
 }

@@ -1,4 +1,4 @@
-// See tensorboard_writer.h.
+// A full disk costs the log and not the training: the first failed write is the last one tried.
 #include "trainer/report/tensorboard_writer.h"
 
 #include <fmt/format.h>
