@@ -1,4 +1,4 @@
-// See device_spans.h.
+// Events carry the times: asking the GPU in between would change what is measured.
 #include "trainer/profile/device_spans.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -31,6 +31,7 @@ c10::Event DeviceSpans::record(c10::Stream stream) const {
 void DeviceSpans::start() {
   pending_.clear();
   origin_ = record(current_stream());
+  // The only wait: it ties the GPU's clock to the host's, since events tell differences alone.
   origin_->synchronize();
   origin_ns_ = SpanRecorder::now_ns();
 }

@@ -1,4 +1,4 @@
-// See op_spans.h.
+// LibTorch's global callback is a pair of plain functions, so the recorder is a global here.
 #include "trainer/profile/op_spans.h"
 
 #include <ATen/record_function.h>

@@ -1,4 +1,4 @@
-// See profile_window.h.
+// A range that is empty or half a number is refused: it would trace nothing, without a word.
 #include "trainer/profile/profile_window.h"
 
 #include <charconv>

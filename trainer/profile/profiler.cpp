@@ -1,4 +1,4 @@
-// See profiler.h.
+// When the trace opens and closes, and who adds to it; a trace that fails ends no training.
 #include "trainer/profile/profiler.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See span_recorder.h.
+// The only state that all threads share while tracing: a bounded list behind a lock.
 #include "trainer/profile/span_recorder.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See trace.h.
+// Text by hand and not by the JSON library: a trace has very many spans of one shape.
 #include "trainer/profile/trace.h"
 
 #include <fmt/format.h>
