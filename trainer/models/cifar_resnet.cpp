@@ -1,4 +1,4 @@
-// See cifar_resnet.h.
+// The same blocks as ResNet's, without `downsample`: they pad their shortcut themselves (option A).
 #include "trainer/models/cifar_resnet.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// See conv_net.h.
+// Layers by the names of PyTorch's example, so that its weights can be loaded.
 #include "trainer/models/conv_net.h"
 
 namespace ddprun::trainer {

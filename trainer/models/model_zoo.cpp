@@ -1,4 +1,4 @@
-// See model_zoo.h.
+// The tables behind --model: a network more is a line here and one in model_names.h.
 #include "trainer/models/model_zoo.h"
 
 #include <map>

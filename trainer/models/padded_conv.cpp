@@ -1,4 +1,4 @@
-// See padded_conv.h.
+// Which of three ways computes a convolution; to the caller it is a torch::nn::Conv2d.
 #include "trainer/models/padded_conv.h"
 
 #include <ATen/autocast_mode.h>
@@ -53,6 +53,8 @@ class PixelConv : public torch::autograd::Function<PixelConv> {
     torch::Tensor gx, gw;
     if (context->needs_input_grad(0)) gx = at::mm(gy, saved[2]);
     if (context->needs_input_grad(1)) {
+      // Zeroed as a whole: the other eight taps have gradient 0, and the memory holds an earlier
+      // step's.
       gw = worker::gradient_memory(weight).zero_();
       torch::Tensor tap = middle_tap(gw);
       if (tap.stride(1) == 1 && gw.scalar_type() == gy.scalar_type()) {

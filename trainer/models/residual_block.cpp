@@ -1,4 +1,4 @@
-// See residual_block.h.
+// Registers layers by torchvision's names, which are what a file of weights knows them by.
 #include "trainer/models/residual_block.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// See resnet.h.
+// torchvision's order of layers and initialisation: the same seed draws the same numbers.
 #include "trainer/models/resnet.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// See stem_pool.h.
+// Max-pooling that remembers a tap of one byte where LibTorch keeps an index of eight.
 #include "trainer/models/stem_pool.h"
 
 #include "trainer/kernels/max_pool_kernel.h"
