@@ -1,4 +1,4 @@
-// See batch_plan.h.
+// All roundings in one file: ranks that rounded differently would wait for each other for ever.
 #include "trainer/batch_plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See device.h.
+// The only place that decides between CUDA and the CPU, and says why it is not CUDA.
 #include "trainer/device.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See evaluate.h.
+// Every image once over all ranks, whatever their number, so that accuracies can be compared.
 #include "trainer/evaluate.h"
 
 #include "trainer/report/bad_images.h"
@@ -9,6 +9,7 @@ namespace ddprun::trainer {
 ValidationReport evaluate(TrainingJob& job) {
   Stopwatch watch;
   job.phase("validation");
+  // Running statistics are each rank's own until now; rank 0's count, as in PyTorch's DDP.
   job.parallel->synchronize_buffers();
   job.model->eval();
   std::int64_t left_out = 0;

@@ -1,4 +1,4 @@
-// See make_training_job.h.
+// The order in which a job is put together: what fails on one rank alone fails before peers wait.
 #include "trainer/make_training_job.h"
 
 #include <fmt/format.h>
@@ -217,6 +217,8 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
   add_recipe_parts(job);
   make_precision(job);
+  // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
+  // The rest of the state follows, when every rank has the parts that take it.
   bring_to_start(job);
   wrap_model(job);
   share_state(job);

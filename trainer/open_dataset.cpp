@@ -1,4 +1,4 @@
-// See open_dataset.h.
+// What the options leave open about data is settled here, as PyTorch's examples do it.
 #include "trainer/open_dataset.h"
 
 #include <fmt/format.h>
@@ -83,6 +83,7 @@ AugmentOptions usual_augment(const TrainOptions& options) {
 // Before the middle is cut out; images of one size are not cut.
 std::int64_t resize_side(const TrainOptions& options, std::int64_t image_size, bool train) {
   if (!train && options.val_resize_size != 0) return options.val_resize_size;
+  // 256 for 224, in this proportion for other sizes.
   return has_files(options.dataset) ? (image_size * 8 + 3) / 7 : image_size;
 }
 

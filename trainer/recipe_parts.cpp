@@ -1,4 +1,4 @@
-// See recipe_parts.h.
+// What must fit before a run goes on with momentum or averages that another recipe made.
 #include "trainer/recipe_parts.h"
 
 #include <fmt/format.h>
@@ -64,6 +64,7 @@ CheckpointPart optimizer_kind_part(OptimizerKind kind) {
           .check =
               [kind](const PartState& state) {
                 const auto found = state.values.find("optimizer");
+                // Checkpoints from before there was a choice do not say it.
                 const std::string saved = found == state.values.end() ? "sgd" : found->second;
                 if (saved == name_of(kind)) return;
                 throw ForeignCheckpointError(fmt::format(

@@ -1,4 +1,4 @@
-// See replicated_classifier.h.
+// Checks beforehand what one replica would get: a single image stops batch norm in mid-epoch.
 #include "trainer/replicated_classifier.h"
 
 #include <fmt/format.h>

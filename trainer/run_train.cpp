@@ -1,4 +1,4 @@
-// See run_train.h.
+// Which error ends train how: 2 for what the user can mend, 1 for the rest, and the launcher told.
 #include "trainer/run_train.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See sync_verdict.h.
+// The vote, apart from hashing and sending, so that every distribution of ranks can be tested.
 #include "trainer/sync_verdict.h"
 
 #include <algorithm>

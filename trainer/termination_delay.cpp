@@ -1,4 +1,4 @@
-// See termination_delay.h.
+// Two atomics and no lock: the handler may interrupt any line here, in any thread.
 #include "trainer/termination_delay.h"
 
 #include <signal.h>
@@ -37,6 +37,7 @@ TerminationDelay::TerminationDelay() {
   for (const int signal : delayed_signals) {
     struct sigaction before {};
     ::sigaction(signal, nullptr, &before);
+    // Who ignores a signal, as nohup does, or handles it already, has decided otherwise.
     if (before.sa_handler != SIG_DFL) continue;
     struct sigaction action {};
     action.sa_handler = on_signal;

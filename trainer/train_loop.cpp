@@ -1,4 +1,4 @@
-// See train_loop.h.
+// The order of what happens around a step: every rank takes the same turns, or collectives hang.
 #include "trainer/train_loop.h"
 
 #include <fmt/format.h>

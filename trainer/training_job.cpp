@@ -70,6 +70,8 @@ void TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return;
   state.best_prec1 = prec1;
   if (!writer) return;
+  // Copied now: the model may hold the average of --ema while it is validated, and its own weights
+  // again when the checkpoint is saved.
   best = make_weights(identity, state, *model);
   for (auto& [name, tensor] : best->tensors) {
     tensor = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,

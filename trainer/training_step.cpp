@@ -1,4 +1,4 @@
-// See training_step.h.
+// A screen of functions, one for each thing that a step does, in the order in which it does them.
 #include "trainer/training_step.h"
 
 #include <fmt/format.h>

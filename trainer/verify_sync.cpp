@@ -1,4 +1,4 @@
-// See verify_sync.h.
+// Hashes travel and not tensors: eight bytes a rank while all is well, eight a tensor otherwise.
 #include "trainer/verify_sync.h"
 
 #define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
