@@ -66,7 +66,7 @@ _ddprun_value() {
   --event-log) offer=(-f) ;;
   --color) offer=(-W 'auto always never') ;;
   --start-method) offer=(-W 'spawn fork forkserver') ;;
-  --event-log-handler) offer=(-W 'null') ;;
+  --event-log-handler) offer=(-W 'null console dynamic_rendezvous') ;;
   --logs-specs) offer=(-W 'default') ;;
   *) offer=() ;;
   esac

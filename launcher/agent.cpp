@@ -5,11 +5,13 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <exception>
@@ -29,6 +31,7 @@
 #include "launcher/report/end_of_job.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
+#include "launcher/report/job_status.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
@@ -64,6 +67,7 @@ class Agent {
         events_(options_.event_log, options_.run_id, host_name_),
         signals_(io_),
         forwarded_signals_(io_),
+        status_signals_(io_),
         goodbye_timer_(io_),
         attempt_(io_, output_, events_, options_, host_name_,
                  {[this](const FirstCause& cause) {
@@ -78,6 +82,7 @@ class Agent {
   void handle_signals();
   void wait_for_signal();
   void wait_for_forwarded_signal();
+  void wait_for_status_signal();
   void on_signal(int signal);
 
   asio::awaitable<void> join();
@@ -106,6 +111,7 @@ class Agent {
   EventLog events_;
   asio::signal_set signals_;            // End the job.
   asio::signal_set forwarded_signals_;  // Are the workers' business.
+  asio::signal_set status_signals_;     // Ask where the job stands.
   asio::steady_timer goodbye_timer_;
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
@@ -114,6 +120,8 @@ class Agent {
 
   rendezvous::RoundStart round_;  // The current one.
   int rounds_ = 0;
+  // Of this round, or of the wait for the first one.
+  std::chrono::steady_clock::time_point round_since_ = std::chrono::steady_clock::now();
   FirstCause local_cause_;               // The first local failure of this attempt.
   std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
   std::string why_;                      // The end in words, when there is no cause.
@@ -169,6 +177,34 @@ void Agent::handle_signals() {
   for (const int signal : options_.signals_to_forward) add(forwarded_signals_, signal);
   wait_for_signal();
   wait_for_forwarded_signal();
+  // Unless it has another meaning in this job, or whoever started us wants it ignored.
+  const auto has_meaning = [](const std::vector<int>& signals) {
+    return std::find(signals.begin(), signals.end(), SIGUSR1) != signals.end();
+  };
+  if (has_meaning(options_.signals_to_handle) || has_meaning(options_.signals_to_forward)) return;
+  if (is_ignored(SIGUSR1)) return;
+  add(status_signals_, SIGUSR1);
+  wait_for_status_signal();
+}
+
+void Agent::wait_for_status_signal() {
+  status_signals_.async_wait([this](const asio::error_code& error, int) {
+    if (error) return;
+    using std::chrono::duration_cast;
+    const JobStatus status{
+        .in_attempt = rounds_ > 0,
+        .since = duration_cast<milliseconds>(std::chrono::steady_clock::now() - round_since_),
+        .join_timeout = options_.join_timeout,
+        .attempt = round_.attempt,
+        .node_rank = round_.group_rank,
+        .nodes = round_.group_world_size,
+        .rank_base = round_.rank_base,
+        .workers = options_.nproc_per_node,
+        .world_size = round_.world_size,
+        .pids = attempt_.pids()};
+    output_.write_line("[ddprun] " + to_text(status));  // Asked for: also with --quiet.
+    wait_for_status_signal();
+  });
 }
 
 void Agent::wait_for_forwarded_signal() {
@@ -306,6 +342,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
 void Agent::on_round(const rendezvous::RoundStart& round) {
   round_ = round;
   ++rounds_;
+  round_since_ = std::chrono::steady_clock::now();
   events_.attempt_started(round);
   const std::string workers = counted(round.world_size, "worker");
   const int last = round.rank_base + options_.nproc_per_node - 1;

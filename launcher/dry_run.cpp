@@ -266,7 +266,7 @@ int run_dry(const LaunchOptions& options) {
   facts.host_name = endpoint.own_host_name;
   facts.environment = environment_variable;
   facts.cpus = usable_cpus();
-  facts.places = worker_places(options);
+  facts.places = asked_places(options);
   std::fputs(describe_launch(options, facts).c_str(), stdout);
   const bool hosts = facts.plan.role == EndpointPlan::Role::Host;
   return hosts && !facts.resolve_error.empty() ? rendezvous::exit_status::internal : 0;

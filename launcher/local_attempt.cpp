@@ -74,7 +74,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .environment = environment_variable,
                                   .console_columns = terminal_columns(),
                                   .cpus = usable_cpus(),
-                                  .places = worker_places(options_),
+                                  .places = asked_places(options_),
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);

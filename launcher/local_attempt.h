@@ -47,6 +47,7 @@ class LocalAttempt {
   void stop(int signal, std::chrono::milliseconds grace);
   void forward_signal(int signal) { group_.forward_signal(signal); }
   int running() const { return group_.running(); }
+  std::vector<int> pids() const { return group_.pids(); }
 
   // Of the attempt started last.
   const rendezvous::RoundStart& round() const { return round_; }

@@ -1,4 +1,4 @@
-// Questions to the system (this_machine.h).
+// Questions to the kernel that have one line for an answer; CPUs and GPUs are cpu_topology.cpp's.
 #include "launcher/machine/this_machine.h"
 
 #include <fmt/format.h>
@@ -43,11 +43,10 @@ int terminal_columns() {
   return size.ws_col;
 }
 
-std::vector<WorkerCpus> worker_places(const LaunchOptions& options) {
-  if (options.numa_binding == NumaBinding::None && options.omp_threads != "auto") return {};
+std::vector<WorkerCpus> worker_places(NumaBinding binding, int workers) {
   const CpuTopology topology =
       read_cpu_topology("", allowed_cpus(), environment_variable("CUDA_VISIBLE_DEVICES"));
-  return place_workers(topology, options.numa_binding, options.nproc_per_node);
+  return place_workers(topology, binding, workers);
 }
 
 std::optional<std::string> environment_variable(const std::string& name) {

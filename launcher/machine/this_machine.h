@@ -6,16 +6,14 @@
 #include <vector>
 
 #include "launcher/machine/cpu_binding.h"
-#include "launcher/options/launch_options.h"
 
 namespace ddprun::launcher {
 
 int usable_cpus();       // That this process may run on.
 int free_port();         // A TCP port that nobody has just now. Throws std::system_error.
 int terminal_columns();  // Of the terminal on stdout; 0: it is none.
-// What --numa-binding and --omp-threads auto ask for; empty, and nothing is looked at, when neither
-// is given.
-std::vector<WorkerCpus> worker_places(const LaunchOptions& options);
+// The CPUs of each of this machine's workers.
+std::vector<WorkerCpus> worker_places(NumaBinding binding, int workers);
 std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace ddprun::launcher

@@ -1,4 +1,5 @@
-// See help.h.
+// The texts of -h and --help. The width is fixed at 80: help is read in pagers, mails and tickets,
+// and a test can compare it.
 #include "launcher/options/help.h"
 
 #include <fmt/format.h>
@@ -50,16 +51,6 @@ std::string wrapped(const std::string& text, std::size_t indent) {
     empty = false;
   }
   return result + line + "\n";
-}
-
-// A cell of a Markdown table must not hold a bare '|'.
-std::string cell(const std::string& text) {
-  std::string result;
-  for (char letter : text) {
-    if (letter == '|') result += '\\';
-    result += letter;
-  }
-  return result;
 }
 
 }  // namespace
@@ -140,28 +131,5 @@ std::string full_help() {
 }
 
 std::string version_text() { return "ddprun " DDPRUN_VERSION; }
-
-std::string markdown_table() {
-  std::string text;
-  for (OptionGroup group : option_groups()) {
-    text.append("### ").append(group_title(group)).append("\n\n");
-    text.append("| option | default | variable | meaning |\n|---|---|---|---|\n");
-    for (const OptionRow& row : option_table()) {
-      if (row.group != group) continue;
-      const std::string variable = row.variable();
-      text.append("| `").append(cell(row.signature())).append("` | ").append(cell(row.fallback));
-      text.append(" | ").append(variable.empty() ? "" : "`" + variable + "`");
-      text.append(" | ").append(cell(row.meaning)).append(" |\n");
-    }
-    text.append("\n");
-  }
-  std::string refused;
-  for (const OptionRow& row : option_table()) {
-    if (row.group != OptionGroup::Refused) continue;
-    refused.append("| `--").append(row.name).append("` | ").append(row.meaning).append(" |\n");
-  }
-  if (refused.empty()) return text;
-  return text + "### Refused\n\n| option | reason |\n|---|---|\n" + refused;
-}
 
 }  // namespace ddprun::launcher

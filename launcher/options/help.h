@@ -1,4 +1,5 @@
-// The texts about the options that users read, all made from table.h.
+// The texts about the options that ddprun itself prints, made from table.h. What stands in files is
+// launcher/documents/.
 #pragma once
 
 #include <string>
@@ -6,10 +7,9 @@
 
 namespace ddprun::launcher {
 
-std::string short_help();      // -h: one screen of 24 lines and 80 columns.
-std::string full_help();       // --help: examples, then every option by group; 80 columns.
-std::string version_text();    // --version
-std::string markdown_table();  // The tables of docs/cli.md.
+std::string short_help();    // -h: one screen of 24 lines and 80 columns.
+std::string full_help();     // --help: examples, then every option by group; 80 columns.
+std::string version_text();  // --version
 
 // What the help and the man page begin with.
 struct UsageExample {

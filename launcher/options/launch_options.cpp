@@ -6,14 +6,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "launcher/options/arguments.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/program.h"
+#include "launcher/options/slurm_step.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
-#include "launcher/report/report_file.h"
+#include "launcher/output/whole_file.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -232,7 +235,10 @@ void Decision::decide_log_files() {
   if (::stat(folder->value.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
     throw usage_error(folder->source + ": expected a folder, or a name that is still free");
   }
-  result.log_dir = folder->value;
+  // Workers get paths in it, and may go to another folder before they open them (Hydra does).
+  std::error_code gone;
+  const auto path = std::filesystem::absolute(folder->value, gone);
+  result.log_dir = gone ? folder->value : path.string();
 }
 
 // torchrun reads the variable with the c10d backend alone.
@@ -258,7 +264,14 @@ void Decision::check_compatibility() {
   if (const auto* option = get("start-method")) {
     parse_choice(*option, {"spawn", "fork", "forkserver"});
   }
-  if (const auto* option = get("event-log-handler")) parse_choice(*option, {"null"});
+  if (const auto* option = get("event-log-handler")) {
+    if (parse_choice(*option, {"null", "console", "dynamic_rendezvous"}) != "null") {
+      note(option->source + " has no effect: --event-log FILE writes ddprun's events");
+    }
+  }
+  if (environment_("TORCHELASTIC_ENABLE_FILE_TIMER") == "1") {
+    note("TORCHELASTIC_ENABLE_FILE_TIMER=1 has no effect: ddprun has no timer server for workers");
+  }
   if (const auto* option = get("logs-specs")) parse_choice(*option, {"default"});
 }
 
@@ -283,6 +296,7 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
                             const std::string& called) {
   SplitArguments split = split_arguments(arguments);
   add_variables(split, environment);
+  add_slurm_step(split, environment);
   Decision decision(split, environment);
   decision.decide_shape();
   decide_endpoint(split, decision.result);

@@ -1,16 +1,16 @@
-// See program.h.
+// What a worker executes. Whatever cannot be found is refused here, before the other nodes are met.
 #include "launcher/options/program.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
+#include "launcher/machine/find_program.h"
 #include "launcher/options/arguments.h"
-#include "launcher/workers/child_process.h"
+#include "launcher/output/placeholders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -79,41 +79,6 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
                   : "there is no such file here, on PATH, or beside ddprun (" + beside + ")"));
 }
 
-bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-bool continues_name(char c) {
-  return starts_name(c) || std::isdigit(static_cast<unsigned char>(c));
-}
-
-// Python's Template.safe_substitute with local_rank: "$$" is "$", unknown names stay.
-std::string substituted(const std::string& text, const std::string& local_rank) {
-  std::string result;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] != '$' || i + 1 == text.size()) {
-      result += text[i++];
-      continue;
-    }
-    if (text[i + 1] == '$') {
-      result += '$';
-      i += 2;
-      continue;
-    }
-    const bool braced = text[i + 1] == '{';
-    const std::size_t begin = i + (braced ? 2 : 1);
-    std::size_t end = begin;
-    if (end < text.size() && starts_name(text[end])) {
-      while (end < text.size() && continues_name(text[end])) ++end;
-    }
-    const bool closed = !braced || (end < text.size() && text[end] == '}');
-    if (closed && text.compare(begin, end - begin, "local_rank") == 0) {
-      result += local_rank;
-      i = end + (braced ? 1 : 0);
-    } else {
-      result += text[i++];
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
@@ -130,7 +95,10 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
   const bool python =
       request.module || request.run_path || (!request.no_python && ends_with(name, ".py"));
   if (python) {
-    if (!request.module && !is_file(name)) {
+    // An interpreter of the user's own choice may be a wrapper (a container, ssh): only it knows
+    // where the script is.
+    const bool own_python = !environment("PYTHON_EXEC").value_or("").empty();
+    if (!request.module && !own_python && !is_file(name)) {
       throw usage_error("the script " + name + " was not found");
     }
     options.program = {find_python(environment), "-u"};
@@ -151,7 +119,8 @@ std::vector<std::string> worker_argv(const LaunchOptions& options, int local_ran
     if (i == options.first_argument && options.local_rank_argument) {
       argv.push_back("--local-rank=" + rank);
     }
-    argv.push_back(users ? substituted(options.program[i], rank) : options.program[i]);
+    argv.push_back(users ? fill_placeholders(options.program[i], {{"local_rank", rank}})
+                         : options.program[i]);
   }
   if (options.local_rank_argument && options.first_argument == options.program.size()) {
     argv.push_back("--local-rank=" + rank);
@@ -167,7 +136,11 @@ std::string visible_device(int local_rank, const std::optional<std::string>& inh
     if (begin == std::string::npos) return "";
     ++begin;
   }
-  return inherited_list->substr(begin, inherited_list->find(',', begin) - begin);
+  // CUDA takes blanks around an entry, PyTorch's own reading of the variable does not.
+  const std::string entry = inherited_list->substr(begin, inherited_list->find(',', begin) - begin);
+  const std::size_t first = entry.find_first_not_of(" \t");
+  if (first == std::string::npos) return "";
+  return entry.substr(first, entry.find_last_not_of(" \t") - first + 1);
 }
 
 }  // namespace ddprun::launcher

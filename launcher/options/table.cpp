@@ -31,7 +31,7 @@ std::vector<std::string> OptionRow::choices() const {
     const std::size_t end = std::min(value.find('|', begin), value.size());
     const std::string word = value.substr(begin, end - begin);
     const bool typed = std::all_of(word.begin(), word.end(), [](unsigned char c) {
-      return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-';
+      return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-' || c == '_';
     });
     if (typed && !word.empty()) words.push_back(word);
     begin = end + 1;
@@ -168,8 +168,8 @@ const std::vector<OptionRow>& option_table() {
        "Accepted and not used: ddprun is told of every event by the kernel and polls nothing."},
       {"start-method", 0, "spawn|fork|forkserver", "spawn", Compatibility, true,
        "Accepted and not used: every worker is a program of its own."},
-      {"event-log-handler", 0, "null", "null", Compatibility, true,
-       "Accepted and not used: null means no event log."},
+      {"event-log-handler", 0, "null|console|dynamic_rendezvous", "null", Compatibility, true,
+       "Accepted and not used: --event-log FILE writes ddprun's events."},
       {"logs-specs", 0, "default", "default", Compatibility, true,
        "Accepted: default is the layout of --log-dir. Others are Python plug-ins."},
       {"exit-barrier-timeout", 0, "SECONDS", "300", Compatibility, false,

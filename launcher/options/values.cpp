@@ -89,7 +89,8 @@ NodeRange parse_nnodes(const GivenOption& given) {
   const auto min = whole_number(trimmed(parts[0]), 1, kNodesMax);
   const auto max = parts.size() == 2 ? whole_number(trimmed(parts[1]), 1, kNodesMax) : min;
   if (parts.size() > 2 || !min || !max || *min > *max) {
-    fail(given, "N or MIN:MAX with 0 < MIN <= MAX, for example 4 or 2:4");
+    fail(given, "N or MIN:MAX with 0 < MIN <= MAX <= " + std::to_string(kNodesMax) +
+                    ", for example 4 or 2:4");
   }
   return {*min, *max};
 }
@@ -137,7 +138,8 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                                : "there is no " + device_folder + "/nvidia0") +
                       "; give a number, or cpu");
   }
-  fail(given, "a whole number of at least 1, auto, cpu or gpu");
+  fail(given, "a whole number of at least 1 and at most " + std::to_string(kWorkersMax) +
+                  ", auto, cpu or gpu");
 }
 
 HostPort parse_endpoint(const GivenOption& given) {

@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/output/collapsing.h"
+#include "launcher/output/collapsing_console.h"
 #include "launcher/output/console.h"
 #include "launcher/output/pty.h"
 #include "launcher/output/stream.h"
@@ -51,7 +51,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
 
   OutputConsole& err() { return separate_err ? *separate_err : *out; }
   void set_up(OutputStream& stream, const WorkerOutput& worker, const StreamOutput& wanted, int fd);
-  void connect_console(OutputStream& stream, const WorkerOutput& worker);
+  void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
   std::shared_ptr<OutputLog> shared_log(const std::string& path);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
   bool read_once(Stream& worker, OutputStream& stream);
@@ -87,14 +87,17 @@ void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& wor
   stream.local_rank = worker.local_rank;
   stream.is_pty = worker.pty;
   if (!wanted.console) stream.console = nullptr;
-  if (stream.console != nullptr) connect_console(stream, worker);
+  if (stream.console != nullptr) {
+    connect_console(stream, worker, wanted.prefixed ? worker.prefix : "");
+  }
   if (stream.is_pty) set_size(stream);
 }
 
-void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOutput& worker) {
+void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOutput& worker,
+                                            const std::string& prefix) {
   const int color = stream.console->colors() ? rank_color(worker.local_rank) : -1;
-  stream.prefix = colored(worker.prefix, color);
-  stream.prefix_columns = static_cast<int>(worker.prefix.size());
+  stream.prefix = colored(prefix, color);
+  stream.prefix_columns = static_cast<int>(prefix.size());
   if (!worker.collapse) return;
   auto& collapsing =
       stream.console == out.get() && !stream.is_err ? collapsing_out : collapsing_err;

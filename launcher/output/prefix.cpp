@@ -1,23 +1,10 @@
-// See prefix.h.
+// Prefixes for one rank and for several: neighbours are written as a range, or eight ranks would
+// fill half a line.
 #include "launcher/output/prefix.h"
 
-#include <map>
+#include "launcher/output/placeholders.h"
 
 namespace ddprun::launcher {
-namespace {
-
-std::string substitute(std::string text, const std::map<std::string, std::string>& values) {
-  for (const auto& [name, value] : values) {
-    const std::string macro = "${" + name + "}";
-    for (std::size_t at = 0; (at = text.find(macro, at)) != std::string::npos; at += value.size()) {
-      text.replace(at, macro.size(), value);
-    }
-  }
-  return text;
-}
-
-}  // namespace
-
 std::string rank_set(const std::vector<int>& ranks, int base) {
   std::string text;
   for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
@@ -33,9 +20,9 @@ std::string rank_set(const std::vector<int>& ranks, int base) {
 std::string LinePrefix::of(int local_rank) const { return of(std::vector<int>{local_rank}); }
 
 std::string LinePrefix::of(const std::vector<int>& local_ranks) const {
-  return substitute(pattern, {{"role_name", role},
-                              {"local_rank", rank_set(local_ranks)},
-                              {"rank", rank_set(local_ranks, rank_base)}});
+  return fill_placeholders(pattern, {{"role_name", role},
+                                     {"local_rank", rank_set(local_ranks)},
+                                     {"rank", rank_set(local_ranks, rank_base)}});
 }
 
 }  // namespace ddprun::launcher

@@ -7,7 +7,8 @@
 namespace ddprun::launcher {
 
 struct LinePrefix {
-  std::string pattern;  // May hold ${role_name}, ${local_rank}, ${rank}; "" = no prefix.
+  std::string
+      pattern;  // May hold ${role_name}, ${local_rank}, ${rank} (placeholders.h); "" = none.
   std::string role;
   int rank_base = 0;  // Rank of local rank 0.
 

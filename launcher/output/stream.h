@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/output/collapsing.h"
+#include "launcher/output/collapsing_console.h"
 #include "launcher/output/console.h"
 #include "launcher/output/filter.h"
 #include "launcher/output/lines.h"

@@ -4,7 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "launcher/machine/this_machine.h"
-#include "launcher/report/report_file.h"
+#include "launcher/output/whole_file.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
+#include "launcher/report/visible_text.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -68,7 +69,9 @@ void add_wrapped_row(std::string& text, const char* label, std::string_view valu
 }
 
 void add_indented(std::string& text, const ReportLines& lines) {
-  for (const std::string& line : lines) text += line.empty() ? "\n" : fmt::format("    {}\n", line);
+  for (const std::string& line : lines) {
+    text += line.empty() ? "\n" : fmt::format("    {}\n", visible_text(line));
+  }
 }
 
 std::string mebibytes(std::int64_t bytes) {

@@ -68,11 +68,6 @@ class ChildProcess {
   bool reaped_ = false;
 };
 
-// The file that execve would be given for argv[0]: itself when it has a '/', otherwise found on
-// `search_path` (the value of PATH); "" when there is none, with `error_number` set.
-std::string find_program(const std::string& name, const std::string& search_path,
-                         int& error_number);
-
 // Lets this process have as many files open as it may ever: each store client is one. What spawn()
 // starts gets the limit back that we were given, since programs that use select() rely on it.
 void raise_open_files_limit();

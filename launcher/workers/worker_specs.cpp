@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
 #include "rendezvous/control/first_cause.h"
 #include "worker/worker_env.h"
@@ -91,9 +92,15 @@ StreamOutput stream_output(const WorkerSpecInputs& inputs, int local_rank, Std s
   return output;
 }
 
-// Scripts that parse what several workers print see it as torchrun passes it on: without a prefix
-// unless it is tee'd or a template asks for one. People at a terminal see who wrote what.
-LinePrefix line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
+// Scripts that parse what several workers print see it as torchrun passes it on: a stream has a
+// prefix when it is tee'd, or nothing of this worker is and a template asks for one. People at a
+// terminal see who wrote what.
+struct Prefixed {
+  LinePrefix prefix;
+  bool out;
+  bool err;
+};
+Prefixed line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
   const LaunchOptions& options = inputs.options;
   const auto shown = options.local_ranks_filter.empty()
                          ? static_cast<std::size_t>(options.nproc_per_node)
@@ -101,19 +108,21 @@ LinePrefix line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
   const bool several_on_terminal = inputs.console_columns > 0 && shown > 1;
   const bool collapses = options.collapse_output && shown > 1;
   LinePrefix prefix{"", options.role, inputs.round.rank_base};
-  if (!options.log_line_prefix_template.empty()) {
-    prefix.pattern = options.log_line_prefix_template;
-  } else if (options.tee.of(local_rank) != Std::None || several_on_terminal || collapses) {
-    prefix.pattern = "[${role_name}${local_rank}]:";
+  const Std tee = options.tee.of(local_rank);
+  const bool has_template = !options.log_line_prefix_template.empty();
+  const bool both = several_on_terminal || collapses || (has_template && tee == Std::None);
+  if (both || tee != Std::None) {
+    prefix.pattern =
+        has_template ? options.log_line_prefix_template : "[${role_name}${local_rank}]:";
   }
-  return prefix;
+  return {prefix, both || has(tee, Std::Out), both || has(tee, Std::Err)};
 }
 
 // A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
 // progress line, and how much of the terminal's width our prefix leaves.
 std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& output) {
-  return std::to_string(
-      std::max(1, inputs.console_columns - static_cast<int>(output.prefix.size())));
+  const int taken = output.out.prefixed ? static_cast<int>(output.prefix.size()) : 0;
+  return std::to_string(std::max(1, inputs.console_columns - taken));
 }
 
 // "worker 3", "workers 0-3": neighbours with the same place are told of together.
@@ -167,6 +176,11 @@ std::string signal_list(const std::vector<int>& signals) {
   return text;
 }
 
+std::vector<WorkerCpus> asked_places(const LaunchOptions& options) {
+  if (options.numa_binding == NumaBinding::None && options.omp_threads != "auto") return {};
+  return worker_places(options.numa_binding, options.nproc_per_node);
+}
+
 std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
   std::vector<WorkerSpec> specs;
   for (int local_rank = 0; local_rank < inputs.options.nproc_per_node; ++local_rank) {
@@ -179,7 +193,10 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     if (worker < inputs.places.size()) spec.cpus = inputs.places[worker].cpus;
     spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
     spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
-    spec.output.collapsed_prefix = line_prefix(inputs, local_rank);
+    const Prefixed prefixed = line_prefix(inputs, local_rank);
+    spec.output.out.prefixed = prefixed.out;
+    spec.output.err.prefixed = prefixed.err;
+    spec.output.collapsed_prefix = prefixed.prefix;
     spec.output.prefix = spec.output.collapsed_prefix.of(local_rank);
     spec.output.local_rank = local_rank;
     spec.output.pty = inputs.options.pty;

@@ -32,6 +32,10 @@ struct WorkerSpecInputs {
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };
 
+// The places that --numa-binding and --omp-threads auto ask for; empty, and the machine is not
+// looked at, when neither is given.
+std::vector<WorkerCpus> asked_places(const LaunchOptions& options);
+
 // One per local rank. Throws what worker_argv() and visible_device() throw
 // (launcher/options/launch_options.h).
 std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs);

@@ -274,6 +274,27 @@ for _ in range(200):
   CHECK(same);
 }
 
+TEST_CASE("SIGUSR1 asks where the job stands, and the job goes on") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2", "--quiet"}) +
+              shell("echo up; read line < /proc/self/stat; exec sleep 300"));
+  REQUIRE(job.wait_for_output("up\nup", 20s));
+  job.send_signal(SIGUSR1);
+  CHECK(job.wait_for_output("ranks 0 to 1 of 2; 2 of 2 workers running here: pid ", 20s));
+  job.send_signal(SIGTERM);
+  CHECK(job.wait(20s).status == 75);
+}
+
+TEST_CASE("SIGUSR1 that is passed on is the workers' alone") {
+  Process job(launch({"--standalone", "--forward-signals", "USR1"}) +
+              shell("trap 'echo got it; exit 7' USR1; echo up; while :; do sleep 0.1; done"));
+  REQUIRE(job.wait_for_output("up", 20s));
+  job.send_signal(SIGUSR1);
+  const auto result = job.wait(20s);
+  CHECK(result.status == 7);
+  CHECK(contains(result.output, "got it"));
+  CHECK_FALSE(contains(result.output, "running here"));
+}
+
 namespace {
 
 // A job whose stdout is a pipe that the test reads when it likes; stderr is the rest of its output.

@@ -350,6 +350,8 @@ TEST_CASE("the log folder may not be a file, and /dev/null means none", "[option
   const LaunchOptions none = options({"--log-dir=/dev/null", "--tee=3"});
   CHECK(none.log_dir.empty());
   CHECK(none.tee.of(0) == Std::None);
+  // Workers may change their folder before they open what is in it.
+  CHECK(options({"--log-dir=logs"}).log_dir == (std::filesystem::current_path() / "logs").string());
 }
 
 TEST_CASE("signals have names with or without SIG, or numbers", "[options]") {
@@ -377,7 +379,17 @@ TEST_CASE("options without a use here are checked, and refused with a reason if 
                          "--event-log-handler=null", "--use-env"}));
   CHECK(has(error_of({"--start-method=thread"}), "spawn, fork, forkserver"));
   CHECK(has(error_of({"--logs-specs=mine"}), "default"));
-  CHECK(has(error_of({"--event-log-handler=console"}), "null"));
+  for (const char* handler : {"console", "dynamic_rendezvous"}) {
+    const LaunchOptions accepted = options({std::string("--event-log-handler=") + handler});
+    REQUIRE(accepted.notes.size() == 1);
+    CHECK(has(accepted.notes[0], std::string(handler) + " has no effect"));
+  }
+  CHECK(has(error_of({"--event-log-handler=mine"}), "null, console, dynamic_rendezvous"));
+  const LaunchOptions timed = options({}, {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}});
+  REQUIRE(timed.notes.size() == 1);
+  CHECK(has(timed.notes[0], "no timer server"));
+  CHECK(has(error_of({"--nproc-per-node=100000"}), "at most 65536"));
+  CHECK(has(error_of({"--nnodes=100000"}), "MAX <= 65536"));
   CHECK(has(error_of({"--rdzv-backend=etcd-v2"}), "c10d"));
   CHECK(has(error_of({"--rdzv-backend=c10"}), "did you mean c10d?"));
   CHECK(has(error_of({"--exit-barrier-timeout=-1"}), "seconds, at least 0"));
@@ -439,6 +451,8 @@ TEST_CASE("a Python file is run by Python, anything else directly", "[options]")
   CHECK(parse({"--no-python", script}, variables).program == Words{script});
   CHECK(has(refusal({"-m", "--no-python", "x"}).text, "--no-python"));
   CHECK(has(refusal({"/no/such.py"}).text, "/no/such.py was not found"));
+  // A wrapper may know a place that is not here: a container's.
+  CHECK(parse({"/no/such.py"}, variables).program == Words{python, "-u", "/no/such.py"});
 }
 
 TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python", "[options]") {
@@ -488,6 +502,7 @@ TEST_CASE("the local rank is put into the user's arguments", "[options]") {
 TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
   CHECK(visible_device(2, std::nullopt) == "2");
   CHECK(visible_device(1, "4,GPU-x,6") == "GPU-x");
+  CHECK(visible_device(2, "4,5, 6 ") == "6");
   CHECK(visible_device(3, "4") == "");
   CHECK(has(error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
             "names 2"));

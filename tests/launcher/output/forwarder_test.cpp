@@ -151,6 +151,21 @@ TEST_CASE("each line on the console has its worker's prefix", "[output]") {
   CHECK(text.find("[0]: yy\n") != std::string::npos);
 }
 
+TEST_CASE("one stream of a worker may go without the prefix", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe(), b = make_pipe();
+  WorkerOutput worker;
+  worker.prefix = "[0]:";
+  worker.out.prefixed = false;
+  const auto stream = setup.output->add(worker, a.read, b.read);
+  put(a.write, "out\n");
+  setup.poll();
+  put(b.write, "err\n");
+  CHECK(setup.shown() == "out\n[0]:err\n");
+  ::close(a.write);
+  ::close(b.write);
+}
+
 TEST_CASE("a last line without an end is shown, and the next line is on its own", "[output]") {
   Setup setup;
   const PipeEnds a = make_pipe(), b = make_pipe();

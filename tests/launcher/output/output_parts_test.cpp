@@ -9,8 +9,8 @@
 #include <optional>
 #include <random>
 
-#include "launcher/output/collapse.h"
 #include "launcher/output/color.h"
+#include "launcher/output/equal_lines.h"
 #include "launcher/output/filter.h"
 #include "launcher/output/log.h"
 #include "launcher/output/prefix.h"
@@ -46,11 +46,11 @@ std::string filtered(LineFilter& filter, const std::string& bytes) {
   return found;
 }
 
-using Time = OutputCollapse::Clock::time_point;
+using Time = EqualLines::Clock::time_point;
 const Time kStart = Time{} + 1h;
 
 // What leaves now: "text:writer,writer" joined by '|'.
-std::string taken(OutputCollapse& lines, Time now) {
+std::string taken(EqualLines& lines, Time now) {
   std::string text;
   while (const auto line = lines.take(now)) {
     text += (text.empty() ? "" : "|") + line->text + ":" + rank_set(line->writers);
@@ -58,8 +58,8 @@ std::string taken(OutputCollapse& lines, Time now) {
   return text;
 }
 
-OutputCollapse of_writers(int count, std::size_t bytes_max = 1 << 20) {
-  OutputCollapse lines(100ms, bytes_max);
+EqualLines of_writers(int count, std::size_t bytes_max = 1 << 20) {
+  EqualLines lines(100ms, bytes_max);
   for (int writer = 0; writer < count; ++writer) lines.add_writer(writer);
   return lines;
 }
@@ -91,6 +91,12 @@ TEST_CASE("every color can be read on black and on white", "[output][color]") {
   CHECK(least_contrast(line_color(LineKind::Error)) >= 3);
   CHECK(colored("text", line_color(LineKind::Plain)) == "text");
   CHECK(colored("text", 160) == "\033[38;5;160mtext\033[39m");
+}
+
+TEST_CASE("a prefix's names need no braces, as in Python's templates", "[output][prefix]") {
+  CHECK(LinePrefix{"$role_name-$rank $local_rank$$ $other ${open", "gpu", 8}.of(2) ==
+        "gpu-10 2$ $other ${open");
+  CHECK(LinePrefix{"$role_name ", "$rank", 0}.of(2) == "$rank ");  // A value is not read again.
 }
 
 TEST_CASE("a prefix can name one rank or several", "[output][prefix]") {
@@ -183,7 +189,7 @@ TEST_CASE("only so many full log files are kept", "[output][log]") {
 }
 
 TEST_CASE("a line that all have written leaves at once, as one", "[output][collapse]") {
-  OutputCollapse lines = of_writers(3);
+  EqualLines lines = of_writers(3);
   lines.add(2, "same", kStart);
   lines.add(0, "same", kStart);
   CHECK(taken(lines, kStart + 99ms).empty());
@@ -194,7 +200,7 @@ TEST_CASE("a line that all have written leaves at once, as one", "[output][colla
 }
 
 TEST_CASE("no line waits longer than the window, whatever the others do", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2);
+  EqualLines lines = of_writers(2);
   lines.add(0, "mine", kStart);
   lines.add(0, "both", kStart + 10ms);
   lines.add(1, "both", kStart + 20ms);
@@ -204,7 +210,7 @@ TEST_CASE("no line waits longer than the window, whatever the others do", "[outp
 }
 
 TEST_CASE("each writer's own order is kept", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2);
+  EqualLines lines = of_writers(2);
   lines.add(0, "a", kStart);
   lines.add(0, "b", kStart);
   lines.add(1, "b", kStart);
@@ -213,7 +219,7 @@ TEST_CASE("each writer's own order is kept", "[output][collapse]") {
 }
 
 TEST_CASE("a line repeated by one writer is repeated by the others", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2);
+  EqualLines lines = of_writers(2);
   for (int writer : {0, 1}) {
     for (int i = 0; i < 3; ++i) lines.add(writer, ".", kStart);
   }
@@ -221,7 +227,7 @@ TEST_CASE("a line repeated by one writer is repeated by the others", "[output][c
 }
 
 TEST_CASE("nobody waits for a writer that has ended", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2);
+  EqualLines lines = of_writers(2);
   lines.add(0, "x", kStart);
   CHECK(taken(lines, kStart).empty());
   lines.remove_writer(1);
@@ -229,7 +235,7 @@ TEST_CASE("nobody waits for a writer that has ended", "[output][collapse]") {
 }
 
 TEST_CASE("a flood of different lines is bounded", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2, 10'000);
+  EqualLines lines = of_writers(2, 10'000);
   std::size_t most = 0;
   for (int i = 0; i < 10'000; ++i) {
     lines.add(0, "line " + std::to_string(i), kStart);
@@ -242,7 +248,7 @@ TEST_CASE("a flood of different lines is bounded", "[output][collapse]") {
 }
 
 TEST_CASE("what waits of one writer can be had at once, with all before it", "[output][collapse]") {
-  OutputCollapse lines = of_writers(2);
+  EqualLines lines = of_writers(2);
   lines.add(0, "first", kStart);
   lines.add(1, "second", kStart);
   lines.add(0, "third", kStart);
@@ -256,10 +262,10 @@ TEST_CASE("what waits of one writer can be had at once, with all before it", "[o
 TEST_CASE("random lines of many writers leave complete, in order and in time",
           "[output][collapse]") {
   std::mt19937 random(7);
-  OutputCollapse lines = of_writers(4, 3'000);
+  EqualLines lines = of_writers(4, 3'000);
   std::array<std::string, 4> sent, received;
   Time now = kStart;
-  const auto receive = [&](const std::optional<OutputCollapse::Line>& line) {
+  const auto receive = [&](const std::optional<EqualLines::Line>& line) {
     for (const int writer : line->writers) received[static_cast<std::size_t>(writer)] += line->text;
   };
   for (int step = 0; step < 20'000; ++step) {

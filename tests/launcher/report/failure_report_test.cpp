@@ -60,6 +60,20 @@ TEST_CASE("the report names the first cause, its place and its signal",
   has(text, "exit status 139");
 }
 
+TEST_CASE("what a worker's last words would do to a terminal is shown instead",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message =
+      std::string("\033[2Jcleared\tand\0\x7f \033[1;31mred\033[0m \u009b31m", 38);
+  report.cause->last_stderr = "\033]0;title\a\nna\u00efve\n";
+  const std::string text = to_text(report);
+
+  has(text, "    ^[[2Jcleared\tand^@^? red M-^[31m\n");
+  has(text, "    ^[]0;title^G\n    na\u00efve\n");
+  CHECK(text.find('\033') == std::string::npos);
+  CHECK(text.find('\0') == std::string::npos);
+}
+
 TEST_CASE("siblings that were stopped are told apart from those that failed",
           "[launcher][failure_report]") {
   const std::string text = to_text(segfault_on_node1());

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "launcher/machine/cpu_topology.h"
+#include "launcher/machine/find_program.h"
 #include "launcher/workers/child_sessions.h"
 #include "tests/testing/catch.h"
 

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <map>
+#include <utility>
 
 #include "tests/testing/catch.h"
 
@@ -265,4 +266,23 @@ TEST_CASE("lines get a prefix where it helps and nowhere else", "[launcher][work
   CHECK(c.specs()[1].output.prefix == "[default1]:");
   c.options.log_line_prefix_template = "${role_name}-${rank}/${local_rank} ";
   CHECK(c.specs()[1].output.prefix == "default-5/1 ");
+}
+
+TEST_CASE("of two streams only the one that is tee'd has a prefix", "[launcher][worker_specs]") {
+  Case c;
+  const auto prefixed = [&] {
+    const WorkerOutput output = c.specs()[1].output;
+    return std::pair{output.out.prefixed, output.err.prefixed};
+  };
+  c.options.tee = {.everywhere = Std::Err};
+  CHECK(prefixed() == std::pair{false, true});
+  c.options.log_line_prefix_template = "r$rank ";
+  CHECK(prefixed() == std::pair{false, true});
+  CHECK(c.specs()[1].output.prefix == "r5 ");
+
+  c.terminal = true;  // Several on a terminal: people see who wrote what.
+  CHECK(prefixed() == std::pair{true, true});
+  c.terminal = false;
+  c.options.tee = {};
+  CHECK(prefixed() == std::pair{true, true});
 }

@@ -1,5 +1,5 @@
-// See collapsing.h.
-#include "launcher/output/collapsing.h"
+// The clock and the console of equal_lines.h: shows what is due, and wakes for what will be.
+#include "launcher/output/collapsing_console.h"
 
 #include <string>
 #include <utility>
@@ -27,7 +27,7 @@ void CollapsingConsole::remove_writer(int local_rank) {
 }
 
 void CollapsingConsole::add(int local_rank, std::string_view whole_lines) {
-  const auto now = OutputCollapse::Clock::now();
+  const auto now = EqualLines::Clock::now();
   while (!whole_lines.empty()) {
     const std::size_t end = std::min(whole_lines.find('\n'), whole_lines.size() - 1) + 1;
     lines_.add(local_rank, whole_lines.substr(0, end), now);
@@ -38,7 +38,7 @@ void CollapsingConsole::add(int local_rank, std::string_view whole_lines) {
 }
 
 void CollapsingConsole::show_due() {
-  const auto now = OutputCollapse::Clock::now();
+  const auto now = EqualLines::Clock::now();
   while (const auto line = lines_.take(now)) show(*line);
   console_.write_some();
   const auto deadline = lines_.deadline();
@@ -61,7 +61,7 @@ void CollapsingConsole::show_all() {
   while (const auto line = lines_.take_any()) show(*line);
 }
 
-void CollapsingConsole::show(const OutputCollapse::Line& line) {
+void CollapsingConsole::show(const EqualLines::Line& line) {
   const bool one = line.writers.size() == 1;
   const int color = console_.colors() && one ? rank_color(line.writers[0]) : -1;
   console_.add(this, colored(prefix_.of(line.writers), color), line.text);

@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 // Lines wait for equal ones of other writers until every writer has written it or the window has
 // passed; they leave in the order in which they first came. A line joins an equal one only when
 // that stands behind everything else its writer has here, so each writer's own order is kept.
-class OutputCollapse {
+class EqualLines {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -26,7 +26,7 @@ class OutputCollapse {
   };
 
   // No line stays longer than `window`; when more than `bytes_max` wait, the oldest leave earlier.
-  OutputCollapse(Clock::duration window, std::size_t bytes_max);
+  EqualLines(Clock::duration window, std::size_t bytes_max);
 
   void add_writer(int writer);     // May write the same lines as the others.
   void remove_writer(int writer);  // Nobody waits for it any more; its lines stay.

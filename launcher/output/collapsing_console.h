@@ -1,4 +1,4 @@
-// A console on which equal lines of several ranks become one: the shell around OutputCollapse.
+// A console on which equal lines of several ranks become one: the shell around EqualLines.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -6,8 +6,8 @@
 #include <memory>
 #include <string_view>
 
-#include "launcher/output/collapse.h"
 #include "launcher/output/console.h"
+#include "launcher/output/equal_lines.h"
 #include "launcher/output/prefix.h"
 
 namespace ddprun::launcher {
@@ -25,12 +25,12 @@ class CollapsingConsole : public std::enable_shared_from_this<CollapsingConsole>
   void show_all();
 
  private:
-  void show(const OutputCollapse::Line& line);
+  void show(const EqualLines::Line& line);
   void show_due();
 
   OutputConsole& console_;
   LinePrefix prefix_;
-  OutputCollapse lines_;
+  EqualLines lines_;
   asio::steady_timer timer_;
   bool timer_runs_ = false;
 };

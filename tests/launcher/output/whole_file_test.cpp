@@ -1,5 +1,5 @@
 // The report's file: whole or not at all, and nothing else is overwritten.
-#include "launcher/report/report_file.h"
+#include "launcher/output/whole_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

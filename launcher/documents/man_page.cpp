@@ -1,5 +1,6 @@
-// See man_page.h. The language is that of man(7).
-#include "launcher/options/man_page.h"
+// The page in the language of man(7); exit statuses are those of docs/failures.md, which a page of
+// its own cannot point to.
+#include "launcher/documents/man_page.h"
 
 #include <fmt/format.h>
 

@@ -1,25 +1,26 @@
-// See collapse.h.
-#include "launcher/output/collapse.h"
+// Which line waits for whom. Lines are numbered in the order in which they came, so that "behind
+// all that this writer has here" is one comparison.
+#include "launcher/output/equal_lines.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace ddprun::launcher {
 
-OutputCollapse::OutputCollapse(Clock::duration window, std::size_t bytes_max)
+EqualLines::EqualLines(Clock::duration window, std::size_t bytes_max)
     : window_(window), bytes_max_(bytes_max) {}
 
-void OutputCollapse::add_writer(int writer) { ++writers_[writer].streams; }
+void EqualLines::add_writer(int writer) { ++writers_[writer].streams; }
 
-void OutputCollapse::remove_writer(int writer) {
+void EqualLines::remove_writer(int writer) {
   const auto found = writers_.find(writer);
   if (found != writers_.end() && found->second.streams > 0) --found->second.streams;
 }
 
 // What a waiting line costs: its text and the bookkeeping around it, roughly.
-std::size_t OutputCollapse::cost(const Waiting& waiting) { return waiting.line.text.size() + 128; }
+std::size_t EqualLines::cost(const Waiting& waiting) { return waiting.line.text.size() + 128; }
 
-void OutputCollapse::add(int writer, std::string_view line, Clock::time_point now) {
+void EqualLines::add(int writer, std::string_view line, Clock::time_point now) {
   std::uint64_t& next = writers_[writer].next;
   if (const auto equal = places_.find(line); equal != places_.end()) {
     const auto place = std::lower_bound(equal->second.begin(), equal->second.end(), next);
@@ -36,7 +37,7 @@ void OutputCollapse::add(int writer, std::string_view line, Clock::time_point no
   next = end();
 }
 
-OutputCollapse::Line OutputCollapse::pop() {
+EqualLines::Line EqualLines::pop() {
   Waiting& oldest = waiting_.front();
   bytes_ -= cost(oldest);
   const auto places = places_.find(oldest.line.text);
@@ -54,7 +55,7 @@ OutputCollapse::Line OutputCollapse::pop() {
   return line;
 }
 
-std::optional<OutputCollapse::Line> OutputCollapse::take(Clock::time_point now) {
+std::optional<EqualLines::Line> EqualLines::take(Clock::time_point now) {
   if (waiting_.empty()) return std::nullopt;
   const Waiting& oldest = waiting_.front();
   const auto living = static_cast<std::size_t>(
@@ -65,17 +66,17 @@ std::optional<OutputCollapse::Line> OutputCollapse::take(Clock::time_point now) 
   return pop();
 }
 
-std::optional<OutputCollapse::Line> OutputCollapse::take_of(int writer) {
+std::optional<EqualLines::Line> EqualLines::take_of(int writer) {
   const auto found = writers_.find(writer);
   if (found == writers_.end() || found->second.next <= first_) return std::nullopt;
   return pop();
 }
 
-std::optional<OutputCollapse::Line> OutputCollapse::take_any() {
+std::optional<EqualLines::Line> EqualLines::take_any() {
   return waiting_.empty() ? std::nullopt : std::optional(pop());
 }
 
-std::optional<OutputCollapse::Clock::time_point> OutputCollapse::deadline() const {
+std::optional<EqualLines::Clock::time_point> EqualLines::deadline() const {
   if (waiting_.empty()) return std::nullopt;
   return waiting_.front().since + window_;
 }

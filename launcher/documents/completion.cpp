@@ -1,5 +1,6 @@
-// See completion.h.
-#include "launcher/options/completion.h"
+// The scripts know no option by name: what they offer comes from the table, how they read a line is
+// written out here.
+#include "launcher/documents/completion.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// The file of --report: there whole or not at all.
+// A file that is there whole or not at all, as that of --report.
 #pragma once
 
 #include <string>

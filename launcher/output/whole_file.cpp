@@ -1,5 +1,6 @@
-// See report_file.h.
-#include "launcher/report/report_file.h"
+// Temporary name, then rename; and what must not be replaced that way: devices, pipes, the file
+// behind /dev/stdout.
+#include "launcher/output/whole_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

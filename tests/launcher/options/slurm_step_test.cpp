@@ -1,0 +1,146 @@
+// srun's variables as options.
+#include "launcher/options/slurm_step.h"
+
+#include <map>
+#include <set>
+
+#include "launcher/options/launch_options.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+using Words = std::vector<std::string>;
+
+Variables step(const Variables& changed = {}) {
+  Variables variables = changed;
+  variables.merge(Variables{{"SLURM_JOB_ID", "4711"},
+                            {"SLURM_STEP_ID", "2"},
+                            {"SLURM_STEP_NUM_NODES", "2"},
+                            {"SLURM_STEP_NUM_TASKS", "2"},
+                            {"SLURM_STEP_NODELIST", "gpu[07,11]"},
+                            {"SLURM_NODEID", "1"},
+                            {"SLURM_NNODES", "4"},
+                            {"SLURM_JOB_NODELIST", "gpu[01-11]"},
+                            {"PATH", "/bin"}});
+  return variables;
+}
+
+LaunchOptions parse(Words words, const Variables& variables) {
+  words.push_back("/bin/true");
+  return parse_options(
+      words,
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      "/opt/bin/ddprun");
+}
+
+std::string error_of(const Words& words, const Variables& variables) {
+  try {
+    parse(words, variables);
+  } catch (const UsageExit& exit) {
+    CHECK(exit.status() == 2);
+    return exit.what();
+  }
+  return "accepted";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != text.npos);
+  return text.find(part) != text.npos;
+}
+
+}  // namespace
+
+TEST_CASE("a step of several nodes is one job on them", "[options][slurm]") {
+  const LaunchOptions options = parse({"--nproc-per-node=4"}, step());
+  CHECK(options.nnodes_min == 2);
+  CHECK(options.nnodes_max == 2);
+  CHECK(options.node_rank == 1);
+  CHECK(options.nproc_per_node == 4);
+  CHECK(options.endpoint_host == "gpu07");
+  CHECK(options.endpoint_port == slurm_port(4711, 2));
+  CHECK(options.run_id == "slurm-4711.2");
+  CHECK(options.is_host == false);
+  CHECK(options.sources.at("nnodes") == "SLURM_STEP_NUM_NODES=2");
+  CHECK(options.sources.at("master-addr") == "SLURM_STEP_NODELIST=gpu[07,11]");
+  CHECK(parse({}, step({{"SLURM_NODEID", "0"}})).is_host == true);
+}
+
+TEST_CASE("what is given wins over the step", "[options][slurm]") {
+  const LaunchOptions options =
+      parse({"--nnodes=2", "--master-port=1234", "--rdzv-id=mine"}, step());
+  CHECK(options.node_rank == 1);
+  CHECK(options.endpoint_host == "gpu07");
+  CHECK(options.endpoint_port == 1234);
+  CHECK(options.run_id == "mine");
+  CHECK(parse({"--master-addr=head"}, step()).endpoint_host == "head");
+
+  const LaunchOptions told = parse({"--nnodes=4", "--node-rank=3", "--master-addr=head"}, step());
+  CHECK(told.nnodes_max == 4);
+  CHECK(told.run_id == "none");
+  CHECK(parse({"--standalone"}, step()).nnodes_max == 1);
+}
+
+TEST_CASE("an elastic job meets on the step's first node, and ranks are given there",
+          "[options][slurm]") {
+  const LaunchOptions options = parse({"--rdzv-backend=c10d", "--nnodes=1:2"}, step());
+  CHECK(options.nnodes_min == 1);
+  CHECK(options.nnodes_max == 2);
+  CHECK_FALSE(options.node_rank_given);
+  CHECK(options.endpoint_host == "gpu07");
+  CHECK(options.endpoint_port == slurm_port(4711, 2));
+}
+
+TEST_CASE("a step that contradicts the options is refused", "[options][slurm]") {
+  has(error_of({"--nnodes=3"}, step()), "--nnodes=3, but Slurm's step has 2 nodes");
+  has(error_of({}, step({{"SLURM_STEP_NUM_TASKS", "8"}})), "srun starts ddprun 8 times on 2 nodes");
+  has(error_of({}, step({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})),
+      "2 times on 1 node (");
+  has(error_of({}, step({{"SLURM_NODEID", ""}})), "SLURM_NODEID is \"\"");
+  has(error_of({}, step({{"SLURM_STEP_NODELIST", ""}})), "SLURM_STEP_NODELIST is \"\"");
+  // Separate jobs, said aloud.
+  CHECK(parse({"--standalone"}, step({{"SLURM_STEP_NUM_TASKS", "8"}})).nnodes_max == 1);
+}
+
+TEST_CASE("outside of a step of several nodes Slurm's variables change nothing",
+          "[options][slurm]") {
+  Variables batch_shell = step();
+  for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"}) {
+    batch_shell.erase(name);
+  }
+  for (const Variables& variables :
+       {batch_shell, step({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})}) {
+    const LaunchOptions options = parse({}, variables);
+    CHECK(options.nnodes_max == 1);
+    CHECK(options.endpoint_host == "127.0.0.1");
+    CHECK(options.endpoint_port == 0);
+    CHECK(options.run_id == "none");
+  }
+}
+
+TEST_CASE("the first host of a list of Slurm's", "[slurm]") {
+  CHECK(first_host("host") == "host");
+  CHECK(first_host("a-1,b") == "a-1");
+  CHECK(first_host("n[003-007,9],m1") == "n003");
+  CHECK(first_host("r[2,4]c[10-11]-ib") == "r2c10-ib");
+  CHECK(first_host("n[1") == "n[1");
+  CHECK(first_host("") == "");
+}
+
+TEST_CASE("jobs and steps beside each other have other ports", "[slurm]") {
+  std::set<int> ports;
+  for (int job = 1'000'000; job < 1'000'100; ++job) {
+    for (int step = 0; step < 8; ++step) {
+      ports.insert(slurm_port(job, step));
+      CHECK(slurm_port(job, step) >= 20'000);
+      CHECK(slurm_port(job, step) < 32'000);
+    }
+  }
+  CHECK(ports.size() == 800);
+}

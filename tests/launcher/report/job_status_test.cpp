@@ -1,0 +1,31 @@
+// The line that SIGUSR1 asks for.
+#include "launcher/report/job_status.h"
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+TEST_CASE("the status says which attempt runs, since when, and which workers are left",
+          "[launcher][status]") {
+  JobStatus status{.in_attempt = true, .since = 12s, .join_timeout = 600s, .pids = {41}};
+  CHECK(to_text(status) == "attempt 0 for 12 s: rank 0 of 1; 1 of 1 worker running here: pid 41");
+  status.attempt = 2;
+  status.nodes = 2;
+  status.node_rank = 1;
+  status.rank_base = 4;
+  status.workers = 4;
+  status.world_size = 8;
+  status.pids = {41, 43};
+  CHECK(
+      to_text(status) ==
+      "attempt 2 for 12 s: node 1 of 2, ranks 4 to 7 of 8; 2 of 4 workers running here: pid 41 43");
+  status.pids.clear();
+  CHECK(to_text(status) ==
+        "attempt 2 for 12 s: node 1 of 2, ranks 4 to 7 of 8; 0 of 4 workers running here");
+}
+
+TEST_CASE("before the first attempt the status says what is waited for", "[launcher][status]") {
+  const JobStatus status{.since = 30s, .join_timeout = 600s};
+  CHECK(to_text(status) == "waiting for the other nodes for 30 s, at most 600 s in all");
+}
