@@ -42,6 +42,7 @@ void CollapsingConsole::show_due() {
   while (const auto line = lines_.take(now)) show(*line);
   console_.write_some();
   const auto deadline = lines_.deadline();
+  // A timer that runs is left alone: lines wait in their order, so none is due before its time.
   if (!deadline || timer_runs_) return;
   timer_runs_ = true;
   timer_.expires_at(*deadline);

@@ -1,4 +1,4 @@
-// See color.h.
+// Of the 256 colours, which themes leave alone, those that show on black and on white.
 #include "launcher/output/color.h"
 
 #include <array>

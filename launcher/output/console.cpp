@@ -1,4 +1,4 @@
-// See console.h.
+// How each kind of descriptor is written to without waiting, and where lines of writers meet.
 #include "launcher/output/console.h"
 
 #include <fcntl.h>
@@ -48,6 +48,8 @@ void OutputConsole::choose_kind() {
   if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::Socket;
   } else if (S_ISFIFO(status.st_mode) || terminal_) {
+    // Opened anew: O_NONBLOCK belongs to the open file, which a shell or the workers may share, and
+    // would be left set on their terminal.
     const std::string path = "/proc/self/fd/" + std::to_string(fd_);
     own_fd_ = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     kind_ = own_fd_ >= 0 ? Kind::Nonblocking : Kind::Polled;

@@ -23,6 +23,7 @@ std::size_t EqualLines::cost(const Waiting& waiting) { return waiting.line.text.
 void EqualLines::add(int writer, std::string_view line, Clock::time_point now) {
   std::uint64_t& next = writers_[writer].next;
   if (const auto equal = places_.find(line); equal != places_.end()) {
+    // Only behind what this writer has said already: its own lines keep their order.
     const auto place = std::lower_bound(equal->second.begin(), equal->second.end(), next);
     if (place != equal->second.end()) {
       auto& joined = waiting_[*place - first_].line.writers;
@@ -58,6 +59,7 @@ EqualLines::Line EqualLines::pop() {
 std::optional<EqualLines::Line> EqualLines::take(Clock::time_point now) {
   if (waiting_.empty()) return std::nullopt;
   const Waiting& oldest = waiting_.front();
+  // A rank that has ended will say nothing more, so nobody waits for its copy of the line.
   const auto living = static_cast<std::size_t>(
       std::count_if(writers_.begin(), writers_.end(),
                     [](const auto& writer) { return writer.second.streams > 0; }));

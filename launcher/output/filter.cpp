@@ -1,4 +1,4 @@
-// See filter.h.
+// Lines end as in torchrun's filtered files (\n, \r or \r\n; checked beside torchrun 2.11).
 #include "launcher/output/filter.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@ void LineFilter::end_line(std::string_view line, std::string& found) const {
 void LineFilter::add(std::string_view bytes, std::string& found) {
   const bool returns = bytes.find('\r') != bytes.npos;  // Rare, and then slower.
   while (!bytes.empty()) {
+    // The two bytes of \r\n may come in two reads.
     if (std::exchange(after_return_, false) && bytes[0] == '\n') {
       bytes.remove_prefix(1);
       continue;

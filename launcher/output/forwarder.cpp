@@ -1,4 +1,4 @@
-// See forwarder.h.
+// Reading and pausing: a slow console holds up the workers by their pipes, not by our memory.
 #include "launcher/output/forwarder.h"
 
 #include <signal.h>
@@ -125,6 +125,8 @@ void OutputForwarder::Impl::watch(const std::shared_ptr<Stream>& worker, OutputS
       [weak = weak_from_this(), worker, &stream](const asio::error_code& error) {
         const auto self = weak.lock();
         if (error || !self || !stream.descriptor.is_open()) return;
+        // Not read, so the pipe fills and the worker waits: what a slow reader leaves does not pile
+        // up here.
         if (stream.console != nullptr && stream.console->congested()) {
           stream.paused = true;
           return;
@@ -222,6 +224,8 @@ void OutputForwarder::Impl::check_written() {
 
 OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int console_err)
     : impl_(std::make_shared<Impl>(io, console_out, console_err)) {
+  // A reader that is gone is an error of write() here, and must not end the launcher and its
+  // workers.
   ::signal(SIGPIPE, SIG_IGN);
   for (OutputConsole* console : impl_->consoles()) {
     console->on_relieved([weak = std::weak_ptr<Impl>(impl_)] {

@@ -1,4 +1,4 @@
-// See log.h.
+// Where a file is cut (LogCut, without a file) and what is done about it (OutputLog).
 #include "launcher/output/log.h"
 
 #include <fcntl.h>
@@ -95,6 +95,7 @@ int OutputLog::write(std::string_view bytes) {
 int OutputLog::begin_next_file() {
   const auto numbered = [&](int number) { return path_ + "." + std::to_string(number); };
   ++full_files_;
+  // The file being written keeps its plain name, for whoever follows it with tail -F.
   if (std::rename(path_.c_str(), numbered(full_files_).c_str()) != 0) return errno;
   if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
     ::unlink(numbered(full_files_ - rotation_.keep).c_str());

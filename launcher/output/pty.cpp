@@ -1,4 +1,4 @@
-// See pty.h.
+// The calls that make a pair of descriptors into a terminal whose log has the worker's bytes.
 #include "launcher/output/pty.h"
 
 #include <fcntl.h>
@@ -33,6 +33,7 @@ Pty open_pty() {
   if (pty.worker_end < 0) fail("cannot open the worker's end of a pseudo-terminal", pty);
   termios modes{};
   if (::tcgetattr(pty.worker_end, &modes) != 0) fail("cannot set up a pseudo-terminal", pty);
+  // Or the terminal would make \r\n of \n, and log files would not hold what the worker wrote.
   modes.c_oflag &= ~static_cast<tcflag_t>(OPOST);
   modes.c_lflag &= ~static_cast<tcflag_t>(ECHO);
   if (::tcsetattr(pty.worker_end, TCSANOW, &modes) != 0)

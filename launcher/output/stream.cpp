@@ -1,4 +1,4 @@
-// See stream.h.
+// In which order a stream's copies are made: the log first, since the console may be slow.
 #include "launcher/output/stream.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// See tail.h.
+// Kept short however much is written: for a report only the end counts.
 #include "launcher/output/tail.h"
 
 #include <algorithm>
