@@ -1,4 +1,4 @@
-// See arguments.h.
+// argparse's habits as a walk over the words; what each option means is not known here.
 #include "launcher/options/arguments.h"
 
 #include <algorithm>
@@ -26,6 +26,7 @@ std::string joined(const std::vector<std::string>& names) {
 // As argparse: something that looks like an option is no value, a negative number is.
 bool looks_like_option(const std::string& word) {
   if (word.size() < 2 || word[0] != '-') return false;
+  // argparse, too, takes a word with a blank for a value.
   if (word.substr(0, word.find('=')).find(' ') != word.npos) return false;
   double number = 0;
   const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);

@@ -1,4 +1,4 @@
-// See endpoint_options.h.
+// torchrun's precedence and defaults for where nodes meet; the differences are told as notes.
 #include "launcher/options/endpoint_options.h"
 
 #include <algorithm>
@@ -99,6 +99,7 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
   const bool one_node = result.nnodes_max == 1;
   result.endpoint_host = chosen.host;
   const std::uint16_t usual = is_static ? kStaticPort : kC10dPort;
+  // torchrun's fixed port makes two jobs of one node collide; nobody else needs to know it there.
   result.endpoint_port = chosen.port.value_or(one_node ? 0 : usual);
   if (result.endpoint_port == 0 && !one_node) {
     throw usage_error("port 0 picks a free port, which the other nodes could not know: give the " +
@@ -145,6 +146,7 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
   if (!timeout_given && (attempts || interval_given)) {
     result.heartbeat_timeout = result.heartbeat_interval * attempts.value_or(3);
   }
+  // A timeout alone moves the interval along: three heartbeats must fit into it.
   if (!interval_given) {
     result.heartbeat_interval = std::min(result.heartbeat_interval, result.heartbeat_timeout / 3);
   }

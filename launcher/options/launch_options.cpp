@@ -1,6 +1,6 @@
-// Decides what the job looks like from what was given. See launch_options.h; the words are taken
-// apart in options_arguments, single values in options_values; where nodes meet is decided in
-// options_endpoint, what runs in options_program.
+// Decides what the job looks like from what was given, and refuses what contradicts itself. Words
+// are taken apart in arguments.cpp, single values in values.cpp; where nodes meet is decided in
+// endpoint_options.cpp, what runs in program.cpp.
 #include "launcher/options/launch_options.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Values of the output options (values.h).
+// Sizes and lists of texts, apart from values.cpp, since only the output options have them.
 #include <algorithm>
 #include <cctype>
 #include <charconv>

@@ -55,6 +55,7 @@ std::string find_python(const EnvironmentLookup& environment) {
 std::string find_executable(const std::string& name, const EnvironmentLookup& environment,
                             const std::string& launcher_path) {
   const bool has_folder = name.find('/') != name.npos;
+  // A bare name would be looked for on PATH when it is started.
   if (is_executable(name)) return has_folder ? name : "./" + name;
   const std::string beside = (std::filesystem::path(launcher_path).parent_path() / name).string();
   if (!has_folder) {
@@ -101,6 +102,8 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
     if (!request.module && !own_python && !is_file(name)) {
       throw usage_error("the script " + name + " was not found");
     }
+    // As torchrun: without -u what Python prints into a pipe comes late, or never when it is
+    // killed.
     options.program = {find_python(environment), "-u"};
     if (request.module) options.program.push_back("-m");
     options.program.push_back(name);

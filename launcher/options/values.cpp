@@ -1,4 +1,4 @@
-// See values.h.
+// One function for each kind of value: it knows the limits, and shows an example that would do.
 #include "launcher/options/values.h"
 
 #include <arpa/inet.h>
@@ -152,6 +152,7 @@ HostPort parse_endpoint(const GivenOption& given) {
     const std::size_t close = text.find(']');
     if (close == text.npos) fail(given, expected);
     result.host = text.substr(1, close - 1);
+    // inet_pton knows no zones (fe80::1%eth0); getaddrinfo, which gets the host later, does.
     const std::string zoneless = result.host.substr(0, result.host.find('%'));
     if (::inet_pton(AF_INET6, zoneless.c_str(), &address) != 1) {
       fail(given, "an IPv6 address between the brackets, for example [::1]:29500");
