@@ -1,4 +1,4 @@
-// Places workers (cpu_binding.h).
+// torchrun's four modes over a topology that is a value: every machine can be tested on any.
 #include "launcher/machine/cpu_binding.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Reads the machine's files (cpu_topology.h).
+// The kernel's files instead of hwloc or NVML, which takes seconds; tests give them as a folder.
 #include "launcher/machine/cpu_topology.h"
 
 #include <fmt/format.h>
@@ -192,6 +192,7 @@ std::vector<int> allowed_cpus() {
     cpu_set_t* const set = CPU_ALLOC(count);
     if (set == nullptr) break;
     const bool known = ::sched_getaffinity(0, bytes, set) == 0;
+    // The kernel refuses a set that is smaller than its own, and does not tell how large that is.
     const bool too_small = !known && errno == EINVAL;
     for (int cpu = 0; known && cpu < count; ++cpu) {
       if (CPU_ISSET_S(cpu, bytes, set)) allowed.push_back(cpu);
