@@ -42,6 +42,7 @@ bool is_special(const std::string& path) {
 }
 
 mode_t usual_mode() {
+  // Linux tells the mask only to who sets it. mkostemp's 0600 would keep other users out.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   return 0666 & ~mask;

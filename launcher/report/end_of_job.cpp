@@ -1,4 +1,4 @@
-// See end_of_job.h.
+// Who is told what: people the block, programs the report, a scheduler torch's error file.
 #include "launcher/report/end_of_job.h"
 
 #include <spdlog/spdlog.h>

@@ -1,4 +1,4 @@
-// Events as JSON lines (event_log.h).
+// Fields of each event, in the order that docs/event_log.md gives them.
 #include "launcher/report/event_log.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The table of known causes (failure_advice.h).
+// A table in order of precedence: a new cause is a row, placed before the more general ones.
 #include "launcher/report/failure_advice.h"
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// Parsing of what the kernel writes (kernel_records.h).
+// Both versions of cgroups and all patterns of cores, as text, so that tests need neither.
 #include "launcher/report/kernel_records.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Reads what the kernel says (post_mortem.h).
+// Reads now and compares with the attempt's start: a kill of an earlier attempt is not this one's.
 #include "launcher/report/post_mortem.h"
 
 #include <glob.h>

@@ -1,4 +1,4 @@
-// Demangling of stack lines (stack_text.h).
+// Demangles what it recognises and leaves every other line as it came: it may be anybody's text.
 #include "launcher/report/stack_text.h"
 
 #include <cxxabi.h>

@@ -1,4 +1,4 @@
-// Tracebacks and last words in the end of a worker's stderr (stderr_message.h).
+// Each language's last words by their fixed form; from the end, as the last one is what killed it.
 #include "launcher/report/stderr_message.h"
 
 #include <csignal>
