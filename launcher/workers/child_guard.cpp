@@ -1,4 +1,4 @@
-// The guard process. See child_guard.h.
+// The guard runs in a fork of the launcher, so it first lets go of all that it has inherited.
 #include "launcher/workers/child_guard.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// See child_launch.h.
+// What each stream of a worker is connected to, and why a worker could not be started, in words.
 #include "launcher/workers/child_launch.h"
 
 #include <fcntl.h>

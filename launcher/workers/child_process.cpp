@@ -1,4 +1,4 @@
-// Starting and reaping one process. See child_process.h.
+// clone by hand, because posix_spawn can set neither a parent-death signal nor a semaphore's undo.
 #include "launcher/workers/child_process.h"
 
 #include <fcntl.h>

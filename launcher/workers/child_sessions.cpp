@@ -1,4 +1,4 @@
-// Reading /proc. See child_sessions.h.
+// Two ways through /proc: the kernel's lists of children where it has them, else all processes.
 #include "launcher/workers/child_sessions.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-// Directories of a run (run_directory.h).
+// Folders are made when an attempt starts and removed by whoever is left: us, or the guard process.
 #include "launcher/workers/run_directory.h"
 
 #include <fmt/format.h>

@@ -259,6 +259,7 @@ void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::
 void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
   if (!active || killing) return;
   for (const auto& worker : workers) {
+    // One that has ended by itself is no victim of this stop, though nobody has seen its end yet.
     if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
   }
   if (grace.count() > 0) {
@@ -266,6 +267,7 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
     stop_signal = signal;
     members.ask(leaders(), signal);
   }
+  // A second stop may shorten the grace, and never gives more of it.
   set_deadline(std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + grace));
 }
 

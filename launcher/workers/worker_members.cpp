@@ -1,4 +1,4 @@
-// See worker_members.h.
+// Looked up anew each time: between two looks processes end, start others, and are adopted.
 #include "launcher/workers/worker_members.h"
 
 #include <signal.h>

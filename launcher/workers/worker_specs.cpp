@@ -1,4 +1,4 @@
-// Arguments, environment and output of workers (worker_specs.h).
+// torchrun's environment, and who sees what of a worker's output; the rest of workers/ obeys.
 #include "launcher/workers/worker_specs.h"
 
 #include <fmt/format.h>
