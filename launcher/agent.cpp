@@ -1,4 +1,4 @@
-// The agent's event loop (agent.h).
+// The agent's event loop: it carries out what agent_state.h decides, and is told of what happens.
 #include "launcher/agent.h"
 
 #include <fmt/format.h>

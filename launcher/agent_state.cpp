@@ -1,4 +1,4 @@
-// The agent's transitions (agent_state.h).
+// One function an event, one line an arrow; what has no arrow is late news and changes nothing.
 #include "launcher/agent_state.h"
 
 #include <csignal>
@@ -29,6 +29,7 @@ AgentStep AgentStateMachine::round_started() {
 }
 
 AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_exit_status) {
+  // Should the connection break before `finish` comes, the job's verdict is known nevertheless.
   if (final_exit_status) left_with_ = final_exit_status;
   switch (state_) {
     case Running:
@@ -72,6 +73,7 @@ AgentStep AgentStateMachine::worker_failed() {
 }
 
 AgentStep AgentStateMachine::start_failed() {
+  // Nothing is left to stop: WorkerGroup::start() has killed those that it had started.
   if (state_ == Running) return become(Stopped, {ReportFailure, ReportReaped});
   return stay();
 }
@@ -89,6 +91,7 @@ AgentStep AgentStateMachine::workers_reaped() {
 
 AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   ++signals_;
+  // Who presses a key again wants an end now; a second SIGTERM changes nothing (docs/failures.md).
   const bool impatient = signals_ > 1 && (signal == SIGINT || signal == SIGQUIT);
   if (signals_ == 1 && !left_with_) {
     left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;

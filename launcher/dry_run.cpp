@@ -1,4 +1,4 @@
-// The plan of a launch as text (dry_run.h).
+// The plan of a launch, made by the functions of a launch, so that it tells no other story.
 #include "launcher/dry_run.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Where the endpoint is (endpoint.h).
+// Where the endpoint is, as far as names and addresses tell; who wins the port, bind() decides.
 #include "launcher/endpoint.h"
 
 #include <dirent.h>
@@ -110,6 +110,8 @@ bool is_local_address(const std::string& address) {
   asio::error_code error;
   const auto parsed = asio::ip::make_address(address, error);
   if (error) return false;
+  // bind() is asked: the kernel knows addresses that no interface lists, such as all of
+  // 127.0.0.0/8.
   asio::io_context io;
   asio::ip::udp::socket socket(io);
   const asio::ip::udp::endpoint endpoint(parsed, 0);

@@ -1,4 +1,4 @@
-// Opens the endpoint (endpoint_host.h).
+// Options become limits of the job, and a port that is taken becomes words that help.
 #include "launcher/endpoint_host.h"
 
 #include <fmt/format.h>
@@ -25,6 +25,7 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.restarts.backoff_first = options.restart_backoff;
   limits.restarts.same_failures_max = options.max_same_failures;
   limits.restarts.forgive_after = options.reset_restarts_after;
+  // Another jitter for each job: many that lost the same file server must not come back together.
   limits.restart_seed = std::hash<std::string>{}(node_id);
   // An agent alone talks to itself: if one end is dead, so is the other.
   const bool alone = options.nnodes_max == 1;

@@ -1,4 +1,4 @@
-// Workers of one attempt on this node (local_attempt.h).
+// From a worker's end to what is said of it: error files, stderr and the kernel are asked here.
 #include "launcher/local_attempt.h"
 
 #include <fmt/format.h>
@@ -82,6 +82,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     const auto specs = make_worker_specs(inputs);
     outputs_.clear();
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
+    // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
     group_.start(specs);
     pids_ = group_.pids();
