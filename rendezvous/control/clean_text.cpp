@@ -1,4 +1,4 @@
-// Cutting and cleaning text (clean_text.h).
+// UTF-8 checked by hand: '?' keeps the length, where the JSON library puts three bytes for one.
 #include "rendezvous/control/clean_text.h"
 
 namespace ddprun::rendezvous {

@@ -1,4 +1,4 @@
-// Connecting, and staying connected (control_client.h).
+// Connecting again and again until somebody answers; after that, a loss is final.
 #include "rendezvous/control/control_client.h"
 
 #include <fmt/format.h>

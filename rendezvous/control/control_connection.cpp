@@ -1,4 +1,4 @@
-// Lines over a socket (control_connection.h).
+// Lines in, lines out, with a bound on both: a stranger may send without end, or never read.
 #include "rendezvous/control/control_connection.h"
 
 #include <fmt/format.h>

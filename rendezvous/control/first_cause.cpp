@@ -1,4 +1,4 @@
-// Exit statuses and one-line descriptions of first causes (first_cause.h).
+// The words and the exit status that every node of the job says alike.
 #include "rendezvous/control/first_cause.h"
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@ int exit_status_of(const FirstCause& cause) {
     case FirstCause::Kind::WorkerFailed:
     case FirstCause::Kind::StartFailed:
       if (cause.signal != 0) return 128 + cause.signal;
+      // A failure never ends with 0, whatever the report of it says.
       return cause.exit_code != 0 ? cause.exit_code : exit_status::internal;
     case FirstCause::Kind::NodeLost:
       return exit_status::node_lost;

@@ -1,4 +1,4 @@
-// getaddrinfo() in a detached thread (resolve.h).
+// getaddrinfo() in a detached thread, with an eventfd as the only way back.
 #include "rendezvous/control/resolve.h"
 
 #include <netdb.h>
