@@ -1,4 +1,4 @@
-// What the coordinator hears, and what follows from it (job.h).
+// One function for each thing that the coordinator hears; job_rounds.cpp has what follows.
 #include "rendezvous/job/job.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// How a job's attempts begin and end (job.h).
+// How a job's attempts begin and end, apart from who says what: the arrows of job.h's picture.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -143,6 +143,7 @@ void Job::check_reaped(TimePoint now) {
                                                 .why = "this node was preempted"}});
   }
   phase_ = Phase::Forming;
+  // The join timeout begins anew: a node that was lost gets as long to come back as at the start.
   opened_ = now;
   enough_since_.reset();
   told_joined_ = -1;

@@ -1,4 +1,4 @@
-// Budget, backoff and progress (restart_policy.h).
+// Three rules over the row of failures so far; each answer says which of them decided.
 #include "rendezvous/job/restart_policy.h"
 
 #include <fmt/format.h>
@@ -40,6 +40,7 @@ std::uint64_t next_random(std::uint64_t& state) {
 
 void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran) {
   if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;
+  // After a healthy attempt a failure is the first in a row again, and is tried again at once.
   row_ = attempt_ran >= limits_.healthy ? 1 : row_ + 1;
   if (attempt_ran >= limits_.quick) {
     same_ = 0;

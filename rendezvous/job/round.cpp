@@ -1,4 +1,4 @@
-// Membership decisions (round.h).
+// When a round closes and who sits where; the same arithmetic for static and elastic jobs.
 #include "rendezvous/job/round.h"
 
 #include <fmt/format.h>
