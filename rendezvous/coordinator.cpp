@@ -1,4 +1,4 @@
-// The shell around Job (coordinator.h).
+// Sockets and timers around Job: here nothing is decided, but who may stay connected how long.
 #include "rendezvous/coordinator.h"
 
 #include <fmt/format.h>
@@ -127,6 +127,7 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     if (const auto* send = std::get_if<SendTo>(&action)) {
       const auto peer = peers.find(send->peer);
       if (peer == peers.end()) continue;
+      // Before the node hears that it takes part: its workers may be at the store right after that.
       if (callbacks.on_admitted && std::holds_alternative<Welcome>(send->message)) {
         callbacks.on_admitted(peer->second.addresses);
       }
@@ -145,6 +146,7 @@ void Coordinator::Impl::carry_out(JobActions actions) {
 
 void Coordinator::Impl::schedule_tick() {
   const TimePoint due = job.next_tick().value_or(TimePoint::max());
+  // Most messages change no deadline; a timer that is right is left alone.
   if (due == tick_at) return;
   tick_at = due;
   tick.cancel();

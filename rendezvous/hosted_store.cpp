@@ -1,4 +1,4 @@
-// An event loop, a server, a thread (hosted_store.h).
+// An event loop, a server and a thread: all that rank 0 needs of a launcher.
 #include "rendezvous/hosted_store.h"
 
 #include <asio/io_context.hpp>
@@ -18,6 +18,7 @@ struct HostedStore::Impl {
                [](asio::ip::tcp::socket, const std::string&) {}),
         thread([this] { io.run(); }) {}
   ~Impl() {
+    // In the thread of the loop: nothing in a server takes a lock.
     asio::post(io, [this] { server.reset(); });
     thread.join();
   }
