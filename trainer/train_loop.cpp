@@ -49,6 +49,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (verify) verify_sync(job);
   if (save) job.save_checkpoint();
   job.report_written();
+  // What was due is not the time of a step: figures of steps stay comparable.
   if (print || save || verify) parts.meters.restart_clock();
 }
 

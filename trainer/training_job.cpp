@@ -1,4 +1,4 @@
-// See training_job.h.
+// Batches follow from where the run stands alone, so that a resumed run sees the same ones.
 #include "trainer/training_job.h"
 
 #include <algorithm>
