@@ -1,4 +1,4 @@
-// Addresses and networks as 128 bits and a prefix (access_list.h).
+// Everything as prefixes of 128 bits: an IPv4 caller of a dual-stack socket is ::ffff:a.b.c.d.
 #include "rendezvous/store/access_list.h"
 
 #include <algorithm>

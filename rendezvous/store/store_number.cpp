@@ -1,3 +1,4 @@
+// std::stoll's rules over a view, without its copy and its exceptions.
 #include "rendezvous/store/store_number.h"
 
 #include <charconv>

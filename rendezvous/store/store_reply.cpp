@@ -1,3 +1,4 @@
+// How large values are shared between the store and replies under way, and charged only once.
 #include "rendezvous/store/store_reply.h"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ bool StoreValue::append(std::string_view bytes, MemoryBudget& budget) {
     small_.append(bytes);
     return true;
   }
+  // In place only while no reply under way shares these bytes.
   if (shared_ && shared_.use_count() == 1) {
     if (!budget.change(shared_->charged, both)) return false;
     shared_->charged = both;

@@ -9,6 +9,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// A key may release thousands; the others have their turn before the rest of them.
 constexpr std::size_t wakes_per_event_max = 1'024;
 
 }  // namespace

@@ -85,6 +85,8 @@ void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   const std::span<char> room = connection.parser.large_room();
   if (!room.empty()) return on_large_value(id, room, now);
+  // Once a turn: who sends without end must not keep the others waiting. What is left makes epoll
+  // report it again, as the set is level-triggered.
   const ssize_t size = ::recv(connection.fd.get(), input_.get(), input_bytes_max, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return close(id);  // Every complete command was carried out when it came.
@@ -177,6 +179,7 @@ void StoreSessions::start_attempt(const std::string& name) {
     Connection* connection = connections_[id].connection.get();
     if (connection == nullptr) continue;
     connection->stale = true;
+    // The rest may be agents whose first byte has not come yet.
     if (connection->classified) close(id);
   }
   store_.clear();

@@ -1,3 +1,4 @@
+// The options that a listener hands down to what it accepts, and sends that never wait.
 #include "rendezvous/store/store_socket.h"
 
 #include <arpa/inet.h>
@@ -58,7 +59,10 @@ UniqueFd try_listen(const Address& address, const char*& what) {
   what = "socket";
   if (!fd.valid()) return fd;
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // One socket for both families, whatever the system's default is.
   if (address.family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  // On the listener, from which Linux hands them down to each accepted socket: no system calls for
+  // every connection.
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
