@@ -1,3 +1,4 @@
+// malloc below a size and pages above it: only pages grow without a copy (mremap).
 #include "rendezvous/client/store_block.h"
 
 #include <sys/mman.h>

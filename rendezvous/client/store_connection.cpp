@@ -1,3 +1,4 @@
+// Connecting and shaking hands within a deadline; after a failure the connection is given up.
 #include "rendezvous/client/store_connection.h"
 
 #include <netdb.h>

@@ -1,3 +1,4 @@
+// Which failures are worth another try, and when nobody can know what became of a request.
 #include "rendezvous/client/store_link.h"
 
 #include <utility>

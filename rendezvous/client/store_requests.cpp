@@ -1,3 +1,4 @@
+// Requests as bytes, with PyTorch's '/' before each key, so that its clients find the same ones.
 #include "rendezvous/client/store_requests.h"
 
 #include <algorithm>

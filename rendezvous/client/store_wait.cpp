@@ -1,3 +1,4 @@
+// A wait given up is cancelled: its late answer would pass for that of the next request.
 #include "rendezvous/client/store_wait.h"
 
 #include <algorithm>
