@@ -1,3 +1,4 @@
+// Copies as late as it can: most commands come whole, and are read where they were received.
 #include "rendezvous/wire/wire_fields.h"
 
 #include <algorithm>
