@@ -27,9 +27,13 @@ class CpuCommunicator::AllReduce {
     if (self_.host_) announce();
     post_contributions(0);
     for (std::uint64_t k = 0; k < layout_.chunks(); ++k) {
+      // A peer that has not offered may still read the buffers that this step overwrites
+      // (host_group.h).
       self_.wait_offered(running_, step(k) + 1);
+      // Only now has every local peer said what it calls and where its data lies.
       if (k == 0) meet_peers();
       tickets_ = next_tickets_;
+      // One chunk ahead: the next contributions travel while this chunk is combined.
       if (k + 1 < layout_.chunks()) {
         if (self_.host_ && !in_place()) stage(k + 1);
         post_contributions(k + 1);
@@ -39,6 +43,7 @@ class CpuCommunicator::AllReduce {
       post_results(k);
       if (self_.host_ && !in_place()) fetch(k);
     }
+    // Until then peers may still write their slices into this rank's data, or read from it.
     if (self_.host_) self_.wait_combined(running_, step(layout_.chunks()));
     self_.wait_streams_idle(running_);
     self_.finish(running_, layout_.chunks());

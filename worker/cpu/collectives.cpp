@@ -14,6 +14,7 @@ void CpuCommunicator::reduce_scatter(const void* send, void* recv, std::size_t c
   if (world_size_ == 1) return copy_bytes(to, from, section);
   const auto world = static_cast<std::size_t>(world_size_);
   const auto section_of = [&](int peer) { return from + static_cast<std::size_t>(peer) * section; };
+  // The contributions to all ranks share one buffer of the segment, so each gets a W-th of it.
   const Layout layout(section, chunk_bytes_ / world / line_bytes * line_bytes, 1);
   std::vector<std::uint64_t> tickets(world);
   if (host_) host_->announce(running.call, {});

@@ -42,6 +42,7 @@ class Connecting {
 
   std::unique_ptr<Communicator> run() {
     const std::string ip = exchange_.local_address();
+    // Listens before the address is published: whoever reads it may call at once.
     Mesh mesh(rank_, epoch_, ip);
     create_segment();
     publish(mesh, ip);
