@@ -1,4 +1,4 @@
-// See data_parallel_graph.h.
+// One node joins replicas that have graphs of their own, one sums up copies within one graph.
 #include "worker/torch/data_parallel_graph.h"
 
 #include <torch/csrc/autograd/function.h>

@@ -56,6 +56,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   state.insert(state.end(), buffers_.begin(), buffers_.end());
   const at::Device device =
       state.empty() ? at::Device(device_type_of(communicator)) : state.front().device();
+  // Before anything of the model travels: other sizes would end in an error that names a call, and
+  // not the parameter.
   check_model_agreement(communicator, describe(), device);
   TensorBroadcast(communicator).run(state, 0);
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);

@@ -1,4 +1,4 @@
-// See gradient_memory.h.
+// A registry by parameter: an operation knows its weight, and not who reduces its gradient.
 #include "worker/torch/gradient_memory.h"
 
 #include <torch/csrc/autograd/graph_task.h>

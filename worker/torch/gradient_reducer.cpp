@@ -162,6 +162,7 @@ bool GradientReducer::can_finish() const {
 }
 
 bool GradientReducer::launch_full_buckets() {
+  // In the plan's order, not as they fill: all ranks must make the same calls in the same order.
   while (const auto bucket = progress_.take_full_bucket()) {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
     if (span.count == 0) continue;

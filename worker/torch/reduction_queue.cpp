@@ -46,6 +46,7 @@ class ThreadQueue : public ReductionQueue {
       busy = unfinished_ > 0;
       stopping_ = true;
     }
+    // Or the thread would wait for peers that wait for the next gradients of this rank.
     if (busy) communicator_.abort("a rank stopped training while gradients were being reduced");
     submitted_.notify_one();
     thread_.join();

@@ -1,4 +1,4 @@
-// See replica_threads.h.
+// Threads that stay: each has its number of LibTorch threads, which a new one would set anew.
 #include "worker/torch/replica_threads.h"
 
 #include <ATen/Parallel.h>
