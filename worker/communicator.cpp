@@ -1,4 +1,4 @@
-// Names and sizes that every communicator shares.
+// What every communicator shares: messages for those that have none under way, sizes of types.
 #include "worker/communicator.h"
 
 namespace ddprun::worker {

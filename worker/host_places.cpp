@@ -1,4 +1,4 @@
-// See host_places.h.
+// Places follow from the notes alone, so that every worker finds the same ones by itself.
 #include "worker/host_places.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See init_method.h.
+// What option, url and environment say, made one; what is said twice must agree.
 #include "worker/init_method.h"
 
 #include <optional>

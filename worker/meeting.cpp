@@ -1,4 +1,4 @@
-// See meeting.h.
+// What workers say to each other through the store before they know more, and how they give up.
 #include "worker/meeting.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// See network_interface.h.
+// Interfaces as Gloo, NCCL or our option name them, and the kernel's own choice of an address.
 #include "worker/network_interface.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-// See tracing_communicator.h.
+// Each call wrapped in an observation that ends however the call ends, also by an exception.
 #include "worker/tracing_communicator.h"
 
 #include <utility>

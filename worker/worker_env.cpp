@@ -90,6 +90,7 @@ bool is_slurm_batch_shell(const Reader& reader) {
 }
 
 const Source* choose_source(const Reader& reader) {
+  // RANK first: a ddprun or torchrun that mpirun or srun has started passes their variables on.
   for (const Source* source : {&kTorchrun, &kOpenMpi, &kPmi}) {
     if (reader.has(source->rank)) return source;
   }

@@ -1,4 +1,4 @@
-// See worker_store.h.
+// Who hosts the store where no launcher does, and who removes what is left of the meeting.
 #include "worker/worker_store.h"
 
 #include <unistd.h>

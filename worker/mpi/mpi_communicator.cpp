@@ -57,6 +57,7 @@ void MpiCommunicator::meet(const WorkerEnv& env, Clock::time_point deadline) {
   std::vector<Introduction> all(static_cast<std::size_t>(size));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Request request = MPI_REQUEST_NULL;
+  // With a deadline, which the blocking call has not: a process may never make a communicator.
   check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
                            MPI_COMM_WORLD, &request),
             "the first exchange over MPI");

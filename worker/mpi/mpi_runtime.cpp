@@ -1,4 +1,4 @@
-// See mpi_runtime.h.
+// One MPI_Init for the process, and an end that does not wait for ranks that never come.
 #include "worker/mpi/mpi_runtime.h"
 
 #include <stdlib.h>

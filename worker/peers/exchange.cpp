@@ -43,6 +43,8 @@ class StoreExchange : public AddressExchange {
         prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
     if (address_.empty()) address_ = env.own_address;
     if (address_.empty()) address_ = store_.local_address();
+    // An attempt may make several communicators, in the same order on all ranks: each has keys of
+    // its own.
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
     prefix_ += '/';
     prefix_ += std::to_string(number);

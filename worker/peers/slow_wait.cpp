@@ -1,4 +1,4 @@
-// See slow_wait.h.
+// The decision is a function of times; beside it, the words and to whom they go.
 #include "worker/peers/slow_wait.h"
 
 #include <algorithm>
