@@ -1,4 +1,4 @@
-// See max_pool_kernel.h.
+// Vector loops over whole rows; where they need a border, it is of values that never win.
 #include "trainer/kernels/max_pool_kernel.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See train_options.h.
+// One parser for command line and file of options; what contradicts itself is refused after both.
 #include "trainer/options/train_options.h"
 
 #include <iostream>
