@@ -1,4 +1,4 @@
-// See process.h.
+// Nothing allocates between fork and exec; after that one poll waits for output and end alike.
 #include "tests/testing/process.h"
 
 #include <fcntl.h>
