@@ -37,6 +37,7 @@ HostGroup::HostGroup(int rank, std::vector<SharedSegment> segments, std::size_t 
 }
 
 void HostGroup::announce(const Call& call, Place place) {
+  // Two places: who announces call n + 2 has met every peer in n + 1, so none still reads n.
   page(rank_).announcements[call.sequence % 2] = {call, place};
 }
 
