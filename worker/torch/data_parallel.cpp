@@ -50,6 +50,7 @@ DataParallelReplicas::Backward DataParallelReplicas::fastest_backward(
     const std::vector<at::Device>& devices) {
   const bool cpu = std::all_of(devices.begin(), devices.end(),
                                [](const at::Device& device) { return device.is_cpu(); });
+  // Autograd has one thread for the CPU, in which the replicas would come one after the other.
   return cpu ? Backward::OwnThreads : Backward::Autograd;
 }
 

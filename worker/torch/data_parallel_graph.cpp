@@ -25,6 +25,8 @@ void add_to(at::Tensor& sum, const at::Tensor& gradient, bool& own_memory) {
   }
 }
 
+// The sums leave as gradients of the module's own parameters. To write them there at the end of
+// backward was ruled out: hooks on parameters would not have seen them.
 class JoinedBackward : public torch::autograd::Node {
  public:
   JoinedBackward(std::shared_ptr<ReplicaThreads> threads, ReplicaOutputs outputs)

@@ -85,6 +85,8 @@ bool BucketPlan::operator==(const BucketPlan& other) const {
 }
 
 BucketLimits BucketLimits::shared_memory(int world_size) {
+  // Added up while it is still in the caches: small buckets kept 96.8 % of the speed without
+  // communication, those of 25 MiB 93.0 % (docs/measurements/training.md).
   const BucketLimits network;
   const std::size_t bytes =
       std::min(static_cast<std::size_t>(world_size) * (std::size_t{512} << 10), network.bytes);
@@ -120,6 +122,7 @@ BucketPlan plan_buckets(const std::vector<GradientSize>& sizes,
     if (current.bucket.bytes >= limit) close(size.region);
   }
   for (std::size_t region = 0; region < open.size(); ++region) close(region);
+  // A bucket may go when its last gradient is there, and those of other dtypes fill meanwhile.
   std::stable_sort(closed.begin(), closed.end(), [](const OpenBucket& a, const OpenBucket& b) {
     return a.last_position < b.last_position;
   });
