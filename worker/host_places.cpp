@@ -7,6 +7,7 @@
 namespace ddprun::worker {
 namespace {
 
+// A note is a line a value, and the name of a host may hold anything.
 std::string in_one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -51,6 +52,7 @@ HostPlace place_of(int rank, const std::vector<WorkerNote>& notes) {
     if (other == rank) place.local_rank = place.local_world_size;
     ++place.local_world_size;
   }
+  // What this process was told counts for more than the order of ranks.
   if (own.local_rank >= 0) place.local_rank = own.local_rank;
   const auto host = std::find(hosts.begin(), hosts.end(), own.host);
   place.group_rank = static_cast<int>(host - hosts.begin());

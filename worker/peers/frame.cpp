@@ -101,6 +101,7 @@ FrameDecision check_frame(const FrameHeader& expected, const FrameHeader& receiv
                                       std::to_string(peer) + " is in attempt " +
                                       std::to_string(received.epoch)};
   }
+  // The call before the sizes: other calls have other sizes, and the call is what one can mend.
   if (received.call != expected.call) {
     return {FrameVerdict::Refuse, describe_mismatch(rank, expected.call, peer, received.call)};
   }

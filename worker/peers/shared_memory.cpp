@@ -53,6 +53,7 @@ void* SharedSegment::data() const { return static_cast<char*>(mapping_) + head_b
 SegmentAddress SharedSegment::address() const { return {::getpid(), fd_.get(), bytes_, token_}; }
 
 void SharedSegment::map() {
+  // All pages now, and not in the middle of the first collective.
   void* mapping = ::mmap(nullptr, head_bytes + bytes_, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
   if (mapping == MAP_FAILED) throw_errno("mmap of " + std::to_string(bytes_) + " shared bytes");
@@ -63,6 +64,7 @@ SharedSegment SharedSegment::create(std::size_t bytes, const std::string& token)
   const int fd = ::memfd_create(memfd_name(token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw_errno("memfd_create");
   SharedSegment segment(fd, bytes, token);
+  // Reserved, too: memory that is only promised ends in SIGBUS where there is none left.
   if (::ftruncate(fd, static_cast<off_t>(head_bytes + bytes)) != 0 ||
       ::fallocate(fd, 0, 0, static_cast<off_t>(head_bytes + bytes)) != 0) {
     throw_errno("reserving " + std::to_string(bytes) + " bytes of shared memory");

@@ -90,6 +90,7 @@ bool PeerStreams::send_some(int peer) {
   const std::size_t head = std::min(out.sent, sizeof(FrameHeader));
   const std::size_t body = out.sent - head;
   const std::size_t total = sizeof(FrameHeader) + out.header.bytes;
+  // In one call: without Nagle's algorithm two of them are two segments.
   iovec parts[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
                     {const_cast<unsigned char*>(out.data) + body, out.header.bytes - body}};
   msghdr message{};
