@@ -48,9 +48,11 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
         options.accumulate > 1 ? fmt::format(" x --accumulate {}", options.accumulate) : "",
         world_size, dataset_size));
   }
+  // Rounded up, as the sampler pads: a rank with a step less would leave the others waiting.
   plan.samples_per_worker = divide_up(dataset_size, world_size);
   plan.steps_per_epoch = divide_up(plan.samples_per_worker, plan.batch_size);
   plan.last_batch_size = plan.samples_per_worker - (plan.steps_per_epoch - 1) * plan.batch_size;
+  // --steps without --epochs means epochs without end: their product must not overflow.
   const std::int64_t epochs =
       std::min(options.epochs_max(),
                divide_up(std::numeric_limits<std::int64_t>::max() / 2, plan.steps_per_epoch));

@@ -63,7 +63,9 @@ void tune_process(const worker::WorkerEnv& env) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, heap_growth_bytes);
+  // Numbers next to 0 take a slow path in many processors, and mean nothing to training.
   at::globalContext().setFlushDenormal(true);
+  // torchrun's default, also where no launcher has set it: workers would fight for the cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr && env.local_world_size > 1) {
     at::set_num_threads(1);
   }

@@ -43,6 +43,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const bool print = due(job.options.print_freq);
   const bool save = due(job.options.checkpoint_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
+  // Before a save, so that no checkpoint has the weights of a loss that is no number.
   if (print || save) parts.guard.finish();  // Waits for a GPU: not on every step.
   if (print || job.reporter->wants_progress()) report_step(job, parts, print);
   if (print) parts.meters.start_window();

@@ -7,6 +7,7 @@ namespace {
 
 template <typename Value>
 DDPRUN_INLINE float gradient_at(const Value* gradient, const Value* y, std::int64_t i) {
+  // As LibTorch's threshold_backward: where y is NaN, the gradient passes on.
   return load(y[i]) <= 0 ? 0.0F : load(gradient[i]);
 }
 

@@ -64,6 +64,7 @@ DDPRUN_INLINE void normalize_run(const Value* x, Number scale, Number shift, con
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) {
         const float v = value(i);
+        // Not max(0, v): NaN must stay, or nobody would see that the network diverged.
         store(y[i], v < 0 ? 0.0F : v);
       }
     } else {

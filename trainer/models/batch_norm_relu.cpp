@@ -1,5 +1,5 @@
-// See batch_norm_relu.h. The work on each tensor is cut into parts by its shape alone, so that the
-// sums have the same bits for any number of threads.
+// The work on each tensor is cut into parts by its shape alone, so that the sums have the same bits
+// for any number of threads.
 #include "trainer/models/batch_norm_relu.h"
 
 #include <algorithm>
@@ -101,6 +101,8 @@ Statistics gather_statistics(worker::SyncBatchNorm2dImpl& module, const torch::T
   std::pair<Numbers, Numbers> sums;
   with_value_type(x, [&]<typename Value>(Value) {
     const auto* data = values<Value>(x);
+    // Sums around one of the channel's own values: around 0, squares would lose the variance in a
+    // large mean.
     for (std::int64_t c = 0; c < channels; ++c) center[index(c)] = load(data[c * geometry.inner]);
     sums = Parts(geometry).sum(channels, [&](OuterRange range, double* first, double* second) {
       BatchNormForward<Value>::add_sums(geometry, range, data, center.data(), first, second);

@@ -33,6 +33,7 @@ const std::map<std::string, std::int64_t>& cifar_resnet_depths() {
 }  // namespace
 
 Stem choose_stem(StemChoice choice, std::int64_t image_size) {
+  // The ImageNet stem leaves a quarter of each side and the last layer a 32nd: 2 pixels of 64.
   if (choice == StemChoice::Auto) return image_size <= 64 ? Stem::Small : Stem::ImageNet;
   return choice == StemChoice::Small ? Stem::Small : Stem::ImageNet;
 }

@@ -1,5 +1,5 @@
-// See parallel_parts.h. LibTorch's loop is a header that is parallel only where OpenMP is enabled;
-// this file alone is compiled so, because the precompiled LibTorch header is not.
+// LibTorch's loop is a header that is parallel only where OpenMP is enabled; this file alone is
+// compiled so, because the precompiled LibTorch header is not.
 #include "trainer/models/parallel_parts.h"
 
 #include <ATen/Parallel.h>

@@ -40,6 +40,7 @@ torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
   torch::Tensor y = x;
   for (std::size_t i = 0; i < convs_.size(); ++i) {
     const bool last = i + 1 == convs_.size();
+    // The shortcut is added within the last normalisation, which passes over the memory anyway.
     y = batch_norm_relu(*norms_[i], convs_[i]->forward(y), last ? shortcut(x) : torch::Tensor());
   }
   return y;

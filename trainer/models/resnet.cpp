@@ -28,6 +28,8 @@ void ResNet::add_layer(int index, std::int64_t width, std::int64_t stride) {
       register_module("layer" + std::to_string(index + 1), std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < options_.blocks[index]; ++i) {
     const std::int64_t block_stride = i == 0 ? stride : 1;
+    // Before the block, as torchvision makes it: layers draw random numbers when they are made, and
+    // the same seed must give the same weights.
     torch::nn::Sequential downsample{nullptr};
     if (block_stride != 1 || channels_ != output) {
       downsample = torch::nn::Sequential(make_conv(channels_, {output, 1, block_stride}),

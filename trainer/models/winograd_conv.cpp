@@ -1,5 +1,5 @@
-// See winograd_conv.h. Only in which order the work is done, and by which thread, is decided here;
-// no sum depends on it.
+// In which order the work is done, and by which thread: nothing else is decided here, and no sum
+// depends on it.
 #include "trainer/models/winograd_conv.h"
 
 #if defined(__x86_64__)

@@ -155,6 +155,7 @@ void Reporter::progress(const StepReport& report) {
   const auto now = std::chrono::steady_clock::now();
   if (!wants_progress() || now - progress_at_ < progress_interval) return;
   progress_at_ = now;
+  // A character in the last column makes some terminals begin the next line.
   out_ << '\r' << progress_line(report, options_.columns - 1) << "\x1b[K" << std::flush;
   progress_shown_ = true;
 }

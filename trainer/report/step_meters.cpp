@@ -49,6 +49,7 @@ void StepMeters::step_done(const torch::Tensor& logits, const torch::Tensor& lab
 }
 
 StepReport StepMeters::report(const TrainingState& state, double learning_rate) {
+  // Only here the host waits for a GPU.
   const torch::Tensor all = counts_.to(torch::kCPU);
   const torch::Tensor last = last_counts_.to(torch::kCPU);
   const auto meter = [&](std::int64_t which, double scale) {

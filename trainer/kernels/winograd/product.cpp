@@ -1,4 +1,4 @@
-// See product.h. A block of results stays in registers while the sum runs over `depth`:
+// A block of results stays in registers while the sum runs over `depth`:
 // with AVX-512 up to 6 x 64 of them in 24 of 32 registers, with AVX2 6 x 16 in 12 of 16. Each step
 // loads fewer vectors and numbers than it has multiplications, so that the first cache keeps up.
 #include "trainer/kernels/winograd/product.h"
@@ -18,6 +18,7 @@ struct Wide {
   using Type = Vector;
   static constexpr std::int64_t size = lanes;
 };
+// For AVX2, where the compiler would keep vectors of twice the width in memory.
 struct Narrow {
   using Type = HalfVector;
   static constexpr std::int64_t size = lanes / 2;
@@ -72,6 +73,7 @@ template <typename Register, int vectors>
 DDPRUN_INLINE void multiply_rows(const WinogradProduct& product) {
   const std::int64_t blocks = (product.rows + block_rows - 1) / block_rows;
   for (std::int64_t i = 0; i < blocks; ++i) {
+    // Even blocks: one of a single row would load each vector for one multiplication.
     const std::int64_t row = product.rows * i / blocks;
     switch (product.rows * (i + 1) / blocks - row) {
       case 6:
