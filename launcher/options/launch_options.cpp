@@ -69,6 +69,7 @@ void Decision::decide_shape() {
                          : RendezvousBackend::Static;
   }
   result.standalone = on("standalone");
+  // As in torchrun, where --standalone stands for c10d with a free port.
   if (result.standalone) result.backend = RendezvousBackend::C10d;
   if (const auto* nodes = get("nnodes")) {
     const NodeRange range = parse_nnodes(*nodes);
@@ -176,6 +177,7 @@ void Decision::decide_signals() {
       throw usage_error(forwarded->source + ": one of them is in " + handled->source +
                         " too; a signal either stops the job or is passed on");
     }
+    // Named by the user, so it leaves the usual list, which nobody named.
     result.signals_to_handle.erase(same);
   }
 }

@@ -16,6 +16,7 @@ std::string complaint(const OutputLog& log, int error) {
 void OutputStream::take(std::string_view bytes, bool alone, const Complain& complain) {
   if (log) {
     if (const int error = log->write(bytes)) {
+      // A full disk costs the log, and not the worker.
       const std::string text = complaint(*log, error);
       log.reset();
       complain(text);

@@ -57,6 +57,7 @@ void EventLog::write(const char* event, const OrderedJson& fields) {
   if (written == static_cast<ssize_t>(line.size())) return;
   spdlog::warn("cannot write the event log: {}; no further events are written",
                written < 0 ? std::strerror(errno) : "no space left");
+  // Half a line may be there now, and whatever followed would be appended to it.
   fd_.reset();
 }
 

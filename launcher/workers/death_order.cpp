@@ -1,5 +1,5 @@
-// See death_order.h. A pair's value: 1 while the lower of the two lives, plus 2 while the higher
-// does; 0 with the pid of who was the last to end.
+// A pair's semaphore: 1 while the lower of the two lives, plus 2 while the higher does; 0 with the
+// pid of who was the last to end.
 #include "launcher/workers/death_order.h"
 
 #include <sys/ipc.h>

@@ -23,6 +23,7 @@ constexpr const char* null_device = "/dev/null";
 
 // A run id may be anything; a directory's name may not.
 std::string file_name(const std::string& run_id) {
+  // A name has at most 255 bytes on Linux's file systems, and others stand beside it.
   std::string name = run_id.substr(0, 100);
   for (char& c : name) {
     if (c == '/' || c == '\0') c = '_';

@@ -1,4 +1,4 @@
-// See worker_group.h.
+// The end of a worker, and of all that it leaves behind, as events of one loop:
 //
 //   start --> pidfd readable --> reap, on_exit        (each worker)
 //                  |
