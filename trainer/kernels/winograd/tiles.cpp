@@ -24,7 +24,7 @@ DDPRUN_INLINE void transform_tiles(const WinogradShape& shape, std::int64_t chan
           Pixels(shape, channels, source, std::min(tile + 1, part.end - 1), margin, zeros<Value>);
       float* to = transformed + i * memory.strip + (tile - tiles.begin) * memory.row;
       for (std::int64_t c = 0; c < strip.width; c += lanes) {
-        // Ahead of time: a tenth to a fifth of a pass at 56 x 56 (docs/measurements/convolutions.md).
+        // Ahead of time: up to a fifth of a pass at 56 x 56 (docs/measurements/convolutions.md).
         next.fetch(c, margin * 2);
         transform_square<Line>(
             [&](int row, int column)
