@@ -86,7 +86,9 @@ RunIdentity identity_of(const TrainingJob& job) {
           .image = fmt::format("{}x{}x{}", job.dataset().shape().channels, job.image_size,
                                job.image_size),
           .classes = job.dataset().classes(),
-          .seed = job.options.seed};
+          .seed = job.options.seed,
+          .data = job.training_set ? identify(*job.training_set)
+                                   : identify_classes(*job.validation_set)};
 }
 
 RunFacts facts_of(const TrainingJob& job) {

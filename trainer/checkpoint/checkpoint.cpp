@@ -19,15 +19,18 @@ constexpr std::size_t names_listed_max = 5;
 
 std::map<std::string, std::string> describe(const RunIdentity& identity,
                                             const TrainingState& state) {
-  return {{"model", identity.model},
-          {"dataset", identity.dataset},
-          {"image", identity.image},
-          {"classes", std::to_string(identity.classes)},
-          {"seed", std::to_string(identity.seed)},
-          {"epoch", std::to_string(state.epoch)},
-          {"samples_done", std::to_string(state.samples_done)},
-          {"step", std::to_string(state.step)},
-          {"best_prec1", fmt::format("{:.17g}", state.best_prec1)}};
+  std::map<std::string, std::string> metadata{
+      {"model", identity.model},
+      {"dataset", identity.dataset},
+      {"image", identity.image},
+      {"classes", std::to_string(identity.classes)},
+      {"seed", std::to_string(identity.seed)},
+      {"epoch", std::to_string(state.epoch)},
+      {"samples_done", std::to_string(state.samples_done)},
+      {"step", std::to_string(state.step)},
+      {"best_prec1", fmt::format("{:.17g}", state.best_prec1)}};
+  metadata.merge(data_metadata(identity.data));
+  return metadata;
 }
 
 NamedTensors model_tensors(const torch::nn::Module& model) {
@@ -70,22 +73,53 @@ double metadata_percent(const Safetensors& file, const std::string& key, const s
   return value;
 }
 
-// All differences at once, so that the user need not find them one by one.
-void check_identity(const Safetensors& file, const std::string& name, const RunIdentity& identity) {
+// Those of `keys`, as "model 'a' instead of 'b', ...".
+std::string differences_in(std::initializer_list<const char*> keys, const Safetensors& file,
+                           const std::string& name, const RunIdentity& identity) {
   std::string differences;
   const std::map<std::string, std::string> expected = describe(identity, {});
-  for (const char* key : {"model", "dataset", "image", "classes", "seed"}) {
+  for (const char* key : keys) {
     const std::string& found = metadata_value(file, key, name);
     if (found != expected.at(key)) {
       differences += fmt::format("{}{} '{}' instead of '{}'", differences.empty() ? "" : ", ", key,
                                  found, expected.at(key));
     }
   }
-  if (differences.empty()) return;
-  throw ForeignCheckpointError(
-      fmt::format("{} is a checkpoint of another run: {}. Give that run's options, or another "
-                  "--checkpoint-dir",
-                  name, differences));
+  return differences;
+}
+
+std::string joined(const std::string& a, const std::string& b) {
+  return a.empty() || b.empty() ? a + b : a + ", " + b;
+}
+
+// All differences at once, so that the user need not find them one by one. Returns the warnings of
+// what is let through.
+std::vector<std::string> check_identity(const Safetensors& file, const std::string& name,
+                                        const RunIdentity& identity, IdentityCheck check) {
+  const std::string shape = differences_in({"model", "classes"}, file, name, identity);
+  const std::string data =
+      joined(differences_in({"dataset", "image", "seed"}, file, name, identity),
+             data_difference(file.metadata, identity.data));
+  const bool allowed = shape.empty() && check == IdentityCheck::Anyway;
+  if (!(shape + data).empty() && !allowed) {
+    throw ForeignCheckpointError(
+        fmt::format("{} is a checkpoint of another run: {}. Give that run's options{}, or another "
+                    "--checkpoint-dir",
+                    name, joined(shape, data),
+                    shape.empty() ? " and data, --resume-anyway to go on all the same" : ""));
+  }
+  std::vector<std::string> warnings;
+  if (!data.empty()) {
+    warnings.push_back(
+        fmt::format("{} is a checkpoint of another run: {}. --resume-anyway goes on", name, data));
+  }
+  if (!tells_data(file.metadata) && !identity.data.list_checksum.empty()) {
+    warnings.push_back(fmt::format(
+        "{} does not tell which images it was trained on, as those of older versions: that they "
+        "are the same is not checked",
+        name));
+  }
+  return warnings;
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -139,7 +173,7 @@ Safetensors make_checkpoint(const RunIdentity& identity, const TrainingState& st
 
 RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const RunIdentity& identity, torch::nn::Module& model,
-                                      const CheckpointParts& parts) {
+                                      const CheckpointParts& parts, IdentityCheck check) {
   if (const auto format = file.metadata.find(format_key);
       format == file.metadata.end() || format->second != format_name) {
     throw CheckpointError(
@@ -148,8 +182,8 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                     name));
   }
   metadata_value(file, checksum_key, name);  // Checked by the reader, if it is there.
-  check_identity(file, name, identity);
   RestoredCheckpoint restored;
+  restored.warnings = check_identity(file, name, identity, check);
   restored.state = {
       .epoch = metadata_count(file, "epoch", name),
       .samples_done = metadata_count(file, "samples_done", name),

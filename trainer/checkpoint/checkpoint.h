@@ -16,6 +16,7 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/data/data_identity.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/image_classifier.h"
 
@@ -40,6 +41,7 @@ struct RunIdentity {
   std::string image;    // "1x28x28"
   std::int64_t classes = 0;
   std::uint64_t seed = 0;
+  DataIdentity data;  // With --evaluate the classes alone.
 };
 
 struct TrainingState {
@@ -60,13 +62,21 @@ Safetensors make_weights(const RunIdentity& identity, const TrainingState& state
 struct RestoredCheckpoint {
   TrainingState state;
   std::vector<std::string> unknown_parts;  // In the file, but not in this run.
+  std::vector<std::string> warnings;       // Naming the file: what differs, what is not known.
+};
+
+// What may differ between a checkpoint and the run that loads it.
+enum class IdentityCheck {
+  Strict,  // Nothing.
+  Anyway,  // Whatever the weights fit in spite of: data, image size and seed.
 };
 
 // Puts a checkpoint into the model and the parts. Nothing is changed when it throws:
 // CheckpointError, or ForeignCheckpointError.
 RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const RunIdentity& identity, torch::nn::Module& model,
-                                      const CheckpointParts& parts);
+                                      const CheckpointParts& parts,
+                                      IdentityCheck check = IdentityCheck::Strict);
 
 // Loads parameters and buffers by name; a prefix "module." (Python's DDP) is ignored. Names and
 // shapes must agree exactly: throws CheckpointError naming those that do not, before any change.

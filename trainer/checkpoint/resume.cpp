@@ -14,8 +14,10 @@ namespace {
 
 void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path& path) {
   const RestoredCheckpoint restored = restore_checkpoint(
-      std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts);
+      std::move(file), path.string(), job.identity, *job.model, job.checkpoint_parts,
+      job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict);
   job.state = restored.state;
+  for (const std::string& warning : restored.warnings) job.reporter->warning(warning);
   for (const std::string& part : restored.unknown_parts) {
     job.reporter->warning(
         fmt::format("{} holds the state of '{}', which this run does not have: it is left out",

@@ -272,6 +272,7 @@ std::unique_ptr<Dataset> open_csv(const std::filesystem::path& file,
                                   const std::filesystem::path& validation_file, bool train) {
   CsvImages images = read_list(file, nullptr);
   if (!train) images = read_list(validation_file, &images);
+  images.list.class_names = std::move(images.classes);
   return std::make_unique<ImageListDataset>(std::move(images.list));
 }
 

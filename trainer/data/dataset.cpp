@@ -1,6 +1,9 @@
 // The reader that all sets whose pixels lie ready in memory share: there is nothing to decode.
 #include "trainer/data/dataset.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace ddprun::trainer {
 namespace {
 
@@ -20,6 +23,12 @@ class PlainReader : public ImageReader {
 };
 
 }  // namespace
+
+std::uint64_t Dataset::list_checksum() const {
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < size(); ++i) labels.push_back(label(i));
+  return XXH64(labels.data(), labels.size() * sizeof labels[0], 0);
+}
 
 std::unique_ptr<ImageReader> PlainDataset::make_reader() const {
   return std::make_unique<PlainReader>(*this);

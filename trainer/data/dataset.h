@@ -88,6 +88,13 @@ class Dataset {
   virtual Normalization normalization() const = 0;
   virtual std::string description() const = 0;  // "MNIST train: 60000 images ... from data/mnist"
 
+  // By label; empty where classes have numbers only.
+  virtual std::vector<std::string> class_names() const { return {}; }
+
+  // Of which image is which and has which label, as far as that can be told without reading images.
+  // Another value says that it is another set; here: of all labels.
+  virtual std::uint64_t list_checksum() const;
+
   virtual std::int64_t label(std::int64_t index) const = 0;      // 0 .. classes()-1
   virtual std::unique_ptr<ImageReader> make_reader() const = 0;  // Must not outlive the set.
 };

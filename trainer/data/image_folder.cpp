@@ -127,6 +127,7 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
   ImageList list;
   list.folder = folder;
   list.classes = static_cast<std::int64_t>(classes.size());
+  list.class_names = classes;
   Tally tally;
   std::vector<std::string> unknown, empty;
   std::size_t filled = 0;

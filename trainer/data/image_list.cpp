@@ -1,11 +1,13 @@
 // Where files are opened, one at a time and late: a set may list millions that never fit in memory.
 #include "trainer/data/image_list.h"
 
+#define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
@@ -105,6 +107,14 @@ ImageListDataset::ImageListDataset(ImageList list) : list_(std::move(list)) {}
 
 Normalization ImageListDataset::normalization() const {
   return {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
+}
+
+std::uint64_t ImageListDataset::list_checksum() const {
+  std::string names;
+  for (const std::string& name : list_.class_names) names += name + '\0';
+  std::uint64_t sum = XXH64(list_.labels.data(), list_.labels.size() * sizeof list_.labels[0], 0);
+  sum = XXH64(names.data(), names.size(), sum);
+  return XXH64(list_.paths.text().data(), list_.paths.text().size(), sum);
 }
 
 std::filesystem::path ImageListDataset::path(std::int64_t index) const {

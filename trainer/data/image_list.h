@@ -20,6 +20,7 @@ class PathList {
     begins_.push_back(text_.size());
   }
   std::size_t size() const { return begins_.size() - 1; }
+  std::string_view text() const { return text_; }  // All of them, each with its '\0'.
   std::string_view operator[](std::size_t i) const {
     return {text_.data() + begins_[i], begins_[i + 1] - begins_[i] - 1};
   }
@@ -36,6 +37,7 @@ struct ImageList {
   std::vector<std::int32_t> lines;  // Of `source`, counted from 1; empty: not from a list.
   std::string source;               // The list's file name.
   std::int64_t classes = 0;
+  std::vector<std::string> class_names;  // As many, or none.
   std::string description;
 };
 
@@ -55,6 +57,9 @@ class ImageListDataset : public Dataset {
   std::int64_t label(std::int64_t index) const override {
     return list_.labels[static_cast<std::size_t>(index)];
   }
+  std::vector<std::string> class_names() const override { return list_.class_names; }
+  // Of labels, class names, and paths as they are listed: the folder may be moved.
+  std::uint64_t list_checksum() const override;
   std::unique_ptr<ImageReader> make_reader() const override;
 
   std::filesystem::path path(std::int64_t index) const;

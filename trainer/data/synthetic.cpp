@@ -53,6 +53,15 @@ std::int64_t SyntheticDataset::label(std::int64_t index) const {
                                    static_cast<std::uint64_t>(options_.classes));
 }
 
+std::uint64_t SyntheticDataset::list_checksum() const {
+  std::uint64_t sum = options_.seed;
+  for (const std::int64_t number : {options_.size, options_.classes, options_.shape.channels,
+                                    options_.shape.height, options_.shape.width}) {
+    sum = mixed(sum ^ static_cast<std::uint64_t>(number));
+  }
+  return sum;
+}
+
 void SyntheticDataset::draw(std::int64_t index, std::uint8_t* image) const {
   const std::int64_t bytes = options_.shape.bytes();
   const std::int64_t quarter_bytes = (bytes + 3) / 4;

@@ -27,6 +27,7 @@ class SyntheticDataset : public Dataset {
   Normalization normalization() const override;
   std::string description() const override;
   std::int64_t label(std::int64_t index) const override;
+  std::uint64_t list_checksum() const override;  // Of the options, which say it all.
   std::unique_ptr<ImageReader> make_reader() const override;
 
   // The shape().bytes() bytes of an image, as channel planes.

@@ -96,6 +96,7 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0;     // Steps; 0: at the end of epochs only.
   std::int64_t keep_checkpoints = 2;     // The newest so many stay.
   std::string resume = "auto";           // auto, none, or a file.
+  bool resume_anyway = false;            // Also with other data than the checkpoint's.
 
   // Device.
   DeviceOption device = DeviceOption::Auto;

@@ -88,6 +88,46 @@ TEST_CASE("a checkpoint of another run is refused with all that differs", "[trai
   CHECK_FALSE(contains(message, "classes"));
 }
 
+TEST_CASE("a checkpoint of other data is refused, unless that is meant", "[trainer][checkpoint]") {
+  Run saved;
+  saved.step();
+  RunIdentity then = identity;
+  then.data = {.images = 640, .class_names = {"cat", "cow"}, .list_checksum = "1"};
+  RunIdentity now = identity;
+  now.data = {.images = 60'000, .class_names = {"cat", "dog"}, .list_checksum = "2"};
+  const Safetensors file = on_disk(make_checkpoint(then, {.step = 1}, *saved.model, saved.parts()));
+
+  const std::string message = restore_error(file, now);
+  CHECK(contains(message, "640 images to train with instead of 60000"));
+  CHECK(contains(message, "class 1 'cow' instead of 'dog'"));
+  CHECK(contains(message, "--resume-anyway"));
+  CHECK(restore_error(file, then) == "");
+
+  Run restored;
+  const auto anyway = restore_checkpoint(file, "file", now, *restored.model, restored.parts(),
+                                         IdentityCheck::Anyway);
+  REQUIRE(anyway.warnings.size() == 1);
+  CHECK(contains(anyway.warnings[0], "640 images to train with instead of 60000"));
+  CHECK(torch::equal(saved.weight(), restored.weight()));
+  now.model = "resnet18";
+  CHECK(contains(message_of<ForeignCheckpointError>([&] {
+                   restore_checkpoint(file, "file", now, *restored.model, restored.parts(),
+                                      IdentityCheck::Anyway);
+                 }),
+                 "model 'convnet' instead of 'resnet18'"));
+}
+
+TEST_CASE("a checkpoint that does not know its data is taken with a note",
+          "[trainer][checkpoint]") {
+  Run run;
+  RunIdentity now = identity;
+  now.data = {.images = 640, .class_names = {}, .list_checksum = "1"};
+  const Safetensors old = on_disk(make_checkpoint(identity, {}, *run.model, run.parts()));
+  const auto restored = restore_checkpoint(old, "file", now, *run.model, run.parts());
+  REQUIRE(restored.warnings.size() == 1);
+  CHECK(contains(restored.warnings[0], "file does not tell which images"));
+}
+
 TEST_CASE("a checkpoint with wrong metadata or tensors is refused", "[trainer][checkpoint]") {
   Run run;
   run.step();

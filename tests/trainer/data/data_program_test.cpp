@@ -62,6 +62,39 @@ TEST_CASE("two workers train on a folder of images, the same with any number of 
   CHECK(losses(folder / "metrics") != first);
 }
 
+TEST_CASE("neither a resumed run nor an evaluation takes other data for its own",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 6);
+  const std::string arguments = std::string("--dataset imagefolder --data") +
+                                argument(folder / "set") + " --checkpoint-dir" +
+                                argument(folder / "ck") + " --image-size 28 --batch-size 4";
+  REQUIRE(train(1, arguments + " --epochs 1", folder).code == 0);
+  fs::remove(folder / "set/train/dog/5.jpg");
+
+  const Result fewer = train(1, arguments + " --epochs 2", folder);
+  INFO(fewer.output);
+  CHECK(fewer.code == 1);
+  CHECK(contains(fewer.output, "12 images to train with instead of 11"));
+  CHECK(train(1, arguments + " --evaluate", folder).code == 0);  // Of training images it uses none.
+
+  // What was a dog has the label of a cat.
+  for (const char* part : {"set/train", "set/val"}) {
+    fs::rename(folder / part / "dog", folder / part / "adog");
+  }
+  for (const std::string what : {" --epochs 2", " --evaluate"}) {
+    const Result renamed = train(1, arguments + what, folder);
+    INFO(renamed.output);
+    CHECK(renamed.code == 1);
+    CHECK(contains(renamed.output, "class 0 'cat' instead of 'adog' and 1 more"));
+  }
+  const Result anyway = train(1, arguments + " --epochs 2 --resume-anyway", folder);
+  INFO(anyway.output);
+  CHECK(anyway.code == 0);
+  CHECK(contains(anyway.output, "--resume-anyway goes on"));
+  CHECK(contains(anyway.output, "resumed from"));
+}
+
 TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
   const ScratchFolder folder;
   make_folder(folder / "set", 3);
