@@ -116,9 +116,7 @@ void report_end(TrainingJob& job, const Totals& totals, double seconds) {
                      {"step_s_avg", step_s}});
 }
 
-}  // namespace
-
-void train(TrainingJob& job) {
+void train_to_end(TrainingJob& job) {
   Stopwatch watch;
   Totals totals;
   bool validated = false;
@@ -138,6 +136,17 @@ void train(TrainingJob& job) {
   job.finish_checkpoints();
   if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
+}
+
+}  // namespace
+
+void train(TrainingJob& job) {
+  try {
+    train_to_end(job);
+  } catch (const BadLossError& error) {
+    job.take_back_ruined(error.step());
+    throw;
+  }
 }
 
 }  // namespace ddprun::trainer

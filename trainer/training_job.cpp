@@ -1,6 +1,8 @@
 // Batches follow from where the run stands alone, so that a resumed run sees the same ones.
 #include "trainer/training_job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "trainer/open_dataset.h"
@@ -76,6 +78,23 @@ void TrainingJob::note_accuracy(double prec1) {
   for (auto& [name, tensor] : best->tensors) {
     tensor = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
                                 /*copy=*/true);
+  }
+}
+
+void TrainingJob::take_back_ruined(std::int64_t bad_step) {
+  // A loss that came later was computed with weights that a good loss has been computed from.
+  if (!writer || last_saved.step + 1 != bad_step) return;
+  try {
+    writer->finish();
+    const auto aside = folder->take_back(last_saved);
+    const auto left = folder->list();
+    reporter->warning(
+        fmt::format("the checkpoint of step {} gives no finite loss: renamed to {}; {}",
+                    last_saved.step, aside.string(),
+                    left.empty() ? "no other one is left"
+                                 : "the next start goes on from " + left.back().file_name()));
+  } catch (const CheckpointError& error) {  // Nothing may hide why training ended.
+    reporter->warning(error.what());
   }
 }
 

@@ -76,6 +76,9 @@ struct TrainingJob {
   void note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();
+  // After a loss that is no number: if it came from the newest checkpoint's weights, that one is
+  // renamed, so that the next start does not meet the same.
+  void take_back_ruined(std::int64_t bad_step);
   // Waits until everything is on the disk. This and save_checkpoint() throw CheckpointError when
   // an earlier write failed.
   void finish_checkpoints();

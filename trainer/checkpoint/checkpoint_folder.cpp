@@ -69,7 +69,7 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
 }
 
 CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access access)
-    : folder_(std::move(folder)), kept_(kept), access_(access) {
+    : folder_(std::move(folder)), kept_(std::max<std::size_t>(kept, 2)), access_(access) {
   std::error_code error;
   if (access_ == Access::Save) {
     prepare_to_save();
@@ -187,6 +187,20 @@ fs::path CheckpointFolder::set_aside(const CheckpointName& name) {
         fmt::format("cannot rename the damaged {}: {}", path_of(name).string(), error.message()));
   }
   manifest_.erase(name.file_name());
+  return aside;
+}
+
+fs::path CheckpointFolder::take_back(const CheckpointName& name) {
+  const fs::path aside = set_aside(name);
+  write_manifest();
+  const std::vector<CheckpointName> left = list();
+  std::error_code ignored;
+  if (left.empty()) {
+    fs::remove(folder_ / last_name, ignored);
+  } else {
+    point_last_to(left.back().file_name());
+  }
+  sync_folder();
   return aside;
 }
 

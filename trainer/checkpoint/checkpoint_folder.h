@@ -37,9 +37,10 @@ class CheckpointFolder {
   enum class Access { Save, ReadOnly };
 
   // Save: makes the folder if it is missing and tries whether files can be written in it; removes
-  // *.partial files of its own that an interrupted run left. The newest `kept` (>= 1) checkpoints
-  // stay. ReadOnly changes nothing in the folder, which may be another job's at work. Both read
-  // the manifest. Throws CheckpointError, also when another process has the folder to save in.
+  // *.partial files of its own that an interrupted run left. The newest `kept` checkpoints stay,
+  // and never fewer than two: whether the newest is of any use, only the next step's loss will
+  // show. ReadOnly changes nothing in the folder, which may be another job's at work. Both read the
+  // manifest. Throws CheckpointError, also when another process has the folder to save in.
   explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
                             Access access = Access::Save);
 
@@ -62,6 +63,10 @@ class CheckpointFolder {
 
   // Renames a damaged file out of the way and returns its new path; ReadOnly: leaves it.
   std::filesystem::path set_aside(const CheckpointName& name);
+
+  // The same for one that is whole but of no use, and then the folder is as if it had never been
+  // saved. Throws CheckpointError.
+  std::filesystem::path take_back(const CheckpointName& name);
 
  private:
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);

@@ -1,11 +1,13 @@
 // The thread behind save(): who waits for whom, and where a failed write is heard of.
 #include "trainer/checkpoint/checkpoint_writer.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <iostream>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/finite_values.h"
 #include "trainer/report/meters.h"
 
 namespace ddprun::trainer {
@@ -26,6 +28,37 @@ NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
     tensors.insert(tensors.end(), file.contents.tensors.begin(), file.contents.tensors.end());
   }
   return tensors;
+}
+
+std::optional<FloatKind> float_kind(const torch::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case torch::kFloat16:
+      return FloatKind::Half;
+    case torch::kBFloat16:
+      return FloatKind::BFloat16;
+    case torch::kFloat32:
+      return FloatKind::Single;
+    case torch::kFloat64:
+      return FloatKind::Double;
+    default:
+      return std::nullopt;
+  }
+}
+
+// The tensors are this object's copies: on the CPU, and without holes in their memory.
+void check_finite(const CheckpointFile& file) {
+  for (const auto& [name, tensor] : file.contents.tensors) {
+    const auto kind = float_kind(tensor);
+    if (!kind) continue;
+    const std::span bytes(static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes());
+    if (all_finite(bytes, *kind)) continue;
+    throw CheckpointError(fmt::format(
+        "{} is not saved: '{}' holds values that are infinite or not numbers, and nothing can be "
+        "trained from them; what was saved before stays: go on from it with a lower --lr, with "
+        "--warmup-steps or --clip-grad-norm",
+        file.name ? "the checkpoint of step " + std::to_string(file.name->step) : "the best model",
+        name));
+  }
 }
 
 }  // namespace
@@ -115,6 +148,8 @@ void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
 
 void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
   snapshot_.wait_for_device();
+  // Here and not in save(): a step does not wait for it.
+  for (const CheckpointFile& file : files) check_finite(file);
   for (const CheckpointFile& file : files) {
     Stopwatch watch;
     FinishedWrite done{file.name, {}, 0};

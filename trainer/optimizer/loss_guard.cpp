@@ -40,7 +40,9 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin) {
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {
   const auto value = loss.item<double>();
-  if (!std::isfinite(value)) throw TrainingError(bad_loss_message(rank_, value, origin));
+  if (!std::isfinite(value)) {
+    throw BadLossError(bad_loss_message(rank_, value, origin), origin.step);
+  }
 }
 
 void LossGuard::check_first() {

@@ -30,7 +30,7 @@ class LossGuard {
  public:
   explicit LossGuard(int rank) : rank_(rank) {}
 
-  // loss: a scalar. Throws TrainingError for it (CPU) or for an earlier one (CUDA).
+  // loss: a scalar. Throws BadLossError for it (CPU) or for an earlier one (CUDA).
   void watch(const torch::Tensor& loss, LossOrigin origin);
 
   // Looks at all that are left, waiting for the device. Before a checkpoint, and at the end.

@@ -36,7 +36,7 @@ void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
             "Save also every so many steps")
       ->default_str("");
   add_count(app, "--keep-checkpoints", options.keep_checkpoints, 1, count_max,
-            "How many of the newest checkpoints stay")
+            "How many of the newest checkpoints stay; never fewer than 2")
       ->needs(folder);
   app.add_option("--resume", options.resume,
                  "auto: go on from the newest checkpoint of --checkpoint-dir, if any; none: start "

@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <limits>
 #include <map>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint_manifest.h"
+#include "trainer/checkpoint/finite_values.h"
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/formats/whole_file.h"
 #include "trainer/termination_delay.h"
@@ -153,6 +155,7 @@ TEST_CASE("a signal waits for what must be finished, and a second does not",
       ::_exit(3);
     });
     CHECK(WIFSIGNALED(twice));
+    CHECK(WTERMSIG(twice) == signal);
   }
 }
 
@@ -175,6 +178,31 @@ TEST_CASE("a signal ends the process at once when nothing must be finished",
     delay.end();
   });
   CHECK(WIFEXITED(ignored));
+}
+
+TEST_CASE("one infinity or NaN is found wherever it stands", "[trainer][checkpoint]") {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t at : {0U, 7U, 99U, 100U}) {
+      std::vector<float> values(101, -std::numeric_limits<float>::max());
+      CHECK(all_finite(std::as_bytes(std::span(values)), FloatKind::Single));
+      values[at] = bad;
+      CHECK_FALSE(all_finite(std::as_bytes(std::span(values)), FloatKind::Single));
+    }
+  }
+  std::vector<double> doubles{1e308, -0.0, std::numeric_limits<double>::denorm_min()};
+  CHECK(all_finite(std::as_bytes(std::span(doubles)), FloatKind::Double));
+  doubles.push_back(-std::numeric_limits<double>::infinity());
+  CHECK_FALSE(all_finite(std::as_bytes(std::span(doubles)), FloatKind::Double));
+  // 0x7bff is 65504, the greatest half, and 0x7f7f the greatest bfloat16.
+  for (const auto& [kind, greatest, infinity] :
+       {std::tuple(FloatKind::Half, std::uint16_t{0x7bff}, std::uint16_t{0x7c00}),
+        std::tuple(FloatKind::BFloat16, std::uint16_t{0xff7f}, std::uint16_t{0xff80})}) {
+    CHECK(all_finite(std::as_bytes(std::span(&greatest, 1)), kind));
+    CHECK_FALSE(all_finite(std::as_bytes(std::span(&infinity, 1)), kind));
+  }
+  CHECK(all_finite({}, FloatKind::Single));
 }
 
 TEST_CASE("what is no file is not read", "[trainer][checkpoint]") {

@@ -170,6 +170,33 @@ TEST_CASE("after any damage to the newest checkpoint the one before is used",
   CHECK(contains(folder_instead.output, "regular file"));
 }
 
+TEST_CASE("a finite but ruined checkpoint gives way to the last good one",
+          "[trainer][program][checkpoint]") {
+  // Of the newest two, and of the one that a keeper of one would keep.
+  for (const std::string kept : {"2", "1"}) {
+    const ScratchFolder folder;
+    const Arguments options{
+        "--batch-size",       "16", "--epochs",           "1", "--no-validation",
+        "--checkpoint-every", "1",  "--keep-checkpoints", kept};
+    REQUIRE(run_with(1, small_run(folder, options + Arguments{"--steps", "2"})).status == 0);
+
+    const auto ruined = run_with(1, small_run(folder, options + Arguments{"--lr", "3e38"}));
+    INFO(ruined.output);
+    REQUIRE(ruined.status == 1);
+    CHECK(contains(ruined.output, "the loss is nan at step 4"));
+    CHECK(contains(ruined.output, "epoch_0000_step_0000003.safetensors.corrupt"));
+    CHECK(contains(ruined.output, "goes on from epoch_0000_step_0000002.safetensors"));
+    CHECK(std::filesystem::read_symlink(folder / "checkpoints/last.safetensors") ==
+          "epoch_0000_step_0000002.safetensors");
+
+    const auto next = run_with(1, small_run(folder, options));
+    INFO(next.output);
+    CHECK(next.status == 0);
+    CHECK_FALSE(contains(next.output, "is missing"));  // The manifest agrees.
+    CHECK(contains(next.output, "epoch 0, step 2"));
+  }
+}
+
 TEST_CASE("when no checkpoint is sound the run ends and says so",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;

@@ -73,6 +73,26 @@ TEST_CASE("one save makes a checkpoint and the best weights", "[trainer][checkpo
                      torch::ones({1000})));
 }
 
+TEST_CASE("weights that are no numbers are not saved, and the checkpoint before stays",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  torch::Tensor a = torch::ones({2, 3}), b = torch::ones({5}, torch::kBFloat16);
+  writer.save(checkpoint_at(1, two_tensors(a, b)));
+  writer.finish();
+  for (torch::Tensor& bad : std::vector<torch::Tensor>{a.select(1, 2), b}) {
+    bad.fill_(-INFINITY);
+    writer.save(checkpoint_at(2, two_tensors(a, b)));
+    const std::string message = message_of<CheckpointError>([&] { writer.finish(); });
+    CHECK(contains(message, "step 2 is not saved: '"));
+    CHECK(contains(message, bad.dim() == 1 && bad.size(0) == 5 ? "'b'" : "'a'"));
+    bad.fill_(1);
+  }
+  REQUIRE(folder.list().size() == 1);
+  CHECK(folder.list()[0].step == 1);
+}
+
 TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
