@@ -19,7 +19,7 @@ void check(const CsvImages& images) {
           "not one path, label and line for each image");
   for (std::size_t i = 0; i < list.labels.size(); ++i) {
     require(list.labels[i] >= 0 && list.labels[i] < list.classes, "a label that is no class");
-    require(has_jpeg_ending(list.paths[i]), "a path that is no JPEG file's");
+    require(has_image_ending(list.paths[i]), "a path that is no image's");
     require(i == 0 || list.lines[i] > list.lines[i - 1], "line numbers do not rise");
   }
 }

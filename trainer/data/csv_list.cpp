@@ -130,7 +130,7 @@ std::optional<std::int64_t> number_in(const std::string& text) {
   return value;
 }
 
-// A file that no JPEG decoder is for must not be taken for a header, and so be left out.
+// A file of another format must not be taken for a header, and so be left out.
 bool is_header(const std::vector<std::string>& fields) {
   if (fields.size() < 2) return false;
   const Columns columns = columns_of(fields);
@@ -199,8 +199,8 @@ class RowReader {
   void check_path(std::int64_t line, const std::string& path) const {
     if (path.empty()) fail(name_, line, "the path is empty");
     if (path.find('\0') != std::string::npos) fail(name_, line, "the path holds a zero byte");
-    if (!has_jpeg_ending(path)) {
-      fail(name_, line, fmt::format("{} is not the name of a .jpg or .jpeg file", path));
+    if (!has_image_ending(path)) {
+      fail(name_, line, fmt::format("{} is not the name of a .jpg, .jpeg or .png file", path));
     }
   }
 

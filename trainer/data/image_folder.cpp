@@ -18,7 +18,7 @@ constexpr std::size_t depth_max = 32;  // Below 40, where Linux stops to follow 
 constexpr std::size_t names_shown = 3;
 
 // Endings that torchvision takes for images and ours does not.
-constexpr const char* other_images[] = {".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+constexpr const char* other_images[] = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 bool is_other_image(std::string name) {
   for (char& c : name) {
@@ -68,7 +68,7 @@ void walk(const fs::path& root, const std::string& path, std::size_t depth,
     std::error_code dangling;
     if (entry->is_directory(dangling)) {
       folders.push_back(std::move(name));
-    } else if (has_jpeg_ending(name)) {
+    } else if (has_image_ending(name)) {
       leaf.files.push_back(std::move(name));
     } else if (is_other_image(name)) {
       if (tally.others++ == 0) tally.first_other = path + "/" + name;
@@ -153,9 +153,9 @@ ImageList list_images(const fs::path& folder, const std::vector<std::string>& cl
                                 join(unknown)));
   }
   if (list.labels.empty() || (each_class && !empty.empty())) {
-    throw DataError(fmt::format("no .jpg or .jpeg files in {} of the {} class folders of {}: {}{}",
-                                empty.size(), empty.size() + filled, folder.string(), join(empty),
-                                others));
+    throw DataError(
+        fmt::format("no .jpg, .jpeg or .png files in {} of the {} class folders of {}: {}{}",
+                    empty.size(), empty.size() + filled, folder.string(), join(empty), others));
   }
   list.description =
       fmt::format("{}: {} in {} from {}{}", what, worker::counted(std::ssize(list.labels), "image"),

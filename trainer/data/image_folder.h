@@ -1,4 +1,4 @@
-// A tree of JPEG files in which folders are classes, as torchvision's ImageFolder reads it:
+// A tree of JPEG and PNG files in which folders are classes, as torchvision's ImageFolder reads it:
 //
 //   DIR/train/CLASS/any/depth/x.jpg
 //   DIR/val/CLASS/x.JPEG

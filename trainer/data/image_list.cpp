@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "trainer/data/jpeg_image.h"
+#include "trainer/data/image_decoder.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -88,13 +88,13 @@ class ImageListReader : public ImageReader {
   const ImageListDataset& dataset_;
   std::int64_t index_ = 0;
   std::vector<std::uint8_t> buffer_;
-  JpegDecoder decoder_;
+  ImageDecoder decoder_;
 };
 
 }  // namespace
 
-bool has_jpeg_ending(std::string_view name) {
-  for (const std::string_view ending : {".jpg", ".jpeg"}) {
+bool has_image_ending(std::string_view name) {
+  for (const std::string_view ending : {".jpg", ".jpeg", ".png"}) {
     if (name.size() >= ending.size() && ::strncasecmp(name.data() + name.size() - ending.size(),
                                                       ending.data(), ending.size()) == 0) {
       return true;

@@ -1,5 +1,5 @@
-// Labelled JPEG files, as a folder tree or a CSV file lists them, and the data set that reads them
-// when they are asked for.
+// Labelled JPEG and PNG files, as a folder tree or a CSV file lists them, and the data set that
+// reads them when they are asked for.
 #pragma once
 
 #include <filesystem>
@@ -41,8 +41,8 @@ struct ImageList {
   std::string description;
 };
 
-// ".jpg" or ".jpeg", in any case.
-bool has_jpeg_ending(std::string_view name);
+// ".jpg", ".jpeg" or ".png", in any case. What is in the file is another question: image_decoder.h.
+bool has_image_ending(std::string_view name);
 
 // Images of any size with three channels, normalised as is usual for ImageNet.
 class ImageListDataset : public Dataset {

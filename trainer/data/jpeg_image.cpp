@@ -163,8 +163,9 @@ JpegDecoder::~JpegDecoder() { jpeg_destroy_decompress(&state_->info); }
 ImageSize JpegDecoder::open(std::span<const std::uint8_t> bytes) {
   if (bytes.empty()) throw ImageError("it is empty");
   if (bytes.size() < 3 || bytes[0] != 0xff || bytes[1] != 0xd8 || bytes[2] != 0xff) {
-    throw ImageError(fmt::format("it is not a JPEG file: it begins with {}, expected ff d8 ff",
-                                 first_bytes(bytes)));
+    throw ImageError(fmt::format(
+        "it is neither JPEG nor PNG: it begins with {}, expected ff d8 ff or 89 50 4e 47",
+        first_bytes(bytes)));
   }
   State& state = *state_;
   state.bytes = bytes;

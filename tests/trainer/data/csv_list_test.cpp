@@ -86,8 +86,8 @@ TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(contains(error_of("a.jpg,1\nb.jpg,4000000000\n"), "line 2: label \"4000000000\""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,\n"), "line 2: the label is empty"));
   CHECK(contains(error_of("a.jpg,1\n,1\n"), "line 2: the path is empty"));
-  CHECK(contains(error_of("a.jpg,1\nb.png,1\n"), "line 2: b.png is not"));
-  CHECK(contains(error_of("a.png,cat\nb.jpg,cat\n"), "line 1: a.png is not"));
+  CHECK(contains(error_of("a.jpg,1\nb.bmp,1\n"), "line 2: b.bmp is not"));
+  CHECK(contains(error_of("a.bmp,cat\nb.jpg,cat\n"), "line 1: a.bmp is not"));
   CHECK(contains(error_of("a.jpg,1\n\"b\n.jpg,1\n"), "line 2: a quoted field does not end"));
   CHECK(contains(error_of("a.jpg,1\n\"b.jpg\"x,1\n"), "line 2: text after a quoted field"));
   CHECK(contains(error_of(std::string("a.jpg,1\nb\0.jpg,1\n", 17)), "line 2: the path holds"));

@@ -6,6 +6,7 @@
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/made_up_sets.h"
+#include "tests/trainer/data/png_writer.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
@@ -93,6 +94,23 @@ TEST_CASE("neither a resumed run nor an evaluation takes other data for its own"
   CHECK(anyway.code == 0);
   CHECK(contains(anyway.output, "--resume-anyway goes on"));
   CHECK(contains(anyway.output, "resumed from"));
+}
+
+TEST_CASE("a PNG that is called .jpg does not end a run", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 3);
+  write_bytes(folder / "set/train/cat/1.jpg", png({.colour = PNG_COLOR_TYPE_RGB_ALPHA}));
+  write_bytes(folder / "set/val/dog/0.jpg", png({.colour = PNG_COLOR_TYPE_PALETTE}));
+
+  const Result result =
+      train(1,
+            std::string("--dataset imagefolder --data") + argument(folder / "set") +
+                " --image-size 28 --epochs 1 --batch-size 3",
+            folder);
+
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(events(folder / "metrics", "validation").back()["images"] == 4);
 }
 
 TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {

@@ -31,7 +31,7 @@ TEST_CASE("classes and images come in torchvision's order", "[trainer][data][ima
   const ScratchFolder folder;
   for (const char* name :
        {"b/2.jpg", "b/10.JPG", "b/deep/er/x.jpeg", "b/deep-er/y.jpg", "b/deep/a.Jpeg", "B/1.jpg",
-        "a c/1.jpg", "b/notes.txt", "b/other.png", "file.jpg"}) {
+        "a c/1.jpg", "b/notes.txt", "b/more.PNG", "b/other.bmp", "file.jpg"}) {
     put(folder / "train" / name);
   }
 
@@ -45,11 +45,12 @@ TEST_CASE("classes and images come in torchvision's order", "[trainer][data][ima
     labels.push_back(dataset->label(i));
   }
   CHECK(paths == std::vector<std::string>{"B/1.jpg", "a c/1.jpg", "b/10.JPG", "b/2.jpg",
-                                          "b/deep/a.Jpeg", "b/deep-er/y.jpg", "b/deep/er/x.jpeg"});
-  CHECK(labels == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2});
+                                          "b/more.PNG", "b/deep/a.Jpeg", "b/deep-er/y.jpg",
+                                          "b/deep/er/x.jpeg"});
+  CHECK(labels == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2, 2});
   CHECK(dataset->classes() == 3);
-  CHECK(contains(dataset->description(), "7 images in 3 classes"));
-  CHECK(contains(dataset->description(), "1 image of other formats, such as b/other.png"));
+  CHECK(contains(dataset->description(), "8 images in 3 classes"));
+  CHECK(contains(dataset->description(), "1 image of other formats, such as b/other.bmp"));
 }
 
 TEST_CASE("a class has the same label in both sets", "[trainer][data][imagefolder]") {
@@ -139,7 +140,7 @@ TEST_CASE("an image that cannot be read is named with the reason", "[trainer][da
   CHECK(error(0) == "");
   CHECK(error(1) ==
         "cannot read image 1, " + (folder / "train/a/1.jpg").string() + ": it is empty");
-  CHECK(contains(error(2), "2.jpg: it is not a JPEG"));
+  CHECK(contains(error(2), "2.jpg: it is neither JPEG nor PNG"));
   CHECK(contains(error(3), "3.jpg: it is truncated"));
   CHECK(contains(error(4), "4.jpg: cannot open it: No such file"));
   CHECK(contains(error(5), "5.jpg: it is not a file"));

@@ -152,7 +152,7 @@ TEST_CASE("any changed byte gives pixels or an error", "[trainer][data][jpeg]") 
 TEST_CASE("a file that is no JPEG says what it is like", "[trainer][data][jpeg]") {
   CHECK(error_of("") == "it is empty");
   CHECK(contains(error_of("\x89PNG\r\n"), "it begins with 89 50 4e 47"));
-  CHECK(contains(error_of("x"), "not a JPEG"));
+  CHECK(contains(error_of("x"), "neither JPEG nor PNG"));
   const std::string file = jpeg({});
   CHECK(contains(error_of(file.substr(0, file.size() - 2)), "truncated"));
 }
