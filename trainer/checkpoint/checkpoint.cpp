@@ -15,6 +15,7 @@ constexpr const char* format_key = "format";
 constexpr const char* format_name = "ddprun-checkpoint-1";
 constexpr const char* weights_name = "pt";  // What Python's writers call a file of torch weights.
 constexpr std::string_view module_prefix = "module.";
+constexpr std::string_view compiled_part = "_orig_mod.";
 constexpr std::size_t names_listed_max = 5;
 
 std::map<std::string, std::string> describe(const RunIdentity& identity,
@@ -203,10 +204,24 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   return restored;
 }
 
+std::string unwrapped_name(std::string name) {
+  // First, since compile(DDP(model)) has it in front of "module.". Parts may be compiled alone, so
+  // it may be anywhere, but as a whole part of the name: no layer of torchvision is called that.
+  for (std::size_t at = 0; (at = name.find(compiled_part, at)) != std::string::npos;) {
+    if (at == 0 || name[at - 1] == '.') {
+      name.erase(at, compiled_part.size());
+    } else {
+      at += compiled_part.size();
+    }
+  }
+  if (name.starts_with(module_prefix)) name.erase(0, module_prefix.size());
+  return name;
+}
+
 void load_weights(const NamedTensors& tensors, const std::string& name, torch::nn::Module& model) {
   std::map<std::string, torch::Tensor> given;
   for (const auto& [key, tensor] : tensors) {
-    given[key.starts_with(module_prefix) ? key.substr(module_prefix.size()) : key] = tensor;
+    given[unwrapped_name(key)] = tensor;
   }
   std::vector<std::string> missing, misshapen;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // to, from

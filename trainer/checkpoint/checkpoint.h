@@ -78,7 +78,11 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const CheckpointParts& parts,
                                       IdentityCheck check = IdentityCheck::Strict);
 
-// Loads parameters and buffers by name; a prefix "module." (Python's DDP) is ignored. Names and
+// A tensor's name as the model has it: without what Python's wrappers put into it, "module." of DDP
+// in front and "_orig_mod." of torch.compile() anywhere, in whichever order they wrap.
+std::string unwrapped_name(std::string name);
+
+// Loads parameters and buffers by name; what wrappers add to names is ignored. Names and
 // shapes must agree exactly: throws CheckpointError naming those that do not, before any change.
 void load_weights(const NamedTensors& tensors, const std::string& name, torch::nn::Module& model);
 

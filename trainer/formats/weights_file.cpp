@@ -12,7 +12,6 @@ namespace {
 constexpr std::string_view zip_magic = "PK\x03\x04";
 constexpr std::string_view old_torch_magic =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-constexpr std::string_view module_prefix = "module.";
 constexpr std::string_view part_separator = "/";
 
 NamedTensors read_tensors(const std::filesystem::path& path) {
@@ -69,8 +68,7 @@ void load_weights_file(const std::filesystem::path& path, bool new_head, torch::
     return entry.first.find(part_separator) != std::string::npos;
   });
   for (auto& [key, tensor] : tensors) {
-    // Python's DistributedDataParallel wraps the model, and its state_dict says so in every name.
-    if (key.starts_with(module_prefix)) key.erase(0, module_prefix.size());
+    key = unwrapped_name(std::move(key));
   }
   const std::string head = head_of(model);
   if (new_head) {

@@ -19,7 +19,7 @@ NamedTensors parse_torch_file(std::string_view file, const std::string& name);
 // Loads a file of either kind, or a checkpoint of ours. Names and shapes must agree, except that
 // - with `new_head` the last layer keeps the values that it has;
 // - num_batches_tracked, which files from before PyTorch 0.4.1 lack, may be missing;
-// - a prefix "module." is ignored.
+// - what Python's DDP and torch.compile() add to names ("module.", "_orig_mod.") is ignored.
 // Throws CheckpointError or SafetensorsError; the model is then as it was.
 void load_weights_file(const std::filesystem::path& path, bool new_head, torch::nn::Module& model);
 

@@ -169,6 +169,17 @@ TEST_CASE("weights that do not fit are refused before any is loaded", "[trainer]
   CHECK_NOTHROW(load_weights(prefixed, "file", *ten.model));
 }
 
+TEST_CASE("names are the model's, whatever wrapped it in Python", "[trainer][checkpoint]") {
+  CHECK(unwrapped_name("conv1.weight") == "conv1.weight");
+  CHECK(unwrapped_name("module.conv1.weight") == "conv1.weight");
+  CHECK(unwrapped_name("_orig_mod.conv1.weight") == "conv1.weight");
+  CHECK(unwrapped_name("module._orig_mod.conv1.weight") == "conv1.weight");
+  CHECK(unwrapped_name("_orig_mod.module.conv1.weight") == "conv1.weight");
+  CHECK(unwrapped_name("layer1._orig_mod.0.conv1.weight") == "layer1.0.conv1.weight");
+  CHECK(unwrapped_name("my_orig_mod.weight") == "my_orig_mod.weight");
+  CHECK(unwrapped_name("submodule.weight") == "submodule.weight");
+}
+
 TEST_CASE("names of checkpoints are read back and other names are not", "[trainer][checkpoint]") {
   const CheckpointName name{3, 123};
   CHECK(name.file_name() == "epoch_0003_step_0000123.safetensors");

@@ -215,6 +215,11 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
 
   CHECK(
       torch::equal(model->named_parameters()["fc.weight"], given->named_parameters()["fc.weight"]));
+  // As a script saves that compiles its model.
+  Safetensors compiled = make_weights({}, {}, *given);
+  for (auto& entry : compiled.tensors) entry.first = "_orig_mod." + entry.first;
+  write_safetensors(folder / "compiled", compiled);
+  CHECK(load_error(folder / "compiled", *model_of("resnet18", 10)) == "");
   CHECK(contains(load_error(folder / "none", *model), "No such file"));
   write_bytes(folder / "text", "these are no weights");
   CHECK_THROWS_AS(load_weights_file(folder / "text", false, *model), SafetensorsError);
