@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "tests/end_to_end/small_training.h"
@@ -130,6 +131,41 @@ TEST_CASE("the example for a job array trains, whichever element starts first") 
   }
   const bool same_weights = newest_tensors(folder / "run") == expected_weights(folder / "ddprun");
   CHECK(same_weights);
+}
+
+TEST_CASE("an element of a job array takes all GPUs, in whichever form Slurm counts them") {
+  TemporaryFolder folder;
+  const std::string shown = folder / "train";  // Shows what it would be started with.
+  std::ofstream(shown) << "#!/bin/sh\necho \"$@\"\n";
+  std::filesystem::permissions(shown, std::filesystem::perms::owner_all);
+  using Variables = std::map<std::string, std::string>;
+  const std::vector<std::pair<Variables, std::string>> forms = {
+      {{}, ""},
+      {{{"SLURM_GPUS", "1"}}, ""},
+      {{{"SLURM_GPUS", "4"}}, "4"},
+      {{{"SLURM_GPUS", "a100:2"}}, "2"},
+      {{{"SLURM_GPUS", "a100:1,v100:2"}}, "3"},
+      {{{"SLURM_GPUS", "a100"}}, ""},
+      {{{"SLURM_GPUS_PER_TASK", "h100:8"}}, "8"},
+      {{{"SLURM_GPUS_PER_NODE", "gpu:a100:2"}}, "2"},
+      {{{"SLURM_GPUS_ON_NODE", "2"}}, "2"},  // All that --gres=gpu:a100:2 says.
+      {{{"SLURM_JOB_GPUS", "0,1,3"}}, "3"},  // All that it says before Slurm 19.05.
+      {{{"SLURM_JOB_GPUS", "3"}}, ""},
+  };
+  for (auto [variables, count] : forms) {
+    INFO((variables.empty() ? "" : variables.begin()->first + "=" + variables.begin()->second));
+    variables.insert({{"TRAIN", shown},
+                      {"MEET_FOLDER", folder.path()},
+                      {"SLURM_ARRAY_JOB_ID", "5000"},
+                      {"SLURM_ARRAY_TASK_ID", "0"},
+                      {"SLURM_ARRAY_TASK_MIN", "0"},
+                      {"SLURM_ARRAY_TASK_COUNT", "1"}});
+    const auto result = run(example("array.sbatch"), limit, variables);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, "--data-parallel") == !count.empty());
+    CHECK((count.empty() || contains(result.output, "--data-parallel " + count + " ")));
+  }
 }
 
 TEST_CASE("the example for one launcher on each node trains and needs no other address") {
