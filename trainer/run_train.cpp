@@ -7,6 +7,7 @@
 
 #include "trainer/data/data_file.h"
 #include "trainer/device.h"
+#include "trainer/download/download_set.h"
 #include "trainer/evaluate.h"
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
@@ -21,6 +22,12 @@ namespace {
 
 constexpr int failure_exit_code = 1;
 constexpr int usage_exit_code = 2;
+
+void download(const TrainOptions& options) {
+  PublishedSet set = published_set(name_of(options.dataset));
+  if (!options.download_from.empty()) set = mirrored(std::move(set), options.download_from);
+  download_set(set, options.data, [](const std::string& line) { std::cout << line << std::endl; });
+}
 
 void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
   const int files = verify_checksums(options.data);
@@ -50,6 +57,7 @@ std::string text_of(const std::exception& error) {
 }
 
 void run(const TrainOptions& options, const worker::WorkerEnv& env) {
+  if (options.download) download(options);
   if (options.verify_data) verify_data(options, env);
   if (options.print_sample_order) return print_sample_order(options, env);
   TrainingJob job;

@@ -18,13 +18,16 @@ namespace {
 
 constexpr std::size_t chunk_bytes = 1 << 20;
 
-std::string sha256_of(const std::filesystem::path& path) {
+std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw DataError(fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         &EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  if (EVP_DigestInit_ex(context.get(), kind, nullptr) != 1) {  // In FIPS mode there is no MD5.
+    throw DataError(
+        fmt::format("cannot check {}: OpenSSL here does not have the kind of sum", path.string()));
+  }
   std::vector<char> chunk(chunk_bytes);
   while (file.read(chunk.data(), chunk_bytes), file.gcount() > 0) {
     EVP_DigestUpdate(context.get(), chunk.data(), static_cast<std::size_t>(file.gcount()));
@@ -75,6 +78,8 @@ std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std:
   return bytes;
 }
 
+std::string md5_of(const std::filesystem::path& path) { return digest_of(path, EVP_md5()); }
+
 int verify_checksums(const std::filesystem::path& folder) {
   std::ifstream list(folder / "SHA256SUMS");
   if (!list) return 0;
@@ -85,7 +90,7 @@ int verify_checksums(const std::filesystem::path& folder) {
     std::string expected, name;
     if (!(words >> expected >> name)) continue;
     if (name.starts_with("*")) name.erase(0, 1);  // sha256sum's mark of binary mode.
-    const std::string found = sha256_of(folder / name);
+    const std::string found = digest_of(folder / name, EVP_sha256());
     if (found != expected) {
       throw DataError(fmt::format("{} has the SHA-256 {}, but {} expects {}: fetch the file again",
                                   (folder / name).string(), found, (folder / "SHA256SUMS").string(),

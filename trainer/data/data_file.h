@@ -17,4 +17,7 @@ std::vector<std::uint8_t> read_data_file(const std::filesystem::path& path, std:
 // missing file or a wrong sum.
 int verify_checksums(const std::filesystem::path& folder);
 
+// 32 hexadecimal digits. Throws DataError.
+std::string md5_of(const std::filesystem::path& path);
+
 }  // namespace ddprun::trainer

@@ -77,6 +77,10 @@ bool takes_validation_data(DatasetKind kind) {
   return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
 }
 
+bool is_published(DatasetKind kind) {
+  return kind == DatasetKind::Mnist || kind == DatasetKind::Cifar10 || kind == DatasetKind::Stl10;
+}
+
 void check_transforms(const TrainOptions& options) {
   const AugmentOptions& augment = options.augment;
   refuse_if(augment.pad_crop && augment.random_resized_crop,
@@ -112,6 +116,13 @@ void add_data_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--validation-data", options.validation_data,
                  "csv: the list to validate with; imagefolder: its folder [DIR/val]");
   app.add_flag("--verify-data", options.verify_data, "Check the folder's SHA256SUMS first");
+  app.add_flag(
+      "--download", options.download,
+      "mnist, cifar10, stl10: first fetch what is missing in the folder from where the set is "
+      "published");
+  app.add_option("--download-from", options.download_from,
+                 "A mirror for --download: an address that has the set's files below it")
+      ->type_name("ADDRESS");
   add_count(app, "--image-size", options.image_size, 0, image_size_max,
             "Resize images to this side; synthetic: make them so [as the data has them; 224 for "
             "imagefolder and csv, 32 for synthetic]");
@@ -135,6 +146,11 @@ void check_data_options(const TrainOptions& options) {
             "--data has no meaning with --dataset synthetic, which reads no files");
   refuse_if(options.dataset == DatasetKind::Synthetic && options.verify_data,
             "--verify-data has no meaning with --dataset synthetic, which reads no files");
+  refuse_if(
+      options.download && !is_published(options.dataset),
+      "--download has no meaning with this --dataset: mnist, cifar10 and stl10 are published");
+  refuse_if(!options.download && !options.download_from.empty(),
+            "--download-from needs --download");
   refuse_if(options.dataset == DatasetKind::Csv && options.verify_data,
             "--verify-data has no meaning with --dataset csv: it checks a folder");
   refuse_if(options.dataset == DatasetKind::Csv && options.data.empty(),

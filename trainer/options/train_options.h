@@ -42,6 +42,8 @@ struct TrainOptions {
   std::filesystem::path data;             // Empty: data/<dataset>, or nothing for synthetic.
   std::filesystem::path validation_data;  // imagefolder: a folder of classes; csv: a list.
   bool verify_data = false;               // Check SHA256SUMS of the data folder.
+  bool download = false;                  // First fetch what is missing of a published set.
+  std::string download_from;              // A mirror's address; empty: where the set is published.
   std::int64_t image_size = 0;            // 0: as the data set has it, or 224.
   std::int64_t val_resize_size = 0;       // 0: what is usual for the data set.
   bool augment_by_default = true;         // As is usual for the data set.

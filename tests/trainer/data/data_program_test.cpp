@@ -7,6 +7,7 @@
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/data/png_writer.h"
+#include "tests/trainer/download/range_server.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
@@ -94,6 +95,23 @@ TEST_CASE("neither a resumed run nor an evaluation takes other data for its own"
   CHECK(anyway.code == 0);
   CHECK(contains(anyway.output, "--resume-anyway goes on"));
   CHECK(contains(anyway.output, "resumed from"));
+}
+
+TEST_CASE("two workers download MNIST before they train on it", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  const RangeServer server(mnist);
+  const std::string arguments = std::string("--dataset mnist --data") + argument(folder / "set") +
+                                " --steps 1 --no-validation --download --download-from " +
+                                server.address();
+
+  const Result result = train(2, arguments, folder);
+
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(contains(result.output, "MNIST is in "));
+  CHECK(server.requests().size() == 4);
+  CHECK(read_bytes(folder / "set/t10k-labels-idx1-ubyte.gz") ==
+        read_bytes(mnist + "/t10k-labels-idx1-ubyte.gz"));
 }
 
 TEST_CASE("a PNG that is called .jpg does not end a run", "[trainer][program][data]") {

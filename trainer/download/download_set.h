@@ -1,0 +1,26 @@
+// What is missing of a published data set, fetched into its folder.
+//
+//   train_X.bin ...                 wanted; never overwritten
+//   stl10_binary.tar.gz.partial     coming; the next start goes on from there, and it goes when
+//   done train_X.bin.partial             being unpacked
+//
+// Any number of processes may ask for the same folder at the same time: one fetches, the others
+// wait for it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "trainer/download/published_sets.h"
+
+namespace ddprun::trainer {
+
+// A line for people.
+using Say = std::function<void(const std::string&)>;
+
+// Afterwards every file of the set is in `folder`, with the published size and sum. What is there
+// and is another file than the published one stays, and is an error. Throws DataError.
+void download_set(const PublishedSet& set, const std::filesystem::path& folder, const Say& say);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,206 @@
+// Downloads through libcurl, whose functions are looked up at run time.
+#include "trainer/download/http_fetch.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#if DDPRUN_HAVE_CURL
+#include <curl/curl.h>
+#endif
+
+namespace ddprun::trainer {
+
+#if DDPRUN_HAVE_CURL
+namespace {
+
+constexpr long connect_timeout_s = 30;
+constexpr long silence_max_s = 60;
+constexpr long redirects_max = 5;
+constexpr long range_not_satisfiable = 416;
+
+// Beyond curl_easy_init() and its like nothing is called, so that any libcurl 4 serves.
+struct Curl {
+  decltype(&curl_easy_init) init = nullptr;
+  decltype(&curl_easy_setopt) set = nullptr;
+  decltype(&curl_easy_perform) perform = nullptr;
+  decltype(&curl_easy_getinfo) info = nullptr;
+  decltype(&curl_easy_strerror) words = nullptr;
+  decltype(&curl_easy_cleanup) clean_up = nullptr;
+};
+
+template <typename Function>
+void look_up(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  if (function == nullptr) throw FetchError(fmt::format("libcurl has no {}", name));
+}
+
+const Curl& curl() {
+  static const Curl functions = [] {
+    void* library = nullptr;
+    for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
+      if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+      throw FetchError(
+          fmt::format("libcurl cannot be opened ({}): install it (Debian: libcurl4)", ::dlerror()));
+    }
+    Curl found;
+    look_up(library, "curl_easy_init", found.init);
+    look_up(library, "curl_easy_setopt", found.set);
+    look_up(library, "curl_easy_perform", found.perform);
+    look_up(library, "curl_easy_getinfo", found.info);
+    look_up(library, "curl_easy_strerror", found.words);
+    look_up(library, "curl_easy_cleanup", found.clean_up);
+    return found;
+  }();
+  return functions;
+}
+
+class Output {
+ public:
+  explicit Output(const std::filesystem::path& path)
+      : name_(path.string()),
+        fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) throw FetchError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
+  }
+  ~Output() { ::close(fd_); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  std::int64_t bytes() const {
+    struct stat status {};
+    return ::fstat(fd_, &status) == 0 ? status.st_size : 0;
+  }
+  void clear() {
+    if (::ftruncate(fd_, 0) != 0) fail();
+  }
+  // Fewer than `count` tell libcurl to stop; error() then says why.
+  std::size_t append(const char* data, std::size_t count) {
+    std::size_t done = 0;
+    while (done < count) {
+      const ssize_t written = ::write(fd_, data + done, count - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        error_ = errno;
+        break;
+      }
+      done += static_cast<std::size_t>(written);
+    }
+    return done;
+  }
+  void check() const {
+    if (error_ == 0) return;
+    errno = error_;
+    fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw FetchError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
+  }
+
+  std::string name_;
+  int fd_;
+  int error_ = 0;
+};
+
+class Transfer {
+ public:
+  Transfer(const std::string& address, Output& output, const FetchProgress& progress)
+      : address_(address), output_(output), progress_(progress), handle_(curl().init()) {
+    if (handle_ == nullptr) throw FetchError("libcurl cannot begin a transfer: no memory");
+    set(CURLOPT_URL, address.c_str());
+    set(CURLOPT_USERAGENT, "ddprun");
+    set(CURLOPT_NOSIGNAL, 1L);  // Its alarm() would be a signal in a thread of somebody else.
+    set(CURLOPT_FAILONERROR, 1L);
+    set(CURLOPT_FOLLOWLOCATION, 1L);
+    set(CURLOPT_MAXREDIRS, redirects_max);
+    // By number: the option that takes names is younger than Debian 11's libcurl.
+    const long http = CURLPROTO_HTTP | CURLPROTO_HTTPS;
+    curl().set(handle_, static_cast<CURLoption>(181), http);  // CURLOPT_PROTOCOLS
+    curl().set(handle_, static_cast<CURLoption>(182), http);  // CURLOPT_REDIR_PROTOCOLS
+    set(CURLOPT_CONNECTTIMEOUT, connect_timeout_s);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, silence_max_s);
+    set(CURLOPT_ERRORBUFFER, reason_);
+    set(CURLOPT_WRITEDATA, this);
+    const curl_write_callback write = [](char* data, std::size_t size, std::size_t count,
+                                         void* self) {
+      return static_cast<Transfer*>(self)->output_.append(data, size * count);
+    };
+    set(CURLOPT_WRITEFUNCTION, write);
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFODATA, this);
+    const curl_xferinfo_callback seen = [](void* self, curl_off_t total, curl_off_t done,
+                                           curl_off_t, curl_off_t) {
+      auto& transfer = *static_cast<Transfer*>(self);
+      if (total > 0) transfer.progress_(transfer.begin_ + done, transfer.begin_ + total);
+      return 0;
+    };
+    set(CURLOPT_XFERINFOFUNCTION, seen);
+  }
+  ~Transfer() { curl().clean_up(handle_); }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  void run() {
+    begin_ = output_.bytes();
+    set(CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(begin_));
+    CURLcode code = curl().perform(handle_);
+    if (begin_ > 0 && code == CURLE_RANGE_ERROR) {  // All of it would come: so from the start.
+      output_.clear();
+      begin_ = 0;
+      set(CURLOPT_RESUME_FROM_LARGE, curl_off_t{0});
+      code = curl().perform(handle_);
+    }
+    output_.check();
+    if (code == CURLE_OK || (begin_ > 0 && status() == range_not_satisfiable)) return;
+    throw FetchError(fmt::format("cannot download {}: {}", address_,
+                                 reason_[0] != '\0' ? reason_ : curl().words(code)));
+  }
+
+ private:
+  template <typename Value>
+  void set(CURLoption option, Value value) {
+    curl().set(handle_, option, value);
+  }
+  long status() const {
+    long code = 0;
+    curl().info(handle_, CURLINFO_RESPONSE_CODE, &code);
+    return code;
+  }
+
+  const std::string& address_;
+  Output& output_;
+  const FetchProgress& progress_;
+  CURL* handle_;
+  std::int64_t begin_ = 0;
+  char reason_[CURL_ERROR_SIZE] = {};
+};
+
+}  // namespace
+
+void fetch(const std::string& address, const std::filesystem::path& file,
+           const FetchProgress& progress) {
+  Output output(file);
+  Transfer(address, output, progress).run();
+}
+
+#else
+
+void fetch(const std::string& address, const std::filesystem::path&, const FetchProgress&) {
+  throw FetchError(
+      fmt::format("cannot download {}: this `train` was built without libcurl "
+                  "(Debian: libcurl4-openssl-dev)",
+                  address));
+}
+
+#endif
+
+}  // namespace ddprun::trainer
