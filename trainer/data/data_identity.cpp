@@ -30,7 +30,10 @@ std::string encoded(const std::string& name) {
 
 std::string encoded_list(const std::vector<std::string>& names) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + encoded(name);
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ',';
+    text += encoded(name);
+  }
   return text;
 }
 

@@ -171,10 +171,10 @@ TEST_CASE("a file or a manifest that was changed is refused", "[trainer][checkpo
   CHECK(contains(missing.warnings()[0], path(3).string()));
 }
 
-TEST_CASE("as many checkpoints stay as were asked for", "[trainer][checkpoint]") {
-  for (const std::size_t kept : {1, 3}) {
+TEST_CASE("as many checkpoints stay as were asked for, and two at least", "[trainer][checkpoint]") {
+  for (const auto& [asked, kept] : {std::pair(1U, 2U), {2U, 2U}, {3U, 3U}}) {
     const ScratchFolder scratch;
-    CheckpointFolder folder(scratch.path(), kept);
+    CheckpointFolder folder(scratch.path(), asked);
     for (std::int64_t step = 1; step <= 5; ++step) {
       folder.save({0, step}, Safetensors{{{"a", torch::ones({2})}}, {}});
     }

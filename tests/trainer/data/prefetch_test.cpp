@@ -3,13 +3,17 @@
 #include "trainer/data/prefetch.h"
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::trainer;
+using ddprun::testing::patience;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -71,11 +75,30 @@ TEST_CASE("threads work ahead no further than their slots", "[trainer][data]") {
   CHECK(begun <= 104);
 }
 
-TEST_CASE("a queue may be given up at any time", "[trainer][data]") {
-  for (int taken = 0; taken < 20; ++taken) {
-    Numbers numbers(1000, 4, square_maker);
-    for (int i = 0; i < taken; ++i) numbers.next();
-  }
-  const Numbers nothing(0, 2, square_maker);
-  SUCCEED("all threads have ended");
+TEST_CASE("a queue may be given up at any time, and then none of its threads works on",
+          "[trainer][data]") {
+  const auto working = std::make_shared<std::atomic<int>>(0);  // Makers, each a thread's own.
+  std::packaged_task<int()> give_up([working] {
+    const auto maker = [working] {
+      ++*working;
+      const std::shared_ptr<void> token(nullptr, [working](void*) { --*working; });
+      return [token](std::int64_t job) { return std::make_unique<std::int64_t>(job); };
+    };
+    int left = 0;
+    for (int taken = 0; taken < 20; ++taken) {
+      {
+        Numbers numbers(1000, 4, maker);
+        for (int i = 0; i < taken; ++i) numbers.next();
+      }
+      left += *working;
+    }
+    const Numbers nothing(0, 2, maker);
+    return left;
+  });
+  auto left = give_up.get_future();
+  // On a thread that is left alone: one that waits for ever is then a failure and no hang.
+  std::thread(std::move(give_up)).detach();
+
+  REQUIRE(left.wait_for(patience(30s)) == std::future_status::ready);
+  CHECK(left.get() == 0);
 }
