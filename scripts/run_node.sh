@@ -16,14 +16,15 @@ if [ $# -eq 0 ]; then
 fi
 
 # How many nodes there are, and which one this is (0 is the one whose address is MASTER_ADDR).
-NNODES=${NNODES:-${SLURM_NNODES:-1}}
+NNODES=${NNODES:-${SLURM_STEP_NUM_NODES:-${SLURM_NNODES:-1}}}
 NODE_RANK=${NODE_RANK:-${SLURM_NODEID:-0}}
 
 # Where node 0 listens. Every node must be able to connect to this port; it is the only one that
-# needs to be known. Under Slurm: the first host of the job.
+# needs to be known. Under Slurm: the first host of the step, which may have fewer than the job.
+nodes=${SLURM_STEP_NODELIST:-${SLURM_JOB_NODELIST:-}}
 if [ -z "${MASTER_ADDR:-}" ]; then
-  if [ -n "${SLURM_JOB_NODELIST:-}" ]; then
-    MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+  if [ -n "$nodes" ]; then
+    MASTER_ADDR=$(scontrol show hostnames "$nodes" | head -n 1)
   elif [ "$NNODES" = 1 ]; then
     MASTER_ADDR=127.0.0.1
   else
@@ -43,11 +44,40 @@ fi
 ddprun=${DDPRUN:-$(dirname "$0")/../build/bin/ddprun}
 [ -x "$ddprun" ] || ddprun=ddprun
 
-exec "$ddprun" \
-  --nnodes "$NNODES" \
-  --node-rank "$NODE_RANK" \
-  --master-addr "$MASTER_ADDR" \
-  --master-port "$MASTER_PORT" \
-  --nproc-per-node "$NPROC" \
-  --max-restarts "${MAX_RESTARTS:-0}" \
-  "$@"
+launch=("$ddprun"
+  --nnodes "$NNODES"
+  --node-rank "$NODE_RANK"
+  --master-addr "$MASTER_ADDR"
+  --master-port "$MASTER_PORT"
+  --nproc-per-node "$NPROC"
+  --max-restarts "${MAX_RESTARTS:-0}")
+
+# How often a launcher that is killed itself (out of memory, by hand) is started again. The other
+# nodes wait for it while the job has restarts left.
+AGENT_RESTARTS=${AGENT_RESTARTS:-0}
+[ "$AGENT_RESTARTS" -gt 0 ] || exec "${launch[@]}" "$@"
+
+# A job whose worker was killed ends with the same 137 as a launcher that was; but only a launcher
+# that was not killed writes how the job ended.
+report=$(mktemp -u)
+trap 'rm -f "$report"' EXIT
+agent=
+# Slurm's signals reach the launcher as well, and it takes a second SIGTERM for the first; others
+# send them to this script alone.
+trap '[ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' TERM
+trap '[ -z "$agent" ] || kill -INT "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' INT
+while :; do
+  rm -f "$report"
+  "${launch[@]}" --report "$report" "$@" &
+  agent=$!
+  status=0
+  wait "$agent" || status=$?
+  while kill -0 "$agent" 2>/dev/null; do  # A trap had ended the wait.
+    status=0
+    wait "$agent" || status=$?
+  done
+  if [ "$status" -ne 137 ] || [ -e "$report" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
+  AGENT_RESTARTS=$((AGENT_RESTARTS - 1))
+  echo "run_node.sh: the launcher of node $NODE_RANK was killed; starting it again," \
+    "$AGENT_RESTARTS times left" >&2
+done

@@ -171,9 +171,8 @@ TEST_CASE("an element of a job array takes all GPUs, in whichever form Slurm cou
 TEST_CASE("the example for one launcher on each node trains and needs no other address") {
   TemporaryFolder folder;
   auto variables = with_fake_slurm(folder);
-  std::uint16_t port = free_port();  // The script makes one of 20000 to 39999 of the job's number.
-  while (port >= 40'000) port = free_port();
-  variables.insert({{"SLURM_JOB_ID", std::to_string(port - 20'000)},
+  variables.insert({{"SLURM_JOB_ID", "4711"},
+                    {"MASTER_PORT", std::to_string(free_port())},
                     {"SLURM_NTASKS", "2"},
                     {"SLURM_NNODES", "2"},
                     {"FAKE_NODE_PER_TASK", "1"},

@@ -1,0 +1,206 @@
+// The scripts for Slurm and `srun ddprun`: against a real Slurm of two nodes where this machine has
+// one (slurm_cluster), and in parts against a fake_srun that sets the same variables.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/end_to_end/small_training.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string sources = DDPRUN_SOURCE_DIR;
+
+std::string file_text(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_program(const std::string& path, const std::string& commands) {
+  std::ofstream(path) << "#!/bin/bash\n" << commands;
+  fs::permissions(path, fs::perms::owner_all);
+}
+
+// A folder as jobs are submitted from, with scripts/ in it.
+struct SubmitFolder {
+  SubmitFolder() { fs::create_directory_symlink(sources + "/scripts", folder / "scripts"); }
+
+  // Runs `commands` there, against a real Slurm of two nodes.
+  ProcessResult with_slurm(const std::string& commands,
+                           std::map<std::string, std::string> variables = {}) const {
+    variables.insert({{"DDPRUN", binary("ddprun")}, {"OMP_NUM_THREADS", "1"}});
+    // Three ports that follow each other, below those which the kernel hands out.
+    const std::string port = std::to_string(12'000 + ::getpid() % 2'500 * 3);
+    return run({sources + "/tests/end_to_end/slurm_cluster", port, "/bin/bash", "-ec",
+                "cd '" + folder.path() + "'\n" + commands},
+               200s, variables);
+  }
+
+  TemporaryFolder folder;
+};
+
+#define SKIP_WITHOUT_SLURM(result)                                                \
+  if (const auto at = (result).output.find("SKIPPED: "); at != std::string::npos) \
+  DDPRUN_SKIP((result).output.substr(at + 9))
+
+// A folder with `srun` and `scontrol` in it, first on PATH. scontrol notes what it is asked.
+std::map<std::string, std::string> fake_slurm(const TemporaryFolder& folder) {
+  const std::string bin = folder / "bin";
+  fs::create_directory(bin);
+  fs::create_symlink(sources + "/tests/end_to_end/fake_srun", bin + "/srun");
+  write_program(bin + "/scontrol", "echo \"$*\" >>\"$NOTES\"\n");
+  return {{"PATH", bin + ":" + std::getenv("PATH")},
+          {"NOTES", folder / "notes"},
+          {"SLURM_JOB_ID", "4711"},
+          {"SLURM_NTASKS", "1"},
+          {"SLURM_NNODES", "1"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"NPROC", "1"}};
+}
+
+ProcessResult run_in(const std::string& folder, const std::string& script,
+                     const std::map<std::string, std::string>& variables) {
+  return run({"/bin/bash", "-c", "cd '" + folder + "' && exec /bin/bash scripts/" + script}, 60s,
+             variables);
+}
+
+bool is_free(int port) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool free = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  ::close(listener);
+  return free;
+}
+
+}  // namespace
+
+TEST_CASE("node.sbatch queues itself again when it was stopped before the end") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  variables["DDPRUN"] = place.folder / "stopped";
+  write_program(place.folder / "stopped", "exit 75\n");
+
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  // Not for ever, and not for another reason.
+  variables.insert({"SLURM_RESTART_COUNT", "20"});
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+  variables.erase("SLURM_RESTART_COUNT");
+  write_program(place.folder / "stopped", "exit 1\n");
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 1);
+  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+}
+
+TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose worker was") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  variables["DDPRUN"] = place.folder / "launcher";
+  // Dies by SIGKILL until there is a second line in its notes.
+  write_program(place.folder / "launcher",
+                "echo start >>\"$NOTES\"; [ \"$(wc -l <\"$NOTES\")\" -ge 2 ] || kill -KILL $$\n");
+  const auto killed = run_in(place.folder.path(), "node.sbatch", variables);
+  INFO(killed.output);
+  CHECK(killed.status == 0);
+  CHECK(file_text(place.folder / "notes") == "start\nstart\n");
+  CHECK(contains(killed.output, "the launcher of node 0 was killed; starting it again, 2 times"));
+
+  fs::remove(place.folder / "notes");
+  write_program(place.folder / "train", "echo start >>\"$NOTES\"; kill -KILL $$\n");
+  variables["DDPRUN"] = binary("ddprun");
+  variables["MAX_RESTARTS"] = "0";
+  variables["AGENT_RESTARTS"] = "3";
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 137);
+  CHECK(file_text(place.folder / "notes") == "start\n");
+}
+
+TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {
+  const SubmitFolder place;
+  const auto result = place.with_slurm(
+      "worker='echo rank $RANK of $WORLD_SIZE on node $GROUP_RANK'\n"
+      "srun -N2 --ntasks-per-node=1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n"
+      "srun -N2 --ntasks-per-node=2 $DDPRUN sh -c \"$worker\" || true\n"
+      "srun -N1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(count_of(result.output, "rank " + std::to_string(rank) + " of 4 on node " +
+                                      std::to_string(rank / 2) + "\n") == 1);
+  }
+  CHECK(contains(result.output, "srun starts ddprun 4 times on 2 nodes"));
+  CHECK(contains(result.output, "rank 1 of 2 on node 0\n"));
+}
+
+TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same number") {
+  const SubmitFolder place;
+  // The first turn waits to be stopped, the second ends.
+  write_program(place.folder / "train",
+                "echo \"turn ${SLURM_RESTART_COUNT:-0} rank $RANK of $WORLD_SIZE\"\n"
+                "[ \"${SLURM_RESTART_COUNT:-0}\" != 0 ] || exec sleep 300\n");
+  const auto result = place.with_slurm(
+      "job=$(NPROC=1 sbatch --parsable --cpus-per-task=1 -o out scripts/node.sbatch)\n"
+      "until [ \"$(grep -c 'turn 0' out 2>/dev/null)\" = 2 ]; do sleep 0.1; done\n"
+      "scancel --signal=TERM $job\n"
+      "until grep -q 'turn 1 rank 1' out && [ -z \"$(squeue -h)\" ]; do sleep 0.1; done\n"
+      "scontrol show job $job | grep -E 'JobState|Restarts'\ncat out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "; queueing job "));
+  CHECK(contains(result.output, "turn 1 rank 0 of 2"));
+  CHECK(contains(result.output, "JobState=COMPLETED"));
+}
+
+TEST_CASE("Slurm: workers.sbatch and array.sbatch train, with train on PATH") {
+  if (!fs::exists(binary("train"))) DDPRUN_SKIP("train is not built");
+  const SubmitFolder place;
+  std::string options = " --data '' --checkpoint-every 1000";
+  const auto words = small_training({"--steps", "4"});
+  for (std::size_t i = 1; i < words.size(); ++i) options += " " + words[i];
+  const auto result = place.with_slurm(
+      "export PATH=" DDPRUN_BIN_DIR
+      ":$PATH\n"
+      "sbatch --wait -N2 --ntasks-per-node=1 --cpus-per-task=1 -o workers.out "
+      "scripts/workers.sbatch" +
+      options +
+      " || echo failed\n"
+      "sbatch --wait --array=0-1 --cpus-per-task=1 -o array_%a.out scripts/array.sbatch" +
+      options + " || echo failed\ncat *.out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK_FALSE(contains(result.output, "failed"));
+  CHECK(count_of(result.output, "2 ranks on 1 host") == 2);
+}
+
+// Slurm is played by fake_srun. The port is made of the job's number: one whose port is free.
+TEST_CASE("srun alone makes one job of the step's nodes, or is told why not") {
+  int port = 20'000 + ::getpid() % 1'000 * 8;
+  while (!is_free(port)) port += 8;
+  const std::map<std::string, std::string> step = {
+      {"SLURM_JOB_ID", std::to_string((port - 20'000) / 8)}, {"FAKE_NODE_PER_TASK", "1"}};
+  const std::vector<std::string> srun = {DDPRUN_SOURCE_DIR "/tests/end_to_end/fake_srun", "-n",
+                                         "2"};
+  const auto worker = shell("echo \"rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT\"");
+
+  const auto job = run(srun + launch({"--nproc-per-node", "2"}) + worker, 40s, step);
+  INFO(job.output);
+  CHECK(job.status == 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(count_of(job.output, "rank " + std::to_string(rank) +
+                                   " of 4 at 127.0.0.1:" + std::to_string(port) + "\n") == 1);
+  }
+
+  const auto twice = run(srun + launch({"--nproc-per-node", "2"}) + worker, 40s);  // On one node.
+  CHECK(twice.status == 2);
+  CHECK(contains(twice.output, "srun starts ddprun 2 times on 1 node"));
+}
