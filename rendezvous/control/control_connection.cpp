@@ -42,6 +42,8 @@ void ControlConnection::send(const ControlMessage& message) {
 void ControlConnection::close_after_sending() {
   closing_ = true;
   asio::error_code ignored;
+  // Only our half: to close on unread bytes would reset the connection, and our last message with
+  // it.
   if (unsent_.empty() && !closed_) socket_.shutdown(socket_.shutdown_send, ignored);
 }
 

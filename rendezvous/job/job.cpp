@@ -237,6 +237,7 @@ void Job::beat(TimePoint now) {
 }
 
 void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
+  // Collected first, since lose() takes them out of nodes_.
   std::vector<PeerId> silent;
   for (Node& node : nodes_) {
     if (node.liveness.silent(now, late)) silent.push_back(node.peer);

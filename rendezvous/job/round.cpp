@@ -55,6 +55,7 @@ std::vector<std::size_t> ordered(const RoundState& state, const RoundLimits& lim
   std::vector<std::size_t> without_seat;
   for (const std::size_t i : chosen) {
     const auto rank = state.nodes[i].node_rank;
+    // In an elastic job a wish: too high or taken, it becomes the next free one.
     if (rank && static_cast<std::size_t>(*rank) < size && !seats[static_cast<std::size_t>(*rank)]) {
       seats[static_cast<std::size_t>(*rank)] = i;
     } else {
