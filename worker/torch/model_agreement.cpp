@@ -68,6 +68,7 @@ void check_model_agreement(Communicator& communicator, const std::vector<std::st
   const auto* const other = std::find_if(hash, end, [&](std::int64_t h) { return h != hash[0]; });
   if (other == end) return;
 
+  // All ranks have seen the same hashes, so all of them take part in this.
   const std::vector<std::string> rank0 = split(broadcast_text(communicator, text, device));
   const std::string start = "the ranks hold different models: ";
   if (const auto difference = first_difference(lines, rank0)) {
