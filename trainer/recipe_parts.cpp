@@ -34,6 +34,7 @@ void check_average(const ModelAverage& average, const PartState& state) {
 
 void load_average(ModelAverage& average, const PartState& state) {
   const torch::NoGradGuard no_grad;
+  // None in a checkpoint of a run without --ema: the average then begins with the next step.
   average.set_started(!state.tensors.empty());
   if (state.tensors.empty()) return;
   for (auto& [name, tensor] : average.tensors()) {

@@ -133,6 +133,7 @@ void share_state(TrainingJob& job) {
   if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;
+  // One broadcast for all four: a double holds whole numbers up to 2^53.
   torch::Tensor numbers = on_device(
       torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
                      static_cast<double>(own.step), own.best_prec1},

@@ -57,6 +57,7 @@ void check_checkpoint_options(const TrainOptions& options) {
                 (options.resume == "auto" || options.resume == "none"),
             "--evaluate needs something to evaluate: --weights FILE, --resume PATH or "
             "--checkpoint-dir DIR");
+  // Before the peers are met, who would wait for a rank that ends here.
   refuse_folders(options);
 }
 
