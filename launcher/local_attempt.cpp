@@ -85,6 +85,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
     group_.start(specs);
+    // Kept: who has ended is in no list any more when its error is looked for.
     pids_ = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
       events_.worker_started(specs[i].rank, specs[i].local_rank, pids_[i]);
@@ -148,6 +149,7 @@ void LocalAttempt::on_exit(const WorkerExit& exit) {
                    .note = exit.note});
   events_.worker_ended(ends_.back());
   if (exit.success() || exit.stopped_by_us || failed_) return;
+  // Those that fail after it are most likely its victims.
   failed_ = true;
   callbacks_.on_failure(blame(exit, std::move(message)));
 }

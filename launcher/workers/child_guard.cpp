@@ -63,6 +63,7 @@ void kill_members(const std::set<int>& sessions, const std::string& variable) {
   while (std::chrono::steady_clock::now() < limit) {
     const auto members = find_members(sessions, variable);
     if (members.empty()) return;
+    // And again until none is found: one may have forked between the look and the signal.
     for (const ProcessRow& row : members) ::kill(row.pid, SIGKILL);
     ::poll(nullptr, 0, kRescanIntervalMs);
   }
