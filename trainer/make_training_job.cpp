@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/resume.h"
 #include "trainer/checkpoint/run_settings.h"
 #include "trainer/models/model_zoo.h"
+#include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
 #include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/recipe_parts.h"
@@ -116,6 +117,7 @@ std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
 
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void make_job_model(TrainingJob& job) {
+  allow_winograd(job.options.convolution == ConvolutionOption::Auto);
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
   if (!job.options.evaluate) {

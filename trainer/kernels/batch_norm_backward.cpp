@@ -1,4 +1,5 @@
-// The backward passes of batch_norm_kernel.h.
+// The backward passes of batch_norm_kernel.h. Whether there is a ReLU, and whether its mask must be
+// kept, is asked once for a run of values and not for each.
 #include "trainer/kernels/batch_norm_kernel.h"
 #include "trainer/kernels/batch_norm_memory.h"
 

@@ -1,4 +1,5 @@
-// The forward passes of batch_norm_kernel.h.
+// The forward passes of batch_norm_kernel.h. Sums are taken in float for a short run only, and then
+// go to double: that keeps vectors of floats, and the error of a long sum small.
 #include <algorithm>
 
 #include "trainer/kernels/batch_norm_kernel.h"

@@ -1,5 +1,5 @@
 // Batch normalisation with ReLU and an added shortcut, forward and backward, in four passes over
-// memory where separate operations take nine. Core: raw memory, no tensors, no threads.
+// memory where separate operations take nine. On raw memory: no tensors, no threads.
 //
 //   y  = relu(scale[c] * x + shift[c] + shortcut)      scale = weight / deviation
 //   g  = gradient of y where y > 0, else 0             what the shortcut gets

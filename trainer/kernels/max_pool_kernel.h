@@ -1,5 +1,5 @@
 // The max-pooling of a ResNet's stem, 3 x 3 with stride 2 and padding 1, vectorised, with one byte
-// per result for backward instead of eight. Core: raw memory, no tensors, no threads.
+// per result for backward instead of eight. On raw memory: no tensors, no threads.
 #pragma once
 
 #include <cstdint>

@@ -3,11 +3,17 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <atomic>
+
 #include "trainer/models/winograd_conv.h"
 #include "worker/torch/gradient_memory.h"
 
 namespace ddprun::trainer {
 namespace {
+
+// Of the process, as LibTorch's own switches of algorithms are: modules are made in many places,
+// and replicas of --data-parallel compute in threads.
+std::atomic<bool> winograd_allowed{true};
 
 // The only tap of (out, in, k, k) that meets a value: (out, in), a view. Its rows are dense in
 // channels-last weights.
@@ -79,10 +85,13 @@ torch::Tensor PaddedConv::forward(const torch::Tensor& x) {
   }
   // Outside of autocast LibTorch refuses two types; so does this, whatever the size.
   const bool types_fit = is_under_autocast(x) || x.scalar_type() == weight.scalar_type();
-  if (types_fit && options.stride()->at(0) == 1 && winograd_pays(input, weight)) {
+  if (winograd_allowed && types_fit && options.stride()->at(0) == 1 &&
+      winograd_pays(input, weight)) {
     return without_autocast([&] { return winograd_conv(input, weight); });
   }
   return Conv2dImpl::forward(input);
 }
+
+void allow_winograd(bool allowed) { winograd_allowed = allowed; }
 
 }  // namespace ddprun::trainer

@@ -23,4 +23,8 @@ class PaddedConv : public torch::nn::Conv2dImpl {
   torch::Tensor forward(const torch::Tensor& x);
 };
 
+// False: every convolution of this process is LibTorch's own from now on, whatever would pay. For
+// comparisons, and for whoever wants its smaller rounding errors.
+void allow_winograd(bool allowed);
+
 }  // namespace ddprun::trainer

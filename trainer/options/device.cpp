@@ -28,6 +28,11 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
                             {"channels-last", LayoutOption::ChannelsLast}},
                            "Order of activations in memory: auto (channels-last, the faster one), "
                            "nchw or channels-last");
+  add_choice<ConvolutionOption>(
+      app, "--conv-algorithm", options.convolution,
+      {{"auto", ConvolutionOption::Auto}, {"direct", ConvolutionOption::Direct}},
+      "Of convolutions on the CPU: auto (Winograd's where it is faster) or direct (LibTorch's "
+      "own)");
   add_choice<PrecisionOption>(
       app, "--precision", options.precision,
       {{"fp32", PrecisionOption::Fp32},

@@ -26,6 +26,7 @@ enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
+enum class ConvolutionOption { Auto, Direct };  // Auto: Winograd's where it pays.
 enum class PrecisionOption { Fp32, Bf16, Fp16 };
 enum class OptimizerKind { Sgd, Lars };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
@@ -108,6 +109,7 @@ struct TrainOptions {
   std::int64_t connect_timeout_s = 300;
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;
+  ConvolutionOption convolution = ConvolutionOption::Auto;
   PrecisionOption precision = PrecisionOption::Fp32;  // Of forward and loss.
   // Reduce gradients while backward computes the rest of them, or all at once after it.
   bool overlap = true;

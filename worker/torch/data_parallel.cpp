@@ -130,6 +130,8 @@ at::Tensor DataParallelReplicas::run(const at::Tensor& input, const Forward& for
 
 at::Tensor DataParallelReplicas::run_in_threads(const at::Tensor& input, const Forward& forward) {
   ReplicaOutputs made;
+  // Each part is a leaf: its replica's graph must end there, for that backward runs in the
+  // replica's thread and not in the engine call that will run JoinedBackward.
   const bool input_gradient = at::GradMode::is_enabled() && input.requires_grad();
   for (const at::Tensor& part : input.detach().chunk(static_cast<std::int64_t>(size()), 0)) {
     made.parts.push_back(part.detach().requires_grad_(input_gradient));

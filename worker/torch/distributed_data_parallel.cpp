@@ -59,6 +59,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   // Before anything of the model travels: other sizes would end in an error that names a call, and
   // not the parameter.
   check_model_agreement(communicator, describe(), device);
+  // A broadcast of its own, whose staging memory, as large as the model, goes with it.
   TensorBroadcast(communicator).run(state, 0);
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
   reducer_ = std::make_unique<GradientReducer>(communicator, queue_, std::move(trained), options_);

@@ -1,4 +1,5 @@
-// Regions, views and the one copy.
+// Regions, views and the one copy. Who owns a gradient's memory changes here alone: autograd's own
+// tensor, the view of a region, or, once this object goes, a copy.
 #include "worker/torch/flat_gradients.h"
 
 #include <algorithm>
@@ -144,6 +145,7 @@ void FlatGradients::reorder(const std::vector<std::size_t>& order) {
   BucketPlan plan = plan_buckets(sizes_, order, limits_);
   if (plan == plan_) return;
   const at::NoGradGuard no_grad;
+  // Views of the new plan overlap those of the old one, and gradients must keep their values.
   release();
   plan_ = std::move(plan);
   make_views();

@@ -1,7 +1,10 @@
-// Bucket assignment and progress; see the header for the rule.
+// Filling buckets in the order in which gradients come, and what of them is there. Buckets of
+// several dtypes fill side by side, so a bucket's place in the order of reduction is that of its
+// last gradient.
 #include "worker/torch/gradient_buckets.h"
 
 #include <algorithm>
+#include <cassert>
 #include <stdexcept>
 #include <string>
 
@@ -154,6 +157,7 @@ bool BucketProgress::mark(std::size_t gradient) {
   if (!bucket_of_[gradient] || marked_flags_[gradient]) return false;
   marked_flags_[gradient] = true;
   arrivals_.push_back(gradient);
+  assert(missing_in_bucket_[*bucket_of_[gradient]] > 0);
   --missing_in_bucket_[*bucket_of_[gradient]];
   return true;
 }

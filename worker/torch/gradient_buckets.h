@@ -1,5 +1,5 @@
 // Which gradients travel together, where each lies in flat memory, and which bucket may go next.
-// Core: sizes and orders in, a plan out; no tensors, no threads.
+// Sizes and orders in, a plan out; no tensors.
 //
 //   arrival order of gradients in backward:   fc.bias fc.weight | conv4.weight ... | conv1.weight
 //   buckets, in the order they are reduced:         0           |        1         |      2

@@ -1,4 +1,5 @@
-// The two queues: a thread for the CPU, a stream for CUDA.
+// The two queues: a thread for the CPU, where a collective returns when its result is there; a
+// stream for CUDA, where it only queues.
 #include "worker/torch/reduction_queue.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -143,3 +143,18 @@ TEST_CASE("where Winograd's way is closed, a convolution under autocast is LibTo
   const torch::Tensor narrow = x.to(torch::kBFloat16);
   CHECK(torch::equal(conv.forward(narrow), torch::conv2d(narrow, conv.weight, {}, 1, 1)));
 }
+
+TEST_CASE("whoever forbids Winograd's way gets LibTorch's convolutions, bit for bit",
+          "[trainer][model]") {
+  torch::manual_seed(5);
+  const torch::Tensor x = images();
+  PaddedConv conv = large_conv(1);
+  const torch::Tensor plain = torch::conv2d(x, conv.weight, {}, 1, 1);
+  if (winograd_is_fast()) CHECK_FALSE(torch::equal(conv.forward(x), plain));
+
+  allow_winograd(false);
+  const torch::Tensor direct = conv.forward(x);
+  allow_winograd(true);
+
+  CHECK(torch::equal(direct, plain));
+}

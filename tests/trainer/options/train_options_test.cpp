@@ -51,6 +51,13 @@ TEST_CASE("the defaults are those of PyTorch's ImageNet example", "[trainer][opt
   CHECK(options->collective_timeout_s == 600);
 }
 
+TEST_CASE("convolutions take the faster way unless the direct one is asked for",
+          "[trainer][options]") {
+  CHECK(parse({}).options->convolution == ConvolutionOption::Auto);
+  CHECK(parse({"--conv-algorithm", "direct"}).options->convolution == ConvolutionOption::Direct);
+  CHECK(contains(said({"--conv-algorithm", "fft"}), "'fft' is none of auto|direct"));
+}
+
 TEST_CASE("the time that one exchange may take is set in seconds", "[trainer][options]") {
   CHECK(parse({"--collective-timeout", "20"}).options->collective_timeout_s == 20);
   for (const char* wrong : {"0", "-1", "1.5", "ten", "9999999"}) {

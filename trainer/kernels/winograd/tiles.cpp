@@ -1,4 +1,5 @@
-// What becomes of tiles of images: the parts of winograd.h that read images.
+// What becomes of tiles of images: the parts of winograd.h that read images. The pixels of the next
+// tile are fetched while this one is transformed.
 #include "trainer/kernels/winograd/memory.h"
 
 namespace ddprun::trainer {

@@ -1,6 +1,6 @@
 // Convolutions of 3 x 3 with stride 1 and padding 1 on channels-last images by Winograd's algorithm
 // F(4x4, 3x3): for 4 x 4 results 36 products per pair of channels instead of 144. After Lavin and
-// Gray (2015, arXiv 1509.09308), section 4. Core: raw memory, no tensors, no threads.
+// Gray (2015, arXiv 1509.09308), section 4. On raw memory: no tensors, no threads.
 //
 // The images are cut into tiles of 4 x 4 pixels of the result, numbered image by image and row by
 // row. Each tile of each tensor becomes 36 numbers per channel, one for each "position"; then each
