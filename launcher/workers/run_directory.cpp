@@ -1,15 +1,19 @@
-// Folders are made when an attempt starts and removed by whoever is left: us, or the guard process.
+// Folders that are made late, may be gone early, and must not cost the job its report: nothing here
+// throws but make_attempt().
 #include "launcher/workers/run_directory.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace ddprun::launcher {
 namespace {
@@ -29,6 +33,17 @@ std::string file_name(const std::string& run_id) {
     if (c == '/' || c == '\0') c = '_';
   }
   return name == "." || name == ".." || name.empty() ? "run" : name;
+}
+
+// Where Python's tempfile looks, and so torchrun: the first that can be written is taken.
+std::vector<std::string> temporary_folders() {
+  std::vector<std::string> folders;
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') folders.emplace_back(value);
+  }
+  folders.insert(folders.end(), {"/tmp", "/var/tmp", "/usr/tmp"});
+  return folders;
 }
 
 }  // namespace
@@ -60,17 +75,10 @@ RunDirectory::~RunDirectory() {
 std::string RunDirectory::make_attempt(int attempt, int workers) {
   if (log_dir_ == null_device) return "";
   if (root_.empty()) {
-    const char* tmp = std::getenv("TMPDIR");
-    const std::string base = !temporary_ ? log_dir_ : tmp != nullptr && *tmp != '\0' ? tmp : "/tmp";
-    if (!temporary_) {
-      std::error_code error;
-      fs::create_directories(base, error);
-      if (error) throw std::system_error(error, "cannot make the log directory " + base);
-    }
-    std::string path =
-        fmt::format("{}/{}{}_XXXXXX", base, temporary_ ? "ddprun_" : "", file_name(run_id_));
-    if (mkdtemp(path.data()) == nullptr) throw_errno("cannot make a directory in", base);
-    root_ = path;
+    root_ = make_root();
+  } else if (std::error_code error; !fs::is_directory(root_, error)) {
+    // Jobs of weeks meet those who clean /tmp. The name stays: it was told to the user.
+    remake_root();
   }
   const std::string dir = fmt::format("{}/attempt_{}", root_, attempt);
   if (mkdir(dir.c_str(), 0777) != 0) throw_errno("cannot make the directory", dir);
@@ -81,6 +89,40 @@ std::string RunDirectory::make_attempt(int attempt, int workers) {
   return dir;
 }
 
+std::string RunDirectory::make_root() const {
+  if (temporary_) return make_temporary_root();
+  std::error_code error;
+  fs::create_directories(log_dir_, error);
+  if (error) throw std::system_error(error, "cannot make the log directory " + log_dir_);
+  std::string path = fmt::format("{}/{}_XXXXXX", log_dir_, file_name(run_id_));
+  if (mkdtemp(path.data()) == nullptr) throw_errno("cannot make a directory in", log_dir_);
+  return path;
+}
+
+std::string RunDirectory::make_temporary_root() const {
+  std::string refusals;
+  for (const std::string& base : temporary_folders()) {
+    std::string path = fmt::format("{}/ddprun_{}_XXXXXX", base, file_name(run_id_));
+    if (mkdtemp(path.data()) != nullptr) {
+      if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, base);
+      return path;
+    }
+    refusals += fmt::format("{}{} ({})", refusals.empty() ? "cannot make a directory in " : ", ",
+                            base, std::generic_category().message(errno));
+  }
+  throw std::runtime_error(refusals + ": set TMPDIR or --log-dir to a folder that can be written");
+}
+
+void RunDirectory::remake_root() const {
+  std::error_code error;
+  fs::create_directories(fs::path(root_).parent_path(), error);
+  // Not create_directories(): were it there by now, it would be somebody else's.
+  if (mkdir(root_.c_str(), 0700) != 0) {
+    throw_errno("the run's directory was removed, and cannot be made again:", root_);
+  }
+  spdlog::warn("the run's directory {} was removed while the job ran; it is made again", root_);
+}
+
 std::string RunDirectory::kept_path() const {
   if (root_.empty()) return "";
   if (!temporary_ || keep_) return root_;
@@ -88,21 +130,27 @@ std::string RunDirectory::kept_path() const {
 }
 
 void remove_empty_folders(const std::string& root) {
+  // Not a range-for: its ++ throws, and folders may vanish, or turn unreadable, while we look.
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root, error)) {
-    if (entry.is_directory(error) && !entry.is_symlink(error)) {
-      remove_empty_folders(entry.path().string());
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code unknown;
+    if (entry->is_directory(unknown) && !entry->is_symlink(unknown)) {
+      remove_empty_folders(entry->path().string());
     }
   }
   ::rmdir(root.c_str());
 }
 
+// What cannot be looked into may hold a file: then it stays, and the user hears of it.
 bool RunDirectory::holds_files() const {
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(root_, error)) {
-    if (!entry.is_directory(error)) return true;
+  for (fs::recursive_directory_iterator entry(root_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code unknown;
+    if (!entry->is_directory(unknown)) return true;
   }
-  return false;
+  return error && error != std::errc::no_such_file_or_directory;
 }
 
 }  // namespace ddprun::launcher

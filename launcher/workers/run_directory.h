@@ -2,8 +2,9 @@
 //
 //   <log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
 //
-// torchrun's layout. Without a log dir it is made below $TMPDIR and goes away with the run, unless
-// it holds something that somebody may want to read.
+// torchrun's layout. Without a log dir it is made below $TMPDIR, or where that cannot be written in
+// /tmp or /var/tmp, and goes away with the run, unless it holds something that somebody may want to
+// read.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ class RunDirectory {
   ~RunDirectory();  // Removes a temporary directory without files to keep.
 
   // Makes the directories of one attempt and returns its path, or "" when there are no files at
-  // all. Throws std::system_error, naming the path.
+  // all; also when the run's own was removed meanwhile. Throws std::runtime_error, naming the path.
   std::string make_attempt(int attempt, int workers);
 
   // The path to tell the user; "" when nothing stays behind.
@@ -35,6 +36,9 @@ class RunDirectory {
   void keep_error_files() { keep_errors_ = true; }
 
  private:
+  std::string make_root() const;
+  std::string make_temporary_root() const;
+  void remake_root() const;
   bool holds_files() const;
 
   std::string log_dir_;

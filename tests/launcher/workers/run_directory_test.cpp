@@ -1,6 +1,9 @@
 // Where a run's files are, and which of them stay.
 #include "launcher/workers/run_directory.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -63,11 +66,67 @@ TEST_CASE("after a failure error files stay, empty directories do not",
 
 TEST_CASE("logs that were asked for stay, one directory per attempt", "[launcher][run_directory]") {
   const Scratch scratch;
+  std::string first, second;
   {
     RunDirectory directory(scratch.path + "/deep/logs", "id", true);
-    CHECK(directory.make_attempt(0, 1) != directory.make_attempt(1, 1));
+    first = directory.make_attempt(0, 1);
+    second = directory.make_attempt(1, 1);
+    touch(first + "/0/stdout.log");
   }
-  CHECK(fs::is_directory(scratch.path + "/deep/logs"));
+  CHECK(first != second);
+  CHECK(fs::is_regular_file(first + "/0/stdout.log"));
+  CHECK(fs::is_directory(second + "/0"));
+}
+
+TEST_CASE("14.3: a run's folder that was removed while the job ran is made again",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  for (const std::string& log_dir : {std::string(), scratch.path + "/logs"}) {
+    RunDirectory directory(log_dir, "id", !log_dir.empty());
+    const std::string first = directory.make_attempt(0, 1);
+    fs::remove_all(log_dir.empty() ? fs::path(first).parent_path() : fs::path(log_dir));
+
+    const std::string second = directory.make_attempt(1, 2);
+
+    CHECK(fs::path(first).parent_path() == fs::path(second).parent_path());
+    CHECK(fs::is_directory(second + "/1"));
+  }
+}
+
+TEST_CASE("14.3: where TMPDIR cannot be written another place is taken",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  setenv("TMPDIR", (scratch.path + "/missing").c_str(), 1);
+  std::string attempt;
+  {
+    RunDirectory directory("", "id", false);
+    attempt = directory.make_attempt(0, 1);
+    CHECK(fs::is_directory(attempt + "/0"));
+  }
+  CHECK_FALSE(fs::exists(attempt));
+}
+
+TEST_CASE("14.3: folders that cannot be read cost no report", "[launcher][run_directory]") {
+  const Scratch scratch;
+  RunDirectory directory("", "id", false);
+  touch(directory.make_attempt(0, 1) + "/0/error.json");
+  directory.keep_error_files();
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // One descriptor for the folder itself, none for those in it: even root cannot go on.
+  const int next = ::dup(0);
+  REQUIRE(next >= 0);
+  ::close(next);
+  const rlimit few{static_cast<rlim_t>(next) + 1, before.rlim_max};
+
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const std::string kept = directory.kept_path();
+  const std::string root = fs::path(kept).string();
+  remove_empty_folders(root);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+
+  CHECK_FALSE(kept.empty());
+  CHECK(fs::is_regular_file(kept + "/attempt_0/0/error.json"));
 }
 
 TEST_CASE("removing empty folders leaves every file where it is", "[launcher][run_directory]") {

@@ -1,0 +1,84 @@
+// Asks the kernel: binding a socket answers for every kind of address (aliases, containers), where
+// lists of interfaces have to be compared by hand.
+#include "launcher/machine/local_addresses.h"
+
+#include <fmt/format.h>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/udp.hpp>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+namespace ddprun::launcher {
+namespace {
+
+// Inodes of the sockets that listen on `port`, from /proc/net/tcp and tcp6 (proc(5)).
+std::set<std::string> listening_inodes(int port) {
+  std::set<std::string> inodes;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);  // The heading.
+    while (std::getline(file, line)) {
+      std::istringstream row(line);
+      std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
+      row >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >>
+          inode;
+      const std::size_t colon = local.rfind(':');
+      if (colon == std::string::npos || state != "0A") continue;
+      if (local.substr(colon + 1) == fmt::format("{:04X}", port)) inodes.insert(inode);
+    }
+  }
+  return inodes;
+}
+
+// Whether a process holds one of these sockets. It may end meanwhile, and then its folder throws at
+// the ++ of a range-for.
+bool holds_one_of(const std::filesystem::path& descriptors, const std::set<std::string>& inodes) {
+  namespace fs = std::filesystem;
+  std::error_code gone;
+  for (fs::directory_iterator fd(descriptors, gone), end; !gone && fd != end; fd.increment(gone)) {
+    std::error_code closed;
+    const std::string target = fs::read_symlink(fd->path(), closed).string();
+    if (target.rfind("socket:[", 0) != 0) continue;
+    if (inodes.count(target.substr(8, target.size() - 9)) != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_local_address(const std::string& address) {
+  asio::error_code error;
+  const auto parsed = asio::ip::make_address(address, error);
+  if (error) return false;
+  asio::io_context io;
+  asio::ip::udp::socket socket(io);
+  const asio::ip::udp::endpoint endpoint(parsed, 0);
+  socket.open(endpoint.protocol(), error);
+  if (!error) socket.bind(endpoint, error);
+  return !error;
+}
+
+std::string port_holder(int port) {
+  namespace fs = std::filesystem;
+  const std::set<std::string> inodes = listening_inodes(port);
+  if (inodes.empty()) return "";
+  std::error_code ignored;
+  for (fs::directory_iterator process("/proc", ignored), end; !ignored && process != end;
+       process.increment(ignored)) {
+    const std::string pid = process->path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!holds_one_of(process->path() / "fd", inodes)) continue;
+    std::string name;
+    std::ifstream comm(process->path() / "comm");
+    std::getline(comm, name);
+    return fmt::format("pid {} ({})", pid, name);
+  }
+  return "";
+}
+
+}  // namespace ddprun::launcher

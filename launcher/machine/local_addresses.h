@@ -1,0 +1,15 @@
+// Which addresses are this machine's, and who listens on its ports.
+#pragma once
+
+#include <string>
+
+namespace ddprun::launcher {
+
+// Asks the system by binding a socket to it: true for every address of this machine.
+bool is_local_address(const std::string& address);
+
+// "pid 4127 (python3)" of the process that listens on `port`, or "" when that cannot be known (it
+// belongs to another user).
+std::string port_holder(int port);
+
+}  // namespace ddprun::launcher

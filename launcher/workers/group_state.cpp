@@ -1,0 +1,93 @@
+// The decisions that cost jobs their cause or their processes when they were wrong: each is a few
+// lines here, and a table in its test.
+#include "launcher/workers/group_state.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace ddprun::launcher {
+
+using enum GroupAction;
+
+void GroupState::started() {
+  assert(!active_);
+  *this = GroupState(limits_);
+  active_ = true;
+}
+
+GroupStep GroupState::stop(int signal, std::chrono::milliseconds grace, TimePoint now) {
+  if (!active_) return {{}, "no workers"};
+  if (killing_) return {{}, "SIGKILL is out, and nothing is stronger"};
+  GroupStep step{{}, "asked to end"};
+  if (grace.count() > 0) {
+    // The same signal twice makes some programs give up their clean-up: only another one is news.
+    if (signal != signal_) step.actions.push_back(AskAnew);
+    signal_ = signal;
+    step.actions.push_back(Ask);
+  } else {
+    step.reason = "to be killed at once";
+  }
+  // A later stop() may be in more of a hurry, never in less: the grace that was promised to others
+  // (a scheduler, the other nodes) has begun.
+  deadline_ = std::min(deadline_.value_or(TimePoint::max()), now + grace);
+  return step;
+}
+
+GroupStep GroupState::deadline_passed(TimePoint now) {
+  if (!active_ || !deadline_ || now < *deadline_) return {{}, "not yet"};
+  if (killing_) return finished(GiveUp, "SIGKILL was sent long ago: the rest hangs in the kernel");
+  killing_ = true;
+  deadline_ = now + limits_.kill_wait;
+  return {{Kill}, "the grace is over"};
+}
+
+GroupStep GroupState::looked(int running, bool leftovers, TimePoint now) {
+  if (!active_) return {{}, "no workers"};
+  if (running > 0) return {{}, "workers live"};
+  if (!leftovers) return finished(Finish, "nothing is left");
+  // An orphan may have been born since the last look: each look asks, or kills, those that are new.
+  if (killing_) return {{Kill}, "something is left, and the grace is over"};
+  if (!deadline_) deadline_ = now + limits_.leftover_grace;
+  return {{Ask}, "the workers have ended, and left something behind"};
+}
+
+GroupStep GroupState::finished(GroupAction how, std::string reason) {
+  active_ = false;
+  deadline_.reset();
+  order_deadline_.reset();
+  return {{how}, std::move(reason)};
+}
+
+TellStep GroupState::next_to_tell(const std::vector<GroupMember>& members,
+                                  const EndedEarlier& ended_earlier, TimePoint now) {
+  const bool wait = !order_deadline_ || now < *order_deadline_;
+  const int count = static_cast<int>(members.size());
+  const auto member = [&](int i) -> const GroupMember& {
+    return members[static_cast<std::size_t>(i)];
+  };
+  TellStep step;
+  for (int i = 0; i < count; ++i) {
+    const GroupMember& ended = member(i);
+    if (ended.told || !ended.reaped) continue;
+    // Only a failure has a cause that may be somebody else's end. A success has none, and whoever
+    // was stopped is a victim anyway.
+    bool after_another = false;
+    for (int other = 0; ended.failed && !ended.stop_sent && other < count; ++other) {
+      // Past the limit only those that have got through can still come before it.
+      if (other == i || member(other).told || !(wait || member(other).reaped)) continue;
+      after_another = after_another || ended_earlier(other, i);
+    }
+    step.kept_back = step.kept_back || after_another;
+    if (after_another) continue;
+    if (!step.member || ended.ended_at < member(*step.member).ended_at) step.member = i;
+  }
+  if (!step.kept_back) order_deadline_.reset();
+  if (step.kept_back && !order_deadline_) order_deadline_ = now + limits_.order_wait;
+  step.reason = step.member      ? "nobody who has ended began to before it"
+                : step.kept_back ? "who began to end earlier has not got through yet"
+                                 : "nobody has ended";
+  return step;
+}
+
+}  // namespace ddprun::launcher

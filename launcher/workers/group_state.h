@@ -1,0 +1,101 @@
+// What becomes of a group of workers, decided without touching a process or a clock: whose end is
+// told first, when what is left is asked to end, killed, and given up.
+//
+//             stop()             deadline             deadline, kill_wait
+//   Running ---------> Asked ---------------> Killing ---------------------> given up
+//      |                 |                       |
+//      | the last worker | ended by itself,      |
+//      | and leaves something behind             |
+//      +------> Asked    +--------> nothing left: finished
+//
+// worker_group.cpp feeds in what it sees and carries out what comes back, in order.
+// A core: no processes, timers or clock.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct WorkerGroupLimits {
+  // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
+  std::chrono::milliseconds kill_wait{5'000};
+  // A worker that ended is reported after those that began to end before it; should one of these
+  // take longer than this (a driver that releases a GPU), without it.
+  std::chrono::milliseconds order_wait{1'000};
+  // What workers leave behind when all have ended by themselves gets SIGTERM, and SIGKILL after
+  // this.
+  std::chrono::milliseconds leftover_grace{30'000};
+};
+
+enum class GroupAction {
+  AskAnew,  // The signal is another one: whoever was asked before is asked again.
+  Ask,      // Send GroupState::signal() to every member that was not asked yet.
+  Kill,     // SIGKILL to every member.
+  GiveUp,   // Name what is left; the group ends without it.
+  Finish,   // Nothing is left.
+};
+
+struct GroupStep {
+  std::vector<GroupAction> actions;
+  std::string reason;  // Never empty.
+};
+
+// A worker as next_to_tell() sees it.
+struct GroupMember {
+  bool told = false;                                 // Its end was reported.
+  bool reaped = false;                               // Its exit status is known.
+  bool failed = false;                               // ... and is not 0.
+  bool stop_sent = false;                            // It was asked to end while it lived.
+  std::chrono::steady_clock::time_point ended_at{};  // As seen.
+};
+
+// Whether member `other` began to end before `ended`, which is reaped, and has ended or is about
+// to.
+using EndedEarlier = std::function<bool(int other, int ended)>;
+
+struct TellStep {
+  std::optional<int> member;  // Whose end to report now.
+  bool kept_back = false;     // One has ended whose turn has not come.
+  std::string reason;
+};
+
+class GroupState {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  explicit GroupState(WorkerGroupLimits limits = {}) : limits_(limits) {}
+
+  void started();  // Of an attempt. Not while one is active.
+  GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now);
+  GroupStep deadline_passed(TimePoint now);
+  // After each look at the processes: `running` workers whose end was not told, and whether any
+  // other process of theirs is left.
+  GroupStep looked(int running, bool leftovers, TimePoint now);
+
+  // In the order in which they began to end. Call again until it names nobody.
+  TellStep next_to_tell(const std::vector<GroupMember>& members, const EndedEarlier& ended_earlier,
+                        TimePoint now);
+
+  bool active() const { return active_; }
+  bool killing() const { return killing_; }
+  int signal() const { return signal_; }  // How processes are asked to end.
+  std::optional<TimePoint> deadline() const { return deadline_; }  // For deadline_passed().
+  std::optional<TimePoint> order_deadline() const { return order_deadline_; }  // To look again.
+
+ private:
+  GroupStep finished(GroupAction how, std::string reason);
+
+  WorkerGroupLimits limits_;
+  bool active_ = false;   // Between started() and Finish or GiveUp.
+  bool killing_ = false;  // SIGKILL is out.
+  int signal_ = SIGTERM;
+  std::optional<TimePoint> deadline_;        // Of the grace, or of kill_wait when killing.
+  std::optional<TimePoint> order_deadline_;  // Set while a worker is kept back.
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,23 @@
+// One worker to start: what is decided of it before it is a process.
+//
+// A core: plain values.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/output/worker_output.h"
+
+namespace ddprun::launcher {
+
+struct WorkerSpec {
+  int local_rank = 0;
+  int rank = 0;
+  std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
+  std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
+  WorkerOutput output;                                         // Where stdout and stderr go.
+  std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,215 @@
+// Whose end is told first, and when a group's processes are asked, killed and given up: as tables,
+// with time as a number.
+#include "launcher/workers/group_state.h"
+
+#include <set>
+#include <utility>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+using enum GroupAction;
+
+namespace {
+
+using Actions = std::vector<GroupAction>;
+using TimePoint = GroupState::TimePoint;
+
+const WorkerGroupLimits limits{.kill_wait = 5s, .order_wait = 1s, .leftover_grace = 30s};
+constexpr TimePoint t{};
+
+GroupState running_group() {
+  GroupState group(limits);
+  group.started();
+  return group;
+}
+
+// Pairs {a, b}: a began to end before b, and has ended or is about to.
+EndedEarlier order(const std::set<std::pair<int, int>>& pairs) {
+  return [pairs](int other, int ended) { return pairs.count({other, ended}) != 0; };
+}
+
+GroupMember living() { return {}; }
+GroupMember dead(std::chrono::milliseconds at) {
+  return {.reaped = true, .failed = true, .ended_at = t + at};
+}
+
+Actions acts(const GroupStep& step) {
+  CHECK_FALSE(step.reason.empty());
+  return step.actions;
+}
+
+}  // namespace
+
+TEST_CASE("a stop asks, then kills, then gives up", "[group_state]") {
+  GroupState group = running_group();
+
+  CHECK(acts(group.stop(SIGTERM, 30s, t)) == Actions{Ask});
+  CHECK(group.deadline() == t + 30s);
+  CHECK(acts(group.deadline_passed(t + 29s)).empty());
+  CHECK(acts(group.deadline_passed(t + 30s)) == Actions{Kill});
+  CHECK(group.deadline() == t + 35s);
+  CHECK(acts(group.deadline_passed(t + 35s)) == Actions{GiveUp});
+  CHECK_FALSE(group.active());
+}
+
+TEST_CASE("only another signal is sent to who was asked before", "[group_state]") {
+  GroupState group = running_group();
+
+  CHECK(acts(group.stop(SIGTERM, 30s, t)) == Actions{Ask});
+  CHECK(acts(group.stop(SIGTERM, 30s, t)) == Actions{Ask});
+  CHECK(acts(group.stop(SIGINT, 30s, t)) == Actions{AskAnew, Ask});
+  CHECK(group.signal() == SIGINT);
+}
+
+TEST_CASE("a later stop may be in more of a hurry, never in less", "[group_state]") {
+  GroupState group = running_group();
+  group.stop(SIGTERM, 30s, t);
+
+  group.stop(SIGTERM, 60s, t + 1s);
+  CHECK(group.deadline() == t + 30s);
+  group.stop(SIGTERM, 5s, t + 2s);
+  CHECK(group.deadline() == t + 7s);
+  CHECK(acts(group.stop(SIGKILL, 0s, t + 3s)).empty());  // Nobody is asked; the deadline is now.
+  CHECK(acts(group.deadline_passed(t + 3s)) == Actions{Kill});
+  CHECK(acts(group.stop(SIGTERM, 30s, t + 4s)).empty());
+  CHECK(group.deadline() == t + 8s);
+}
+
+TEST_CASE("a look ends the group when nothing is left, and asks or kills what is new",
+          "[group_state]") {
+  GroupState group = running_group();
+  CHECK(acts(group.looked(2, true, t)).empty());
+  CHECK_FALSE(group.deadline());
+
+  CHECK(acts(group.looked(0, true, t + 1s)) == Actions{Ask});
+  CHECK(group.deadline() == t + 31s);
+  CHECK(acts(group.looked(0, true, t + 9s)) == Actions{Ask});
+  CHECK(group.deadline() == t + 31s);  // Once: leftovers cannot prolong it.
+
+  SECTION("they end") {
+    CHECK(acts(group.looked(0, false, t + 10s)) == Actions{Finish});
+    CHECK_FALSE(group.active());
+    CHECK(acts(group.looked(0, false, t + 10s)).empty());
+  }
+  SECTION("they do not") {
+    group.deadline_passed(t + 31s);
+    CHECK(acts(group.looked(0, true, t + 32s)) == Actions{Kill});
+    CHECK(group.deadline() == t + 36s);
+  }
+}
+
+TEST_CASE("14.6: what outlives a stopped worker has the same grace as the worker",
+          "[group_state]") {
+  GroupState failed = running_group();
+  failed.stop(SIGTERM, 30s, t);
+  failed.looked(0, true, t + 1s);
+  GroupState succeeded = running_group();
+  succeeded.looked(0, true, t);
+
+  CHECK(failed.deadline() == t + 30s);
+  CHECK(succeeded.deadline() == t + 30s);
+}
+
+TEST_CASE("a new attempt knows nothing of the one before", "[group_state]") {
+  GroupState group = running_group();
+  group.stop(SIGINT, 0s, t);
+  group.deadline_passed(t);
+  group.looked(0, false, t);
+
+  group.started();
+
+  CHECK(group.active());
+  CHECK_FALSE(group.killing());
+  CHECK(group.signal() == SIGTERM);
+  CHECK_FALSE(group.deadline());
+}
+
+TEST_CASE("who began to end first is told first, in whichever order they got through",
+          "[group_state]") {
+  GroupState group = running_group();
+  std::vector<GroupMember> members = {dead(10ms), dead(5ms), living()};
+
+  TellStep step = group.next_to_tell(members, order({{0, 1}}), t);
+  CHECK(step.member == 0);
+  CHECK(step.kept_back);
+  members[0].told = true;
+  step = group.next_to_tell(members, order({{0, 1}}), t);
+  CHECK(step.member == 1);
+  CHECK_FALSE(step.kept_back);
+  members[1].told = true;
+  CHECK_FALSE(group.next_to_tell(members, order({{0, 1}}), t).member);
+  CHECK_FALSE(group.order_deadline());
+}
+
+TEST_CASE("without a known order, who was seen to end first is told first", "[group_state]") {
+  GroupState group = running_group();
+
+  CHECK(group.next_to_tell({dead(10ms), dead(5ms)}, order({}), t).member == 1);
+}
+
+TEST_CASE("one that is still on its way is waited for, but not for ever", "[group_state]") {
+  GroupState group = running_group();
+  const std::vector<GroupMember> members = {living(), dead(5ms)};
+  const EndedEarlier earlier = order({{0, 1}});
+
+  CHECK_FALSE(group.next_to_tell(members, earlier, t).member);
+  CHECK(group.order_deadline() == t + 1s);
+  CHECK_FALSE(group.next_to_tell(members, earlier, t + 999ms).member);
+  CHECK(group.order_deadline() == t + 1s);
+  CHECK(group.next_to_tell(members, earlier, t + 1s).member == 1);
+}
+
+TEST_CASE("past the limit one that has got through still comes first", "[group_state]") {
+  GroupState group = running_group();
+  const EndedEarlier earlier = order({{0, 1}, {2, 1}});
+  group.next_to_tell({living(), dead(5ms), living()}, earlier, t);
+
+  CHECK(group.next_to_tell({living(), dead(5ms), dead(2s)}, earlier, t + 2s).member == 2);
+}
+
+TEST_CASE("successes and victims wait for nobody", "[group_state]") {
+  GroupState group = running_group();
+  GroupMember success = dead(5ms);
+  success.failed = false;
+  GroupMember victim = dead(5ms);
+  victim.stop_sent = true;
+
+  CHECK(group.next_to_tell({living(), success}, order({{0, 1}}), t).member == 1);
+  CHECK(group.next_to_tell({living(), victim}, order({{0, 1}}), t).member == 1);
+}
+
+TEST_CASE("every end is told once, whatever the order of three deaths", "[group_state]") {
+  // All orders in which they began to end, and all in which they were seen.
+  for (int began = 0; began < 6; ++began) {
+    for (int seen = 0; seen < 6; ++seen) {
+      const auto permutation = [](int number) {
+        std::vector<int> left = {0, 1, 2}, result;
+        for (const int base : {2, 1, 1}) {
+          const auto at = left.begin() + number / base % static_cast<int>(left.size());
+          result.push_back(*at);
+          left.erase(at);
+          number %= base;
+        }
+        return result;
+      };
+      const std::vector<int> by_begin = permutation(began), by_sight = permutation(seen);
+      std::vector<GroupMember> members(3);
+      for (int i = 0; i < 3; ++i) {
+        members[static_cast<std::size_t>(by_sight[static_cast<std::size_t>(i)])] =
+            dead(std::chrono::milliseconds(i));
+      }
+      const EndedEarlier earlier = order(
+          {{by_begin[0], by_begin[1]}, {by_begin[0], by_begin[2]}, {by_begin[1], by_begin[2]}});
+      GroupState group = running_group();
+      std::vector<int> told;
+      while (const auto next = group.next_to_tell(members, earlier, t).member) {
+        told.push_back(*next);
+        members[static_cast<std::size_t>(*next)].told = true;
+        REQUIRE(told.size() <= 3);
+      }
+      CHECK(told == by_begin);
+    }
+  }
+}
