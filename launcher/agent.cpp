@@ -1,4 +1,5 @@
-// The agent's event loop: it carries out what agent_state.h decides, and is told of what happens.
+// The agent's shell: signals, the control connection and the workers' ends become events of
+// AgentStateMachine, and what that answers is carried out here, in the one thread of its loop.
 #include "launcher/agent.h"
 
 #include <fmt/format.h>
@@ -24,6 +25,7 @@
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
 #include "launcher/local_attempt.h"
+#include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/forwarder_sink.h"
@@ -46,10 +48,6 @@ using rendezvous::counted;
 using rendezvous::FirstCause;
 using std::chrono::milliseconds;
 namespace exit_status = rendezvous::exit_status;
-
-constexpr milliseconds goodbye_limit{500};     // For a verdict after we said that we leave.
-constexpr milliseconds others_limit{5'000};    // For other agents to hear the last verdict.
-constexpr milliseconds others_margin{10'000};  // On top of their grace period.
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -74,7 +72,8 @@ class Agent {
                     local_cause_ = cause;
                     apply(machine_.worker_failed());
                   },
-                  [this] { on_all_reaped(); }}) {}
+                  [this] { on_all_reaped(); }}),
+        machine_({.grace = options_.shutdown_timeout}) {}
 
   int run();
 
@@ -97,9 +96,10 @@ class Agent {
   void apply(const AgentStep& step);
   void carry_out(AgentAction action, const AgentStep& step);
   void start_workers();
-  void end(int status);
+  void await_verdict(milliseconds limit);
+  void end(int status, milliseconds linger = {});
   void report(int status);
-  void leave_loop();
+  void leave_loop(milliseconds linger);
   void write_rest();
 
   LaunchOptions options_;
@@ -126,8 +126,7 @@ class Agent {
   std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
   std::string why_;                      // The end in words, when there is no cause.
   int own_signal_ = 0;                   // The first signal we got.
-  bool goodbye_armed_ = false;
-  bool finish_heard_ = false;  // The connection's end after it is no loss.
+  bool finish_heard_ = false;            // The connection's end after it is no loss.
   std::optional<int> exit_status_;
 };
 
@@ -268,6 +267,7 @@ asio::awaitable<void> Agent::join() {
   if (!plan.warning.empty()) spdlog::warn("{}", plan.warning);
   if (plan.role != EndpointPlan::Role::Join) {
     endpoint_ = EndpointHost::open(io_, options_, plan, node_id_);
+    if (endpoint_) machine_.endpoint_opened();
     if (endpoint_) events_.endpoint_opened(plan.bind_address, endpoint_->port());
   }
   connect(plan);
@@ -384,13 +384,12 @@ void Agent::start_workers() {
 }
 
 void Agent::apply(const AgentStep& step) {
+  spdlog::debug("{}", step.reason);
   for (const AgentAction action : step.actions) carry_out(action, step);
-  // Whoever said that it leaves waits for the job's verdict, but not for ever. The host of the
-  // endpoint waits for the other nodes' grace periods: without it they would not hear the verdict.
-  if (machine_.state() != AgentState::Stopped || own_signal_ == 0 || goodbye_armed_) return;
-  goodbye_armed_ = true;
-  goodbye_timer_.expires_after(endpoint_ ? options_.shutdown_timeout + others_margin
-                                         : goodbye_limit);
+}
+
+void Agent::await_verdict(milliseconds limit) {
+  goodbye_timer_.expires_after(limit);
   goodbye_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) apply(machine_.leaving_overdue());
   });
@@ -413,30 +412,29 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
       return client_->send(rendezvous::Reaped{round_.attempt, attempt_.error_before_stop()});
     case AgentAction::SayLeaving:
       return client_->send(rendezvous::Leaving{own_signal_});
+    case AgentAction::AwaitVerdict:
+      return await_verdict(step.verdict_limit);
     case AgentAction::Exit:
-      return end(step.exit_status);
+      return end(step.exit_status, step.linger);
   }
 }
 
-void Agent::end(int status) {
+void Agent::end(int status, milliseconds linger) {
   if (exit_status_) return;
   exit_status_ = status;
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
   // Not from inside one of the client's callbacks.
-  asio::post(io_, [this] { leave_loop(); });
+  asio::post(io_, [this, linger] { leave_loop(linger); });
 }
 
-void Agent::leave_loop() {
+// The endpoint goes last: other agents may not have read the verdict yet, and their workers' store
+// is ours.
+void Agent::leave_loop(milliseconds linger) {
   client_.reset();
-  if (!endpoint_) return write_rest();
-  endpoint_->wait_until_idle(own_signal_ != 0 ? goodbye_limit : others_limit,
-                             [this] { write_rest(); });
-}
-
-void Agent::write_rest() {
-  last_output_.wait(attempt_.log_folder(), [this] { io_.stop(); });
+  if (!endpoint_) return io_.stop();
+  endpoint_->wait_until_idle(linger, [this] { io_.stop(); });
 }
 
 void Agent::report(int status) {

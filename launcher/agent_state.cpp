@@ -1,6 +1,8 @@
-// One function an event, one line an arrow; what has no arrow is late news and changes nothing.
+// The agent's transitions, each with its reason: what a node does is explained by these words alone
+// when somebody reads its debug log after a bad night.
 #include "launcher/agent_state.h"
 
+#include <cassert>
 #include <csignal>
 #include <utility>
 
@@ -12,81 +14,108 @@ namespace exit_status = rendezvous::exit_status;
 using enum AgentState;
 using enum AgentAction;
 
-AgentStep AgentStateMachine::become(AgentState state, std::vector<AgentAction> actions,
-                                    int signal) {
+AgentStep AgentStateMachine::become(AgentState state, std::string reason,
+                                    std::vector<AgentAction> actions, int signal) {
   state_ = state;
-  return {state, std::move(actions), signal, 0};
+  AgentStep step{.state = state, .actions = std::move(actions), .reason = std::move(reason)};
+  step.signal = signal;
+  // Whoever said that it leaves waits for the job's verdict, but not for ever; once is enough.
+  if (state == Stopped && signals_ > 0 && !awaits_verdict_) {
+    awaits_verdict_ = true;
+    step.actions.push_back(AwaitVerdict);
+    // Without the endpoint's host the other nodes would not hear the verdict: it stays as long as
+    // their workers may take to end. Anybody else has nothing to lose but the job's own word.
+    step.verdict_limit = hosts_endpoint_ ? limits_.grace + limits_.others_margin : limits_.goodbye;
+  }
+  return step;
 }
 
-AgentStep AgentStateMachine::done(int status) {
-  state_ = Done;
-  return {Done, {Exit}, 0, status};
+AgentStep AgentStateMachine::done(int status, std::string reason) {
+  // Nobody leaves before its workers are reaped: a worker without an agent is a process that
+  // nobody ends.
+  assert(state_ != Running && state_ != Stopping);
+  AgentStep step = become(Done, std::move(reason), {Exit});
+  step.exit_status = status;
+  step.linger = signals_ > 0 ? limits_.goodbye : limits_.others;
+  return step;
 }
 
 AgentStep AgentStateMachine::round_started() {
-  if (state_ == Joining || state_ == Stopped) return become(Running, {StartWorkers});
-  return stay();
+  if (state_ != Joining && state_ != Stopped) {
+    return stay("a round while workers run or this node has left is not for us");
+  }
+  return become(Running, "the round is closed", {StartWorkers});
 }
 
 AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_exit_status) {
-  // Should the connection break before `finish` comes, the job's verdict is known nevertheless.
+  if (state_ == Done) return stay("this node has ended");
+  // Should the coordinator go before it says `finish`, this is how the job ended.
   if (final_exit_status) left_with_ = final_exit_status;
   switch (state_) {
     case Running:
-      return become(Stopping, {StopWorkers}, signal);
+      return become(Stopping, "the attempt is over everywhere", {StopWorkers}, signal);
     case Succeeded:
-      return become(Stopped, {ReportReaped});
+      return become(Stopped, "the attempt is over, and no worker is left here", {ReportReaped});
     default:
-      return stay();  // Stopping already: it reports when it is done.
+      return stay("stopping already: it is reported when no worker is left");
   }
 }
 
 AgentStep AgentStateMachine::finish_received(int status) {
-  switch (state_) {
-    case Running:
-      end_ = status;
-      return become(Stopping, {StopWorkers}, SIGTERM);
-    case Stopping:
-      end_ = status;
-      return stay();
-    case Done:
-      return stay();
-    default:
-      return done(status);
-  }
+  return end_with(status, "the coordinator said that the job is over");
 }
 
-AgentStep AgentStateMachine::refused(int status) { return finish_received(status); }
+AgentStep AgentStateMachine::refused(int status) {
+  return end_with(status, "the endpoint refused this node");
+}
 
 AgentStep AgentStateMachine::coordinator_lost() {
-  if (end_) return stay();  // It had told us the end before.
-  return finish_received(left_with_.value_or(exit_status::coordinator_lost));
+  if (end_) return stay("it had told us the end before");
+  return end_with(left_with_.value_or(exit_status::coordinator_lost), "lost the coordinator");
 }
 
 AgentStep AgentStateMachine::unreachable() {
-  return finish_received(exit_status::rendezvous_timeout);
+  return end_with(exit_status::rendezvous_timeout, "no coordinator within the join timeout");
 }
 
+AgentStep AgentStateMachine::end_with(int status, std::string reason) {
+  switch (state_) {
+    case Running:
+      end_ = status;
+      return become(Stopping, std::move(reason), {StopWorkers}, SIGTERM);
+    case Stopping:
+      end_ = status;
+      return stay(std::move(reason) + "; once the workers are reaped, we end");
+    case Done:
+      return stay("this node has ended");
+    default:
+      return done(status, std::move(reason));
+  }
+}
+
+// The report goes out before the others are stopped: the other nodes' workers wait in a collective
+// that can no longer end, and every millisecond of theirs is lost.
 AgentStep AgentStateMachine::worker_failed() {
-  if (state_ == Running) return become(Stopping, {ReportFailure, StopWorkers}, SIGTERM);
-  return stay();
+  if (state_ != Running) return stay("the attempt was over before");
+  return become(Stopping, "a worker failed by itself", {ReportFailure, StopWorkers}, SIGTERM);
 }
 
 AgentStep AgentStateMachine::start_failed() {
-  // Nothing is left to stop: WorkerGroup::start() has killed those that it had started.
-  if (state_ == Running) return become(Stopped, {ReportFailure, ReportReaped});
-  return stay();
+  if (state_ != Running) return stay("the attempt was over before");
+  return become(Stopped, "the workers could not be started, so none is left",
+                {ReportFailure, ReportReaped});
 }
 
 AgentStep AgentStateMachine::workers_succeeded() {
-  if (state_ == Running) return become(Succeeded, {ReportSucceeded});
-  return stay();
+  if (state_ != Running) return stay("the attempt was over before");
+  return become(Succeeded, "all workers of this node succeeded", {ReportSucceeded});
 }
 
 AgentStep AgentStateMachine::workers_reaped() {
-  if (state_ != Stopping) return stay();
-  if (end_) return done(*end_);
-  return become(Stopped, {ReportReaped});
+  if (state_ != Stopping) return stay("nobody had asked for it");
+  state_ = Stopped;
+  if (end_) return done(*end_, "the last worker is reaped, and the end was known");
+  return become(Stopped, "the last worker is reaped", {ReportReaped});
 }
 
 AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
@@ -99,26 +128,27 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   switch (state_) {
     case Joining:
     case Stopped:
-      if (!connected || impatient) return done(left_with_.value_or(128 + signal));
-      if (signals_ > 1) return stay();
-      return become(Stopped, {SayLeaving});
+      if (!connected) return done(left_with_.value_or(128 + signal), "nobody to say goodbye to");
+      if (impatient) return done(left_with_.value_or(128 + signal), "somebody wants it over now");
+      if (signals_ > 1) return stay("schedulers repeat SIGTERM");
+      return become(Stopped, "a signal before there were workers, or after", {SayLeaving});
     case Running:
-      return become(Stopping, {SayLeaving, StopWorkers}, signal);
+      return become(Stopping, "a signal ends the job", {SayLeaving, StopWorkers}, signal);
     case Succeeded:
-      return become(Stopped, {SayLeaving, ReportReaped});
+      return become(Stopped, "a signal, and no worker is left here", {SayLeaving, ReportReaped});
     case Stopping:
-      if (impatient) return become(Stopping, {KillWorkers});
-      if (signals_ == 1) return become(Stopping, {SayLeaving});
-      return stay();
+      if (impatient) return become(Stopping, "somebody wants it over now", {KillWorkers});
+      if (signals_ == 1) return become(Stopping, "a signal while stopping", {SayLeaving});
+      return stay("schedulers repeat SIGTERM");
     case Done:
-      return stay();
+      return stay("this node has ended");
   }
-  return stay();
+  return stay("");
 }
 
 AgentStep AgentStateMachine::leaving_overdue() {
-  if (state_ == Stopped && left_with_) return done(*left_with_);
-  return stay();
+  if (state_ != Stopped || !left_with_) return stay("the verdict, or another round, has come");
+  return done(*left_with_, "no verdict came after our goodbye");
 }
 
 }  // namespace ddprun::launcher

@@ -18,8 +18,10 @@
 // A core: no sockets, threads or clock.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -40,20 +42,35 @@ enum class AgentAction {
   ReportFailure,    // Tell the coordinator `worker_failed` ...
   ReportSucceeded,  // ... `workers_succeeded` ...
   ReportReaped,     // ... `reaped` ...
-  SayLeaving,       // ... `leaving`; the verdict comes back, or leaving_overdue() must be called.
+  SayLeaving,       // ... `leaving`; the verdict comes back.
+  AwaitVerdict,     // Call leaving_overdue() after AgentStep::verdict_limit.
   Exit,             // With AgentStep::exit_status.
 };
 
 struct AgentStep {
   AgentState state = AgentState::Joining;
   std::vector<AgentAction> actions;
+  std::string reason;  // Never empty.
   int signal = 0;
   int exit_status = 0;
+  std::chrono::milliseconds verdict_limit{0};
+  std::chrono::milliseconds linger{0};  // Exit: how long the endpoint stays open for the others.
+};
+
+struct AgentLimits {
+  std::chrono::milliseconds grace{30'000};          // Of workers that are asked to end.
+  std::chrono::milliseconds goodbye{500};           // For a verdict after we said that we leave.
+  std::chrono::milliseconds others{5'000};          // For other agents to hear the last verdict.
+  std::chrono::milliseconds others_margin{10'000};  // On top of their grace.
 };
 
 class AgentStateMachine {
  public:
+  explicit AgentStateMachine(AgentLimits limits = {}) : limits_(limits) {}
+
   AgentState state() const { return state_; }
+
+  void endpoint_opened() { hosts_endpoint_ = true; }  // The others depend on this node.
 
   // From the coordinator.
   AgentStep round_started();
@@ -72,17 +89,22 @@ class AgentStateMachine {
   // From outside. `connected`: whether a coordinator could answer. The first signal stops the job
   // in good order; a second SIGINT or SIGQUIT is somebody at a keyboard who wants it over.
   AgentStep signal_received(int signal, bool connected);
-  AgentStep leaving_overdue();  // No verdict came in time after SayLeaving.
+  AgentStep leaving_overdue();  // No verdict came in time after AwaitVerdict.
 
  private:
-  AgentStep become(AgentState state, std::vector<AgentAction> actions = {}, int signal = 0);
-  AgentStep done(int exit_status);
-  AgentStep stay() { return become(state_); }
+  AgentStep become(AgentState state, std::string reason, std::vector<AgentAction> actions = {},
+                   int signal = 0);
+  AgentStep end_with(int exit_status, std::string reason);
+  AgentStep done(int exit_status, std::string reason);
+  AgentStep stay(std::string reason) { return become(state_, std::move(reason)); }
 
+  AgentLimits limits_;
   AgentState state_ = AgentState::Joining;
   std::optional<int> left_with_;  // The exit status that our own signal, or a final stop, implies.
   std::optional<int> end_;        // Stopping: how to exit once the workers are reaped.
   int signals_ = 0;
+  bool awaits_verdict_ = false;
+  bool hosts_endpoint_ = false;
 };
 
 }  // namespace ddprun::launcher

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/table.h"
 #include "launcher/workers/worker_specs.h"

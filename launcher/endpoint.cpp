@@ -1,37 +1,41 @@
-// Where the endpoint is, as far as names and addresses tell; who wins the port, bind() decides.
+// Who hosts, as one function of the options and of what is known of this machine: two agents that
+// both thought so, or neither, would each wait for the other.
 #include "launcher/endpoint.h"
 
-#include <dirent.h>
+#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <asio/io_context.hpp>
-#include <asio/ip/udp.hpp>
-#include <climits>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <sstream>
-
-#include "rendezvous/control/resolve.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr const char* loopback = "127.0.0.1";
 
+// The bytes of a numeric address, 4 or 16 of them; none if it is a name.
+std::vector<unsigned char> address_bytes(const std::string& address) {
+  std::array<unsigned char, 16> bytes{};
+  if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) {
+    return {bytes.begin(), bytes.begin() + 4};
+  }
+  const std::string without_scope = address.substr(0, address.find('%'));  // fe80::1%eth0
+  if (inet_pton(AF_INET6, without_scope.c_str(), bytes.data()) == 1) {
+    return {bytes.begin(), bytes.end()};
+  }
+  return {};
+}
+
 bool is_loopback(const std::string& address) {
-  asio::error_code error;
-  const auto parsed = asio::ip::make_address(address, error);
-  return !error && parsed.is_loopback();
+  const std::vector<unsigned char> bytes = address_bytes(address);
+  if (bytes.size() == 4) return bytes[0] == 127;
+  return bytes.size() == 16 && bytes == address_bytes("::1");
 }
 
 // The one address to listen on so that all nodes can connect, or "" for all interfaces.
 std::string listening_address(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost") return loopback;
-  if (rendezvous::is_address(host)) return facts.is_local(host) ? host : "";
+  if (!address_bytes(host).empty()) return facts.is_local(host) ? host : "";
   // A name: hosts files often map a machine's own name to loopback, where no other node gets in.
   std::vector<std::string> usable;
   for (const std::string& address : facts.addresses) {
@@ -43,26 +47,6 @@ std::string listening_address(const std::string& host, const EndpointFacts& fact
 bool looks_local(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost" || host == facts.own_host_name) return true;
   return std::any_of(facts.addresses.begin(), facts.addresses.end(), facts.is_local);
-}
-
-// Inodes of the sockets that listen on `port`, from /proc/net/tcp and tcp6 (proc(5)).
-std::set<std::string> listening_inodes(int port) {
-  std::set<std::string> inodes;
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);  // The heading.
-    while (std::getline(file, line)) {
-      std::istringstream row(line);
-      std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
-      row >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >>
-          inode;
-      const std::size_t colon = local.rfind(':');
-      if (colon == std::string::npos || state != "0A") continue;
-      if (local.substr(colon + 1) == fmt::format("{:04X}", port)) inodes.insert(inode);
-    }
-  }
-  return inodes;
 }
 
 }  // namespace
@@ -104,43 +88,6 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
         host);
   }
   return plan;
-}
-
-bool is_local_address(const std::string& address) {
-  asio::error_code error;
-  const auto parsed = asio::ip::make_address(address, error);
-  if (error) return false;
-  // bind() is asked: the kernel knows addresses that no interface lists, such as all of
-  // 127.0.0.0/8.
-  asio::io_context io;
-  asio::ip::udp::socket socket(io);
-  const asio::ip::udp::endpoint endpoint(parsed, 0);
-  socket.open(endpoint.protocol(), error);
-  if (!error) socket.bind(endpoint, error);
-  return !error;
-}
-
-std::string port_holder(int port) {
-  namespace fs = std::filesystem;
-  const std::set<std::string> inodes = listening_inodes(port);
-  if (inodes.empty()) return "";
-  std::error_code ignored;
-  for (const auto& process : fs::directory_iterator("/proc", ignored)) {
-    const std::string pid = process.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::error_code denied;
-    for (const auto& fd : fs::directory_iterator(process.path() / "fd", denied)) {
-      std::error_code gone;
-      const std::string target = fs::read_symlink(fd.path(), gone).string();
-      if (target.rfind("socket:[", 0) != 0) continue;
-      if (inodes.count(target.substr(8, target.size() - 9)) == 0) continue;
-      std::string name;
-      std::ifstream comm(process.path() / "comm");
-      std::getline(comm, name);
-      return fmt::format("pid {} ({})", pid, name);
-    }
-  }
-  return "";
 }
 
 }  // namespace ddprun::launcher

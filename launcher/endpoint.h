@@ -40,11 +40,4 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
 // Whether the plan depends on what options.endpoint_host resolves to.
 bool needs_addresses(const LaunchOptions& options);
 
-// Asks the system by binding a socket to it: true for every address of this machine.
-bool is_local_address(const std::string& address);
-
-// "pid 4127 (python3)" of the process that listens on `port`, or "" when that cannot be known (it
-// belongs to another user).
-std::string port_holder(int port);
-
 }  // namespace ddprun::launcher

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/machine/local_addresses.h"
 #include "launcher/workers/child_process.h"
 
 namespace ddprun::launcher {

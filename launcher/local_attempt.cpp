@@ -1,4 +1,5 @@
-// From a worker's end to what is said of it: error files, stderr and the kernel are asked here.
+// Between the group, which knows processes, and the agent, which knows the job: here a process that
+// ended becomes a cause with words, kernel facts and advice.
 #include "launcher/local_attempt.h"
 
 #include <fmt/format.h>
@@ -50,9 +51,10 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
       directory_(options.log_dir, options.run_id,
                  asks_for_files(options.redirects, options.nproc_per_node) ||
                      asks_for_files(options.tee, options.nproc_per_node)),
-      group_(io, output,
-             {[this](const WorkerExit& exit) { on_exit(exit); },
-              [this] { callbacks_.on_all_reaped(); }}) {
+      group_(
+          io, output,
+          {[this](const WorkerEnd& end) { on_exit(end); }, [this] { callbacks_.on_all_reaped(); }},
+          {.leftover_grace = options.shutdown_timeout}) {
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
                        environment_variable("TERM"));
   output.on_resized([this] { group_.forward_signal(SIGWINCH); });
@@ -130,40 +132,33 @@ void LocalAttempt::stop(int signal, milliseconds grace) {
   group_.stop(signal, grace);
 }
 
-void LocalAttempt::on_exit(const WorkerExit& exit) {
-  std::string message;
-  if (const auto file = read_error_file(exit.local_rank)) message = file->message;
+void LocalAttempt::on_exit(WorkerEnd end) {
+  if (const auto file = read_error_file(end.local_rank)) end.message = file->message;
   // A worker that we stopped may print a traceback of that; it is no news.
-  if (message.empty() && !exit.success() && !exit.stopped_by_us) {
-    message = message_from_stderr(exit.stderr_tail, exit.exit_code, exit.signal);
+  if (end.message.empty() && !end.success() && !end.stopped_by_us) {
+    end.message = message_from_stderr(end.stderr_tail, end.exit_code, end.signal);
   }
-  ends_.push_back({.rank = exit.rank,
-                   .local_rank = exit.local_rank,
-                   .pid = exit.pid,
-                   .exit_code = exit.exit_code,
-                   .signal = exit.signal,
-                   .core_dumped = exit.core_dumped,
-                   .stopped_by_us = exit.stopped_by_us,
-                   .ran_ms = to_ms(exit.ran_for),
-                   .message = message,
-                   .note = exit.note});
-  events_.worker_ended(ends_.back());
-  if (exit.success() || exit.stopped_by_us || failed_) return;
+  end.stderr_tail.clear();  // Up to 8 KiB a worker, read for the last time.
+  ends_.push_back(std::move(end));
+  const WorkerEnd& last = ends_.back();
+  events_.worker_ended(last);
+  if (last.success() || last.stopped_by_us || failed_) return;
   // Those that fail after it are most likely its victims.
   failed_ = true;
-  callbacks_.on_failure(blame(exit, std::move(message)));
+  callbacks_.on_failure(blame(last));
 }
 
 // ---- who failed ----
 
-FirstCause LocalAttempt::blame(const WorkerExit& exit, std::string message) const {
-  FirstCause ended = cause_of(exit, std::move(message));
+FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
+  FirstCause ended = cause_of(worker);
   const std::map<int, ErrorFile> files = read_error_files();
   const auto now = wall_now();
-  const FirstEnd end{exit.local_rank, now - to_ms(std::chrono::steady_clock::now() - exit.when)};
+  const FirstEnd end{worker.local_rank,
+                     now - to_ms(std::chrono::steady_clock::now() - worker.when)};
   const FirstError first = first_error(end, recorded(files));
   const auto file = files.find(first.local_rank);
-  if (first.local_rank == exit.local_rank) {
+  if (first.local_rank == worker.local_rank) {
     const WallMs at = file == files.end() ? end.at : std::min(end.at, file->second.recorded_at);
     ended.age_ms = std::max<WallMs>(now - at, 0);
     return ended;
@@ -250,30 +245,27 @@ std::string LocalAttempt::error_file_of(const FirstCause& cause) const {
   return file ? file->content : "";
 }
 
-FirstCause LocalAttempt::cause_of(const WorkerExit& exit, std::string message) const {
-  const KernelFacts kernel = post_mortem_.examine({.pid = exit.pid,
-                                                   .exit_code = exit.exit_code,
-                                                   .signal = exit.signal,
-                                                   .core_dumped = exit.core_dumped,
-                                                   .stopped_by_us = exit.stopped_by_us});
+// The one place where a worker's end becomes what travels to the other nodes.
+FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
+  const KernelFacts kernel = post_mortem_.examine(end);
   FirstCause cause{.kind = FirstCause::Kind::WorkerFailed,
                    .host = host_name_,
                    .node_rank = round_.group_rank,
-                   .rank = exit.rank,
-                   .local_rank = exit.local_rank,
-                   .pid = exit.pid,
-                   .exit_code = exit.exit_code,
-                   .signal = exit.signal,
-                   .core_dumped = exit.core_dumped,
+                   .rank = end.rank,
+                   .local_rank = end.local_rank,
+                   .pid = end.pid,
+                   .exit_code = end.exit_code,
+                   .signal = end.signal,
+                   .core_dumped = end.core_dumped,
                    .attempt = round_.attempt,
-                   .ran_ms = to_ms(exit.ran_for),
-                   .message = std::move(message),
-                   .last_stderr = exit.last_stderr,
+                   .ran_ms = end.ran_ms,
+                   .message = end.message,
+                   .last_stderr = end.last_stderr,
                    .oom_killed = kernel.oom_killed,
                    .memory_limit_bytes = kernel.memory_limit_bytes,
                    .memory_peak_bytes = kernel.memory_peak_bytes,
                    .core = kernel.core,
-                   .log_files = log_files(exit.local_rank)};
+                   .log_files = log_files(end.local_rank)};
   cause.advice = advice_for(cause);
   return cause;
 }

@@ -68,10 +68,10 @@ class LocalAttempt {
 
  private:
   std::optional<WorkerStore> worker_store() const;
-  void on_exit(const WorkerExit& exit);
-  rendezvous::FirstCause cause_of(const WorkerExit& exit, std::string message) const;
+  void on_exit(WorkerEnd end);
+  rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
-  rendezvous::FirstCause blame(const WorkerExit& exit, std::string message) const;
+  rendezvous::FirstCause blame(const WorkerEnd& end) const;
   std::optional<ErrorFile> read_error_file(int local_rank) const;
   std::map<int, ErrorFile> read_error_files() const;  // By local rank.
   std::vector<RecordedError> recorded(const std::map<int, ErrorFile>& files) const;

@@ -55,6 +55,7 @@ bool is_local_address(const std::string& address) {
   asio::error_code error;
   const auto parsed = asio::ip::make_address(address, error);
   if (error) return false;
+  // The kernel knows addresses that no interface lists, such as all of 127.0.0.0/8.
   asio::io_context io;
   asio::ip::udp::socket socket(io);
   const asio::ip::udp::endpoint endpoint(parsed, 0);

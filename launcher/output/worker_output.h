@@ -19,12 +19,13 @@ struct StreamOutput {
   LogRotation rotation{};
   std::string filtered_file{};         // Gets the lines with any of `filters`; "" = none.
   std::vector<std::string> filters{};  // Several workers may name the same file.
+  bool prefixed = true;                // Console lines begin with the worker's prefix.
 };
 
 struct WorkerOutput {
   StreamOutput out;    // The worker's stdout.
   StreamOutput err;    // The worker's stderr.
-  std::string prefix;  // Put before each console line, e.g. "[default0]:"; "" = none.
+  std::string prefix;  // Put before console lines, e.g. "[default0]:"; "" = none.
   int local_rank = 0;
   bool pty = false;       // Both streams are pseudo-terminals (pty.h).
   bool collapse = false;  // Equal lines of several workers become one, with this prefix:

@@ -266,7 +266,8 @@ std::string to_text(const FailureReport& report) {
     add_wrapped_row(text, "advice", report.cause->advice);
   }
   text += fmt::format("  exit status {}\n{}", report.exit_status, rule);
-  return text;
+  // All of it: an escape sequence may stand in a path or a program's name, too.
+  return visible_text(text);
 }
 
 std::string to_json(const FailureReport& report) {

@@ -10,23 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "launcher/workers/worker_end.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
-
-// How one local worker of the last attempt ended.
-struct WorkerEnd {
-  int rank = 0;
-  int local_rank = 0;
-  int pid = 0;
-  int exit_code = 0;
-  int signal = 0;
-  bool core_dumped = false;
-  bool stopped_by_us = false;  // A victim: it was asked to end after somebody else had failed.
-  std::int64_t ran_ms = 0;
-  std::string message;  // What it said of its error; "" = nothing.
-  std::string note;     // What else the user should know.
-};
 
 struct FailureReport {
   std::string run_id;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t text_bytes_max = 1 << 20;
 
 // A shell says 128 + 9 for a program that SIGKILL ended.
-bool died_by_sigkill(const WorkerDeath& death) {
+bool died_by_sigkill(const WorkerEnd& death) {
   return death.signal == SIGKILL || (death.signal == 0 && death.exit_code == 128 + SIGKILL);
 }
 
@@ -90,7 +90,7 @@ void PostMortem::add_memory(KernelFacts& facts) const {
   }
 }
 
-std::string PostMortem::core_of(const WorkerDeath& death) const {
+std::string PostMortem::core_of(const WorkerEnd& death) const {
   std::error_code ignored;
   const CoreSource source{.pid = death.pid,
                           .signal = death.signal,
@@ -105,7 +105,7 @@ std::string PostMortem::core_of(const WorkerDeath& death) const {
   return place.glob.empty() ? "" : newest_match(place.glob, started_at_);
 }
 
-KernelFacts PostMortem::examine(const WorkerDeath& death) const {
+KernelFacts PostMortem::examine(const WorkerEnd& death) const {
   KernelFacts facts;
   if (!death.stopped_by_us && died_by_sigkill(death) && kills_at_start_) {
     const auto kills = oom_kills();

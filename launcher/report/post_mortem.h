@@ -11,17 +11,9 @@
 #include <string>
 
 #include "launcher/report/kernel_records.h"
+#include "launcher/workers/worker_end.h"
 
 namespace ddprun::launcher {
-
-// What is known of it already.
-struct WorkerDeath {
-  int pid = 0;
-  int exit_code = 0;
-  int signal = 0;
-  bool core_dumped = false;
-  bool stopped_by_us = false;
-};
 
 struct KernelFacts {
   bool oom_killed = false;
@@ -40,12 +32,12 @@ class PostMortem {
   void attempt_starts();
 
   // Right after a worker was reaped.
-  KernelFacts examine(const WorkerDeath& death) const;
+  KernelFacts examine(const WorkerEnd& death) const;
 
  private:
   std::optional<std::int64_t> oom_kills() const;
   void add_memory(KernelFacts& facts) const;
-  std::string core_of(const WorkerDeath& death) const;
+  std::string core_of(const WorkerEnd& death) const;
   std::string read(const std::string& path) const;
 
   std::string root_;

@@ -1,4 +1,6 @@
-// The guard runs in a fork of the launcher, so it first lets go of all that it has inherited.
+// The guard is forked, not executed: it needs no program of its own to be installed, and holds the
+// launcher's pages, which it never writes. It waits in recv() on a socket whose other end only the
+// launcher has, so that any death of the launcher ends that wait.
 #include "launcher/workers/child_guard.h"
 
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include <iterator>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "launcher/workers/child_process.h"
@@ -111,7 +114,12 @@ void close_what_is_not_ours(int socket) {
 }  // namespace
 
 ChildGuard::ChildGuard(int semaphores)
-    : variable_(std::string(kVariableName) + "=" + rendezvous::random_id()) {
+    : variable_(std::string(kVariableName) + "=" + rendezvous::random_id()),
+      semaphores_(semaphores) {
+  start();
+}
+
+void ChildGuard::start() {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
@@ -119,19 +127,20 @@ ChildGuard::ChildGuard(int semaphores)
   pid_ = ::fork();
   if (pid_ == 0) {
     ::close(sockets[0]);
-    run_guard(sockets[1], variable_, semaphores);
+    run_guard(sockets[1], variable_, semaphores_);
   }
   const int fork_error = errno;
   ::close(sockets[1]);
   socket_ = sockets[0];
   if (pid_ < 0) {
-    ::close(socket_);
+    ::close(std::exchange(socket_, -1));
     throw std::system_error(fork_error, std::generic_category(), "cannot start the guard process");
   }
   add_spawned_child(pid_);
 }
 
 ChildGuard::~ChildGuard() {
+  if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -139,18 +148,42 @@ ChildGuard::~ChildGuard() {
   ::close(socket_);
 }
 
-void ChildGuard::add_session(int session_id) { tell(session_id); }
-void ChildGuard::remove_session(int session_id) { tell(-session_id); }
+bool ChildGuard::replace_if_ended() {
+  if (pid_ <= 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
+  remove_spawned_child(pid_);
+  ::close(std::exchange(socket_, -1));
+  pid_ = -1;
+  start();
+  // The workers keep the variable that they were started with, and so does the new guard.
+  if (!folder_.empty()) send_folder();
+  for (const int session : sessions_) tell(session);
+  return true;
+}
+
+void ChildGuard::add_session(int session_id) {
+  sessions_.insert(session_id);
+  tell(session_id);
+}
+
+void ChildGuard::remove_session(int session_id) {
+  sessions_.erase(session_id);
+  tell(-session_id);
+}
 
 void ChildGuard::set_temporary_folder(const std::string& path) {
+  folder_ = path;
+  send_folder();
+}
+
+void ChildGuard::send_folder() {
   const int record = 0;
   std::string message(reinterpret_cast<const char*>(&record), sizeof record);
-  message += path;
+  message += folder_;
   while (::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
-// A guard that somebody killed is not an error: the job goes on without it.
+// A guard that somebody killed is no error here: SIGCHLD tells of it, and it is replaced then.
 void ChildGuard::tell(int record) {
   while (::send(socket_, &record, sizeof record, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }

@@ -6,6 +6,7 @@
 // processes by a variable in their environment that detaching does not remove.
 #pragma once
 
+#include <set>
 #include <string>
 
 namespace ddprun::launcher {
@@ -22,15 +23,24 @@ class ChildGuard {
   // To be set in every worker, as NAME=value.
   const std::string& variable() const { return variable_; }
 
+  // Reaps a guard that somebody killed, and starts another one that knows the same. Whether it did.
+  // Throws as the constructor does; the job then goes on without a guard.
+  bool replace_if_ended();
+
   void add_session(int session_id);     // A worker was started.
   void remove_session(int session_id);  // No process of it is left.
   // Removed when this process is killed, as far as it holds nothing but folders.
   void set_temporary_folder(const std::string& path);
 
  private:
+  void start();
+  void send_folder();
   void tell(int record);
 
   std::string variable_;
+  int semaphores_;
+  std::set<int> sessions_;  // For a guard that takes another one's place.
+  std::string folder_;
   int socket_ = -1;
   int pid_ = -1;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/workers/death_order.h"
+#include "launcher/workers/worker_end.h"
 
 namespace ddprun::launcher {
 
@@ -22,12 +23,6 @@ struct ChildSetup {
   int stderr_fd = -1;                    // The same for 2.
   DeathMarks death_marks;                // Best effort.
   std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
-};
-
-struct ExitStatus {
-  int exit_code = 0;  // Meaningful when signal == 0.
-  int signal = 0;     // The signal that ended it, or 0.
-  bool core_dumped = false;
 };
 
 class ChildProcess {

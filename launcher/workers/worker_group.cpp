@@ -1,4 +1,5 @@
-// The end of a worker, and of all that it leaves behind, as events of one loop:
+// The shell around GroupState (group_state.h): pidfds, SIGCHLD, /proc and timers in, signals and
+// callbacks out.
 //
 //   start --> pidfd readable --> reap, on_exit        (each worker)
 //                  |
@@ -11,6 +12,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +31,7 @@
 #include "launcher/workers/child_guard.h"
 #include "launcher/workers/child_launch.h"
 #include "launcher/workers/child_process.h"
+#include "launcher/workers/group_state.h"
 #include "launcher/workers/worker_members.h"
 
 namespace ddprun::launcher {
@@ -63,6 +66,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         output(forwarder),
         callbacks(std::move(handlers)),
         limits(group_limits),
+        state(group_limits),
         child_signal(io),
         deadline_timer(io),
         order_timer(io) {}
@@ -74,24 +78,28 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void on_leader_ended(const std::shared_ptr<Worker>& worker);
   bool take_status(Worker& worker);
   bool ended_earlier(const Worker& other, const Worker& ended) const;
-  std::shared_ptr<Worker> next_ended(bool wait, bool& kept_back) const;
+  std::vector<GroupMember> as_members() const;
   void report_ended();
   void report(Worker& worker, const ExitStatus& status, Clock::time_point when, std::string note);
   void stop(int signal, std::chrono::milliseconds grace);
-  void set_deadline(Clock::time_point when);
-  void on_deadline();
+  void carry_out(const GroupStep& step);
+  void watch_deadline();
+  void watch_order();
   void give_up();
   void settle();
+  void keep_guard();
   void finish();
   void kill_now();
   std::vector<int> leaders() const;
   void kill_members();
   int running() const;
+  bool is_active() const { return state.active() && !abandoned; }
 
   asio::io_context& io;
   OutputForwarder& output;
   WorkerGroupCallbacks callbacks;
   WorkerGroupLimits limits;
+  GroupState state;
   asio::signal_set child_signal;
   asio::steady_timer deadline_timer;
   asio::steady_timer order_timer;  // How long a worker's end is kept back for an earlier one's.
@@ -99,17 +107,15 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<ChildGuard> guard;
   std::string temporary_folder;  // For the guard.
   std::vector<std::shared_ptr<Worker>> workers;
-  bool active = false;        // Between start() and on_all_reaped.
-  int stop_signal = SIGTERM;  // How processes are asked to end.
   WorkerMembers members;
-  bool killing = false;                       // SIGKILL is out.
-  int generation = 0;                         // Counts start(): a late handler knows it is late.
-  std::optional<Clock::time_point> deadline;  // Of the grace, or of kill_wait when killing.
-  std::optional<Clock::time_point> order_deadline;  // Set while a worker is kept back.
+  bool abandoned = false;  // The owner has gone: nothing is told any more.
+  int generation = 0;      // Counts start(): a late handler knows it is late.
+  std::optional<Clock::time_point> watched_deadline;  // What the timers are set to.
+  std::optional<Clock::time_point> watched_order;
 };
 
 void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
-  if (active) throw StartError("the workers of the attempt before have not ended", EBUSY);
+  if (state.active()) throw StartError("the workers of the attempt before have not ended", EBUSY);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) {
     order = std::make_unique<DeathOrder>(static_cast<int>(specs.size()));
@@ -118,11 +124,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   order->reset();
   if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
   ++generation;
-  stop_signal = SIGTERM;
   members.forget_asked();
-  killing = false;
-  deadline.reset();
-  order_deadline.reset();
   const auto writers = std::count_if(
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
@@ -132,7 +134,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
     kill_now();
     throw;
   }
-  active = true;
+  state.started();
   watch_orphans();
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
@@ -164,11 +166,11 @@ void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
 
 // Orphans that we adopt die too, and someone has to reap them.
 void WorkerGroup::Impl::watch_orphans() {
-  if (!active) return;
+  if (!is_active()) return;
   child_signal.async_wait(
       [weak = weak_from_this(), born = generation](const asio::error_code& error, int) {
         const auto self = weak.lock();
-        if (error || !self || !self->active) return;
+        if (error || !self || !self->is_active()) return;
         self->settle();
         if (self->generation == born) self->watch_orphans();
       });
@@ -182,7 +184,9 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
   const int pid = worker->child.pid();
   report_ended();
   // Anything left of its group? The question is cheap, the look at /proc is not.
-  if (active && !killing && ::kill(-pid, 0) == 0) members.ask(leaders(), stop_signal, pid);
+  if (is_active() && !state.killing() && ::kill(-pid, 0) == 0) {
+    members.ask(leaders(), state.signal(), pid);
+  }
   settle();
 }
 
@@ -197,40 +201,47 @@ bool WorkerGroup::Impl::ended_earlier(const Worker& other, const Worker& ended) 
   return other.status || is_exiting(other.child.pid());
 }
 
-// The next to report of those that were reaped; `kept_back` says that one waits for another worker
-// that began to end earlier and has not got through yet.
-std::shared_ptr<Worker> WorkerGroup::Impl::next_ended(bool wait, bool& kept_back) const {
-  std::shared_ptr<Worker> next;
-  kept_back = false;
-  for (const auto& ended : workers) {
-    if (ended->gone || !ended->status) continue;
-    const bool failed = ended->status->signal != 0 || ended->status->exit_code != 0;
-    const bool after_another = failed && !ended->stop_sent &&
-                               std::any_of(workers.begin(), workers.end(), [&](const auto& other) {
-                                 return (wait || other->status) && ended_earlier(*other, *ended);
-                               });
-    kept_back = kept_back || after_another;
-    if (!after_another && (!next || ended->ended_at < next->ended_at)) next = ended;
+std::vector<GroupMember> WorkerGroup::Impl::as_members() const {
+  std::vector<GroupMember> result;
+  for (const auto& worker : workers) {
+    const auto& status = worker->status;
+    result.push_back({.told = worker->gone,
+                      .reaped = status.has_value(),
+                      .failed = status && (status->signal != 0 || status->exit_code != 0),
+                      .stop_sent = worker->stop_sent,
+                      .ended_at = worker->ended_at});
   }
-  return next;
+  return result;
 }
 
 // Reports the workers that were reaped, in the order in which they began to end: one may have died
 // of another one's end and still have got through first.
 void WorkerGroup::Impl::report_ended() {
   const auto self = shared_from_this();  // The owner may destroy the group in a callback.
-  const bool wait = !order_deadline || Clock::now() < *order_deadline;
-  bool kept_back = false;
-  while (const auto next = next_ended(wait, kept_back)) {
+  const auto worker = [&](int index) { return workers[static_cast<std::size_t>(index)]; };
+  const auto earlier = [&](int other, int ended) {
+    return ended_earlier(*worker(other), *worker(ended));
+  };
+  while (is_active()) {
+    const TellStep step = state.next_to_tell(as_members(), earlier, Clock::now());
+    if (!step.member) break;
+    const auto next = worker(*step.member);
     report(*next, *next->status, next->ended_at, "");
   }
-  if (!kept_back) return order_deadline.reset();
-  if (order_deadline) return;  // The timer runs.
-  order_deadline = Clock::now() + limits.order_wait;
-  order_timer.expires_at(*order_deadline);
+  watch_order();
+}
+
+void WorkerGroup::Impl::watch_order() {
+  if (watched_order == state.order_deadline()) return;
+  watched_order = state.order_deadline();
+  if (!watched_order) {
+    order_timer.cancel();
+    return;
+  }
+  order_timer.expires_at(*watched_order);
   order_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto group = weak.lock();
-    if (!error && group && group->active) group->settle();
+    if (!error && group && group->is_active()) group->settle();
   });
 }
 
@@ -239,62 +250,71 @@ void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::
   worker.gone = true;
   worker.ended.reset();
   output.pump(*worker.stream);
-  WorkerExit exit;
-  exit.local_rank = worker.spec.local_rank;
-  exit.rank = worker.spec.rank;
-  exit.pid = worker.child.pid();
-  exit.exit_code = status.exit_code;
-  exit.signal = status.signal;
-  exit.core_dumped = status.core_dumped;
-  exit.stopped_by_us = worker.stop_sent;
-  exit.when = when;
-  exit.ran_for = when - worker.started_at;
-  exit.last_stderr = OutputForwarder::last_stderr(*worker.stream);
-  exit.stderr_tail = OutputForwarder::last_stderr(*worker.stream, INT_MAX);
-  exit.note = std::move(note);
+  WorkerEnd end;
+  end.rank = worker.spec.rank;
+  end.local_rank = worker.spec.local_rank;
+  end.pid = worker.child.pid();
+  end.exit_code = status.exit_code;
+  end.signal = status.signal;
+  end.core_dumped = status.core_dumped;
+  end.stopped_by_us = worker.stop_sent;
+  end.ran_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(when - worker.started_at).count();
+  end.note = std::move(note);
+  end.last_stderr = OutputForwarder::last_stderr(*worker.stream);
+  end.stderr_tail = OutputForwarder::last_stderr(*worker.stream, INT_MAX);
+  end.when = when;
   const auto on_exit = callbacks.on_exit;  // A copy: the owner may destroy the group in it.
-  if (on_exit) on_exit(exit);
+  if (on_exit) on_exit(end);
 }
 
 void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
-  if (!active || killing) return;
+  if (!is_active() || state.killing()) return;
   for (const auto& worker : workers) {
     // One that has ended by itself is no victim of this stop, though nobody has seen its end yet.
     if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
   }
-  if (grace.count() > 0) {
-    if (signal != stop_signal) members.forget_asked();
-    stop_signal = signal;
-    members.ask(leaders(), signal);
-  }
-  // A second stop may shorten the grace, and never gives more of it.
-  set_deadline(std::min(deadline.value_or(Clock::time_point::max()), Clock::now() + grace));
+  carry_out(state.stop(signal, grace, Clock::now()));
 }
 
-void WorkerGroup::Impl::set_deadline(Clock::time_point when) {
-  deadline = when;
-  deadline_timer.expires_at(when);
+void WorkerGroup::Impl::carry_out(const GroupStep& step) {
+  for (const GroupAction action : step.actions) {
+    switch (action) {
+      case GroupAction::AskAnew:
+        members.forget_asked();
+        break;
+      case GroupAction::Ask:
+        members.ask(leaders(), state.signal());
+        break;
+      case GroupAction::Kill:
+        kill_members();
+        break;
+      case GroupAction::GiveUp:
+        return give_up();
+      case GroupAction::Finish:
+        return finish();
+    }
+  }
+  watch_deadline();
+}
+
+void WorkerGroup::Impl::watch_deadline() {
+  if (!state.deadline() || watched_deadline == state.deadline()) return;
+  watched_deadline = state.deadline();
+  deadline_timer.expires_at(*watched_deadline);
   deadline_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!error && self && self->active) self->on_deadline();
+    if (error || !self || !self->is_active()) return;
+    self->carry_out(self->state.deadline_passed(Clock::now()));
   });
-}
-
-void WorkerGroup::Impl::on_deadline() {
-  if (!deadline) return;
-  if (!killing) {
-    killing = true;
-    kill_members();
-    set_deadline(Clock::now() + limits.kill_wait);
-  } else {
-    give_up();
-  }
 }
 
 // SIGKILL was sent long ago. The rest hangs in the kernel: nothing more can be done about it.
 void WorkerGroup::Impl::give_up() {
-  order_deadline = Clock::now();
-  report_ended();
+  const auto self = shared_from_this();
+  for (const auto& worker : std::vector(workers)) {  // Nobody is waited for any more.
+    if (!worker->gone && worker->status) report(*worker, *worker->status, worker->ended_at, "");
+  }
   for (const ProcessRow& row : WorkerMembers::of(leaders())) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
@@ -317,27 +337,36 @@ void WorkerGroup::Impl::give_up() {
 
 // Looks at what is left: reaps adopted orphans, and ends the group when nothing is.
 void WorkerGroup::Impl::settle() {
-  if (!active) return;
+  if (!is_active()) return;
   for (const auto& worker : std::vector(workers)) {
     // One whose end was not seen yet has its turn to come.
     if (!worker->gone && worker->end_seen) take_status(*worker);
   }
   report_ended();
+  if (!is_active()) return;
+  keep_guard();
   const std::vector<int> adopted = WorkerMembers::adopted_children();
   bool left = false;
   for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
-  if (!active || running() > 0) return;
-  if (!left) return finish();
-  // An orphan may have been born since the last look.
-  if (killing) return kill_members();
-  members.ask(leaders(), stop_signal);
-  if (!deadline) set_deadline(Clock::now() + limits.leftover_grace);
+  if (is_active()) carry_out(state.looked(running(), left, Clock::now()));
+}
+
+// Called at each SIGCHLD: the guard is a child like any other, and somebody may have killed it. The
+// launcher's own death would then leave what the parent-death signal does not reach.
+void WorkerGroup::Impl::keep_guard() {
+  try {
+    if (!guard->replace_if_ended()) return;
+    spdlog::warn("the guard process was killed; another one has taken its place");
+  } catch (const std::system_error& error) {
+    spdlog::warn("the guard process was killed, and there is no other: {}", error.what());
+  }
 }
 
 void WorkerGroup::Impl::finish() {
-  active = false;
   deadline_timer.cancel();
   order_timer.cancel();
+  watched_deadline.reset();
+  watched_order.reset();
   asio::error_code ignored;
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
@@ -398,7 +427,7 @@ WorkerGroup::WorkerGroup(asio::io_context& io, OutputForwarder& output,
 
 WorkerGroup::~WorkerGroup() {
   impl_->callbacks = {};
-  impl_->active = false;
+  impl_->abandoned = true;
   impl_->kill_now();
 }
 

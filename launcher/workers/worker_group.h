@@ -15,37 +15,11 @@
 #include <vector>
 
 #include "launcher/output/forwarder.h"
+#include "launcher/workers/group_state.h"
+#include "launcher/workers/worker_end.h"
+#include "launcher/workers/worker_spec.h"
 
 namespace ddprun::launcher {
-
-// One worker to start.
-struct WorkerSpec {
-  int local_rank = 0;
-  int rank = 0;
-  std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
-  std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
-  WorkerOutput output;    // Where stdout and stderr go (launcher/output/forwarder.h).
-  std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
-};
-
-// How a worker ended.
-struct WorkerExit {
-  int local_rank = 0;
-  int rank = 0;
-  int pid = 0;
-  int exit_code = 0;  // Meaningful when signal == 0.
-  int signal = 0;     // The signal that ended it, or 0.
-  bool core_dumped = false;
-  bool stopped_by_us = false;  // It died after stop() had signalled it: a victim, not a cause.
-  std::chrono::steady_clock::time_point when;  // As seen by the pidfd, before any reaping work.
-  std::chrono::steady_clock::duration ran_for{};
-  std::string last_stderr;  // The last lines it wrote to stderr.
-  std::string stderr_tail;  // More of them: all that is kept, for finding a whole traceback.
-  std::string note;         // What else the user should know; "" = nothing. A worker that
-                            // SIGKILL did not end is named here with its kernel function.
-
-  bool success() const { return signal == 0 && exit_code == 0; }
-};
 
 // A worker could not be started: which program, and why (ENOENT, EACCES ...).
 class StartError : public std::runtime_error {
@@ -59,18 +33,8 @@ class StartError : public std::runtime_error {
 };
 
 struct WorkerGroupCallbacks {
-  std::function<void(const WorkerExit&)> on_exit;  // Once per worker, as they began to end.
-  std::function<void()> on_all_reaped;             // After the last on_exit, output flushed.
-};
-
-struct WorkerGroupLimits {
-  // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
-  std::chrono::milliseconds kill_wait{5'000};
-  // A worker that ended is reported after those that began to end before it; should one of these
-  // take longer than this (a driver that releases a GPU), without it.
-  std::chrono::milliseconds order_wait{1'000};
-  // What a worker leaves behind when it ends by itself gets SIGTERM, and SIGKILL after this.
-  std::chrono::milliseconds leftover_grace{2'000};
+  std::function<void(const WorkerEnd&)> on_exit;  // Once per worker, as they began to end.
+  std::function<void()> on_all_reaped;            // After the last on_exit, output flushed.
 };
 
 // Makes the calling process a child subreaper: whatever a worker starts, however it detaches, ends

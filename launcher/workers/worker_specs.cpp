@@ -1,4 +1,5 @@
-// torchrun's environment, and who sees what of a worker's output; the rest of workers/ obeys.
+// Each worker's variables, arguments and output, put together from the options and the round: the
+// one place where torchrun's contract with scripts is kept.
 #include "launcher/workers/worker_specs.h"
 
 #include <fmt/format.h>

@@ -10,7 +10,7 @@
 
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/workers/worker_group.h"
+#include "launcher/workers/worker_spec.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {

@@ -114,6 +114,8 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   if (phase_ == Phase::Running && limits_.round.elastic && all_running &&
       members < limits_.round.nodes_max) {
     stop_all(fmt::format("node {} joined, the job goes on with it", hello.host), SIGTERM, now);
+  } else if (phase_ == Phase::Running && members >= limits_.round.nodes_max) {
+    tell_spare(nodes_.back());
   }
 }
 

@@ -110,6 +110,7 @@ class Job {
 
   void try_close(TimePoint now);
   void start_round(const RoundDecision& decision, TimePoint now);
+  void tell_spare(const Node& node);
   void tell_waiting(const RoundDecision& decision, TimePoint now);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
   void stop_all(std::string why, int signal, TimePoint now);

@@ -76,12 +76,15 @@ void Job::start_round(const RoundDecision& decision, TimePoint now) {
                                      .addresses = addresses}});
   }
   for (const Node& node : nodes_) {
-    if (node.part != Part::Idle) continue;
-    actions_.push_back(
-        SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
-                                  .wanted = limits_.round.nodes_max,
-                                  .text = "all places are taken; this node stands by as a spare"}});
+    if (node.part == Part::Idle) tell_spare(node);
   }
+}
+
+void Job::tell_spare(const Node& node) {
+  actions_.push_back(
+      SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
+                                .wanted = limits_.round.nodes_max,
+                                .text = "all places are taken; this node stands by as a spare"}});
 }
 
 void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {

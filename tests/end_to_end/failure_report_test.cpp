@@ -176,6 +176,15 @@ TEST_CASE("14.4: a pipe in place of the error file holds nobody up") {
   CHECK(job.cause()["last_stderr"] == "said");
 }
 
+TEST_CASE("14.3: a run's folder that is gone costs no restart") {
+  const Job job = run_job(shell("test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; "
+                                "rm -r \"${TORCHELASTIC_ERROR_FILE%/*/*/*}\"; exit 1"),
+                          {"--max-restarts", "1"});
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 0);
+}
+
 TEST_CASE("the report of a failure names cause, stopped siblings and logs") {
   const TemporaryFolder folder;
   const Job job =

@@ -10,6 +10,7 @@ using namespace ddprun::launcher;
 namespace exit_status = ddprun::rendezvous::exit_status;
 using enum AgentAction;
 using Actions = std::vector<AgentAction>;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -136,7 +137,9 @@ TEST_CASE("Ctrl-C while waiting for nodes asks the coordinator, but not for long
           "[launcher][agent_state]") {
   AgentStateMachine agent;
 
-  CHECK(agent.signal_received(SIGINT, true).actions == Actions{SayLeaving});
+  const AgentStep step = agent.signal_received(SIGINT, true);
+  CHECK(step.actions == Actions{SayLeaving, AwaitVerdict});
+  CHECK(step.verdict_limit == 500ms);
   CHECK(agent.leaving_overdue().exit_status == 130);
 }
 
@@ -146,7 +149,7 @@ TEST_CASE("SIGTERM gives the workers their grace and ends with 75", "[launcher][
   const AgentStep step = agent.signal_received(SIGTERM, true);
   CHECK(step.actions == Actions{SayLeaving, StopWorkers});
   CHECK(step.signal == SIGTERM);
-  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
 
   CHECK(agent.leaving_overdue().exit_status == exit_status::preempted);
 }
@@ -163,7 +166,7 @@ TEST_CASE("a signal while workers are being stopped is passed on", "[launcher][a
   AgentStateMachine agent = stopping_agent();
 
   CHECK(agent.signal_received(SIGTERM, true).actions == Actions{SayLeaving});
-  CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+  CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
 }
 
 TEST_CASE("a second Ctrl-C while waiting for the others leaves without them",
@@ -183,4 +186,90 @@ TEST_CASE("nothing happens after the end", "[launcher][agent_state]") {
   CHECK(agent.coordinator_lost().actions.empty());
   CHECK(agent.signal_received(SIGINT, true).actions.empty());
   CHECK(agent.workers_reaped().actions.empty());
+}
+
+TEST_CASE("the endpoint's host waits for the verdict as long as the others' workers may take",
+          "[launcher][agent_state]") {
+  AgentStateMachine host({.grace = 30'000ms});
+  host.endpoint_opened();
+  host.round_started();
+  CHECK(host.signal_received(SIGTERM, true).verdict_limit == 0ms);  // Its own workers come first.
+
+  const AgentStep step = host.workers_reaped();
+
+  CHECK(step.actions == Actions{ReportReaped, AwaitVerdict});
+  CHECK(step.verdict_limit == 40'000ms);
+}
+
+TEST_CASE("the verdict is awaited once, and by nobody who did not say that it leaves",
+          "[launcher][agent_state]") {
+  AgentStateMachine leaver;
+  leaver.signal_received(SIGTERM, true);
+  CHECK(leaver.signal_received(SIGTERM, true).actions.empty());
+  CHECK(leaver.stop_received(SIGTERM, 75).actions.empty());
+
+  AgentStateMachine other = stopping_agent();
+  CHECK(other.workers_reaped().actions == Actions{ReportReaped});
+  CHECK(other.leaving_overdue().actions.empty());
+}
+
+TEST_CASE("a round that takes in a node again ends its wait for the verdict",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent;
+  agent.signal_received(SIGTERM, true);
+
+  CHECK(agent.round_started().actions == Actions{StartWorkers});
+  CHECK(agent.leaving_overdue().actions.empty());
+}
+
+TEST_CASE("the endpoint stays open for the others, but not for somebody at a keyboard",
+          "[launcher][agent_state]") {
+  AgentStateMachine ended = running_agent();
+  ended.workers_succeeded();
+  CHECK(ended.finish_received(0).linger == 5'000ms);
+
+  AgentStateMachine interrupted;
+  interrupted.signal_received(SIGINT, true);
+  CHECK(interrupted.finish_received(130).linger == 500ms);
+}
+
+TEST_CASE("every step of an agent has its reason, whatever comes in whatever state",
+          "[launcher][agent_state]") {
+  using Event = AgentStep (*)(AgentStateMachine&);
+  const std::vector<Event> events = {
+      [](AgentStateMachine& agent) { return agent.round_started(); },
+      [](AgentStateMachine& agent) { return agent.stop_received(SIGTERM, {}); },
+      [](AgentStateMachine& agent) { return agent.stop_received(SIGTERM, 1); },
+      [](AgentStateMachine& agent) { return agent.finish_received(0); },
+      [](AgentStateMachine& agent) { return agent.refused(73); },
+      [](AgentStateMachine& agent) { return agent.coordinator_lost(); },
+      [](AgentStateMachine& agent) { return agent.unreachable(); },
+      [](AgentStateMachine& agent) { return agent.worker_failed(); },
+      [](AgentStateMachine& agent) { return agent.start_failed(); },
+      [](AgentStateMachine& agent) { return agent.workers_succeeded(); },
+      [](AgentStateMachine& agent) { return agent.workers_reaped(); },
+      [](AgentStateMachine& agent) { return agent.signal_received(SIGTERM, true); },
+      [](AgentStateMachine& agent) { return agent.signal_received(SIGINT, false); },
+      [](AgentStateMachine& agent) { return agent.leaving_overdue(); }};
+  // All sequences of four events: workers run only inside a round, and are gone before the exit.
+  const std::size_t count = events.size();
+  bool always_told = true, never_abandoned = true;
+  for (std::size_t sequence = 0; sequence < count * count * count * count; ++sequence) {
+    AgentStateMachine agent;
+    bool running = false;
+    std::size_t rest = sequence;
+    for (int i = 0; i < 4; ++i, rest /= count) {
+      const bool reaped = rest % count == 10 && agent.state() == AgentState::Stopping;
+      const bool ended = rest % count == 8 || rest % count == 9;
+      if (reaped || (ended && agent.state() == AgentState::Running)) running = false;
+      const AgentStep step = events[rest % count](agent);
+      always_told = always_told && !step.reason.empty() && step.state == agent.state();
+      for (const AgentAction action : step.actions) {
+        if (action == StartWorkers) running = true;
+        if (action == Exit) never_abandoned = never_abandoned && !running;
+      }
+    }
+  }
+  CHECK(always_told);
+  CHECK(never_abandoned);
 }

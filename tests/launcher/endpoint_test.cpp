@@ -6,6 +6,7 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 
+#include "launcher/machine/local_addresses.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;

@@ -89,6 +89,28 @@ TEST_CASE("the cause is not listed again among the others", "[launcher][failure_
   CHECK(to_text(report).find("other workers") == std::string::npos);
 }
 
+TEST_CASE("14.8: what another worker said cannot command the terminal either",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.local_workers[1].message = "\x1b]0;title\x07 caf\xc3\xa9";
+
+  has(to_text(report), ": ^[]0;title^G caf\xc3\xa9\n");
+}
+
+TEST_CASE("14.2: others are listed with their own words, a line each",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.local_workers[0].message = "KeyError: 'labels'\nTraceback";
+  report.local_workers.resize(40, {.rank = 9, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});
+  report.local_workers.back().message = std::string(159, 'x') + "\xc3\xa9";
+
+  const std::string text = to_text(report);
+
+  has(text, "pid 10): stopped (killed by SIGTERM (signal 15)): KeyError: 'labels'\n");
+  has(text, std::string(159, 'x') + " ...\n");  // Not half a character.
+  has(text, "    and 34 more\n");
+}
+
 TEST_CASE("many workers are counted, not listed", "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
   report.local_workers.assign(64, {.rank = 0, .pid = 1, .signal = SIGTERM, .stopped_by_us = true});

@@ -52,7 +52,7 @@ Machine& with_cgroup_v2(Machine& machine) {
   return machine;
 }
 
-const WorkerDeath killed{.pid = 77, .signal = SIGKILL};
+const WorkerEnd killed{.pid = 77, .signal = SIGKILL};
 
 }  // namespace
 
@@ -122,7 +122,7 @@ TEST_CASE("an OOM kill is believed of nobody else", "[post_mortem]") {
 
   CHECK_FALSE(post_mortem.examine({.pid = 1, .signal = SIGSEGV}).oom_killed);
   CHECK_FALSE(post_mortem.examine({.pid = 1, .exit_code = 1}).oom_killed);
-  WorkerDeath stopped = killed;
+  WorkerEnd stopped = killed;
   stopped.stopped_by_us = true;
   CHECK_FALSE(post_mortem.examine(stopped).oom_killed);
   post_mortem.attempt_starts();  // What was counted before is another attempt's.
@@ -194,7 +194,7 @@ TEST_CASE("a core dump given to a program is told with its name", "[post_mortem]
 
 TEST_CASE("a core dump is named only if it is there and new", "[post_mortem]") {
   Machine machine;
-  const WorkerDeath crashed{.pid = 77, .signal = SIGSEGV, .core_dumped = true};
+  const WorkerEnd crashed{.pid = 77, .signal = SIGSEGV, .core_dumped = true};
   machine.write("/proc/sys/kernel/core_pattern", machine.path() + "/cores/core.%e.%p\n");
   machine.write("/proc/sys/kernel/core_uses_pid", "1\n");
   PostMortem post_mortem(machine.path());

@@ -32,7 +32,7 @@ struct Job {
       : console(make_console()),
         output(std::make_unique<OutputForwarder>(io, console, console)),
         group(std::make_unique<WorkerGroup>(io, *output,
-                                            WorkerGroupCallbacks{[this](const WorkerExit& exit) {
+                                            WorkerGroupCallbacks{[this](const WorkerEnd& exit) {
                                                                    exits.push_back(exit);
                                                                    if (on_exit) on_exit(exit);
                                                                  },
@@ -85,9 +85,9 @@ struct Job {
   asio::io_context io;
   int console;
   std::unique_ptr<OutputForwarder> output;
-  std::vector<WorkerExit> exits;
+  std::vector<WorkerEnd> exits;
   bool reaped = false;
-  std::function<void(const WorkerExit&)> on_exit;
+  std::function<void(const WorkerEnd&)> on_exit;
   std::function<void()> on_all_reaped;
   std::unique_ptr<WorkerGroup> group;
 };
@@ -167,7 +167,7 @@ TEST_CASE("a group reports every worker's exit code and then that all are reaped
   REQUIRE(job.run_until_reaped());
 
   REQUIRE(job.exits.size() == 3);
-  for (const WorkerExit& exit : job.exits) {
+  for (const WorkerEnd& exit : job.exits) {
     CHECK(exit.exit_code == (exit.rank == 1 ? 7 : 0));
     CHECK(exit.signal == (exit.rank == 2 ? SIGSEGV : 0));
     CHECK_FALSE(exit.stopped_by_us);
@@ -362,6 +362,32 @@ TEST_CASE("what a worker leaves behind does not outlive the group", "[group]") {
   CHECK_FALSE(is_alive(left));
   CHECK(job.exits.at(0).success());
   CHECK(read_own_children().size() == 1);  // The guard; no zombies.
+}
+
+TEST_CASE("14.8: a guard that somebody killed is reaped and replaced", "[group]") {
+  Job job;
+  job.group->start({shell(0, "echo up; exec sleep 1000")});
+  REQUIRE(job.wait_for("up"));
+  const auto guards = [] {
+    std::vector<int> found;
+    for (const int pid : read_own_children()) {
+      if (read_process(pid).name == "ddprun-guard") found.push_back(pid);
+    }
+    return found;
+  };
+  REQUIRE(job.run_until([&] { return guards().size() == 1; }));  // It names itself first.
+  const int killed = guards().front();
+
+  ::kill(killed, SIGKILL);
+
+  CHECK(job.run_until([&] {  // A zombie has its name still.
+    const std::vector<int> now = guards();
+    return now.size() == 1 && now.front() != killed;
+  }));
+  CHECK(job.group->running() == 1);
+  job.group->stop(SIGTERM, 5s);
+  REQUIRE(job.run_until_reaped());
+  CHECK(read_own_children().size() == 1);
 }
 
 TEST_CASE("stop reaches grandchildren that detached while their worker lives", "[group]") {

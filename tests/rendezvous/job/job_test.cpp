@@ -581,6 +581,7 @@ TEST_CASE("a spare stands by and replaces a lost node", "[rendezvous][job]") {
   Scenario s(elastic_job(2, 2, 1));
   for (const PeerId peer : {1, 2, 3}) s.join(peer);
   CHECK(s.got<RoundStart>(3).empty());
+  CHECK(s.got_one<Waiting>(3).text.find("as a spare") != std::string::npos);  // 14.8: hears why.
 
   s.lose(2);
   s.reap(1);
