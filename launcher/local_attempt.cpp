@@ -266,6 +266,7 @@ FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
                    .memory_peak_bytes = kernel.memory_peak_bytes,
                    .core = kernel.core,
                    .log_files = log_files(end.local_rank)};
+  cause.retriable = !rendezvous::asks_to_be_queued_again(cause);
   cause.advice = advice_for(cause);
   return cause;
 }

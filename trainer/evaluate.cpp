@@ -5,28 +5,72 @@
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
+namespace {
 
-ValidationReport evaluate(TrainingJob& job) {
+// The beats of a validation (stop_agreement.h): as many on every rank, although the ranks' shares
+// differ by an image, and a batch of which no image can be read does not come at all.
+class ValidationBeats {
+ public:
+  explicit ValidationBeats(TrainingJob& job)
+      : stop_(job.stop.get()),
+        left_(whole_batches(job.validation_set->size() / job.env.world_size,
+                            job.plan.micro_batch_size)) {}
+
+  // This rank is through with `batches`, since the beginning.
+  StopReason done(std::int64_t batches) {
+    while (stop_ != nullptr && left_ > 0 && counted_ < batches) {
+      left_ -= 1;
+      counted_ += 1;
+      if (const StopReason reason = stop_->beat(); reason != StopReason::None) return reason;
+    }
+    return StopReason::None;
+  }
+
+ private:
+  static std::int64_t whole_batches(std::int64_t images, std::int64_t of) {
+    return (images + of - 1) / of;
+  }
+
+  StopVote* stop_;
+  std::int64_t left_;
+  std::int64_t counted_ = 0;
+};
+
+// Adds this rank's share to `counts`, which is as batch_counts() has them; returns the images that
+// cannot be read. Nothing when all ranks stop.
+std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch::Tensor& counts) {
+  const torch::InferenceMode inference;
+  const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
+  const auto batches = job.validation_batches();
+  ValidationBeats beats(job);
+  while (const auto batch = batches->next()) {
+    const torch::Tensor logits =
+        job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
+    const torch::Tensor labels = batch->labels.to(job.place.device);
+    counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
+    if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;
+  }
+  if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;
+  return batches->skipped();
+}
+
+}  // namespace
+
+std::optional<ValidationReport> evaluate(TrainingJob& job) {
   Stopwatch watch;
   job.phase("validation");
   // Running statistics are each rank's own until now; rank 0's count, as in PyTorch's DDP.
   job.parallel->synchronize_buffers();
   job.model->eval();
-  std::int64_t left_out = 0;
+  // Made out here: a tensor of inference mode could not be added up outside of it.
   torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
-  {
-    const torch::InferenceMode inference;
-    const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
-    const auto batches = job.validation_batches();
-    while (const auto batch = batches->next()) {
-      const torch::Tensor logits =
-          job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
-      const torch::Tensor labels = batch->labels.to(job.place.device);
-      counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
-    }
-    left_out = report_bad_images(job, batches->skipped(), "validation");
-  }
+  const auto skipped = evaluate_share(job, counts);
   job.model->train();
+  if (!skipped) {
+    job.end_phase();
+    return std::nullopt;
+  }
+  const std::int64_t left_out = report_bad_images(job, *skipped, "validation");
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
   counts = counts.to(torch::kCPU);
@@ -37,29 +81,31 @@ ValidationReport evaluate(TrainingJob& job) {
     throw DataError(
         "no image of the validation set can be read: the warnings name them; look at --data");
   const auto images = static_cast<double>(counted);
-  return {.epoch = job.state.epoch,
-          .step = job.state.step,
-          .images = counted,
-          .loss = sums[0] / images,
-          .prec1 = 100 * sums[1] / images,
-          .prec5 = 100 * sums[2] / images,
-          .best_prec1 = std::max(job.state.best_prec1, 100 * sums[1] / images),
-          .seconds = watch.lap()};
+  return ValidationReport{.epoch = job.state.epoch,
+                          .step = job.state.step,
+                          .images = counted,
+                          .loss = sums[0] / images,
+                          .prec1 = 100 * sums[1] / images,
+                          .prec5 = 100 * sums[2] / images,
+                          .best_prec1 = std::max(job.state.best_prec1, 100 * sums[1] / images),
+                          .seconds = watch.lap()};
 }
 
-void validate(TrainingJob& job, bool keep_best) {
-  const auto conclude = [&](const ValidationReport& report) {
-    if (keep_best) job.note_accuracy(report.prec1);
-    job.reporter->validation(report);
+bool validate(TrainingJob& job, bool keep_best) {
+  const auto conclude = [&](const std::optional<ValidationReport>& report) {
+    if (!report) return false;
+    if (keep_best) job.note_accuracy(report->prec1);
+    job.reporter->validation(*report);
+    return true;
   };
-  ValidationReport report = evaluate(job);
-  if (!job.average || !job.average->started()) return conclude(report);
-  report.best_prec1 = job.state.best_prec1;
-  job.reporter->validation(report);
+  std::optional<ValidationReport> report = evaluate(job);
+  if (!report || !job.average || !job.average->started()) return conclude(report);
+  report->best_prec1 = job.state.best_prec1;
+  job.reporter->validation(*report);
   const ModelAverage::Swap swap(*job.average);
   report = evaluate(job);  // Its buffers become rank 0's, too.
-  report.averaged = true;
-  conclude(report);
+  if (report) report->averaged = true;
+  return conclude(report);
 }
 
 }  // namespace ddprun::trainer

@@ -1,19 +1,21 @@
 // Accuracy on the validation set, shared by all ranks.
 #pragma once
 
+#include <optional>
+
 #include "trainer/report/reporter.h"
 #include "trainer/training_job.h"
 
 namespace ddprun::trainer {
 
 // Counts every image exactly once, over all ranks, with rank 0's running statistics; all ranks get
-// the same result. Collective. The model is in training mode afterwards.
-ValidationReport evaluate(TrainingJob& job);
+// the same result: nothing when they have agreed to stop on the way (job.stop). Collective. The
+// model is in training mode afterwards.
+std::optional<ValidationReport> evaluate(TrainingJob& job);
 
 // Evaluates and reports. With --ema both the weights and their average are evaluated, and the
 // average's accuracy is the one that counts. keep_best: if it is the best so far, what has it is
-// kept for the next checkpoint.
-// Collective.
-void validate(TrainingJob& job, bool keep_best);
+// kept for the next checkpoint. False: stopped on the way. Collective.
+bool validate(TrainingJob& job, bool keep_best);
 
 }  // namespace ddprun::trainer

@@ -56,20 +56,31 @@ std::string text_of(const std::exception& error) {
   return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
-void run(const TrainOptions& options, const worker::WorkerEnv& env) {
+// Returns the exit status.
+int run(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const auto started = std::chrono::steady_clock::now();
   if (options.download) download(options);
   if (options.verify_data) verify_data(options, env);
-  if (options.print_sample_order) return print_sample_order(options, env);
+  if (options.print_sample_order) {
+    print_sample_order(options, env);
+    return 0;
+  }
+  StopSignals signals;
   TrainingJob job;
   try {
     make_training_job(job, options, env);
+    StopReason stop = StopReason::None;
     if (options.evaluate) {
       validate(job, /*keep_best=*/false);
     } else {
-      train(job);
+      job.stop = std::make_unique<StopVote>(signals, job.place, options.max_time_s, started);
+      stop = train(job);
     }
-    // So that no rank leaves, and closes its connections, while another still reads from it.
+    // So that no rank leaves, and closes its connections, while another still reads from it; and
+    // not before rank 0 has a checkpoint on the disk, since a launcher stops all when the first one
+    // ends.
     job.communicator().barrier();
+    return exit_status_of(stop);
   } catch (const std::exception& error) {
     // Here and not in run_train(): on the way there the exception would close the communicator, and
     // peers that notice could fail, and be blamed, before this rank has said what was the matter.
@@ -118,8 +129,7 @@ int run_train(int argc, const char* const* argv) {
   try {
     env = meet(*command_line.options, env);
     tune_process(env);
-    run(*command_line.options, env);
-    return 0;
+    return run(*command_line.options, env);
   } catch (const UsageError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const worker::WorkerEnvError& error) {

@@ -54,13 +54,14 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print || save || verify) parts.meters.restart_clock();
 }
 
-// Trains to the end of the epoch or of the run.
-void train_epoch(TrainingJob& job, Totals& totals) {
+// Trains to the end of the epoch or of the run, or until the workers agree to stop.
+StopReason train_epoch(TrainingJob& job, Totals& totals) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
   TrainingStep step(job);
   LossGuard guard(job.env.rank);
-  while (job.state.step < job.plan.total_steps) {
+  StopReason stop = StopReason::None;
+  while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
     if (job.profiler) job.profiler->begin_step(job.state.step + 1);
     const auto batch = batches->next();
     if (!batch) break;
@@ -80,12 +81,54 @@ void train_epoch(TrainingJob& job, Totals& totals) {
     meters.communicated(job.parallel->exposed_communication());
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
+    stop = job.stop->beat();
   }
-  guard.finish();
+  guard.finish();  // Nothing is saved of a step whose loss is none.
   report_bad_images(job, batches->skipped(), "training");
   totals.steps += meters.steps();
   totals.seconds += meters.seconds();
   totals.images += meters.images();
+  return stop;
+}
+
+// All images of the epoch at hand are done; what comes after them may not be.
+bool is_epoch_done(const TrainingJob& job) {
+  return job.state.samples_done >= job.plan.samples_per_worker * job.env.world_size;
+}
+
+// What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
+// of a stop before that says so, and the run that goes on validates first.
+StopReason finish_epoch(TrainingJob& job) {
+  const TrainingState before = job.state;
+  if (is_epoch_done(job)) {
+    job.state.epoch += 1;
+    job.state.samples_done = 0;
+  }
+  if (job.options.verify_sync == 0) verify_sync(job);
+  if (job.validation_set && !validate(job, /*keep_best=*/true)) {
+    job.state = before;
+    return job.stop->reason();
+  }
+  job.save_checkpoint();
+  return StopReason::None;
+}
+
+// The step that the workers have agreed on is the last one of this process.
+void stop_early(TrainingJob& job, StopReason reason) {
+  job.save_checkpoint();
+  job.finish_checkpoints();
+  if (job.profiler) job.profiler->finish();
+  const std::string text = stop_text(
+      {reason, job.state.step, job.state.epoch, job.options.checkpoint_dir, job.options.resume});
+  if (job.options.checkpoint_dir.empty()) {
+    job.reporter->warning(text);
+  } else {
+    job.reporter->line(text);
+  }
+  job.reporter->end("stopped", {{"step", job.state.step},
+                                {"epoch", job.state.epoch},
+                                {"reason", describe(reason)},
+                                {"saved", !job.options.checkpoint_dir.empty()}});
 }
 
 // After the last step: nothing may have gone apart unnoticed.
@@ -107,42 +150,44 @@ void report_end(TrainingJob& job, const Totals& totals, double seconds) {
       job.state.step,
       job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
       totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
-  job.reporter->end({{"step", job.state.step},
-                     {"best_prec1", job.state.best_prec1},
-                     {"seconds", seconds},
-                     {"train_s", totals.seconds},
-                     {"images_per_s", rate},
-                     {"steps_per_worker", totals.steps},
-                     {"step_s_avg", step_s}});
+  job.reporter->end("end", {{"step", job.state.step},
+                            {"best_prec1", job.state.best_prec1},
+                            {"seconds", seconds},
+                            {"train_s", totals.seconds},
+                            {"images_per_s", rate},
+                            {"steps_per_worker", totals.steps},
+                            {"step_s_avg", step_s}});
 }
 
-void train_to_end(TrainingJob& job) {
+StopReason train_to_end(TrainingJob& job) {
   Stopwatch watch;
   Totals totals;
-  bool validated = false;
-  while (job.state.step < job.plan.total_steps) {
-    train_epoch(job, totals);
-    if (job.state.samples_done >= job.plan.samples_per_worker * job.env.world_size) {
-      job.state.epoch += 1;
-      job.state.samples_done = 0;
-    }
-    if (job.options.verify_sync == 0) verify_sync(job);
-    if (job.validation_set) validate(job, /*keep_best=*/true);
+  bool validated = !job.validation_set;
+  StopReason stop = StopReason::None;
+  // A run that was stopped between its last step and the validation has that to do alone.
+  while (stop == StopReason::None &&
+         (job.state.step < job.plan.total_steps || is_epoch_done(job))) {
+    stop = train_epoch(job, totals);
+    if (stop == StopReason::None) stop = finish_epoch(job);
     validated = true;
-    job.save_checkpoint();
   }
-  if (!validated && job.validation_set) validate(job, /*keep_best=*/false);
+  if (!validated && !validate(job, /*keep_best=*/false)) stop = job.stop->reason();
+  if (stop != StopReason::None) {
+    stop_early(job, stop);
+    return stop;
+  }
   verify_at_end(job);
   job.finish_checkpoints();
   if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
+  return StopReason::None;
 }
 
 }  // namespace
 
-void train(TrainingJob& job) {
+StopReason train(TrainingJob& job) {
   try {
-    train_to_end(job);
+    return train_to_end(job);
   } catch (const BadLossError& error) {
     job.take_back_ruined(error.step());
     throw;

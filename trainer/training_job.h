@@ -21,6 +21,7 @@
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
+#include "trainer/stop_vote.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
@@ -38,6 +39,7 @@ struct TrainingJob {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
+  std::unique_ptr<StopVote> stop;  // Null with --evaluate, which has nothing to keep.
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<Precision> precision;

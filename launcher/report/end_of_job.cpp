@@ -26,7 +26,8 @@ void write(const char* what, const std::string& path, const std::string& content
 }  // namespace
 
 bool has_cause_to_blame(const FailureReport& report) {
-  return report.cause && report.cause->kind != rendezvous::FirstCause::Kind::Interrupted;
+  return report.cause && report.cause->kind != rendezvous::FirstCause::Kind::Interrupted &&
+         !rendezvous::asks_to_be_queued_again(*report.cause);
 }
 
 void tell_end_of_job(const FailureReport& report, const LaunchOptions& options, int own_signal,

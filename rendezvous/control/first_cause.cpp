@@ -25,6 +25,11 @@ int exit_status_of(const FirstCause& cause) {
   return exit_status::internal;
 }
 
+bool asks_to_be_queued_again(const FirstCause& cause) {
+  return cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == 0 &&
+         cause.exit_code == exit_status::preempted;
+}
+
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
@@ -51,6 +56,10 @@ std::string describe(const FirstCause& cause) {
         return fmt::format("{} was killed by {}{} after {}", where(cause),
                            signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",
                            time_text(std::chrono::milliseconds(cause.ran_ms)));
+      if (asks_to_be_queued_again(cause))
+        return fmt::format("{} stopped after {} and asks to be queued again (exit code {})",
+                           where(cause), time_text(std::chrono::milliseconds(cause.ran_ms)),
+                           cause.exit_code);
       return fmt::format("{} ended with exit code {}{} after {}", where(cause), cause.exit_code,
                          cause.oom_killed ? " (out of memory)" : "",
                          time_text(std::chrono::milliseconds(cause.ran_ms)));

@@ -60,6 +60,11 @@ struct FirstCause {
 // n, or one of exit_status.
 int exit_status_of(const FirstCause& cause);
 
+// A worker that ended with exit_status::preempted has stopped because it was told to, or because
+// its time was over, and can go on later (`train` does so after it has saved): nobody is to blame,
+// and another attempt now is not what it asks for.
+bool asks_to_be_queued_again(const FirstCause& cause);
+
 // "SIGSEGV", or "signal 64" for numbers without a name.
 std::string signal_name(int signal);
 

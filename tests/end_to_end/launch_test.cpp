@@ -112,6 +112,19 @@ TEST_CASE("a job whose workers fail at once, always alike, stops before its rest
   CHECK(contains(result.output, "the same 3 times in a row"));
 }
 
+TEST_CASE("14.10: a worker that asks to be queued again is neither blamed nor started again") {
+  const auto result =
+      run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2"}) +
+              shell("echo up $RANK; if [ $RANK = 1 ]; then exit 75; fi; exec sleep 300"),
+          30s);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK(contains(result.output, "rank 1 (pid "));
+  CHECK(contains(result.output, "asks to be queued again (exit code 75)"));
+  CHECK(count_of(result.output, "up 1") == 1);
+  CHECK_FALSE(contains(result.output, "FAILED"));
+}
+
 TEST_CASE("a worker ended by a signal gives 128 plus the signal, by name") {
   const auto result =
       run(launch({"--standalone", "--nproc-per-node", "2"}) +

@@ -95,9 +95,6 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
     if (file.is_copy) continue;
     for (auto& entry : file.contents.tensors) entry = *copy++;
   }
-  // Here and not in the thread: a SIGTERM between this call and its start would lose the
-  // checkpoint.
-  termination_.begin();
   due_ = std::move(files);
   busy_ = true;
   changed_.notify_all();
@@ -140,7 +137,6 @@ void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
     } catch (...) {
       failure = std::current_exception();
     }
-    termination_.end();
     lock.lock();
     failure_ = failure;
   }

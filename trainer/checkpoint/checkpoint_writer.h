@@ -2,7 +2,7 @@
 //
 // One write is in flight at a time: a save that comes before the last one is on the disk waits for
 // it, because leaving one out would lose what the user asked for, and a queue would need memory for
-// several models. SIGTERM and SIGINT wait for the write at hand. All calls from one thread.
+// several models. All calls from one thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,6 @@
 
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/tensor_snapshot.h"
-#include "trainer/termination_delay.h"
 
 namespace ddprun::trainer {
 
@@ -65,7 +64,6 @@ class CheckpointWriter {
 
   CheckpointFolder& folder_;
   TensorSnapshot snapshot_;
-  TerminationDelay termination_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<CheckpointFile> due_;  // Empty: nothing to write.

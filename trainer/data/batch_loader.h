@@ -39,6 +39,8 @@ class BatchLoader {
   BatchLoader& operator=(const BatchLoader&) = delete;
 
   std::int64_t batches() const { return batches_; }
+  // That next() has returned, or left out because none of their images could be read.
+  std::int64_t taken() const { return taken_; }
 
   // The next batch, or nothing after the last.
   std::optional<Batch> next();
@@ -58,7 +60,7 @@ class BatchLoader {
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const std::int64_t batches_;
-  std::int64_t taken_ = 0;            // Batches that next() has returned or left out.
+  std::int64_t taken_ = 0;
   std::optional<SampleMaker> maker_;  // Of next(), without threads.
   std::vector<SkippedImage> skipped_;
   std::optional<Prefetch<Made>> prefetch_;  // With threads. The last: they use all the others.

@@ -65,6 +65,7 @@ struct TrainOptions {
   // Training.
   std::optional<std::int64_t> epochs;             // Default 90, or as many as `steps` needs.
   std::optional<std::int64_t> steps;              // Optimizer steps of the whole run, at most.
+  std::optional<std::int64_t> max_time_s;         // Of this process's training; then it stops.
   std::optional<std::int64_t> batch_size;         // Per worker and micro batch. Default 64.
   std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
   std::int64_t accumulate = 1;                    // Micro batches a step.

@@ -1,6 +1,10 @@
 // Options of `train`: how long training takes, and what a step is. The optimizer and its schedule
 // are in optimizer.cpp.
+#include <charconv>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "trainer/options/parts.h"
 
@@ -9,9 +13,37 @@ namespace {
 
 constexpr std::int64_t micro_batches_max = 65'536;
 
-void add_batch_options(CLI::App& app, TrainOptions& options) {
+// "90", "90s", "45m", "2h", "1d" in seconds; nothing for any other text.
+std::optional<std::int64_t> seconds_of(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || number < 1 || number > count_max) return std::nullopt;
+  const std::string unit(rest, end);
+  const std::map<std::string, std::int64_t> units{
+      {"", 1}, {"s", 1}, {"m", 60}, {"h", 3'600}, {"d", 86'400}};
+  const auto found = units.find(unit);
+  if (found == units.end()) return std::nullopt;
+  return number * found->second;
+}
+
+void add_length_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--epochs", options.epochs, 0, count_max, "Passes over the data [90]");
   add_count(app, "--steps", options.steps, 1, count_max, "End after so many optimizer steps");
+  app.add_option_function<std::string>(
+         "--max-time", [&](const std::string& text) { options.max_time_s = seconds_of(text); },
+         "Stop this long after the start: save and exit with 75, as after SIGTERM. Seconds, or as "
+         "45m, 2h, 1d")
+      ->type_name("TIME")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return seconds_of(text) ? std::string()
+                                    : "'" + text + "' is no time: give seconds, or as 45m, 2h, 1d";
+          },
+          ""));
+}
+
+void add_batch_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--batch-size", options.batch_size, 1, count_max,
             "Images per step, per worker (with --accumulate: per micro batch) [64]");
   add_count(app, "--global-batch-size", options.global_batch_size, 1, count_max,
@@ -24,6 +56,7 @@ void add_batch_options(CLI::App& app, TrainOptions& options) {
 
 void add_training_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Training");
+  add_length_options(app, options);
   add_batch_options(app, options);
   app.add_option("--label-smoothing", options.label_smoothing,
                  "Part of the target that is shared by all classes; training only")

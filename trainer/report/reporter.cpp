@@ -103,8 +103,8 @@ void Reporter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
   warn_of_tensorboard();
 }
 
-void Reporter::end(nlohmann::ordered_json fields) {
-  event("end", std::move(fields));
+void Reporter::end(const std::string& name, nlohmann::ordered_json fields) {
+  event(name, std::move(fields));
   if (!tensorboard_) return;
   tensorboard_->flush();
   warn_of_tensorboard();

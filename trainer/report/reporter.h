@@ -24,6 +24,8 @@
 //   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, of all ranks
 //   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)
+//   stopped     step, epoch, reason ("SIGTERM", "SIGINT", "SIGUSR1", "--max-time"), saved (whether
+//               that step is in a checkpoint); instead of "end"
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
 // run and epoch the full passes before this one. Every line has "time", seconds since 1970.
 // Names are never reused for something else.
@@ -107,7 +109,8 @@ class Reporter {
   bool wants_progress() const { return options_.enabled && options_.terminal; }
   void step(const StepReport& report);
   void validation(const ValidationReport& report);
-  void end(nlohmann::ordered_json fields);  // The last event; all files are complete after it.
+  // The last event; all files are complete after it.
+  void end(const std::string& name, nlohmann::ordered_json fields);
 
  private:
   void clear_progress();

@@ -1,8 +1,5 @@
-// The parts of checkpoints that need no tensors: manifest, place in the data, delayed signals.
-#include <signal.h>
+// The parts of checkpoints that need no tensors: manifest, place in the data.
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <limits>
 #include <map>
@@ -13,7 +10,6 @@
 #include "trainer/checkpoint/finite_values.h"
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/formats/whole_file.h"
-#include "trainer/termination_delay.h"
 
 using namespace ddprun::trainer;
 
@@ -29,20 +25,6 @@ std::map<std::int64_t, int> samples_left(std::int64_t size, int world, std::int6
     }
   }
   return seen;
-}
-
-// Runs `body` in a child process and returns how it ended, as waitpid() says it.
-template <typename Body>
-int status_of_child(Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);  // Catch2 takes them.
-    body();
-    ::_exit(0);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return status;
 }
 
 }  // namespace
@@ -126,58 +108,6 @@ TEST_CASE("a run's end is counted from the data that is left", "[trainer][checkp
   // After 10 steps on one worker, two have 50 samples each: 4 steps an epoch.
   CHECK(total_steps_from({10, 1, 24}, 3, 50, 16) == 10 + 2 + 4);
   CHECK(total_steps_from({0, 0, 0}, 0, 100, 16) == 0);
-}
-
-TEST_CASE("a signal waits for what must be finished, and a second does not",
-          "[trainer][checkpoint]") {
-  for (const int signal : {SIGTERM, SIGINT}) {
-    int finished[2];
-    REQUIRE(::pipe(finished) == 0);
-    const int status = status_of_child([&] {
-      TerminationDelay delay;
-      delay.begin();
-      ::raise(signal);
-      if (::write(finished[1], "x", 1) != 1) ::_exit(3);
-      delay.end();
-    });
-    ::close(finished[1]);
-    char byte = 0;
-    CHECK(::read(finished[0], &byte, 1) == 1);
-    ::close(finished[0]);
-    CHECK(WIFSIGNALED(status));
-    CHECK(WTERMSIG(status) == signal);
-
-    const int twice = status_of_child([&] {
-      TerminationDelay delay;
-      delay.begin();
-      ::raise(signal);
-      ::raise(signal);
-      ::_exit(3);
-    });
-    CHECK(WIFSIGNALED(twice));
-    CHECK(WTERMSIG(twice) == signal);
-  }
-}
-
-TEST_CASE("a signal ends the process at once when nothing must be finished",
-          "[trainer][checkpoint]") {
-  const int idle = status_of_child([] {
-    TerminationDelay delay;
-    delay.begin();
-    delay.end();
-    ::raise(SIGTERM);
-    ::_exit(3);
-  });
-  CHECK(WIFSIGNALED(idle));
-  CHECK(WTERMSIG(idle) == SIGTERM);
-  const int ignored = status_of_child([] {
-    ::signal(SIGTERM, SIG_IGN);
-    TerminationDelay delay;
-    delay.begin();
-    ::raise(SIGTERM);
-    delay.end();
-  });
-  CHECK(WIFEXITED(ignored));
 }
 
 TEST_CASE("one infinity or NaN is found wherever it stands", "[trainer][checkpoint]") {

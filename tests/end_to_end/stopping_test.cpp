@@ -1,0 +1,165 @@
+// Whoever stops a training, and however: the workers agree on a step, save it, and the same command
+// goes on from there.
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/small_training.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = 120s;
+const std::string endless = "1000000";
+
+std::vector<std::string> train(const TemporaryFolder& folder, const std::string& steps,
+                               const std::vector<std::string>& more = {}) {
+  const std::vector<std::string> common{
+      "--print-freq", "1",         "--steps",         steps, "--checkpoint-dir",
+      folder / "run", "--metrics", folder / "metrics"};
+  return small_training(common + more);
+}
+
+std::vector<std::string> two_workers(const std::vector<std::string>& program) {
+  return launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2"}) + program;
+}
+
+std::vector<nlohmann::json> events(const TemporaryFolder& folder, const std::string& name) {
+  std::vector<nlohmann::json> found;
+  std::ifstream file(folder / "metrics");
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json event = nlohmann::json::parse(line);
+    if (event.at("event") == name) found.push_back(std::move(event));
+  }
+  return found;
+}
+
+// What a stop leaves: the last step that was done is the one that was saved and told.
+void check_kept(const TemporaryFolder& folder, const ProcessResult& result,
+                const std::string& reason) {
+  INFO(result.output);
+  const int step = number_after(result.output, reason + ": saved step ");
+  CHECK(contains(result.output, "in " + (folder / "run") + "; the same command goes on"));
+  REQUIRE(events(folder, "stopped").size() == 1);
+  CHECK(events(folder, "stopped")[0].at("step") == step);
+  CHECK(events(folder, "stopped")[0].at("reason") == reason);
+  CHECK(events(folder, "train").back().at("step") == step);
+  CHECK(events(folder, "start").size() == 1);  // Nobody has started it again.
+  CHECK_FALSE(contains(result.output, "FAILED"));
+  CHECK_FALSE(contains(result.output, "closed the"));  // No rank complains of another.
+}
+
+}  // namespace
+
+TEST_CASE("14.10: a job that was preempted goes on and ends as one that was left alone") {
+  TemporaryFolder whole, cut;
+  const auto undisturbed = run(two_workers(train(whole, "100")), limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+
+  Process job(two_workers(train(cut, "100")));
+  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  job.send_signal(SIGTERM);
+  const auto stopped = job.wait(limit);
+  CHECK(stopped.status == 75);
+  check_kept(cut, stopped, "SIGTERM");
+  const auto resumed = run(two_workers(train(cut, "100")), limit);
+  INFO(resumed.output);
+  REQUIRE(resumed.status == 0);
+
+  CHECK(events(cut, "start")[1].at("resumed_from_step") == events(cut, "stopped")[0].at("step"));
+  const bool same_weights = newest_tensors(whole / "run") == newest_tensors(cut / "run");
+  CHECK(same_weights);
+}
+
+TEST_CASE("14.10: each signal to train alone keeps the work") {
+  struct Way {
+    int signal;
+    std::string name;
+    int status;
+  };
+  for (const Way& way :
+       {Way{SIGTERM, "SIGTERM", 75}, Way{SIGUSR1, "SIGUSR1", 75}, Way{SIGINT, "SIGINT", 130}}) {
+    TemporaryFolder folder;
+    Process process(train(folder, endless), one_thread);
+    REQUIRE(process.wait_for_output("Epoch: [0][ 3/32]", limit));
+    process.send_signal(way.signal);
+    const auto result = process.wait(limit);
+    CHECK(result.status == way.status);
+    check_kept(folder, result, way.name);
+  }
+}
+
+TEST_CASE("14.10: a signal to one worker stops all of them at one step, and nobody is blamed") {
+  TemporaryFolder folder;
+  Process job(two_workers(train(folder, endless)));
+  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  const std::vector<int> workers = descendants_running(job.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGUSR1);
+  const auto result = job.wait(limit);
+  CHECK(result.status == 75);
+  check_kept(folder, result, "SIGUSR1");
+  CHECK(contains(result.output, "asks to be queued again"));
+}
+
+TEST_CASE("14.10: Ctrl-C under ddprun keeps the work and ends with 130") {
+  TemporaryFolder folder;
+  Process job(two_workers(train(folder, endless)));
+  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  job.send_signal(SIGINT);
+  const auto result = job.wait(limit);
+  CHECK(result.status == 130);
+  check_kept(folder, result, "SIGINT");
+}
+
+TEST_CASE("14.10: --max-time ends a job with 75, to be queued again and not to be restarted") {
+  TemporaryFolder folder;
+  const auto result = run(two_workers(train(folder, endless, {"--max-time", "1s"})), limit);
+  CHECK(result.status == 75);
+  check_kept(folder, result, "--max-time");
+}
+
+TEST_CASE("14.10: without a checkpoint folder a stop says that nothing is kept") {
+  Process process(small_training({"--print-freq", "1", "--steps", endless}), one_thread);
+  REQUIRE(process.wait_for_output("Epoch: [0][ 3/32]", limit));
+  process.send_signal(SIGTERM);
+  const auto result = process.wait(limit);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK(contains(result.output, "nothing is kept: give --checkpoint-dir"));
+}
+
+TEST_CASE("14.10: an elastic job that grows loses no step") {
+  TemporaryFolder folder;
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const auto node = [&](const std::string& steps) {
+    return launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
+                   "--rdzv-id", "grow", "--rdzv-conf", "last_call_timeout=0", "--nproc-per-node",
+                   "1"}) +
+           train(folder, steps);
+  };
+  Process first(node(endless), one_thread);
+  REQUIRE(first.wait_for_output("Epoch: [0][ 3/32]", limit));
+  Process second(node(endless), one_thread);
+  REQUIRE(first.wait_for_output("resumed from ", limit));
+  REQUIRE(first.wait_for_output("Epoch: [1]", limit));
+  first.send_signal(SIGTERM);
+  const auto result = first.wait(limit);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  second.send_signal(SIGTERM);
+  second.wait(limit);
+
+  const auto starts = events(folder, "start");
+  REQUIRE(starts.size() >= 2);
+  CHECK(starts[1].at("world_size") == 2);
+  CHECK(starts[1].at("resumed_from_step") == events(folder, "stopped").at(0).at("step"));
+  std::int64_t last = 0;
+  for (const auto& step : events(folder, "train")) {
+    CHECK(step.at("step") == last + 1);
+    last = step.at("step");
+  }
+}

@@ -1,0 +1,119 @@
+// Real signals to a process that has something to keep, and to one that has not.
+#include "trainer/stop_signals.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+constexpr int survived = 7;  // Of a child that no signal has ended.
+
+// How a child that does `body` ended: its exit code, or 128 + the signal's number.
+template <typename Body>
+int end_of_child(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);  // Catch2 takes them.
+    body();
+    ::_exit(survived);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void wait_ms(int limit) { ::poll(nullptr, 0, limit); }  // A signal ends it.
+
+}  // namespace
+
+TEST_CASE("a signal ends a process that has nothing to keep", "[trainer][stop]") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const int end = end_of_child([&] {
+      const StopSignals signals;
+      ::raise(signal);
+    });
+    CHECK(end == 128 + signal);
+  }
+}
+
+TEST_CASE("a signal is a wish once there is something to keep", "[trainer][stop]") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const int end = end_of_child([&] {
+      StopSignals signals;
+      signals.hold(/*tell=*/false);
+      if (signals.wish() != StopReason::None) ::_exit(1);
+      ::raise(signal);
+      ::raise(signal);  // Told twice at once, as by a scheduler and by a launcher.
+      const auto expected = signal == SIGTERM ? StopReason::Terminated : StopReason::Interrupted;
+      if (signals.wish() != expected) ::_exit(2);
+    });
+    CHECK(end == survived);
+  }
+}
+
+TEST_CASE("SIGUSR1 is a wish from the start, which SIGTERM outranks", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    ::raise(SIGUSR1);
+    ::raise(SIGUSR1);
+    if (signals.wish() != StopReason::Asked) ::_exit(1);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    if (signals.wish() != StopReason::Terminated) ::_exit(2);
+  });
+  CHECK(end == survived);
+}
+
+TEST_CASE("a second signal ends the process at once, while it saves too", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    signals.agreed();
+    for (int i = 0; i < 1000; ++i) {  // Impatience, from well before to after it counts.
+      wait_ms(100);
+      ::raise(SIGTERM);
+    }
+  });
+  CHECK(end == 128 + SIGTERM);
+}
+
+TEST_CASE("a wish that no other rank hears does not hang", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.set_patience(1);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGINT);
+    wait_ms(60'000);  // As in a collective that nobody comes to.
+  });
+  CHECK(end == 128 + SIGINT);
+}
+
+TEST_CASE("what all have agreed on is waited for", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.set_patience(1);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    signals.agreed();
+    ::raise(SIGALRM);
+  });
+  CHECK(end == survived);
+}
+
+TEST_CASE("a process that ignores a signal goes on to do so", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    ::signal(SIGTERM, SIG_IGN);
+    StopSignals signals;
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    if (signals.wish() != StopReason::None) ::_exit(1);
+  });
+  CHECK(end == survived);
+}

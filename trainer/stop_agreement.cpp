@@ -1,0 +1,86 @@
+// The distance between votes, and what their results mean; the all-reduce is stop_vote.cpp's.
+#include "trainer/stop_agreement.h"
+
+#include <algorithm>
+
+namespace ddprun::trainer {
+namespace {
+
+// Bounds what a rank can wait for when steps get slower than they were at the last vote.
+constexpr std::int64_t gap_max = 1000;
+
+// A rank may be late for a vote by a checkpoint that is copied, or a batch that is read from a slow
+// disk. A launcher's grace period is 30 s (ddprun, torchrun): the rest of it must do for the end.
+constexpr double patience_base_s = 10;
+constexpr double patience_gaps = 4;
+
+}  // namespace
+
+int exit_status_of(StopReason reason) {
+  constexpr int queue_again = 75;
+  constexpr int interrupted = 130;
+  switch (reason) {
+    case StopReason::None:
+      return 0;
+    case StopReason::TimeUp:
+    case StopReason::Asked:
+    case StopReason::Terminated:
+      return queue_again;
+    case StopReason::Interrupted:
+      return interrupted;
+  }
+  return 0;
+}
+
+std::string describe(StopReason reason) {
+  switch (reason) {
+    case StopReason::None:
+      return "";
+    case StopReason::TimeUp:
+      return "--max-time";
+    case StopReason::Asked:
+      return "SIGUSR1";
+    case StopReason::Terminated:
+      return "SIGTERM";
+    case StopReason::Interrupted:
+      return "SIGINT";
+  }
+  return "";
+}
+
+std::string stop_text(const StopFacts& facts) {
+  const std::string position =
+      "step " + std::to_string(facts.step) + " (epoch " + std::to_string(facts.epoch) + ")";
+  if (facts.folder.empty()) {
+    return describe(facts.reason) + ": stopped after " + position +
+           "; nothing is kept: give --checkpoint-dir DIR to go on from there";
+  }
+  return describe(facts.reason) + ": saved " + position + " in " + facts.folder +
+         "; the same command " +
+         (facts.resume == "auto" ? "goes on" : "with --resume auto goes on");
+}
+
+bool StopAgreement::beat() {
+  beats_ += 1;
+  if (beats_ < gap_) return false;
+  beats_ = 0;
+  return true;
+}
+
+StopReason StopAgreement::conclude(const StopBallot& all) {
+  beat_s_ = all.beat_s;
+  if (alone_) return all.reason;
+  // The comparison is false for a pace of 0, or none: the gap then doubles.
+  const double wanted = vote_interval_s / all.beat_s;
+  const std::int64_t doubled = std::min(2 * gap_, gap_max);
+  gap_ = wanted < static_cast<double>(doubled)
+             ? std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted))
+             : doubled;
+  return all.reason;
+}
+
+double StopAgreement::patience_s() const {
+  return patience_base_s + patience_gaps * static_cast<double>(gap_) * beat_s_;
+}
+
+}  // namespace ddprun::trainer

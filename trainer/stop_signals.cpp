@@ -1,0 +1,133 @@
+// Handlers and their flags: only what POSIX allows in a signal handler (signal-safety(7)).
+#include "trainer/stop_signals.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr int stop_signals[] = {SIGUSR1, SIGTERM, SIGINT, SIGALRM};
+constexpr std::int64_t same_wish_ms = 1'000;
+
+std::atomic<bool> holding{false};
+std::atomic<bool> telling{false};
+std::atomic<bool> all_agreed{false};
+std::atomic<bool> usr1_seen{false};
+std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
+std::atomic<int> ending_signal{0};             // Which of them it was.
+std::atomic<unsigned> patience_whole_s{1};
+static_assert(std::atomic<bool>::is_always_lock_free &&
+              std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t monotonic_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000 + now.tv_nsec / 1'000'000;
+}
+
+void say(std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+void end_by(int signal) {
+  ::signal(signal, SIG_DFL);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::raise(signal);
+}
+
+void on_ending_signal(int signal) {
+  if (!holding) return end_by(signal);
+  const std::int64_t now = monotonic_ms();
+  std::int64_t since = 0;  // Two threads may be in here at once: one of them is the first.
+  if (!ending_since_ms.compare_exchange_strong(since, now)) {
+    if (now - since >= same_wish_ms) end_by(signal);
+    return;
+  }
+  ending_signal = signal;
+  if (!all_agreed) ::alarm(patience_whole_s);
+  if (telling) {
+    say(signal == SIGINT
+            ? "train: Ctrl-C: stopping after a step that all workers agree on; another one ends at "
+              "once\n"
+            : "train: got SIGTERM: stopping after a step that all workers agree on\n");
+  }
+}
+
+void on_alarm(int) {
+  if (all_agreed) return;
+  say("train: told to stop, but not all workers have come to a common step: ending without saving "
+      "it\n");
+  end_by(ending_signal);
+}
+
+void on_usr1(int) { usr1_seen = true; }
+
+using Handler = void (*)(int);
+Handler handler_of(int signal) {
+  return signal == SIGUSR1 ? on_usr1 : signal == SIGALRM ? on_alarm : on_ending_signal;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  holding = telling = all_agreed = usr1_seen = false;
+  ending_signal = 0;
+  ending_since_ms = 0;
+  for (const int signal : stop_signals) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_DFL) continue;
+    struct sigaction action {};
+    action.sa_handler = handler_of(signal);
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  ::alarm(0);
+  for (const int signal : stop_signals) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    if (now.sa_handler == handler_of(signal)) ::signal(signal, SIG_DFL);
+  }
+}
+
+void StopSignals::hold(bool tell) {
+  telling = tell;
+  holding = true;
+}
+
+void StopSignals::set_patience(double seconds) {
+  constexpr double seconds_max = 3600;
+  patience_whole_s = static_cast<unsigned>(std::ceil(std::clamp(seconds, 1.0, seconds_max)));
+}
+
+StopReason StopSignals::wish() const {
+  switch (ending_signal.load()) {
+    case SIGTERM:
+      return StopReason::Terminated;
+    case SIGINT:
+      return StopReason::Interrupted;
+    default:
+      return usr1_seen ? StopReason::Asked : StopReason::None;
+  }
+}
+
+void StopSignals::agreed() {
+  all_agreed = true;
+  ::alarm(0);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,37 @@
+// The signals that ask a training process to stop, as wishes that the training loop asks for.
+//
+//   SIGUSR1          a wish from the start on, and never more than that
+//   SIGTERM, SIGINT  end the process, until hold() says that there is something to keep; then
+//   wishes,
+//                    which a second one ends at once. What comes within a second of the first is
+//                    the same wish told twice: Slurm and mpirun tell a launcher and its workers,
+//                    and the launcher tells the workers again.
+//
+// A wish must not hang: if the ranks have not agreed within the patience, because one of them will
+// never come, the process ends as if it had no handler. A signal that the process ignores (nohup)
+// stays ignored. One object at a time; the handlers only set flags. SIGALRM is this object's.
+#pragma once
+
+#include "trainer/stop_agreement.h"
+
+namespace ddprun::trainer {
+
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();  // The handlers go.
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // From now on there is something to keep. `tell`: say on stderr that a signal has come; one rank
+  // is enough.
+  void hold(bool tell);
+  void set_patience(double seconds);  // Of a signal that comes from now on.
+
+  StopReason wish() const;  // The most urgent so far.
+
+  // All ranks stop: the end takes as long as it takes, or until a second signal.
+  void agreed();
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,47 @@
+// The vote of all ranks as one all-reduce; when there is one is stop_agreement.cpp's decision.
+#include "trainer/stop_vote.h"
+
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+
+StopVote::StopVote(StopSignals& signals, DeviceAndPeers& place,
+                   std::optional<std::int64_t> max_time_s,
+                   std::chrono::steady_clock::time_point started)
+    : signals_(signals), place_(place), agreement_(place.communicator->world_size()) {
+  if (max_time_s) ends_at_ = started + std::chrono::seconds{*max_time_s};
+  signals_.set_patience(agreement_.patience_s());
+}
+
+StopReason StopVote::beat() {
+  beats_ += 1;
+  // Before the first beat a signal ends the process as ever: nothing would be lost, and a rank that
+  // still waits for the others to come would not get here.
+  signals_.hold(/*tell=*/place_.communicator->rank() == 0);
+  if (!agreement_.beat()) return StopReason::None;
+  reason_ = agreement_.conclude(greatest_of_all(ballot()));
+  signals_.set_patience(agreement_.patience_s());
+  if (reason_ != StopReason::None) signals_.agreed();
+  return reason_;
+}
+
+StopBallot StopVote::ballot() {
+  StopBallot own{signals_.wish(), since_vote_.lap() / static_cast<double>(beats_)};
+  beats_ = 0;
+  const bool time_up = ends_at_ && std::chrono::steady_clock::now() >= *ends_at_;
+  if (own.reason == StopReason::None && time_up) own.reason = StopReason::TimeUp;
+  return own;
+}
+
+StopBallot StopVote::greatest_of_all(StopBallot own) {
+  if (place_.communicator->world_size() == 1) return own;
+  torch::Tensor numbers =
+      torch::tensor({static_cast<double>(own.reason), own.beat_s}, torch::kFloat64)
+          .to(place_.device);
+  worker::all_reduce(*place_.communicator, numbers, worker::ReduceOp::Max);
+  numbers = numbers.to(torch::kCPU);  // Waits for a GPU: another reason not to vote at each step.
+  const double* number = numbers.data_ptr<double>();
+  return {static_cast<StopReason>(static_cast<int>(number[0])), number[1]};
+}
+
+}  // namespace ddprun::trainer
