@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "tests/testing/mapped_exchange.h"
 #include "worker/cpu/cpu_communicator.h"
 
 using namespace ddprun::worker;

@@ -57,7 +57,7 @@ void open_place(TrainingJob& job) {
                                                    .operations = job.options.profile_operations,
                                                    .device = job.place.device},
                                  job.env, *job.reporter);
-  job.place.communicator = worker::observe(std::move(job.place.communicator), *job.profiler);
+  job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
 }
 
 void open_data(TrainingJob& job) {
@@ -152,7 +152,7 @@ worker::DataParallelOptions parallel_options(TrainingJob& job) {
   if (synchronized || observed) {
     options.queue = worker::reduction_queue_of(job.communicator(), job.place.device);
   }
-  if (observed) options.queue = job.profiler->observe_queue(options.queue);
+  if (observed) options.queue = job.profiler->trace_queue(options.queue);
   if (synchronized) {
     worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
   }

@@ -1,4 +1,5 @@
-// Each call wrapped in an observation that ends however the call ends, also by an exception.
+// The decorator that tells of each collective. isend() and irecv() are passed on untold: they end
+// within other calls.
 #include "worker/tracing_communicator.h"
 
 #include <utility>
@@ -7,26 +8,24 @@ namespace ddprun::worker {
 namespace {
 
 // From its making to its end, however that comes.
-class Observation {
+class Span {
  public:
-  Observation(CollectiveObserver& observer, const Collective& collective)
-      : observer_(observer),
-        collective_(collective),
-        begun_(observer.collective_begins(collective)) {}
-  ~Observation() { observer_.collective_ends(collective_, begun_); }
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
+  Span(CollectiveTracer& tracer, const Collective& collective)
+      : tracer_(tracer), collective_(collective), begun_(tracer.collective_begins(collective)) {}
+  ~Span() { tracer_.collective_ends(collective_, begun_); }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
 
  private:
-  CollectiveObserver& observer_;
+  CollectiveTracer& tracer_;
   Collective collective_;
   std::int64_t begun_;
 };
 
-class ObservedCommunicator : public Communicator {
+class TracingCommunicator : public Communicator {
  public:
-  ObservedCommunicator(std::unique_ptr<Communicator> inner, CollectiveObserver& observer)
-      : inner_(std::move(inner)), observer_(observer) {}
+  TracingCommunicator(std::unique_ptr<Communicator> inner, CollectiveTracer& tracer)
+      : inner_(std::move(inner)), tracer_(tracer) {}
 
   int rank() const override { return inner_->rank(); }
   int world_size() const override { return inner_->world_size(); }
@@ -36,35 +35,35 @@ class ObservedCommunicator : public Communicator {
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
                   Stream stream) override {
-    const Observation observation(observer_, {"all_reduce", count * bytes_of(type), stream});
+    const Span span(tracer_, {"all_reduce", count * bytes_of(type), stream});
     inner_->all_reduce(data, count, type, op, stream);
   }
 
   void all_gather(const void* send, void* recv, std::size_t count, DataType type,
                   Stream stream) override {
-    const Observation observation(observer_, {"all_gather", count * bytes_of(type), stream});
+    const Span span(tracer_, {"all_gather", count * bytes_of(type), stream});
     inner_->all_gather(send, recv, count, type, stream);
   }
 
   void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                       Stream stream) override {
     const std::size_t elements = count * static_cast<std::size_t>(inner_->world_size());
-    const Observation observation(observer_, {"reduce_scatter", elements * bytes_of(type), stream});
+    const Span span(tracer_, {"reduce_scatter", elements * bytes_of(type), stream});
     inner_->reduce_scatter(send, recv, count, type, op, stream);
   }
 
   void broadcast(void* data, std::size_t count, DataType type, int root, Stream stream) override {
-    const Observation observation(observer_, {"broadcast", count * bytes_of(type), stream});
+    const Span span(tracer_, {"broadcast", count * bytes_of(type), stream});
     inner_->broadcast(data, count, type, root, stream);
   }
 
   void send(const void* data, std::size_t count, DataType type, int peer, Stream stream) override {
-    const Observation observation(observer_, {"send", count * bytes_of(type), stream});
+    const Span span(tracer_, {"send", count * bytes_of(type), stream});
     inner_->send(data, count, type, peer, stream);
   }
 
   void recv(void* data, std::size_t count, DataType type, int peer, Stream stream) override {
-    const Observation observation(observer_, {"recv", count * bytes_of(type), stream});
+    const Span span(tracer_, {"recv", count * bytes_of(type), stream});
     inner_->recv(data, count, type, peer, stream);
   }
 
@@ -79,7 +78,7 @@ class ObservedCommunicator : public Communicator {
   }
 
   void barrier(Stream stream) override {
-    const Observation observation(observer_, {"barrier", 0, stream});
+    const Span span(tracer_, {"barrier", 0, stream});
     inner_->barrier(stream);
   }
 
@@ -88,14 +87,14 @@ class ObservedCommunicator : public Communicator {
 
  private:
   std::unique_ptr<Communicator> inner_;
-  CollectiveObserver& observer_;
+  CollectiveTracer& tracer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> observe(std::unique_ptr<Communicator> communicator,
-                                      CollectiveObserver& observer) {
-  return std::make_unique<ObservedCommunicator>(std::move(communicator), observer);
+std::unique_ptr<Communicator> trace(std::unique_ptr<Communicator> communicator,
+                                    CollectiveTracer& tracer) {
+  return std::make_unique<TracingCommunicator>(std::move(communicator), tracer);
 }
 
 }  // namespace ddprun::worker

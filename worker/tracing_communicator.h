@@ -1,4 +1,4 @@
-// A communicator that tells an observer when each collective begins and ends, for traces. It adds
+// A communicator that tells a tracer when each collective begins and ends, for traces. It adds
 // nothing to the collectives themselves and works over every other communicator.
 #pragma once
 
@@ -17,9 +17,9 @@ struct Collective {
 };
 
 // Both are called on the thread that calls the collective.
-class CollectiveObserver {
+class CollectiveTracer {
  public:
-  virtual ~CollectiveObserver() = default;
+  virtual ~CollectiveTracer() = default;
 
   // What it returns is given to collective_ends().
   virtual std::int64_t collective_begins(const Collective& collective) = 0;
@@ -28,8 +28,8 @@ class CollectiveObserver {
   virtual void collective_ends(const Collective& collective, std::int64_t begun) noexcept = 0;
 };
 
-// The observer must outlive the result.
-std::unique_ptr<Communicator> observe(std::unique_ptr<Communicator> communicator,
-                                      CollectiveObserver& observer);
+// The tracer must outlive the result.
+std::unique_ptr<Communicator> trace(std::unique_ptr<Communicator> communicator,
+                                    CollectiveTracer& tracer);
 
 }  // namespace ddprun::worker

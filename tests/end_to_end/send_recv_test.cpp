@@ -33,8 +33,18 @@ TEST_CASE("the send/recv tutorial runs under the launcher and by hand") {
   check_said(one.output + two.output);
 }
 
-TEST_CASE("the send/recv tutorial says that it is for two workers") {
+TEST_CASE("the send/recv tutorial runs with any even number of workers") {
+  const auto four =
+      run(launch({"--standalone", "--nproc-per-node", "4", binary("send_recv")}), limit);
+  CHECK(four.status == 0);
+  check_said(four.output);
+  CHECK(contains(four.output, "rank 3 has the number 1"));
+  CHECK(contains(four.output, "rank 2 has 1000000 numbers, the last 3.5"));
+  CHECK(contains(four.output, "rank 3 has 1000000 numbers, the last 2.5"));
+}
+
+TEST_CASE("the send/recv tutorial says that it is for an even number of workers") {
   const auto alone = run({binary("send_recv")}, limit);
   CHECK(alone.status == 2);
-  CHECK(contains(alone.output, "for two workers, not 1"));
+  CHECK(contains(alone.output, "for pairs of workers, not for 1"));
 }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/mapped_exchange.h"
 #include "worker/cpu/cpu_communicator.h"
 
 namespace ddprun::worker {

@@ -12,7 +12,7 @@ using namespace ddprun::worker;
 
 namespace {
 
-class Notes : public CollectiveObserver {
+class Notes : public CollectiveTracer {
  public:
   std::int64_t collective_begins(const Collective& collective) override {
     lines.push_back(std::string("begin ") + collective.name + " " +
@@ -28,14 +28,14 @@ class Notes : public CollectiveObserver {
 
 // Runs `body` on every rank with a communicator of its own, told to the rank's notes.
 template <typename Body>
-void on_observed_ranks(std::vector<Notes>& notes, Body body) {
+void on_traced_ranks(std::vector<Notes>& notes, Body body) {
   const Cluster cluster{.world = static_cast<int>(notes.size())};
   const auto board = MappedExchange::create(cluster.world);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < cluster.world; ++rank) {
     threads.emplace_back([&, rank] {
       Notes& own = notes[static_cast<std::size_t>(rank)];
-      const auto communicator = observe(connect_rank(cluster, rank, board), own);
+      const auto communicator = trace(connect_rank(cluster, rank, board), own);
       body(*communicator);
     });
   }
@@ -44,11 +44,11 @@ void on_observed_ranks(std::vector<Notes>& notes, Body body) {
 
 }  // namespace
 
-TEST_CASE("an observed communicator does the same, and tells of each collective",
+TEST_CASE("a traced communicator does the same, and tells of each collective",
           "[worker][communicator]") {
   std::vector<Notes> notes(2);
   std::vector<std::vector<float>> results(2);
-  on_observed_ranks(notes, [&](Communicator& communicator) {
+  on_traced_ranks(notes, [&](Communicator& communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
     std::vector<float> values{1.0F + static_cast<float>(rank), 5.0F};
     communicator.all_reduce(values.data(), 2, DataType::Float32, ReduceOp::Sum);
@@ -74,7 +74,7 @@ TEST_CASE("an observed communicator does the same, and tells of each collective"
 TEST_CASE("an observer learns of the end of a collective that failed", "[worker][communicator]") {
   std::vector<Notes> notes(1);
   bool thrown = false;
-  on_observed_ranks(notes, [&](Communicator& communicator) {
+  on_traced_ranks(notes, [&](Communicator& communicator) {
     communicator.abort("for a test");
     try {
       communicator.barrier();

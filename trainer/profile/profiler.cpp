@@ -201,7 +201,7 @@ void Profiler::finish() {
                   steps_done_, options_.window.first));
 }
 
-std::shared_ptr<worker::ReductionQueue> Profiler::observe_queue(
+std::shared_ptr<worker::ReductionQueue> Profiler::trace_queue(
     std::shared_ptr<worker::ReductionQueue> queue) {
   return std::make_shared<ObservedQueue>(std::move(queue), recorder_);
 }

@@ -26,7 +26,7 @@
 namespace ddprun::trainer {
 
 // All but the observer's functions are called by the thread that trains.
-class Profiler : public worker::CollectiveObserver {
+class Profiler : public worker::CollectiveTracer {
  public:
   struct Options {
     std::filesystem::path folder;
@@ -49,7 +49,7 @@ class Profiler : public worker::CollectiveObserver {
   void finish();  // The run has ended: says so if the window was not reached.
 
   // A queue whose wait() shows up: communication that no computation hides. CPU only.
-  std::shared_ptr<worker::ReductionQueue> observe_queue(
+  std::shared_ptr<worker::ReductionQueue> trace_queue(
       std::shared_ptr<worker::ReductionQueue> queue);
 
   std::int64_t collective_begins(const worker::Collective& collective) override;

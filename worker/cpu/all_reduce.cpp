@@ -1,5 +1,8 @@
-// all_reduce over the CPU communicator. Header of cpu_communicator.h: the plan; header of
-// host_group.h: why two buffers per rank are enough.
+// all_reduce over the CPU communicator, the call that training lives on: chunks go through as in a
+// pipeline, so that copying, sending and adding up overlap. The plan is in cpu_communicator.h; why
+// two buffers per rank are enough, in host_group.h.
+#include <cassert>
+
 #include "worker/cpu/cpu_communicator.h"
 #include "worker/cpu/layout.h"
 
@@ -27,13 +30,15 @@ class CpuCommunicator::AllReduce {
     if (self_.host_) announce();
     post_contributions(0);
     for (std::uint64_t k = 0; k < layout_.chunks(); ++k) {
-      // A peer that has not offered may still read the buffers that this step overwrites
-      // (host_group.h).
+      // Whoever has offered step k is done with the buffers of step k - 1, which stage() fills
+      // again.
       self_.wait_offered(running_, step(k) + 1);
-      // Only now has every local peer said what it calls and where its data lies.
+      // What a local peer calls is readable only once it has offered. Remote ones say it in each
+      // frame.
       if (k == 0) meet_peers();
       tickets_ = next_tickets_;
-      // One chunk ahead: the next contributions travel while this chunk is combined.
+      // One chunk ahead: the sockets, and the peers, have chunk k + 1 while this rank adds up chunk
+      // k. More would need a third buffer per rank.
       if (k + 1 < layout_.chunks()) {
         if (self_.host_ && !in_place()) stage(k + 1);
         post_contributions(k + 1);
@@ -41,10 +46,12 @@ class CpuCommunicator::AllReduce {
       self_.wait_received(running_, tickets_);
       combine(k);
       post_results(k);
+      // In place the owners of the slices wrote their results into our memory themselves.
       if (self_.host_ && !in_place()) fetch(k);
     }
-    // Until then peers may still write their slices into this rank's data, or read from it.
+    // Until then peers of this host may still read our contribution, and write into our memory ...
     if (self_.host_) self_.wait_combined(running_, step(layout_.chunks()));
+    // ... and sockets read from it: the caller may change it as soon as we return.
     self_.wait_streams_idle(running_);
     self_.finish(running_, layout_.chunks());
   }
@@ -57,6 +64,7 @@ class CpuCommunicator::AllReduce {
     if (bytes_ != 0) place_ = self_.host_->find(data_, bytes_);
     self_.host_->announce(running_.call, place_);
     if (in_place()) {
+      // All of it can be read where it lies, and no buffer is used that a later step would need.
       self_.host_->offer(step(layout_.chunks()));
     } else {
       stage(0);
@@ -112,6 +120,8 @@ class CpuCommunicator::AllReduce {
       if (own.bytes != 0) {
         self_.streams_->post_send(peer, running_.call, part, data_ + own.first, own.bytes);
       }
+      // Received to where our contribution is sent from, perhaps still now: the peer cannot send a
+      // result before it has all of that contribution.
       if (theirs.bytes != 0) {
         self_.streams_->post_receive(peer, running_.call, part, data_ + theirs.first, theirs.bytes);
       }
@@ -120,6 +130,7 @@ class CpuCommunicator::AllReduce {
 
   void combine(std::uint64_t k) {
     const Range own = layout_.slice(k, self_.rank_);
+    assert(self_.remote_.empty() || own.bytes <= self_.slice_bytes_max());
     std::vector<const void*> sources(static_cast<std::size_t>(self_.world_size_));
     std::vector<void*> destinations{data_ + own.first};
     sources[static_cast<std::size_t>(self_.rank_)] = data_ + own.first;
@@ -136,6 +147,7 @@ class CpuCommunicator::AllReduce {
             self_.host_->contribution(peer, step(k)) + (own.first - layout_.chunk(k).first);
       }
     }
+    // One peer whose memory is not shared is enough; the others have theirs in place all the same.
     if (results_wanted_) destinations.push_back(self_.host_->result(self_.rank_, step(k)));
     const bool streaming = in_place() && !results_wanted_ && bytes_ >= streaming_bytes_min;
     reduce_tree(sources, destinations, own.bytes / bytes_of(running_.call.type), running_.call.type,

@@ -61,7 +61,7 @@ unsigned char* HostGroup::result(int rank, std::uint64_t step) const {
 // A peer that sets `waiting` and then reads the counter, and this rank that sets the counter and
 // then reads `waiting`, cannot both miss each other: all four are sequentially consistent.
 void HostGroup::advance(std::atomic<std::uint64_t>& counter, std::uint64_t to) {
-  page(rank_).core.store(::sched_getcpu(), std::memory_order_relaxed);
+  page(rank_).processor.store(::sched_getcpu(), std::memory_order_relaxed);
   counter.store(to, std::memory_order_seq_cst);
   for (int peer : peers_) {
     if (page(peer).waiting.load(std::memory_order_seq_cst) != 0) ring(peer);
@@ -73,8 +73,8 @@ void HostGroup::ring(int rank) noexcept {
   wake_word(page(rank).doorbell);
 }
 
-bool HostGroup::is_on_this_core(int peer) const {
-  return page(peer).core.load(std::memory_order_relaxed) == ::sched_getcpu();
+bool HostGroup::is_on_this_processor(int peer) const {
+  return page(peer).processor.load(std::memory_order_relaxed) == ::sched_getcpu();
 }
 
 std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {

@@ -59,8 +59,8 @@ class HostGroup {
     return page(peer).combined.load(std::memory_order_acquire) >= steps;
   }
 
-  // The peer seems to share this thread's core: spinning would only keep it from running.
-  bool is_on_this_core(int peer) const;
+  // The peer seems to share this thread's processor: spinning would only keep it from running.
+  bool is_on_this_processor(int peer) const;
 
   unsigned char* contribution(int rank, std::uint64_t step) const;  // buffer_bytes
   unsigned char* result(int rank, std::uint64_t step) const;        // buffer_bytes
@@ -99,7 +99,7 @@ class HostGroup {
   struct Page {
     alignas(64) std::atomic<std::uint32_t> doorbell;
     std::atomic<std::uint32_t> waiting;
-    std::atomic<std::int32_t> core;  // Where its owner ran when it last advanced.
+    std::atomic<std::int32_t> processor;  // Where its owner ran when it last advanced.
     alignas(64) std::atomic<std::uint64_t> offered;
     alignas(64) std::atomic<std::uint64_t> combined;
     alignas(64) Announcement announcements[2];  // Call s uses s % 2.

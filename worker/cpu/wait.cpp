@@ -10,7 +10,7 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr int spins_between_looks = 64;  // ... at whether the peer needs this very core.
+constexpr int spins_between_looks = 64;  // ... at whether the peer needs this very processor.
 // While frames are in flight a wait for local peers looks at the connections this often.
 constexpr auto mixed_wait = std::chrono::microseconds{200};
 // How long the others may take to say whom they wait for, before a timeout is blamed on somebody.
@@ -93,7 +93,7 @@ void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late
     if (done()) return;
     if (via == Via::Memory && spin % spins_between_looks == 0 &&
         std::any_of(local_.begin(), local_.end(),
-                    [&](int peer) { return late(peer) && host_->is_on_this_core(peer); })) {
+                    [&](int peer) { return late(peer) && host_->is_on_this_processor(peer); })) {
       break;
     }
     if (!streams_->idle()) {

@@ -1,14 +1,9 @@
-// The exchange of addresses through the store, and through common memory.
+// The exchange of addresses through the store, whose errors are told here in terms of the ranks
+// that are missing: "key not found" says nothing to whoever started them.
 #include "worker/peers/exchange.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <new>
 #include <span>
-#include <thread>
 
 #include "rendezvous/store_client.h"
 #include "worker/network_interface.h"
@@ -46,6 +41,7 @@ class StoreExchange : public AddressExchange {
     // An attempt may make several communicators, in the same order on all ranks: each has keys of
     // its own.
     const auto number = store_.add(prefix_ + "/count/" + std::to_string(rank_), 1);
+    // Of all ranks the n-th communicator has number n, as all make the same ones in the same order.
     prefix_ += '/';
     prefix_ += std::to_string(number);
   }
@@ -125,57 +121,6 @@ class CheckedExchange : public AddressExchange {
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      const CommunicatorOptions& options) {
   return std::make_unique<CheckedExchange>(env, options);
-}
-
-struct MappedExchange::Board {
-  struct Slot {
-    std::atomic<std::uint32_t> bytes;  // 0 until the text is there; 1 + its length then.
-    char text[text_bytes_max];
-  };
-
-  int world_size = 0;
-  std::size_t mapped_bytes = 0;
-  Slot* slots = nullptr;  // rounds_max * world_size
-
-  ~Board() {
-    if (slots != nullptr) ::munmap(slots, mapped_bytes);
-  }
-  Slot& slot(int round, int rank) { return slots[round * world_size + rank]; }
-};
-
-std::shared_ptr<MappedExchange::Board> MappedExchange::create(int world_size) {
-  auto board = std::make_shared<Board>();
-  board->world_size = world_size;
-  board->mapped_bytes = sizeof(Board::Slot) * static_cast<std::size_t>(rounds_max * world_size);
-  void* memory = ::mmap(nullptr, board->mapped_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  board->slots = static_cast<Board::Slot*>(memory);  // Zero pages are empty slots.
-  return board;
-}
-
-std::vector<std::string> MappedExchange::all_gather(const std::string& mine,
-                                                    Clock::time_point deadline) {
-  if (round_ >= rounds_max || mine.size() > text_bytes_max) {
-    throw CommunicatorError("MappedExchange: too many rounds or too long a text");
-  }
-  Board::Slot& own = board_->slot(round_, rank_);
-  std::memcpy(own.text, mine.data(), mine.size());
-  own.bytes.store(static_cast<std::uint32_t>(mine.size()) + 1, std::memory_order_release);
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < board_->world_size; ++rank) {
-    Board::Slot& slot = board_->slot(round_, rank);
-    while (slot.bytes.load(std::memory_order_acquire) == 0) {
-      if (Clock::now() >= deadline) {
-        throw CommunicatorError("rank " + std::to_string(rank) +
-                                " did not give its address in time");
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds{200});
-    }
-    texts.emplace_back(slot.text, slot.bytes.load(std::memory_order_acquire) - 1);
-  }
-  ++round_;
-  return texts;
 }
 
 }  // namespace ddprun::worker

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,28 +30,5 @@ class AddressExchange {
 // cannot be reached.
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      const CommunicatorOptions& options);
-
-// Through memory that ranks have in common: threads of one process, or processes forked after
-// `create`. For tests and benchmarks, which need no store this way.
-class MappedExchange : public AddressExchange {
- public:
-  static constexpr std::size_t text_bytes_max = 4096;
-  static constexpr int rounds_max = 4;
-
-  // The common memory; released with the last MappedExchange of this process.
-  struct Board;
-  static std::shared_ptr<Board> create(int world_size);
-
-  MappedExchange(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {}
-
-  std::vector<std::string> all_gather(const std::string& mine,
-                                      std::chrono::steady_clock::time_point deadline) override;
-  std::string local_address() const override { return "127.0.0.1"; }
-
- private:
-  std::shared_ptr<Board> board_;
-  int rank_;
-  int round_ = 0;
-};
 
 }  // namespace ddprun::worker
