@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "trainer/checkpoint/run_settings.h"
+#include "trainer/run_settings.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {

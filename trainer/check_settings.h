@@ -1,5 +1,5 @@
 // Before training: have all workers been started with the same settings
-// (trainer/checkpoint/run_settings.h)?
+// (trainer/run_settings.h)?
 #pragma once
 
 #include <string>

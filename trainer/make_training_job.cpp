@@ -10,8 +10,6 @@
 #include <iostream>
 
 #include "trainer/check_settings.h"
-#include "trainer/checkpoint/resume.h"
-#include "trainer/checkpoint/run_settings.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
@@ -19,6 +17,8 @@
 #include "trainer/recipe_parts.h"
 #include "trainer/replicated_classifier.h"
 #include "trainer/report/announce.h"
+#include "trainer/resume.h"
+#include "trainer/run_settings.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {

@@ -1,12 +1,10 @@
-// Files of torch.save become tensors (weights_file.h); all checks are in torch_file_index.cpp.
-#include <fmt/format.h>
+// Files of torch.save become tensors; all checks are in torch_file_index.cpp.
+#include "trainer/formats/torch_file.h"
 
 #include <map>
 
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/formats/pickle_reader.h"
 #include "trainer/formats/torch_file_index.h"
-#include "trainer/formats/weights_file.h"
 #include "trainer/formats/zip_archive.h"
 
 namespace ddprun::trainer {
@@ -59,7 +57,7 @@ class TensorCopies {
 
 }  // namespace
 
-NamedTensors parse_torch_file(std::string_view file, const std::string& name) {
+NamedTensors parse_torch_file(std::string_view file) {
   try {
     NamedTensors tensors;
     TensorCopies copies(file);
@@ -68,11 +66,9 @@ NamedTensors parse_torch_file(std::string_view file, const std::string& name) {
     }
     return tensors;
   } catch (const ZipError& error) {
-    throw CheckpointError(
-        fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
+    throw TorchFileError(error.what());
   } catch (const PickleError& error) {
-    throw CheckpointError(
-        fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
+    throw TorchFileError(error.what());
   }
 }
 

@@ -1,12 +1,12 @@
 // Which checkpoint a run goes on from, what may be overwritten, and how all ranks come to agree.
-#include "trainer/checkpoint/resume.h"
+#include "trainer/resume.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "trainer/checkpoint/resume_position.h"
-#include "trainer/formats/weights_file.h"
+#include "trainer/checkpoint/weights_file.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {

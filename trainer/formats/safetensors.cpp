@@ -1,20 +1,39 @@
-// The writer: one pass, synced, with the checksum filled in at the end.
+// Tensors to bytes and back. What a header may claim is checked in safetensors_header.cpp, which a
+// fuzzer reaches without LibTorch; so nothing here looks at a number twice.
+#include "trainer/formats/safetensors.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
-#include "trainer/formats/safetensors.h"
 #include "trainer/formats/safetensors_format.h"
-#include "trainer/formats/safetensors_types.h"
+#include "trainer/formats/whole_file.h"
 
 namespace ddprun::trainer {
 namespace {
 
 using namespace safetensors_format;
 using Json = nlohmann::ordered_json;  // Tensors in the order in which they are given.
+
+// The format's names. The header's parser takes no other.
+struct DtypeName {
+  const char* name;
+  torch::ScalarType type;
+};
+constexpr std::array<DtypeName, 10> dtypes{{{"F64", torch::kFloat64},
+                                            {"F32", torch::kFloat32},
+                                            {"F16", torch::kFloat16},
+                                            {"BF16", torch::kBFloat16},
+                                            {"I64", torch::kInt64},
+                                            {"I32", torch::kInt32},
+                                            {"I16", torch::kInt16},
+                                            {"I8", torch::kInt8},
+                                            {"U8", torch::kUInt8},
+                                            {"BOOL", torch::kBool}}};
 
 // The length field and the JSON text, padded.
 std::string make_header(const NamedTensors& tensors, const Json& metadata) {
@@ -78,6 +97,13 @@ class OutputFile {
   int fd_;
 };
 
+// The header's parser takes no dtype that is not in the list.
+torch::ScalarType type_of(const std::string& dtype) {
+  return std::find_if(dtypes.begin(), dtypes.end(),
+                      [&](const auto& known) { return known.name == dtype; })
+      ->type;
+}
+
 }  // namespace
 
 // The checksum stands in front of what it is taken of, so it is filled in at the end: that takes
@@ -107,6 +133,30 @@ WrittenFile write_safetensors(const std::filesystem::path& path, const Safetenso
   // Whoever renames the file next relies on its content being on the disk (checkpoint_folder.cpp).
   file.sync();
   return written;
+}
+
+Safetensors parse_safetensors(std::string_view file, const std::string& name) {
+  SafetensorsHeader header = parse_safetensors_header(file, name);
+  Safetensors contents;
+  contents.metadata = std::move(header.metadata);
+  for (const SafetensorsEntry& entry : header.tensors) {
+    torch::Tensor tensor = torch::empty(entry.shape, type_of(entry.dtype));
+    if (entry.end > entry.begin) {
+      std::memcpy(tensor.data_ptr(), header.data.data() + entry.begin, entry.end - entry.begin);
+    }
+    contents.tensors.emplace_back(entry.name, std::move(tensor));
+  }
+  return contents;
+}
+
+Safetensors read_safetensors(const std::filesystem::path& path) {
+  try {
+    return parse_safetensors(read_whole_file(path), path.string());
+  } catch (const FileAccessError& error) {
+    throw SafetensorsAccessError(error.what());
+  } catch (const FileError& error) {
+    throw SafetensorsError(error.what());
+  }
 }
 
 }  // namespace ddprun::trainer

@@ -1,9 +1,10 @@
 // Tells the formats apart by their first bytes, and makes foreign names and heads fit our models.
-#include "trainer/formats/weights_file.h"
+#include "trainer/checkpoint/weights_file.h"
 
 #include <fmt/format.h>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/torch_file.h"
 #include "trainer/formats/whole_file.h"
 
 namespace ddprun::trainer {
@@ -26,7 +27,12 @@ NamedTensors read_tensors(const std::filesystem::path& path) {
     throw CheckpointError(name + " is empty: copy or download it again, or give another file");
   }
   const std::string_view file = bytes;
-  if (file.starts_with(zip_magic)) return parse_torch_file(file, name);
+  try {
+    if (file.starts_with(zip_magic)) return parse_torch_file(file);
+  } catch (const TorchFileError& error) {
+    throw CheckpointError(
+        fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
+  }
   if (file.starts_with(old_torch_magic)) {
     throw CheckpointError(fmt::format(
         "{} is in the format that torch.save had before PyTorch 1.6. Write it anew with Python: "

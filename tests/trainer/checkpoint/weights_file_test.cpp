@@ -1,5 +1,5 @@
 // Weights to and from Python: torchvision's models, safetensors and .pth, and what is no such file.
-#include "trainer/formats/weights_file.h"
+#include "trainer/checkpoint/weights_file.h"
 
 #include <fstream>
 #include <random>
@@ -7,6 +7,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/formats/torch_file.h"
 #include "trainer/models/model_zoo.h"
 
 using namespace ddprun::trainer;
@@ -120,7 +121,7 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
 
   for (const char* name : {"plain.pth", "wrapped.pth", "model_key.pth", "ddp.pth"}) {
     INFO(name);
-    const NamedTensors read = parse_torch_file(read_bytes(folder / name), name);
+    const NamedTensors read = parse_torch_file(read_bytes(folder / name));
     REQUIRE(read.size() == expected.size());
     for (std::size_t i = 0; i < read.size(); ++i) {
       const std::string prefix = std::string(name) == "ddp.pth" ? "module." : "";
@@ -130,7 +131,7 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
     }
   }
   const auto error = [&](const char* name) {
-    return message_of<CheckpointError>([&] { parse_torch_file(read_bytes(folder / name), name); });
+    return message_of<TorchFileError>([&] { parse_torch_file(read_bytes(folder / name)); });
   };
   CHECK(contains(error("whole_model.pth"), "save model.state_dict()"));
   CHECK(contains(error("numbers.pth"), "'a' is not a tensor"));
@@ -153,13 +154,13 @@ TEST_CASE("a damaged file of torch.save is refused and harms nothing",
   REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
   const std::string whole = read_bytes(folder / "plain.pth");
   const auto error = [](const std::string& bytes) {
-    return message_of<CheckpointError>([&] { parse_torch_file(bytes, "file"); });
+    return message_of<TorchFileError>([&] { parse_torch_file(bytes); });
   };
   REQUIRE(error(whole) == "");
   for (std::size_t length = 0; length < whole.size(); length += 7) {
     REQUIRE(error(whole.substr(0, length)) != "");
   }
-  const NamedTensors expected = parse_torch_file(whole, "file");
+  const NamedTensors expected = parse_torch_file(whole);
   std::mt19937 random(3);
   for (int round = 0; round < 3'000; ++round) {
     std::string changed = whole;
@@ -168,12 +169,12 @@ TEST_CASE("a damaged file of torch.save is refused and harms nothing",
       changed[random() % changed.size()] = static_cast<char>(random());
     }
     try {  // A byte that no reader needs may differ; what is read is right then.
-      const NamedTensors read = parse_torch_file(changed, "file");
+      const NamedTensors read = parse_torch_file(changed);
       REQUIRE(read.size() == expected.size());
       for (std::size_t i = 0; i < read.size(); ++i) {
         REQUIRE(torch::equal(read[i].second, expected[i].second));
       }
-    } catch (const CheckpointError&) {
+    } catch (const TorchFileError&) {
     }
   }
 }

@@ -1,5 +1,5 @@
 // What workers must have alike: which settings are compared, and how a difference is said.
-#include "trainer/checkpoint/run_settings.h"
+#include "trainer/run_settings.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/options/parse_options.h"

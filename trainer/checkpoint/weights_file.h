@@ -2,19 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
-#include <string_view>
 
-#include "trainer/formats/safetensors.h"
 #include "trainer/models/image_classifier.h"
 
 namespace ddprun::trainer {
-
-// The tensors of a state_dict in a file of torch.save (the zip format, since PyTorch 1.6), on the
-// CPU. Also of a dict that holds one under "state_dict" or "model", as training scripts save it;
-// their other entries are left out. Nothing that the pickle names is run. `name` is for messages.
-// Throws CheckpointError.
-NamedTensors parse_torch_file(std::string_view file, const std::string& name);
 
 // Loads a file of either kind, or a checkpoint of ours. Names and shapes must agree, except that
 // - with `new_head` the last layer keeps the values that it has;
