@@ -1,4 +1,5 @@
-// What is done when the file is half there, old, foreign or gone; the note itself is FileNote.
+// Meeting through a file that is only ever replaced as a whole, by rename(): there is no locking
+// that NFS and every cluster's file system keep.
 #include "rendezvous/file_rendezvous.h"
 
 #include <arpa/inet.h>
@@ -178,7 +179,6 @@ FileRendezvous::FileRendezvous(const std::string& path, int rank, int world_size
 FileRendezvous::~FileRendezvous() {
   if (!store_) return;
   const auto now = read_file(path_).note;
-  // Only our own note: a later job may have put its own there.
   if (now && now->token == note_.token) ::unlink(path_.c_str());
 }
 
@@ -210,7 +210,6 @@ void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
   StoreClient client(host_, port_, timeout);
   client.set(token_key, note_.token);
   client.add(rank_key(0), 1);
-  // Last: whoever reads the note finds a store that knows the token.
   write_note(path_, note_);
 }
 

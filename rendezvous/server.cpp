@@ -235,6 +235,10 @@ std::uint16_t Server::port() const { return impl_->port; }
 
 void Server::start_attempt(const std::string& name) { impl_->start_attempt(name); }
 
+std::optional<std::int64_t> Server::number(std::string_view key) const {
+  return impl_->sessions.store().number(key);
+}
+
 void Server::close() { impl_->close(); }
 
 }  // namespace ddprun::rendezvous

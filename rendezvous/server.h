@@ -9,35 +9,16 @@
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "rendezvous/store/server_options.h"
 
 namespace ddprun::rendezvous {
-
-class AccessList;
-
-struct ServerOptions {
-  std::string bind_address = "127.0.0.1";  // An address, never a name; "" = all interfaces.
-  std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
-  // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
-  const AccessList* store_access = nullptr;
-  std::size_t connections_max = 65'536;  // Later connections are closed at once, and logged.
-  // Of one address, so that one host cannot take them all.
-  std::size_t connections_per_address_max = 32'768;
-  std::size_t key_bytes_max = 8'192;
-  std::size_t value_bytes_max = 64u << 20;     // c10d's own limit is 8 MiB.
-  std::size_t keys_per_request_max = 131'072;  // c10d's own limit.
-  std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
-  std::size_t output_bytes_max = 256u << 20;   // Unread replies of one client; more closes it.
-  std::chrono::milliseconds command_time_max{120'000};  // From a command's first byte to its last.
-  std::size_t memory_bytes_max = std::size_t{4} << 30;  // Keys, values and buffers of all clients.
-  // Of those: all parked waits, and the keys that only they know.
-  std::size_t wait_bytes_max = std::size_t{2} << 30;
-};
 
 class Server {
  public:
@@ -55,6 +36,10 @@ class Server {
   // included, so that no client of the attempt before can read or write. A StoreClient that makes a
   // new connection and belongs to an attempt of another name is turned away ("" fits all).
   void start_attempt(const std::string& name = {});
+
+  // The value of a key as a number; nothing: there is no such key, or it holds something else.
+  // `key` as clients send it, with "/" before it.
+  std::optional<std::int64_t> number(std::string_view key) const;
 
   // Stops listening and closes every store connection. Control connections are not ours any more.
   void close();

@@ -1,12 +1,13 @@
-// The calls of StoreClient; connecting, and connecting again, is StoreLink's.
+// The calls of StoreClient: which requests each one is made of, and which of them may be sent again
+// when the connection breaks under them. How it is made again is StoreLink's.
 #include "rendezvous/store_client.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "rendezvous/client/store_link.h"
+#include "rendezvous/client/store_release.h"
 #include "rendezvous/client/store_requests.h"
-#include "rendezvous/client/store_wait.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -85,6 +86,7 @@ struct StoreClient::Impl {
 
   void wait(Keys keys, const std::string& call, const Limit& limit, Deadline until) {
     do {
+      // One part after the other is as good as all at once: the last key decides when it ends.
       const Keys part = keys.first(std::min(keys.size(), keys_per_wait));
       keys = keys.subspan(part.size());
       link.repeat(call, until, [&] {
@@ -163,6 +165,8 @@ void StoreClient::set(std::string_view key, std::string_view value, Limit limit)
 
 std::string StoreClient::get(std::string_view key, Limit limit) {
   const std::string call = call_text("get", key);
+  // GET of a key that is not there is answered with nothing, at once: PyTorch's clients wait
+  // first, and so do ours.
   const std::string owned(key);
   const auto until = impl_->deadline(limit);
   impl_->wait(Keys(&owned, 1), call, limit, until);
@@ -176,6 +180,7 @@ std::int64_t StoreClient::add(std::string_view key, std::int64_t delta, Limit li
   const std::string call = call_text("add", key);
   std::string bytes = request(StoreOp::Add, key);
   put_number(bytes, delta);
+  // 0 only reads, and so may be asked twice.
   if (delta == 0) return impl_->ask<std::int64_t>(call, bytes, limit);
   return impl_->ask_once<std::int64_t>(call, bytes, limit);
 }
@@ -265,6 +270,8 @@ void StoreClient::queue_push(std::string_view key, std::string_view value, Limit
 // Another client may take the item between the WAIT and the QUEUE_POP.
 std::string StoreClient::queue_pop(std::string_view key, Limit limit) {
   const std::string call = call_text("queue_pop", key);
+  // GET of a key that is not there is answered with nothing, at once: PyTorch's clients wait
+  // first, and so do ours.
   const std::string owned(key);
   const auto until = impl_->deadline(limit);
   for (;;) {

@@ -10,7 +10,7 @@
 //                      sent again only if their last byte was never sent; else StoreUncertain
 //
 // The new connection must reach the same store in the same attempt
-// (rendezvous/client/store_attempt.h), or every later call throws StoreAttemptOver: a process of an
+// (rendezvous/wire/store_attempt.h), or every later call throws StoreAttemptOver: a process of an
 // attempt that is over neither reads nor writes.
 #pragma once
 
@@ -106,7 +106,7 @@ class StoreClient {
 
   // The address from which this client reaches the store: what peers can use to reach us.
   std::string local_address() const;
-  // What the store answered when it was asked for its attempt (rendezvous/client/store_attempt.h).
+  // What the store answered when it was asked for its attempt (rendezvous/wire/store_attempt.h).
   const std::string& store_identity() const;
 
  private:

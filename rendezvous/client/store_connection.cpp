@@ -1,4 +1,5 @@
-// Connecting and shaking hands within a deadline; after a failure the connection is given up.
+// Plain sockets and poll(), no event loop: a worker has a thread of its own in these calls, and
+// must be able to link this without Asio.
 #include "rendezvous/client/store_connection.h"
 
 #include <netdb.h>
@@ -14,9 +15,9 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/client/store_attempt.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/time_text.h"
+#include "rendezvous/wire/store_attempt.h"
 #include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous {
@@ -88,6 +89,7 @@ bool StoreConnection::try_connect(std::string_view attempt, Deadline deadline) {
   }
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    // Each address has its own share of the time: the first one of a name may lead nowhere.
     const Deadline until = std::min(deadline, Clock::now() + attempt_timeout);
     if (try_address(*at, until) && shake_hands(attempt, until)) return true;
     close();
@@ -101,6 +103,8 @@ bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
     problem_ = "socket: " + errno_text(errno);
     return false;
   }
+  // A request is sent in as many pieces as it has; the kernel would hold back the last one until
+  // the first was acknowledged, for up to 40 ms.
   const int on = 1;
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -243,6 +247,8 @@ std::string StoreConnection::receive_bytes(Deadline deadline, const std::string&
 
 bool StoreConnection::poll_until(short events, Deadline deadline) const {
   for (;;) {
+    // Rounded up: with the rest of a millisecond rounded down to 0, the last one would be spent
+    // in a busy loop.
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     pollfd entry{fd_.get(), events, 0};
     const int timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));

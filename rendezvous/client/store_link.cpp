@@ -1,4 +1,6 @@
-// Which failures are worth another try, and when nobody can know what became of a request.
+// What happens to a request when its connection breaks. The store has no transactions and answers
+// carry no tag, so all depends on what may be carried out twice (the table in
+// docs/store_protocol.md).
 #include "rendezvous/client/store_link.h"
 
 #include <utility>
@@ -15,6 +17,7 @@ StoreLink::StoreLink(const std::string& host, std::uint16_t port, StoreClientOpt
 }
 
 void StoreLink::post(const std::string& call, Deadline until, std::string_view request) {
+  // A client that only sets would otherwise keep all that it ever sent.
   if (unconfirmed_.size() + request.size() > unconfirmed_bytes_max) {
     const std::string ping = confirm_request();
     repeat(call, until, [&] {
@@ -32,6 +35,7 @@ void StoreLink::post(const std::string& call, Deadline until, std::string_view r
       return;
     } catch (const StoreConnectionLost&) {
       if (worth_another(tries_left, until)) continue;
+      // The caller is told that it failed: a later connection must not carry it out after all.
       unconfirmed_.resize(before);
       throw;
     } catch (const StoreError&) {
@@ -75,6 +79,8 @@ void StoreLink::check_identity(const std::string& call, const std::string& ident
 void StoreLink::send_once(const std::string& call, Deadline until, std::string_view request) {
   for (int tries_left = tries_max;; --tries_left) {
     try {
+      // Better to find a dead connection now, when the request can still go over a new one: once
+      // it is sent, nobody knows whether it was carried out.
       if (!connection_.idle() && options_.reconnect_timeout > milliseconds(0)) connection_.close();
       make_ready(call, until);
       connection_.send(request, until, call);

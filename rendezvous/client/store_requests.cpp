@@ -1,4 +1,5 @@
-// Requests as bytes, with PyTorch's '/' before each key, so that its clients find the same ones.
+// Bytes and words of requests apart from the connection, so that each is written once however often
+// it is sent.
 #include "rendezvous/client/store_requests.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Lines in, lines out, with a bound on both: a stranger may send without end, or never read.
+// Lines over a socket, each way in order; what a line means is not known here.
 #include "rendezvous/control/control_connection.h"
 
 #include <fmt/format.h>
@@ -20,6 +20,7 @@ ControlConnection::ControlConnection(asio::ip::tcp::socket socket, std::string r
 void ControlConnection::start(OnLine on_line, OnClosed on_closed) {
   on_line_ = std::move(on_line);
   on_closed_ = std::move(on_closed);
+  // Later, although lines may be here already: a callback must not come before start() returned.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->take_lines();
     self->read();
@@ -30,6 +31,7 @@ void ControlConnection::send(const ControlMessage& message) {
   if (closing_ || closed_) return;
   unsent_.push_back(encode(message));
   unsent_bytes_ += unsent_.back().size();
+  // Posted, because fail() calls back, and whoever sends is in the middle of something.
   if (unsent_bytes_ > unsent_bytes_max) {
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
       self->fail(fmt::format("it does not read what it is sent ({} bytes)", self->unsent_bytes_));
@@ -40,6 +42,8 @@ void ControlConnection::send(const ControlMessage& message) {
 }
 
 void ControlConnection::close_after_sending() {
+  // Only our direction: closing a socket with unread bytes in it makes the kernel send RST, which
+  // may overtake the last line on its way to the peer.
   closing_ = true;
   asio::error_code ignored;
   // Only our half: to close on unread bytes would reset the connection, and our last message with

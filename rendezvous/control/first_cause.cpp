@@ -1,4 +1,5 @@
-// The words and the exit status that every node of the job says alike.
+// How a cause becomes an exit status and a line: in one place, because every node prints it and a
+// script compares them.
 #include "rendezvous/control/first_cause.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,6 @@ int exit_status_of(const FirstCause& cause) {
     case FirstCause::Kind::WorkerFailed:
     case FirstCause::Kind::StartFailed:
       if (cause.signal != 0) return 128 + cause.signal;
-      // A failure never ends with 0, whatever the report of it says.
       return cause.exit_code != 0 ? cause.exit_code : exit_status::internal;
     case FirstCause::Kind::NodeLost:
       return exit_status::node_lost;

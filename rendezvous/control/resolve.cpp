@@ -1,4 +1,5 @@
-// getaddrinfo() in a detached thread, with an eventfd as the only way back.
+// getaddrinfo() in a detached thread: it cannot be cancelled, takes as long as the name servers
+// do, and nothing else may wait for it (Ctrl-C in particular).
 #include "rendezvous/control/resolve.h"
 
 #include <netdb.h>

@@ -1,4 +1,5 @@
-// Everything as prefixes of 128 bits: an IPv4 caller of a dual-stack socket is ::ffff:a.b.c.d.
+// IPv4 is kept in its IPv6 spelling: a socket that serves both shows a caller's IPv4 address as
+// ::ffff:10.0.0.7, one that serves IPv4 alone as 10.0.0.7, and the same entry must match both.
 #include "rendezvous/store/access_list.h"
 
 #include <algorithm>

@@ -1,10 +1,9 @@
-// Counts by host and not by connection: a noisy peer comes from another port each time.
+// Which refusals are worth a line. Kept apart from the logger, so that a test needs no clock.
 #include "rendezvous/store/peer_log.h"
 
 namespace ddprun::rendezvous {
 
 PeerLog::Line PeerLog::note(std::string_view peer, Clock::time_point now) {
-  // To forget all at once costs a few lines too many at worst.
   if (peers_.size() >= peers_max) peers_.clear();
   const auto [at, first] = peers_.try_emplace(std::string(peer.substr(0, peer.rfind(':'))));
   Peer& known = at->second;

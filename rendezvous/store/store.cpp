@@ -1,11 +1,31 @@
-// The operations on keys; waits, barriers and queues are in store_waits.cpp.
+// What c10d's TCPStore does with a key, as a function of what was asked before: no socket is here.
+//
+// Each parked wait has one node per missing key, linked into the list of that key's entry in order
+// of arrival. A node leaves its list the moment its key is ready, and all of them when the client
+// cancels, sends something else, or goes away: so an answer is never given to a wait that is over.
 #include "rendezvous/store/store.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
 
 #include "rendezvous/store/store_number.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
+// A map node, its links, its cached hash and the allocator's share.
+constexpr std::size_t entry_overhead_bytes = 192;
+
+// The map and the first chunk of a std::deque.
+constexpr std::size_t queue_overhead_bytes = 600;
+
+constexpr std::size_t idle_nodes = 16;  // Kept by a connection between two waits.
+constexpr const char* too_many_waits = "wait_bytes_max is used up by parked waits";
 constexpr const char* out_of_memory = "memory_bytes_max is used up";
 
 std::string quoted(std::string_view key) {
@@ -20,6 +40,26 @@ std::string not_a_number(std::string_view op, std::string_view key, std::string_
 }
 
 }  // namespace
+
+std::size_t Store::Hash::operator()(std::string_view key) const {
+  return XXH3_64bits_withSeed(key.data(), key.size(), seed);
+}
+
+Store::Store(StoreLimits limits, MemoryBudget& budget, std::uint64_t seed)
+    : limits_(limits), budget_(budget), entries_(64, Hash{seed}) {}
+
+Store::~Store() { clear(); }
+
+void Store::clear() {
+  entries_.clear();
+  parked_.clear();
+  num_keys_ = 0;
+  wait_bytes_ = 0;
+  budget_.give(charged_);
+  charged_ = 0;
+}
+
+// ---- operations on keys ----
 
 std::string Store::handle(ConnectionId caller, const StoreRequest& request, ReplyBuffer& reply,
                           std::vector<ConnectionId>& woken) {
@@ -133,6 +173,12 @@ std::string Store::add(const Call& call) {
   return {};
 }
 
+std::optional<std::int64_t> Store::number(std::string_view key) const {
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || !found->second.present) return std::nullopt;
+  return parse_counter(found->second.value.view());
+}
+
 std::string Store::append(const Call& call) {
   Keyed* keyed = find(call.request.key);
   if (keyed == nullptr || !keyed->second.present) return set(call);
@@ -213,6 +259,309 @@ std::string Store::list_keys(const Call& call) {
     if (entry.present) call.reply.put_bytes(key);
   }
   return {};
+}
+
+// ---- what waits, or is waited for in order ----
+
+bool Store::waiting(ConnectionId connection) const {
+  return connection < parked_.size() && parked_[connection].missing > 0;
+}
+
+void Store::disconnect(ConnectionId connection) {
+  if (connection >= parked_.size()) return;
+  unpark(connection);
+  parked_[connection] = Parked();
+}
+
+std::string Store::check(const Call& call) {
+  const auto ready = [this](std::string_view key) {
+    const Keyed* keyed = find(key);
+    return keyed != nullptr && keyed->second.ready();
+  };
+  const auto& keys = call.request.items;
+  call.reply.put(std::all_of(keys.begin(), keys.end(), ready) ? check_ready : check_not_ready);
+  return {};
+}
+
+// A key counts as there if it exists now, or comes to exist at any later moment, even if it is
+// deleted before the others come.
+std::string Store::wait(const Call& call) {
+  missing_.clear();
+  for (const std::string_view key : call.request.items) {
+    const Keyed* keyed = find(key);
+    if (keyed == nullptr || !keyed->second.ready()) missing_.push_back(key);
+  }
+  if (missing_.empty()) {
+    call.reply.put(wait_stopped);
+    return {};
+  }
+  if (std::string refused = park(call.caller, missing_.size()); !refused.empty()) return refused;
+  Parked& parked = parked_[call.caller];
+  parked.barrier = false;
+  for (std::size_t i = 0; i < missing_.size(); ++i) {
+    Keyed* keyed = find_or_create(missing_[i]);
+    if (keyed == nullptr) {
+      unpark(call.caller);
+      return out_of_memory;
+    }
+    link(parked.nodes[i], *keyed, keyed->second.waiters);
+    count_placeholder(*keyed);
+    if (wait_bytes_ > limits_.wait_bytes_max) {
+      unpark(call.caller);
+      return too_many_waits;
+    }
+  }
+  return {};
+}
+
+// Counts the arrivals in the key itself, and never down again: those who come after the release
+// pass at once.
+std::string Store::barrier(const Call& call) {
+  const std::string_view key = call.request.key;
+  const std::int64_t target = call.request.number;
+  std::int64_t before = 0;
+  if (const Keyed* keyed = find(key); keyed != nullptr && keyed->second.present) {
+    const auto number = parse_counter(keyed->second.value.view());
+    if (!number) return "BARRIER: the value of its key is not a number";
+    before = *number;
+  }
+  const std::int64_t count = wrapping_add(before, 1);
+  if (!set_number(key, count, call.woken)) return out_of_memory;
+  if (count >= target) {
+    call.reply.put(wait_stopped);
+    return {};
+  }
+  if (std::string refused = park(call.caller, 1); !refused.empty()) return refused;
+  Parked& parked = parked_[call.caller];
+  parked.barrier = true;
+  parked.barrier_target = target;
+  Keyed* keyed = find(key);
+  if (extra_of(keyed->second) == nullptr) {
+    unpark(call.caller);
+    return out_of_memory;
+  }
+  Extra& extra = *keyed->second.extra;
+  const bool first = extra.barriers.first == nullptr;
+  extra.barrier_target_min = first ? target : std::min(extra.barrier_target_min, target);
+  link(parked.nodes[0], *keyed, extra.barriers);
+  return {};
+}
+
+// Releases the parked barriers whose count is reached, also if SET or ADD brought it there.
+void Store::release_barriers(Keyed& keyed, std::vector<ConnectionId>& woken) {
+  Extra& extra = *keyed.second.extra;
+  if (extra.barriers.first == nullptr) return;
+  const auto count = parse_counter(keyed.second.value.view());
+  if (!count || *count < extra.barrier_target_min) return;
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+  for (Node* node = extra.barriers.first; node != nullptr;) {
+    Node* next = node->next;
+    const std::int64_t target = parked_[node->connection].barrier_target;
+    if (target <= *count) {
+      satisfy(*node, woken);
+    } else {
+      lowest = std::min(lowest, target);
+    }
+    node = next;
+  }
+  extra.barrier_target_min = lowest;
+}
+
+// Wakes one waiter, the oldest that waits for nothing else any more.
+std::string Store::queue_push(const Call& call) {
+  const StoreRequest& request = call.request;
+  Keyed* keyed = find_or_create(request.key);
+  if (keyed == nullptr) return out_of_memory;
+  Entry& entry = keyed->second;
+  if (extra_of(entry) == nullptr || !charge(0, sizeof(StoreValue))) {
+    erase_if_unused(keyed);
+    return out_of_memory;
+  }
+  auto& queue = entry.extra->queue;
+  StoreBlock* owned = request.large.empty() ? nullptr : &request.large.front().block;
+  if (!assign(queue.emplace_back(), request.value, owned)) {
+    queue.pop_back();
+    charge(sizeof(StoreValue), 0);
+    erase_if_unused(keyed);
+    return out_of_memory;
+  }
+  count_placeholder(*keyed);
+  while (entry.waiters.first != nullptr && !satisfy(*entry.waiters.first, call.woken)) {
+  }
+  return {};
+}
+
+// The length before, and if that is not 0 the oldest item.
+std::string Store::queue_pop(const Call& call) {
+  Keyed* keyed = find(call.request.key);
+  if (keyed == nullptr || !keyed->second.extra || keyed->second.extra->queue.empty()) {
+    call.reply.put<std::int64_t>(0);
+    return {};
+  }
+  auto& queue = keyed->second.extra->queue;
+  call.reply.put<std::int64_t>(static_cast<std::int64_t>(queue.size()));
+  call.reply.put_value(queue.front());
+  charge(sizeof(StoreValue) + queue.front().small_bytes(), 0);
+  queue.pop_front();
+  count_placeholder(*keyed);
+  erase_if_unused(keyed);
+  return {};
+}
+
+std::string Store::queue_len(const Call& call) {
+  const Keyed* keyed = find(call.request.key);
+  const bool some = keyed != nullptr && keyed->second.extra;
+  const std::size_t length = some ? keyed->second.extra->queue.size() : 0;
+  call.reply.put<std::int64_t>(static_cast<std::int64_t>(length));
+  return {};
+}
+
+// Makes `nodes` unlinked nodes for the connection. Not empty: why it cannot wait.
+std::string Store::park(ConnectionId connection, std::size_t nodes) {
+  if (nodes * sizeof(Node) >
+      limits_.wait_bytes_max - std::min(wait_bytes_, limits_.wait_bytes_max)) {
+    return too_many_waits;
+  }
+  if (!charge(0, nodes * sizeof(Node))) return out_of_memory;
+  wait_bytes_ += nodes * sizeof(Node);
+  if (connection >= parked_.size()) parked_.resize(connection + 1);
+  Parked& parked = parked_[connection];
+  parked.nodes.assign(nodes, Node{.connection = connection});
+  parked.missing = nodes;
+  return {};
+}
+
+void Store::unpark(ConnectionId connection) {
+  Parked& parked = parked_[connection];
+  if (parked.missing == 0) return;
+  for (Node& node : parked.nodes) {
+    if (node.keyed == nullptr) continue;
+    Keyed* keyed = node.keyed;
+    unlink(node);
+    erase_if_unused(keyed);
+  }
+  release_nodes(parked);
+}
+
+void Store::link(Node& node, Keyed& keyed, NodeList& list) {
+  node.keyed = &keyed;
+  node.previous = list.last;
+  node.next = nullptr;
+  (list.last != nullptr ? list.last->next : list.first) = &node;
+  list.last = &node;
+}
+
+void Store::unlink(Node& node) {
+  Entry& entry = node.keyed->second;
+  NodeList& list = parked_[node.connection].barrier ? entry.extra->barriers : entry.waiters;
+  (node.previous != nullptr ? node.previous->next : list.first) = node.next;
+  (node.next != nullptr ? node.next->previous : list.last) = node.previous;
+  node.keyed = nullptr;
+}
+
+// The key of this node is ready. True if that ended the wait.
+bool Store::satisfy(Node& node, std::vector<ConnectionId>& woken) {
+  const ConnectionId connection = node.connection;
+  Parked& parked = parked_[connection];
+  unlink(node);
+  if (--parked.missing > 0) return false;
+  woken.push_back(connection);
+  release_nodes(parked);
+  return true;
+}
+
+void Store::release_nodes(Parked& parked) {
+  charge(parked.nodes.size() * sizeof(Node), 0);
+  wait_bytes_ -= parked.nodes.size() * sizeof(Node);
+  parked.missing = 0;
+  parked.nodes.clear();
+  if (parked.nodes.capacity() > idle_nodes) parked.nodes = {};
+}
+
+// ---- the entries, and what they take of the budget ----
+
+Store::Keyed* Store::find(std::string_view key) {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+Store::Keyed* Store::find_or_create(std::string_view key) {
+  const auto found = entries_.find(key);
+  if (found != entries_.end()) return &*found;
+  if (!charge(0, entry_overhead_bytes + key.size())) return nullptr;
+  return &*entries_.try_emplace(std::string(key)).first;
+}
+
+// `owned` may be null; otherwise it holds `value`, and a large one is kept as it is.
+bool Store::set_value(std::string_view key, std::string_view value, StoreBlock* owned,
+                      std::vector<ConnectionId>& woken) {
+  Keyed* keyed = find_or_create(key);
+  if (keyed == nullptr) return false;
+  if (!assign(keyed->second.value, value, owned)) {
+    erase_if_unused(keyed);
+    return false;
+  }
+  value_changed(*keyed, woken);
+  return true;
+}
+
+bool Store::assign(StoreValue& stored, std::string_view value, StoreBlock* owned) {
+  const std::size_t before = stored.small_bytes();
+  const std::size_t after = value.size() < StoreValue::shared_bytes_min ? value.size() : 0;
+  if (after > before && !charge(before, after)) return false;
+  const bool done =
+      owned != nullptr ? stored.assign(std::move(*owned), budget_) : stored.assign(value, budget_);
+  if (done && after < before) charge(before, after);
+  return done;
+}
+
+bool Store::set_number(std::string_view key, std::int64_t number,
+                       std::vector<ConnectionId>& woken) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof text, number).ptr;
+  return set_value(key, {text, static_cast<std::size_t>(end - text)}, nullptr, woken);
+}
+
+// The key exists from here on, with a new value: releases those who waited for that.
+void Store::value_changed(Keyed& keyed, std::vector<ConnectionId>& woken) {
+  Entry& entry = keyed.second;
+  num_keys_ += entry.present ? 0 : 1;
+  entry.present = true;
+  count_placeholder(keyed);
+  while (entry.waiters.first != nullptr) satisfy(*entry.waiters.first, woken);
+  if (entry.extra) release_barriers(keyed, woken);
+}
+
+void Store::erase_if_unused(Keyed* keyed) {
+  const Entry& entry = keyed->second;
+  if (entry.ready() || entry.waiters.first != nullptr) return;
+  if (entry.extra && entry.extra->barriers.first != nullptr) return;
+  const std::size_t bytes = entry_overhead_bytes + keyed->first.size();
+  if (entry.placeholder) wait_bytes_ -= bytes;
+  charge(bytes + (entry.extra ? sizeof(Extra) + queue_overhead_bytes : 0), 0);
+  entries_.erase(entries_.find(keyed->first));
+}
+
+Store::Extra* Store::extra_of(Entry& entry) {
+  if (!entry.extra && charge(0, sizeof(Extra) + queue_overhead_bytes)) {
+    entry.extra = std::make_unique<Extra>();
+  }
+  return entry.extra.get();
+}
+
+// A key that is not there, and only waited for, belongs to those who wait.
+void Store::count_placeholder(Keyed& keyed) {
+  Entry& entry = keyed.second;
+  if (entry.placeholder == !entry.ready()) return;
+  entry.placeholder = !entry.placeholder;
+  const std::size_t bytes = entry_overhead_bytes + keyed.first.size();
+  wait_bytes_ += entry.placeholder ? bytes : -bytes;
+}
+
+bool Store::charge(std::size_t before, std::size_t after) {
+  if (!budget_.change(before, after)) return false;
+  charged_ += after - before;
+  return true;
 }
 
 }  // namespace ddprun::rendezvous

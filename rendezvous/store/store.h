@@ -12,15 +12,16 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/client/store_attempt.h"
 #include "rendezvous/store/memory_budget.h"
 #include "rendezvous/store/store_reply.h"
+#include "rendezvous/wire/store_attempt.h"
 #include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous {
@@ -55,10 +56,12 @@ class Store {
 
   // A new attempt: no keys, no queues, no waits.
   void clear();
-  // What clients that ask are told (rendezvous/client/store_attempt.h). An empty name fits every
+  // What clients that ask are told (rendezvous/wire/store_attempt.h). An empty name fits every
   // client.
   void set_attempt(StoreAttempt attempt) { attempt_ = std::move(attempt); }
 
+  // The value of a key as a number, as ADD would take it.
+  std::optional<std::int64_t> number(std::string_view key) const;
   std::size_t num_keys() const { return num_keys_; }
   std::size_t wait_bytes() const { return wait_bytes_; }
   bool waiting(ConnectionId connection) const;
@@ -113,7 +116,7 @@ class Store {
     std::vector<ConnectionId>& woken;
   };
 
-  // store.cpp: the operations on keys.
+  // The operations on keys.
   std::string set(const Call& call);
   std::string compare_set(const Call& call);
   std::string add(const Call& call);
@@ -124,7 +127,7 @@ class Store {
   std::string get(const Call& call);
   std::string delete_key(const Call& call);
   std::string tell_attempt(const Call& call);
-  // store_waits.cpp: what waits, or is waited for in order.
+  // What waits, or is waited for in order.
   std::string check(const Call& call);
   std::string wait(const Call& call);
   std::string barrier(const Call& call);
@@ -132,7 +135,7 @@ class Store {
   std::string queue_pop(const Call& call);
   std::string queue_len(const Call& call);
 
-  // store_entries.cpp: the entries, and what they take of the budget.
+  // The entries, and what they take of the budget.
   Keyed* find(std::string_view key);
   Keyed* find_or_create(std::string_view key);  // Null: over the memory budget.
   bool set_value(std::string_view key, std::string_view value, StoreBlock* owned,

@@ -1,4 +1,4 @@
-// std::stoll's rules over a view, without its copy and its exceptions.
+// std::stoll's rules without its exceptions: a value that is no number is what a client may send.
 #include "rendezvous/store/store_number.h"
 
 #include <charconv>

@@ -1,4 +1,5 @@
-// How large values are shared between the store and replies under way, and charged only once.
+// A thousand workers that fetch one large value must not cost a thousand copies of it: replies
+// refer to the value, and the budget counts it once, until the last of them is sent.
 #include "rendezvous/store/store_reply.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ bool StoreValue::append(std::string_view bytes, MemoryBudget& budget) {
     small_.append(bytes);
     return true;
   }
-  // In place only while no reply under way shares these bytes.
+  // In place only while no reply refers to it: what was asked for before is sent as it was then.
   if (shared_ && shared_.use_count() == 1) {
     if (!budget.change(shared_->charged, both)) return false;
     shared_->charged = both;
@@ -115,6 +116,7 @@ void ReplyBuffer::consume(std::size_t size) {
   }
   const std::size_t whole =
       gone < shared_.size() ? std::min(sent_ - front, shared_[gone].at) : sent_ - front;
+  // Not for every few bytes: erasing the front moves all that follows.
   if (gone == 0 && whole < idle_bytes_max) return;
   shared_.erase(shared_.begin(), shared_.begin() + static_cast<std::ptrdiff_t>(gone));
   for (Shared& shared : shared_) shared.at -= whole;

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/client/store_block.h"
 #include "rendezvous/store/memory_budget.h"
+#include "rendezvous/wire/store_block.h"
 #include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous {

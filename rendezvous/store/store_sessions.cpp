@@ -1,5 +1,5 @@
-// Connections, and what comes in on them. What goes out is in store_session_output.cpp, what must
-// not last for ever in store_session_deadlines.cpp.
+// Each connection as a sequence of events that a test can make up: what came in, whether the socket
+// takes more, which time it is. The loop that brings them is server.cpp's.
 #include "rendezvous/store/store_sessions.h"
 
 #include <sys/epoll.h>
@@ -18,6 +18,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr std::size_t wakes_per_event_max = 1'024;
 constexpr std::size_t large_input_bytes = 1u << 20;  // Of a large value, read per event.
 constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
 
@@ -219,6 +220,151 @@ void StoreSessions::close(ConnectionId id) {
   const auto from = connections_from_.find(connection->from);
   if (--from->second == 0) connections_from_.erase(from);
   free_.push_back(id);
+}
+
+// ---- what goes out: replies, and the bytes that end the waits of others ----
+
+// Sends reply_, and keeps what the socket does not take. False: the connection is closed.
+bool StoreSessions::flush(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  if (reply_.empty()) return true;
+  if (!connection.tail) {
+    const SendStatus status = send_some(connection.fd.get(), reply_);
+    if (status == SendStatus::Done) return true;
+    if (status == SendStatus::Failed) {
+      close(id);
+      return false;
+    }
+    connection.tail = std::make_unique<ReplyBuffer>();
+    want_write(id, true);
+  }
+  connection.tail->take(reply_);
+  if (connection.tail->size() > options_.output_bytes_max) {
+    refuse(id,
+           "it does not read its replies: " + std::to_string(connection.tail->size()) +
+               " bytes wait, over output_bytes_max = " + std::to_string(options_.output_bytes_max));
+    return false;
+  }
+  return account(id);
+}
+
+// The socket takes bytes again. False: the connection is closed.
+bool StoreSessions::flush_tail(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  if (!connection.tail) return true;
+  const SendStatus status = send_some(connection.fd.get(), *connection.tail);
+  if (status == SendStatus::Failed) {
+    close(id);
+    return false;
+  }
+  if (status == SendStatus::Done) {
+    connection.tail.reset();
+    want_write(id, false);
+  }
+  return account(id);
+}
+
+// Charges what the connection holds. False: over the budget, the connection is closed.
+bool StoreSessions::account(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  const std::size_t held =
+      connection.parser.memory_bytes() + (connection.tail ? connection.tail->own_bytes() : 0);
+  if (held == connection.charged) return true;
+  if (!budget_.change(connection.charged, held)) {
+    refuse(id, "memory_bytes_max is used up");
+    return false;
+  }
+  connection.charged = held;
+  return true;
+}
+
+void StoreSessions::queue_wakes() {
+  for (const ConnectionId id : woken_) {
+    connections_[id].connection->wake_pending = true;
+    wakes_.push_back(token_of(id));
+  }
+  woken_.clear();
+  if (!wakes_.empty()) deliver_wakes();
+}
+
+void StoreSessions::deliver_wakes() {
+  for (std::size_t sent = 0; sent < wakes_per_event_max && !wakes_.empty(); ++sent) {
+    const std::uint64_t token = wakes_.front();
+    wakes_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr || !std::exchange(connection->wake_pending, false)) continue;
+    reply_.clear();
+    reply_.put(wait_stopped);
+    flush(static_cast<ConnectionId>(token));
+  }
+}
+
+void StoreSessions::want_write(ConnectionId id, bool wanted) {
+  Connection& connection = *connections_[id].connection;
+  if (connection.wants_write == wanted) return;
+  connection.wants_write = wanted;
+  epoll_event event{.events = EPOLLIN | (wanted ? EPOLLOUT : 0u), .data = {.u64 = token_of(id)}};
+  epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, connection.fd.get(), &event);
+}
+
+// ---- what must not last for ever: half a command, and one that only silence explains ----
+
+StoreSessions::Clock::time_point StoreSessions::deadline() const {
+  auto earliest = Clock::time_point::max();
+  for (const std::deque<Due>* list : {&ambiguous_, &half_commands_}) {
+    if (!list->empty()) earliest = std::min(earliest, list->front().deadline);
+  }
+  return earliest;
+}
+
+void StoreSessions::on_deadline(Clock::time_point now) {
+  resolve_ambiguous(now);
+  refuse_half_commands(now);
+}
+
+void StoreSessions::resolve_ambiguous(Clock::time_point now) {
+  while (!ambiguous_.empty() && ambiguous_.front().deadline <= now) {
+    const std::uint64_t token = ambiguous_.front().token;
+    ambiguous_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr || !connection->parser.ambiguous()) continue;
+    connection->parser.resolve_as_delete();
+    reply_.clear();
+    const auto id = static_cast<ConnectionId>(token);
+    if (serve(id)) serve_all(id, {}, now);
+  }
+}
+
+// What a command has sent so far is kept; its sender must not make that last for ever.
+void StoreSessions::limit_half_command(ConnectionId id, Clock::time_point now) {
+  Connection& connection = *connections_[id].connection;
+  if (!connection.parser.mid_command()) {
+    connection.command_began.reset();
+  } else if (!connection.command_began) {
+    connection.command_began = now;
+    if (std::exchange(connection.limited, true)) return;
+    half_commands_.push_back({token_of(id), now + options_.command_time_max});
+  }
+}
+
+void StoreSessions::refuse_half_commands(Clock::time_point now) {
+  while (!half_commands_.empty() && half_commands_.front().deadline <= now) {
+    const std::uint64_t token = half_commands_.front().token;
+    half_commands_.pop_front();
+    Connection* connection = find(token);
+    if (connection == nullptr) continue;
+    connection->limited = false;
+    if (!connection->command_began) continue;
+    const auto id = static_cast<ConnectionId>(token);
+    const auto due = *connection->command_began + options_.command_time_max;
+    if (due <= now) {
+      refuse(id, "the rest of its command did not come within command_time_max = " +
+                     std::to_string(options_.command_time_max.count()) + " ms");
+    } else {  // Another command than the one that was listed.
+      connection->limited = true;
+      half_commands_.push_back({token, due});
+    }
+  }
 }
 
 }  // namespace ddprun::rendezvous

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/server.h"
+#include "rendezvous/store/server_options.h"
 #include "rendezvous/store/store.h"
 #include "rendezvous/store/store_socket.h"
 
@@ -108,13 +108,13 @@ class StoreSessions {
   bool serve(ConnectionId id);
   void refuse(ConnectionId id, const std::string& reason);
   void close(ConnectionId id);
-  // store_session_output.cpp
+  // What goes out.
   bool flush(ConnectionId id);
   bool flush_tail(ConnectionId id);
   bool account(ConnectionId id);
   void queue_wakes();
   void want_write(ConnectionId id, bool wanted);
-  // store_session_deadlines.cpp
+  // What must not last for ever.
   void resolve_ambiguous(Clock::time_point now);
   void limit_half_command(ConnectionId id, Clock::time_point now);
   void refuse_half_commands(Clock::time_point now);

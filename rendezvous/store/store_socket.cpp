@@ -1,4 +1,5 @@
-// The options that a listener hands down to what it accepts, and sends that never wait.
+// System calls, and not Asio's sockets: the server answers thousands of connections with one recv
+// and one send for each request, which needs the descriptors themselves (server.cpp).
 #include "rendezvous/store/store_socket.h"
 
 #include <arpa/inet.h>
@@ -58,11 +59,10 @@ UniqueFd try_listen(const Address& address, const char*& what) {
   UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   what = "socket";
   if (!fd.valid()) return fd;
+  // A job that is started again at once would otherwise find the connections of the one before in
+  // TIME_WAIT, and its own port taken for a minute.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // One socket for both families, whatever the system's default is.
   if (address.family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // On the listener, from which Linux hands them down to each accepted socket: no system calls for
-  // every connection.
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);

@@ -1,4 +1,7 @@
-// The parser as a table (the grammar of each operation) and a small machine that walks it.
+// The parser as a table (the grammar of each operation) and a small machine that walks it. c10d's
+// older server has a branch for each operation, with blocking reads in between: one slow client
+// then stops all others. Here each byte may be the last for now, so the machine can stop after any
+// of them.
 #include "rendezvous/wire/wire.h"
 
 #include <array>
@@ -23,6 +26,8 @@ constexpr std::array<Operation, store_op_last + 1> operations{{
     {"QUEUE_LEN", "k"},  {"LIST_KEYS", ""}, {"BARRIER", "ki"},
 }};
 
+// Clients of torch before 2.2 number the operations differently, in two ways (A and B), and do not
+// say who they are (docs/store_protocol.md).
 constexpr std::uint8_t legacy_op_last = 11;
 constexpr std::uint8_t legacy_op_ambiguous = 8;  // Family A: DELETE_KEY. B: APPEND.
 
@@ -240,6 +245,8 @@ bool StoreParser::on_length() {
     return refuse(over_limit(key ? "a key" : "a value", number_,
                              key ? "key_bytes_max" : "value_bytes_max", limit));
   }
+  // Checked when it is announced, before a byte of it has come: a limit that is checked later has
+  // been paid for already. The difference cannot wrap, as request_bytes_ has passed this check.
   if (number_ > limits_->request_bytes_max - request_bytes_) {
     return refuse(over_limit("a request", request_bytes_ + number_, "request_bytes_max",
                              limits_->request_bytes_max));

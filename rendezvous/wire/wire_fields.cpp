@@ -1,4 +1,5 @@
-// Copies as late as it can: most commands come whole, and are read where they were received.
+// Where the strings of a command lie: in the input as long as that stays, in one buffer of their
+// own after it, each large one in a block that the store can keep.
 #include "rendezvous/wire/wire_fields.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/client/store_block.h"
+#include "rendezvous/wire/store_block.h"
 
 namespace ddprun::rendezvous {
 

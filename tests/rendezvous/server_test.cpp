@@ -2,6 +2,7 @@
 #include "rendezvous/server.h"
 
 #include <poll.h>
+#include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,8 +10,11 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/rendezvous/store/store_server_fixture.h"
@@ -22,6 +26,47 @@ using namespace ddprun::rendezvous::testing;
 using std::string;
 using Fixture = ServerFixture;
 using Client = RawClient;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// What the server says first, as an event to wait for.
+class FirstLine : public spdlog::sinks::base_sink<std::mutex> {
+ private:
+  std::promise<string> line_;
+  bool heard_ = false;
+
+ public:
+  std::future<string> said = line_.get_future();
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (!std::exchange(heard_, true))
+      line_.set_value(string(message.payload.data(), message.payload.size()));
+  }
+  void flush_() override {}
+};
+
+// While it lives, this process may open one more descriptor.
+class LoweredDescriptors {
+ public:
+  LoweredDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit lowered = before_;
+    const int next = ::dup(0);
+    ::close(next);
+    lowered.rlim_cur = static_cast<rlim_t>(next) + 1;
+    setrlimit(RLIMIT_NOFILE, &lowered);
+  }
+  ~LoweredDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  LoweredDescriptors(const LoweredDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
 
 TEST_CASE("clients see each other's keys", "[server]") {
   Fixture f;
@@ -283,30 +328,34 @@ TEST_CASE("connections over the limit are closed, and room is used again", "[ser
   b.sync();
   CHECK(Client(f).closed());
   a->close();
-  for (bool served = false; !served;) {  // Until the server has seen the close.
+  bool served = false;  // Once the server has seen the close.
+  for (const auto limit = Clock::now() + 10s; !served && Clock::now() < limit;) {
     Client again(f);
     served = again.ask(op(StoreOp::Ping) + "ping", 4) == "ping";
   }
+  CHECK(served);
 }
 
 TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {
   Fixture f;
   Client first(f);
   first.sync();
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  rlimit lowered = limit;
-  const int next = ::dup(0);
-  ::close(next);
-  lowered.rlim_cur = static_cast<rlim_t>(next) + 1;  // One descriptor left: the client's own.
-  setrlimit(RLIMIT_NOFILE, &lowered);
+  const auto log = std::make_shared<FirstLine>();
+  std::shared_ptr<spdlog::logger> usual;
+  f.run([&] {
+    usual = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
+  });
+  std::optional<LoweredDescriptors> one_left(std::in_place);  // The client's own.
   Client starved(f);
   starved.send(op(StoreOp::Ping) + "ping");
-  const string early = starved.read(4, 250);
-  setrlimit(RLIMIT_NOFILE, &limit);
+  const bool noticed = log->said.wait_for(10s) == std::future_status::ready;
+  one_left.reset();
 
-  CHECK(early.empty());
+  REQUIRE(noticed);
+  CHECK(log->said.get().find("cannot accept connections") != string::npos);
   CHECK(starved.read(4) == "ping");
+  f.run([&] { spdlog::set_default_logger(usual); });
   first.sync();
 }
 

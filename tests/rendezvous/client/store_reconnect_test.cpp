@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/client/store_attempt.h"
 #include "rendezvous/store_client.h"
+#include "rendezvous/wire/store_attempt.h"
 #include "tests/rendezvous/client/cutting_relay.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
 

@@ -1,5 +1,6 @@
-// A wait given up is cancelled: its late answer would pass for that of the next request.
-#include "rendezvous/client/store_wait.h"
+// Ends a wait without leaving its answer on the connection: replies carry no tag, so a late one
+// would be taken for that of the next request.
+#include "rendezvous/client/store_release.h"
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
-// malloc below a size and pages above it: only pages grow without a copy (mremap).
-#include "rendezvous/client/store_block.h"
+// Memory for large values straight from the kernel: mremap() grows it by moving pages and not
+// bytes, and what is given back goes back to the system at once, which malloc() does not promise.
+#include "rendezvous/wire/store_block.h"
 
 #include <sys/mman.h>
 

@@ -1,0 +1,33 @@
+// Where a store listens, whom it serves, and what it lets clients take: every limit there is, so
+// that no client's behaviour can cost the host more than these.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ddprun::rendezvous {
+
+class AccessList;
+
+struct ServerOptions {
+  std::string bind_address = "127.0.0.1";  // An address, never a name; "" = all interfaces.
+  std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
+  // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
+  const AccessList* store_access = nullptr;
+  std::size_t connections_max = 65'536;  // Later connections are closed at once, and logged.
+  // Of one address, so that one host cannot take them all.
+  std::size_t connections_per_address_max = 32'768;
+  std::size_t key_bytes_max = 8'192;
+  std::size_t value_bytes_max = 64u << 20;     // c10d's own limit is 8 MiB.
+  std::size_t keys_per_request_max = 131'072;  // c10d's own limit.
+  std::size_t request_bytes_max = 256u << 20;  // Keys and values of one request together.
+  std::size_t output_bytes_max = 256u << 20;   // Unread replies of one client; more closes it.
+  std::chrono::milliseconds command_time_max{120'000};  // From a command's first byte to its last.
+  std::size_t memory_bytes_max = std::size_t{4} << 30;  // Keys, values and buffers of all clients.
+  // Of those: all parked waits, and the keys that only they know.
+  std::size_t wait_bytes_max = std::size_t{2} << 30;
+};
+
+}  // namespace ddprun::rendezvous
