@@ -9,7 +9,6 @@
 #include "trainer/checkpoint/checkpoint_manifest.h"
 #include "trainer/checkpoint/finite_values.h"
 #include "trainer/checkpoint/resume_position.h"
-#include "trainer/checkpoint/termination_delay.h"
 #include "trainer/formats/whole_file.h"
 
 using namespace ddprun::trainer;
