@@ -1,7 +1,7 @@
 // Every image once over all ranks, whatever their number, so that accuracies can be compared.
 #include "trainer/evaluate.h"
 
-#include "trainer/report/bad_images.h"
+#include "trainer/bad_images.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {

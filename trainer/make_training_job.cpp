@@ -9,16 +9,16 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "trainer/announce.h"
 #include "trainer/check_settings.h"
+#include "trainer/checkpoint/recipe_state.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
-#include "trainer/optimizer/parameter_kinds.h"
-#include "trainer/recipe_parts.h"
 #include "trainer/replicated_classifier.h"
-#include "trainer/report/announce.h"
 #include "trainer/resume.h"
 #include "trainer/run_settings.h"
+#include "trainer/sgd_options.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
@@ -51,12 +51,14 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
 void open_place(TrainingJob& job) {
   job.place = open_device(job.options, job.env);
   if (job.options.profile.empty() || job.options.evaluate) return;
-  job.profiler =
-      std::make_unique<Profiler>(Profiler::Options{.folder = job.options.profile,
-                                                   .window = job.options.profile_steps,
-                                                   .operations = job.options.profile_operations,
-                                                   .device = job.place.device},
-                                 job.env, *job.reporter);
+  job.profiler = std::make_unique<Profiler>(
+      Profiler::Options{.folder = job.options.profile,
+                        .window = job.options.profile_steps,
+                        .operations = job.options.profile_operations,
+                        .device = job.place.device,
+                        .say = [&job](const auto& text) { job.reporter->line(text); },
+                        .warn = [&job](const auto& text) { job.reporter->warning(text); }},
+      job.env);
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
 }
 

@@ -89,29 +89,6 @@ std::int64_t resize_side(const TrainOptions& options, std::int64_t image_size, b
 
 }  // namespace
 
-std::string name_of(DatasetKind kind) {
-  switch (kind) {
-    case DatasetKind::Mnist:
-      return "mnist";
-    case DatasetKind::Cifar10:
-      return "cifar10";
-    case DatasetKind::Stl10:
-      return "stl10";
-    case DatasetKind::ImageFolder:
-      return "imagefolder";
-    case DatasetKind::Csv:
-      return "csv";
-    case DatasetKind::Synthetic:
-      return "synthetic";
-  }
-  return "";
-}
-
-std::filesystem::path data_path(const TrainOptions& options) {
-  if (!options.data.empty() || options.dataset == DatasetKind::Synthetic) return options.data;
-  return "data/" + name_of(options.dataset);
-}
-
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
   try {
     return open_part(options, train);

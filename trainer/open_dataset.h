@@ -9,12 +9,6 @@
 
 namespace ddprun::trainer {
 
-// "mnist", "cifar10", "stl10", "imagefolder", "csv" or "synthetic".
-std::string name_of(DatasetKind kind);
-
-// --data, or the folder data/NAME. Empty for synthetic.
-std::filesystem::path data_path(const TrainOptions& options);
-
 // Throws DataError; where the images are missing it says what else the folder has, and what that is
 // good for. The synthetic validation set has other images than the training set.
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train);

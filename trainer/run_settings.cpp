@@ -7,8 +7,6 @@
 #include <map>
 #include <sstream>
 
-#include "trainer/open_dataset.h"
-
 namespace ddprun::trainer {
 namespace {
 
@@ -53,7 +51,7 @@ std::string precision_text(PrecisionOption precision) {
                                               : "fp16";
 }
 
-// As recipe_parts.cpp takes it where it is not given.
+// As sgd_options.cpp takes it where it is not given.
 std::string exclusion_text(const TrainOptions& options) {
   const bool lars = options.optimizer == OptimizerKind::Lars;
   const DecayExclusion exclusion = options.no_decay.value_or(DecayExclusion{lars, lars});

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "trainer/bad_images.h"
 #include "trainer/evaluate.h"
 #include "trainer/optimizer/loss_guard.h"
-#include "trainer/report/bad_images.h"
-#include "trainer/report/step_meters.h"
+#include "trainer/step_meters.h"
 #include "trainer/training_step.h"
 #include "trainer/verify_sync.h"
 

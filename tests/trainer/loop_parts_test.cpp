@@ -9,7 +9,7 @@
 #include "trainer/data/memory_dataset.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/report/reporter.h"
-#include "trainer/report/step_meters.h"
+#include "trainer/step_meters.h"
 
 using namespace ddprun::trainer;
 

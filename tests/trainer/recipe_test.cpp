@@ -6,6 +6,7 @@
 #include "tests/trainer/scratch.h"
 #include "trainer/batch_plan.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/recipe_state.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/optimizer/clip_gradients.h"
@@ -13,7 +14,6 @@
 #include "trainer/optimizer/model_average.h"
 #include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/optimizer/sgd.h"
-#include "trainer/recipe_parts.h"
 
 using namespace ddprun::trainer;
 

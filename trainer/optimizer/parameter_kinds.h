@@ -4,8 +4,7 @@
 #include <set>
 #include <string>
 
-#include "trainer/optimizer/sgd.h"
-#include "trainer/options/train_options.h"
+#include "trainer/optimizer/decay_exclusion.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
@@ -13,8 +12,5 @@ namespace ddprun::trainer {
 // The full names of the parameters that the exclusion speaks of.
 std::set<std::string> excluded_parameters(const torch::nn::Module& model,
                                           const DecayExclusion& exclusion);
-
-// The optimizer of --optimizer, --momentum, --weight-decay and so on, for this model.
-SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& model);
 
 }  // namespace ddprun::trainer

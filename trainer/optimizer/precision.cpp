@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <string>
 
 namespace ddprun::trainer {
@@ -36,27 +35,6 @@ bool unscale(const std::vector<torch::Tensor>& parameters, float scale) {
       torch::full({1}, static_cast<float>(1.0 / static_cast<double>(scale)), options);
   at::_amp_foreach_non_finite_check_and_unscale_(defined, not_finite, inverse);
   return not_finite.item<float>() == 0;
-}
-
-// Of a checkpoint without it: the initial one.
-LossScalerState state_of(const PartState& part) {
-  LossScalerState state = LossScaler().state();
-  const auto read = [&](const char* name, auto& value) {
-    const auto found = part.values.find(name);
-    if (found == part.values.end()) return;
-    const char* const end = found->second.data() + found->second.size();
-    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
-    if (error != std::errc() || stop != end) value = -1;  // Which no scaler accepts.
-  };
-  read("scale", state.scale);
-  read("growth_steps", state.growth_steps);
-  return state;
-}
-
-[[noreturn]] void refuse(const PartState& state) {
-  std::string text;
-  for (const auto& [name, value] : state.values) text += fmt::format(" {} '{}'", name, value);
-  throw std::invalid_argument("the loss scaler cannot have this state:" + text);
 }
 
 // Of the instructions that the kernels of the two types need.
@@ -114,25 +92,6 @@ bool Precision::accept(const std::vector<torch::Tensor>& parameters) {
         LossScalerOptions{}.skipped_in_a_row_max, decision_->scale_before));
   }
   return decision_->take_step;
-}
-
-CheckpointPart loss_scaler_part(LossScaler& scaler) {
-  return {.name = "loss_scaler",
-          .save =
-              [&scaler] {
-                return PartState{
-                    {},
-                    {{"scale", fmt::format("{}", scaler.state().scale)},
-                     {"growth_steps", fmt::format("{}", scaler.state().growth_steps)}}};
-              },
-          .check =
-              [](const PartState& state) {
-                if (!LossScaler().restore(state_of(state))) refuse(state);
-              },
-          .restore =
-              [&scaler](const PartState& state) {
-                if (!scaler.restore(state_of(state))) refuse(state);
-              }};
 }
 
 const char* name_of(PrecisionOption precision) {

@@ -15,9 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/optimizer/loss_scaler.h"
-#include "trainer/options/train_options.h"
+#include "trainer/optimizer/precision_option.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
@@ -71,9 +70,6 @@ class Precision {
   std::optional<LossScaler> scaler_;
   std::optional<ScaleDecision> decision_;
 };
-
-// The scale and what it has seen, as "loss_scaler". Keeps a reference.
-CheckpointPart loss_scaler_part(LossScaler& scaler);
 
 const char* name_of(PrecisionOption precision);  // "fp32", "bf16", "fp16"
 

@@ -1,7 +1,6 @@
 // Options of `train`: the data set and how it is read.
 #include <algorithm>
 
-#include "trainer/open_dataset.h"
 #include "trainer/options/parts.h"
 
 namespace ddprun::trainer {
@@ -100,6 +99,29 @@ void check_transforms(const TrainOptions& options) {
 }
 
 }  // namespace
+
+std::string name_of(DatasetKind kind) {
+  switch (kind) {
+    case DatasetKind::Mnist:
+      return "mnist";
+    case DatasetKind::Cifar10:
+      return "cifar10";
+    case DatasetKind::Stl10:
+      return "stl10";
+    case DatasetKind::ImageFolder:
+      return "imagefolder";
+    case DatasetKind::Csv:
+      return "csv";
+    case DatasetKind::Synthetic:
+      return "synthetic";
+  }
+  return "";
+}
+
+std::filesystem::path data_path(const TrainOptions& options) {
+  if (!options.data.empty() || options.dataset == DatasetKind::Synthetic) return options.data;
+  return "data/" + name_of(options.dataset);
+}
 
 void add_data_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Data");

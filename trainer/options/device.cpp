@@ -60,7 +60,7 @@ void add_launch_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--rank", options.init.rank, 0, count_max, "This worker's number, from 0 [RANK]");
   add_count(app, "--world-size", options.init.world_size, 1, count_max,
             "Workers of the job [WORLD_SIZE]");
-  add_count(app, "--local-rank,--local_rank", options.init.local_rank, 0, count_max,
+  add_count(app, "--local-rank", options.init.local_rank, 0, count_max,
             "This worker's number on its host, which is its GPU [LOCAL_RANK, else found out]");
   app.add_option("--interface", options.interface,
                  "Network interface that workers connect on: its name, an address of this host, "

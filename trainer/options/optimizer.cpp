@@ -7,14 +7,14 @@ namespace {
 std::vector<std::int64_t> parse_milestones(const std::string& text) {
   std::vector<std::int64_t> epochs;
   for (const std::string& part : split_list(text)) {
-    std::int64_t epoch = 0;
-    if (!CLI::detail::lexical_cast(part, epoch) || epoch < 1 || epoch > count_max ||
-        (!epochs.empty() && epoch <= epochs.back())) {
+    const auto epoch = parse_number<std::int64_t>(part);
+    if (!epoch || *epoch < 1 || *epoch > count_max ||
+        (!epochs.empty() && *epoch <= epochs.back())) {
       throw CLI::ValidationError("--lr-milestones", "'" + text +
                                                         "' is not a list of ascending epochs >= 1, "
                                                         "such as 30,60,80");
     }
-    epochs.push_back(epoch);
+    epochs.push_back(*epoch);
   }
   return epochs;
 }

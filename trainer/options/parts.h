@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,12 +45,22 @@ CLI::Option* add_count(CLI::App& app, const std::string& name, Value& value, std
       ->capture_default_str();
 }
 
+// The whole text as a number, or nothing.
+template <typename Number>
+std::optional<Number> parse_number(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  Number value{};
+  const auto [rest, error] = std::from_chars(text.data() + text.starts_with('+'), end, value);
+  if (error != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
+
 // A check for add_option: a number (no NaN, no infinity) from `min` to `max`; `words` say so.
 inline CLI::Validator number_in(double min, double max, const std::string& words) {
   return CLI::Validator(
       [=](const std::string& text) {
-        double value = 0;
-        const bool right = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        const auto value = parse_number<double>(text);
+        const bool right = value && *value >= min && *value <= max;  // Never of NaN.
         return right ? std::string() : "'" + text + "' is not " + words;
       },
       "");
@@ -68,6 +80,12 @@ inline std::vector<std::string> split_list(const std::string& text) {
     }
   }
   return parts;
+}
+
+inline std::string join_list(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+  return text;
 }
 
 inline void refuse_if(bool wrong, const char* message) {

@@ -1,6 +1,7 @@
 // One parser for command line and file of options; what contradicts itself is refused after both.
 #include "trainer/options/train_options.h"
 
+#include <algorithm>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -8,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/open_dataset.h"
 #include "trainer/options/parts.h"
 
 namespace ddprun::trainer {
@@ -23,7 +23,8 @@ class ConfigFile : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
     for (CLI::ConfigItem& item : found) {
-      if (item.inputs.size() > 1) item.inputs = {CLI::detail::join(item.inputs, ",")};
+      std::replace(item.name.begin(), item.name.end(), '_', '-');  // As on the command line.
+      if (item.inputs.size() > 1) item.inputs = {join_list(item.inputs)};
     }
     return found;
   }
@@ -37,6 +38,20 @@ void add_config_option(CLI::App& app) {
       ->check(CLI::ExistingFile.description(""));
   app.config_formatter(std::make_shared<ConfigFile>());
   app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+// The arguments for CLI11, last one first, as it wants them. Options may be written with
+// underscores, as torchrun's and ddprun's: --batch_size=32.
+std::vector<std::string> with_dashes(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string& argument = arguments.emplace_back(argv[i]);
+    if (!argument.starts_with("--")) continue;
+    const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(
+                                                 std::min(argument.find('='), argument.size()));
+    std::replace(argument.begin(), name_end, '_', '-');
+  }
+  return arguments;
 }
 
 // "train: " as in front of every other message, also among those of other programs of a job.
@@ -89,7 +104,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   add_device_options(app, options);
   add_launch_options(app, options);
   try {
-    app.parse(argc, argv);
+    app.parse(with_dashes(argc, argv));
     check_options(options);
   } catch (const CLI::ConfigError& error) {  // Names what no option takes, but not the file.
     std::cerr << config_problem(app, error) << std::endl;

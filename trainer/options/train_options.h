@@ -10,7 +10,9 @@
 
 #include "trainer/data/augment.h"
 #include "trainer/models/model_names.h"
+#include "trainer/optimizer/decay_exclusion.h"
 #include "trainer/optimizer/learning_rate.h"
+#include "trainer/optimizer/precision_option.h"
 #include "trainer/profile/profile_window.h"
 #include "worker/worker_env.h"
 
@@ -23,19 +25,14 @@ class UsageError : public std::runtime_error {
 };
 
 enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
+// "mnist", "cifar10", "stl10", "imagefolder", "csv" or "synthetic".
+std::string name_of(DatasetKind kind);
 enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 enum class ConvolutionOption { Auto, Direct };  // Auto: Winograd's where it pays.
-enum class PrecisionOption { Fp32, Bf16, Fp16 };
 enum class OptimizerKind { Sgd, Lars };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
-
-// What `--no-decay` leaves without weight decay.
-struct DecayExclusion {
-  bool batch_norm = false;  // Weights and biases of batch normalisation.
-  bool bias = false;        // Everything called bias.
-};
 
 struct TrainOptions {
   // Data.
@@ -127,6 +124,9 @@ struct ParsedCommandLine {
 };
 
 ParsedCommandLine parse_command_line(int argc, const char* const* argv);
+
+// --data, or the folder data/NAME. Empty for synthetic.
+std::filesystem::path data_path(const TrainOptions& options);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

@@ -63,11 +63,10 @@ class ObservedQueue : public worker::ReductionQueue {
 
 }  // namespace
 
-Profiler::Profiler(Options options, const worker::WorkerEnv& env, Reporter& reporter)
+Profiler::Profiler(Options options, const worker::WorkerEnv& env)
     : options_(std::move(options)),
       rank_(env.rank),
       world_size_(env.world_size),
-      reporter_(reporter),
       path_(options_.folder / fmt::format("rank_{}.json", env.rank)) {
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
@@ -115,7 +114,7 @@ void Profiler::close() {
   written_ = true;
   const std::string problem = write();
   if (problem.empty()) {
-    reporter_.line(fmt::format("profile of steps up to {} in {}", step_, path_.string()));
+    options_.say(fmt::format("profile of steps up to {} in {}", step_, path_.string()));
   } else {  // Of any rank; a trace is not worth the end of a run.
     std::cerr << fmt::format("train: rank {}: warning: --profile: {}", rank_, problem) << std::endl;
   }
@@ -195,7 +194,7 @@ void Profiler::end_phase() {
 void Profiler::finish() {
   if (recorder_.is_open()) close();
   if (written_) return;
-  reporter_.warning(
+  options_.warn(
       fmt::format("--profile: the run ended after {} steps, before the trace began after {}; see "
                   "--profile-steps",
                   steps_done_, options_.window.first));

@@ -17,7 +17,6 @@
 #include "trainer/profile/device_spans.h"
 #include "trainer/profile/profile_window.h"
 #include "trainer/profile/span_recorder.h"
-#include "trainer/report/reporter.h"
 #include "worker/torch/libtorch.h"
 #include "worker/torch/reduction_queue.h"
 #include "worker/tracing_communicator.h"
@@ -33,10 +32,13 @@ class Profiler : public worker::CollectiveTracer {
     ProfileWindow window;
     bool operations = false;  // LibTorch's operations too.
     torch::Device device{torch::kCPU};
+    // For people, where this rank speaks to them; called by the thread that trains.
+    std::function<void(const std::string&)> say;
+    std::function<void(const std::string&)> warn;
   };
 
   // Makes the folder. Throws std::runtime_error when no file can be written there.
-  Profiler(Options options, const worker::WorkerEnv& env, Reporter& reporter);
+  Profiler(Options options, const worker::WorkerEnv& env);
   ~Profiler() override;  // Writes what is there when training ends within the window.
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -63,7 +65,6 @@ class Profiler : public worker::CollectiveTracer {
   Options options_;
   int rank_;
   int world_size_;
-  Reporter& reporter_;
   std::filesystem::path path_;
   SpanRecorder recorder_;
   std::mutex device_mutex_;

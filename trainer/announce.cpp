@@ -1,5 +1,5 @@
 // One place for what is said first, so that console, metrics and TensorBoard do not drift apart.
-#include "trainer/report/announce.h"
+#include "trainer/announce.h"
 
 #include <fmt/format.h>
 

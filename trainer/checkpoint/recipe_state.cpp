@@ -1,9 +1,10 @@
 // What must fit before a run goes on with momentum or averages that another recipe made.
-#include "trainer/recipe_parts.h"
+#include "trainer/checkpoint/recipe_state.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -44,6 +45,27 @@ void load_average(ModelAverage& average, const PartState& state) {
   }
 }
 
+// Of a checkpoint without it: the initial one.
+LossScalerState scaler_state_of(const PartState& part) {
+  LossScalerState state = LossScaler().state();
+  const auto read = [&](const char* name, auto& value) {
+    const auto found = part.values.find(name);
+    if (found == part.values.end()) return;
+    const char* const end = found->second.data() + found->second.size();
+    const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+    if (error != std::errc() || stop != end) value = -1;  // Which no scaler accepts.
+  };
+  read("scale", state.scale);
+  read("growth_steps", state.growth_steps);
+  return state;
+}
+
+[[noreturn]] void refuse_scaler_state(const PartState& state) {
+  std::string text;
+  for (const auto& [name, value] : state.values) text += fmt::format(" {} '{}'", name, value);
+  throw std::invalid_argument("the loss scaler cannot have this state:" + text);
+}
+
 }  // namespace
 
 CheckpointPart average_part(ModelAverage& average) {
@@ -75,6 +97,25 @@ CheckpointPart optimizer_kind_part(OptimizerKind kind) {
                     saved, name_of(kind)));
               },
           .restore = [](const PartState&) {}};
+}
+
+CheckpointPart loss_scaler_part(LossScaler& scaler) {
+  return {.name = "loss_scaler",
+          .save =
+              [&scaler] {
+                return PartState{
+                    {},
+                    {{"scale", fmt::format("{}", scaler.state().scale)},
+                     {"growth_steps", fmt::format("{}", scaler.state().growth_steps)}}};
+              },
+          .check =
+              [](const PartState& state) {
+                if (!LossScaler().restore(scaler_state_of(state))) refuse_scaler_state(state);
+              },
+          .restore =
+              [&scaler](const PartState& state) {
+                if (!scaler.restore(scaler_state_of(state))) refuse_scaler_state(state);
+              }};
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
 // Sums on the device and times on the host, brought together only for steps that are reported.
-#include "trainer/report/step_meters.h"
+#include "trainer/step_meters.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // Each rank names its own images on stderr; their number is summed, as only rank 0 says the total.
-#include "trainer/report/bad_images.h"
+#include "trainer/bad_images.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,9 @@
-// What the recipe adds to a checkpoint: the averaged weights, and by which rule the momentum came.
+// What the recipe adds to a checkpoint: the averaged weights, by which rule the momentum came, and
+// the loss scale of fp16.
 #pragma once
 
 #include "trainer/checkpoint/checkpoint_part.h"
+#include "trainer/optimizer/loss_scaler.h"
 #include "trainer/optimizer/model_average.h"
 #include "trainer/options/train_options.h"
 
@@ -15,5 +17,8 @@ CheckpointPart average_part(ModelAverage& average);
 // so that neither can go on with the other's: ForeignCheckpointError. A checkpoint that does not
 // say was SGD's.
 CheckpointPart optimizer_kind_part(OptimizerKind kind);
+
+// "loss_scaler": the scale and what it has seen. Keeps a reference.
+CheckpointPart loss_scaler_part(LossScaler& scaler);
 
 }  // namespace ddprun::trainer
