@@ -45,8 +45,11 @@ void announce(TrainingJob& job) {
   if (job.training_set) reporter.line(data_line(job, *job.training_set, /*train=*/true));
   if (job.validation_set) reporter.line(data_line(job, *job.validation_set, /*train=*/false));
   reporter.line(fmt::format(
-      "{} ({:.2f} M parameters) on {}, {}; batches of {}{}", job.identity.model,
+      "{} ({:.2f} M parameters) on {}{}, {}; batches of {}{}", job.identity.model,
       static_cast<double>(parameters) / 1e6, job.place.device.str(),
+      job.place.replicas.size() > 1
+          ? fmt::format(" with {} replicas in each worker", job.place.replicas.size())
+          : "",
       job.communicator().description(), batch_text(job),
       job.training_set ? fmt::format(", {} steps an epoch", job.plan.steps_per_epoch) : ""));
   reporter.begin(job.state.step, describe_run(job));

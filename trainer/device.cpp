@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -20,7 +21,8 @@ constexpr int heap_growth_bytes = 64 << 20;
 
 // Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
 // about CUDA before.
-std::string reason_against_cuda(const worker::WorkerEnv& env, int replicas) {
+std::string reason_against_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const int replicas = options.data_parallel;
   std::error_code ignored;
   if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -32,6 +34,15 @@ std::string reason_against_cuda(const worker::WorkerEnv& env, int replicas) {
   }
   if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
   const auto devices = static_cast<int>(torch::cuda::device_count());
+  if (!options.gpu_ids.empty()) {
+    if (std::size_t(env.local_rank + 1) * std::size_t(replicas) > options.gpu_ids.size()) {
+      return fmt::format("--gpu-ids names {} GPUs, too few for local rank {} with {}",
+                         options.gpu_ids.size(), env.local_rank, replicas);
+    }
+    const int highest = *std::max_element(options.gpu_ids.begin(), options.gpu_ids.end());
+    if (highest < devices) return "";
+    return fmt::format("--gpu-ids names GPU {}, but there are {}", highest, devices);
+  }
   if ((env.local_rank + 1) * replicas > devices) {
     return fmt::format("local rank {} has no {} of its own: there are {}", env.local_rank,
                        replicas > 1 ? fmt::format("{} GPUs", replicas) : "GPU", devices);
@@ -39,10 +50,15 @@ std::string reason_against_cuda(const worker::WorkerEnv& env, int replicas) {
   return "";
 }
 
-// The worker's GPUs are `data_parallel` neighbours; gradients travel from and to the first.
+// The worker's GPUs are `data_parallel` neighbours, or those of --gpu-ids; gradients travel from
+// and to the first.
 DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const auto gpu = [&](int replica) {
+    const int place = env.local_rank * options.data_parallel + replica;
+    return options.gpu_ids.empty() ? place : options.gpu_ids[static_cast<std::size_t>(place)];
+  };
   worker::CommunicatorOptions peers = communicator_options(options);
-  peers.cuda_device = env.local_rank * options.data_parallel;
+  peers.cuda_device = gpu(0);
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
                                                  worker::interface_addresses());
@@ -50,7 +66,7 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
   }
   std::vector<torch::Device> devices;
   for (int i = 0; i < options.data_parallel; ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(peers.cuda_device + i));
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(gpu(i)));
   }
   return {devices.front(), devices, worker::make_nccl_communicator(env, peers)};
 }
@@ -90,7 +106,7 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
   const bool wanted =
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
-    const std::string reason = reason_against_cuda(env, options.data_parallel);
+    const std::string reason = reason_against_cuda(options, env);
     if (reason.empty()) return open_cuda(options, env);
     if (required) {
       throw UsageError(fmt::format(

@@ -36,6 +36,42 @@ class ValidationBeats {
   std::int64_t counted_ = 0;
 };
 
+// The lines of a validation, of this rank's batches.
+class ValidationLines {
+ public:
+  explicit ValidationLines(TrainingJob& job) : job_(job) {}
+
+  // After a batch; `last` and `counts` are as batch_counts() has them, the second of all so far.
+  void batch_done(const torch::Tensor& last, const torch::Tensor& counts, std::int64_t images,
+                  const BatchLoader& batches) {
+    time_.update(watch_.lap());
+    images_ += images;
+    const std::int64_t number = batches.taken();
+    if (!job_.reporter->tells_steps() || (number != 1 && number % job_.options.print_freq != 0)) {
+      return;
+    }
+    const torch::Tensor one = last.to(torch::kCPU), all = counts.to(torch::kCPU);
+    const auto meter = [&](std::int64_t which, double scale) {
+      return meter_of(scale * one[which].item<double>(), static_cast<double>(images),
+                      scale * all[which].item<double>(), static_cast<double>(images_));
+    };
+    StepReport report;
+    report.step_in_epoch = number;
+    report.steps_per_epoch = batches.batches();
+    report.time_s = time_;
+    report.loss = meter(0, 1);
+    report.prec1 = meter(1, 100);
+    report.prec5 = meter(2, 100);
+    job_.reporter->validation_batch(report);
+  }
+
+ private:
+  TrainingJob& job_;
+  Stopwatch watch_;
+  Meter time_;
+  std::int64_t images_ = 0;
+};
+
 // Adds this rank's share to `counts`, which is as batch_counts() has them; returns the images that
 // cannot be read. Nothing when all ranks stop.
 std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch::Tensor& counts) {
@@ -43,11 +79,15 @@ std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch:
   const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
   const auto batches = job.validation_batches();
   ValidationBeats beats(job);
+  ValidationLines lines(job);
   while (const auto batch = batches->next()) {
     const torch::Tensor logits =
         job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
     const torch::Tensor labels = batch->labels.to(job.place.device);
-    counts += batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
+    const torch::Tensor last =
+        batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
+    counts += last;
+    lines.batch_done(last, counts, labels.size(0), *batches);
     if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;
   }
   if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;

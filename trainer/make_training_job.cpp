@@ -37,9 +37,11 @@ std::size_t terminal_columns() {
 }
 
 std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
-  Reporter::Options options{.enabled = job.is_first_rank(),
-                            .metrics = metrics_path(job.options.metrics, job.env.rank),
-                            .tensorboard = job.options.tensorboard};
+  Reporter::Options options{
+      .enabled = job.is_first_rank(),
+      .rank_told = job.options.print_all_ranks && job.env.world_size > 1 ? job.env.rank : -1,
+      .metrics = metrics_path(job.options.metrics, job.env.rank),
+      .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
     options.columns = columns;

@@ -2,20 +2,6 @@
 #include "trainer/step_meters.h"
 
 namespace ddprun::trainer {
-namespace {
-
-// The average of all but the last, then the last: a meter that shows `last` and `average`.
-Meter meter_of(double last_sum, double last_count, double sum, double count) {
-  Meter meter;
-  if (count > last_count) {
-    meter.update((sum - last_sum) / (count - last_count), count - last_count);
-  }
-  if (last_count > 0) meter.update(last_sum / last_count, last_count);
-  return meter;
-}
-
-}  // namespace
-
 StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
                        std::chrono::nanoseconds exposed)
     : plan_(plan),

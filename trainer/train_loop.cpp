@@ -45,7 +45,11 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const bool verify = due(job.options.verify_sync.value_or(0));
   // Before a save, so that no checkpoint has the weights of a loss that is no number.
   if (print || save) parts.guard.finish();  // Waits for a GPU: not on every step.
-  if (print || job.reporter->wants_progress()) report_step(job, parts, print);
+  if (print || job.reporter->wants_progress()) {
+    report_step(job, parts, print);
+  } else if (parts.meters.steps() == 1 && job.reporter->tells_steps()) {
+    job.reporter->first_step(parts.meters.report(job.state, parts.rate));
+  }
   if (print) parts.meters.start_window();
   if (verify) verify_sync(job);
   if (save) job.save_checkpoint();

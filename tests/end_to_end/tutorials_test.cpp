@@ -140,6 +140,7 @@ TEST_CASE("tutorial: Oracle, one process with replicas or several workers, by a 
   CHECK(contains(bytes_of(folder / "ddp"), "\"world_size\":2"));
   CHECK(contains(bytes_of(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
   CHECK(contains(replicas, "Done: 2 steps"));
+  CHECK(contains(replicas, "on cpu with 2 replicas in each worker"));  // 14.23
   CHECK(contains(workers, "Done: 2 steps"));
 }
 
@@ -157,11 +158,15 @@ TEST_CASE("tutorial: Lambda, a deep ResNet with a batch of the job, and the time
                         "2",
                         "--device",
                         "cpu",
+                        "--print-all-ranks",
                         "--no-validation"};
   const std::string output = run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
                                        Arguments{"--global-batch-size", "16"});
   CHECK(contains(output, "2 x 8 = 16"));
   CHECK(contains(output, "2 steps per worker of "));
+  for (const std::string rank : {"0", "1"}) {  // 14.24
+    CHECK(contains(output, "[rank " + rank + "] Epoch: [0][1/"));
+  }
 }
 
 TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the workers") {
@@ -181,7 +186,7 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
                        "--data",
                        mnist,
                        "--model",
-                       "convnet",
+                       "convnet-large",
                        "--batch-size",
                        "100",
                        "--steps",
@@ -196,6 +201,10 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   }
   const std::string output = run_together(workers);
   CHECK(contains(output, "trained on 4000 images in "));
+  CHECK(contains(output, "\nTest: [ 1/"));  // 14.24: as PyTorch's example shows a validation.
+  CHECK(contains(output, "\nTest: [10/"));
+  CHECK(contains(output, "Epoch: [0][ 1/"));
+  CHECK(contains(bytes_of(folder / "metrics"), "\"parameters\":28938,"));
   CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.02,"));
 }
 

@@ -17,6 +17,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/optimizer/parameter_kinds.h"
+#include "trainer/sgd_options.h"
 #include "trainer/training_step.h"
 
 namespace ddprun::trainer {

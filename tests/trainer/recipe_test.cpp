@@ -14,6 +14,7 @@
 #include "trainer/optimizer/model_average.h"
 #include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/optimizer/sgd.h"
+#include "trainer/sgd_options.h"
 
 using namespace ddprun::trainer;
 

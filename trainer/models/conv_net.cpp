@@ -20,4 +20,22 @@ torch::Tensor ConvNet::forward(torch::Tensor images) {
   return fc2_->forward(torch::dropout(x, 0.5, is_training()));
 }
 
+LargeConvNet::LargeConvNet(std::int64_t input_channels, std::int64_t image_size,
+                           std::int64_t classes) {
+  const std::int64_t side = image_size / 2 / 2;  // 7 for 28x28.
+  TORCH_CHECK(side >= 1, "convnet-large needs images of at least 4 pixels, not ", image_size);
+  const auto padded = [](std::int64_t from, std::int64_t to) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 5).padding(2));
+  };
+  conv1_ = register_module("conv1", padded(input_channels, 16));
+  conv2_ = register_module("conv2", padded(16, 32));
+  fc_ = register_module("fc", torch::nn::Linear(32 * side * side, classes));
+}
+
+torch::Tensor LargeConvNet::forward(torch::Tensor images) {
+  torch::Tensor x = torch::max_pool2d(conv1_->forward(images).relu_(), 2);
+  x = torch::max_pool2d(conv2_->forward(x).relu_(), 2);
+  return fc_->forward(x.flatten(1));
+}
+
 }  // namespace ddprun::trainer

@@ -9,10 +9,15 @@ namespace ddprun::trainer {
 enum class StemChoice { Auto, ImageNet, Small };  // What `--stem` takes.
 
 inline const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names{"resnet18",  "resnet34",  "resnet50", "resnet101",
-                                              "resnet152", "resnet20",  "resnet32", "resnet44",
-                                              "resnet56",  "resnet110", "convnet"};
+  static const std::vector<std::string> names{
+      "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet20",
+      "resnet32", "resnet44", "resnet56", "resnet110", "convnet",   "convnet-large"};
   return names;
+}
+
+// Those without batch normalisation and residual blocks.
+inline bool is_conv_net(const std::string& model) {
+  return model == "convnet" || model == "convnet-large";
 }
 
 // The torchvision family, whose first layer depends on the size of images.

@@ -57,6 +57,10 @@ std::shared_ptr<ImageClassifier> make_model(const ModelRequest& request) {
   if (request.name == "convnet") {
     return std::make_shared<ConvNet>(request.input_channels, request.image_size, request.classes);
   }
+  if (request.name == "convnet-large") {
+    return std::make_shared<LargeConvNet>(request.input_channels, request.image_size,
+                                          request.classes);
+  }
   std::string known;
   for (const std::string& name : model_names()) known += " " + name;
   throw std::invalid_argument("unknown model '" + request.name + "'; known:" + known);

@@ -5,6 +5,18 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t data_parallel_max = 1024;
+constexpr int gpu_id_max = 1023;
+
+std::optional<std::vector<int>> gpu_ids_of(const std::string& text) {
+  std::vector<int> ids;
+  for (const std::string& part : split_list(text)) {
+    const auto id = parse_number<int>(part);
+    if (!id || *id < 0 || *id > gpu_id_max) return std::nullopt;
+    if (std::find(ids.begin(), ids.end(), *id) != ids.end()) return std::nullopt;
+    ids.push_back(*id);
+  }
+  return ids;
+}
 
 }  // namespace
 
@@ -46,6 +58,17 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--collective-timeout", options.collective_timeout_s, 1, 7 * 86'400,
             "Seconds that one exchange between workers may take before the job ends with an error "
             "that names who did not come; one that takes 30 s is told of");
+  app.add_option_function<std::string>(
+         "--gpu-ids", [&](const std::string& text) { options.gpu_ids = gpu_ids_of(text).value(); },
+         "GPUs of this host's workers in the order of local ranks, so many for each as "
+         "--data-parallel says [0,1,2 ...]")
+      ->type_name("N,...")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return gpu_ids_of(text) ? std::string()
+                                    : "'" + text + "' is not a list of different GPUs, such as 0,2";
+          },
+          ""));
   add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
             "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }
@@ -75,6 +98,8 @@ void check_device_options(const TrainOptions& options) {
             "--backend nccl needs GPUs, but --device cpu was given");
   refuse_if(options.device == DeviceOption::Cuda && options.backend == BackendOption::Cpu,
             "--backend cpu cannot reach the memory of --device cuda: use --backend nccl or auto");
+  refuse_if(options.device == DeviceOption::Cpu && !options.gpu_ids.empty(),
+            "--gpu-ids has no meaning with --device cpu");
   refuse_if(options.data_parallel > 1 && options.sync_batch_norm,
             "--sync-bn normalises over workers, which the replicas of --data-parallel cannot: give "
             "one worker to each device instead");

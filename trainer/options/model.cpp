@@ -5,7 +5,9 @@ namespace ddprun::trainer {
 
 void add_model_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Model");
-  app.add_option("--model", options.model, "resnet18/34/50/101/152, resnet20/32/44/56/110, convnet")
+  app.add_option("--model", options.model,
+                 "resnet18/34/50/101/152, resnet20/32/44/56/110, convnet, "
+                 "convnet-large")
       ->check(CLI::IsMember(model_names()).description(""))
       ->capture_default_str();
   add_choice<StemChoice>(app, "--stem", options.stem,
@@ -26,7 +28,7 @@ void check_model_options(const TrainOptions& options) {
   refuse_if(options.stem != StemChoice::Auto && !has_stem_choice(options.model),
             "--stem applies to resnet18, 34, 50, 101 and 152 only");
   refuse_if(
-      options.zero_init_residual && options.model == "convnet",
+      options.zero_init_residual && is_conv_net(options.model),
       "--zero-init-residual has no meaning with --model convnet, which has no residual blocks");
 }
 

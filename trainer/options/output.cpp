@@ -34,7 +34,11 @@ void add_profile_options(CLI::App& app, TrainOptions& options) {
 
 void add_output_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Output");
-  add_count(app, "--print-freq", options.print_freq, 1, count_max, "Steps between printed lines");
+  add_count(
+      app, "--print-freq", options.print_freq, 1, count_max,
+      "Steps between printed lines, in validation batches; the first of each epoch is printed too");
+  app.add_flag("--print-all-ranks", options.print_all_ranks,
+               "Every worker prints its lines, with its own loss and times, not rank 0 alone");
   app.add_flag_callback(
       "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
   app.add_flag("--evaluate", options.evaluate,

@@ -83,6 +83,7 @@ struct TrainOptions {
 
   // Output.
   std::int64_t print_freq = 10;                    // Steps.
+  bool print_all_ranks = false;                    // Not rank 0 alone.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.
   std::string metrics;                             // JSON lines; empty = none. May hold {rank}.
@@ -102,8 +103,9 @@ struct TrainOptions {
   // Device.
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
-  worker::InitMethod init;  // Rank and meeting place, where no launcher says them.
-  std::string interface;    // On which workers connect; "" = as the environment says.
+  std::vector<int> gpu_ids;  // By local rank, data_parallel of them each; empty: 0, 1, 2 ...
+  worker::InitMethod init;   // Rank and meeting place, where no launcher says them.
+  std::string interface;     // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;

@@ -88,7 +88,7 @@ void check_training_options(const TrainOptions& options) {
   refuse_if(options.batch_size && options.global_batch_size,
             "--batch-size (per worker) and --global-batch-size (of all workers) contradict each "
             "other: give one");
-  refuse_if(options.sync_batch_norm && options.model == "convnet",
+  refuse_if(options.sync_batch_norm && is_conv_net(options.model),
             "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
   check_optimizer_options(options);
 }

@@ -3,6 +3,16 @@
 
 namespace ddprun::trainer {
 
+// The average of all but the last, and then the last.
+Meter meter_of(double last_sum, double last_count, double sum, double count) {
+  Meter meter;
+  if (count > last_count) {
+    meter.update((sum - last_sum) / (count - last_count), count - last_count);
+  }
+  if (last_count > 0) meter.update(last_sum / last_count, last_count);
+  return meter;
+}
+
 torch::Tensor batch_counts(const torch::Tensor& logits, const torch::Tensor& labels,
                            const torch::Tensor& mean_loss) {
   torch::NoGradGuard no_grad;

@@ -25,6 +25,10 @@ class Meter {
   double weight_ = 0;
 };
 
+// Shows `last` and the average of all samples, of which `last` are a part. Sums and numbers of
+// samples.
+Meter meter_of(double last_sum, double last_count, double sum, double count);
+
 // Seconds since it was made or lap() was last called, on the monotonic clock.
 class Stopwatch {
  public:

@@ -52,6 +52,15 @@ std::string step_line(const StepReport& r) {
       r.gradient_norm ? fmt::format("\tGradNorm {:.4f}", *r.gradient_norm) : "");
 }
 
+std::string test_line(const StepReport& r) {
+  return fmt::format(
+      "Test: [{}]\tTime {:6.3f} ({:6.3f})\tLoss {:.4e} ({:.4e})\tPrec@1 {:6.2f} ({:6.2f})\t"
+      "Prec@5 {:6.2f} ({:6.2f})",
+      count_of(r.step_in_epoch, r.steps_per_epoch), r.time_s.value(), r.time_s.average(),
+      r.loss.value(), r.loss.average(), r.prec1.value(), r.prec1.average(), r.prec5.value(),
+      r.prec5.average());
+}
+
 std::string validation_line(const ValidationReport& r) {
   return fmt::format(
       " * {}Prec@1 {:.3f} Prec@5 {:.3f} Loss {:.4f} on {} images in {:.1f} s, best "
@@ -201,9 +210,20 @@ std::vector<Scalar> train_scalars(const StepReport& r) {
 
 }  // namespace
 
+// The progress line says the same on a terminal, without scrolling away what went before.
+void Reporter::step_text(const std::string& text) {
+  if (wants_progress() || !tells_steps()) return;
+  if (options_.rank_told < 0) return line(text);
+  // In one piece: the workers' lines meet in one stream.
+  out_ << fmt::format("[rank {}] {}\n", options_.rank_told, text) << std::flush;
+}
+
+void Reporter::first_step(const StepReport& r) { step_text(step_line(r)); }
+
+void Reporter::validation_batch(const StepReport& r) { step_text(test_line(r)); }
+
 void Reporter::step(const StepReport& r) {
-  // The progress line says the same on a terminal, without scrolling away what went before.
-  if (!wants_progress()) line(step_line(r));
+  step_text(step_line(r));
   event("train", train_fields(r));
   scalars(r.step, train_scalars(r));
 }

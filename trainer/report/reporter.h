@@ -78,6 +78,8 @@ struct ValidationReport {
 };
 
 std::string step_line(const StepReport& report);
+// "Test: [ 10/79]...": `report` counts batches of validation instead of steps.
+std::string test_line(const StepReport& report);
 std::string validation_line(const ValidationReport& report);
 // One row of a terminal: as much as fits into `columns` characters, the least important left out.
 std::string progress_line(const StepReport& report, std::size_t columns);
@@ -90,6 +92,7 @@ class Reporter {
   struct Options {
     bool enabled = true;    // False on all ranks but 0: nothing but the metrics file.
     bool terminal = false;  // Draw the progress line, too.
+    int rank_told = -1;  // Steps are told by every rank, and this is its number; -1: rank 0 alone.
     std::size_t columns = 80;
     std::filesystem::path metrics;      // Empty: none.
     std::filesystem::path tensorboard;  // A folder. Empty: none.
@@ -106,13 +109,19 @@ class Reporter {
   void event(const std::string& name, nlohmann::ordered_json fields);  // To the metrics file.
 
   void progress(const StepReport& report);  // At most ten times a second; terminals only.
-  bool wants_progress() const { return options_.enabled && options_.terminal; }
+  bool wants_progress() const {
+    return options_.enabled && options_.terminal && options_.rank_told < 0;
+  }
+  bool tells_steps() const { return options_.enabled || options_.rank_told >= 0; }
   void step(const StepReport& report);
+  void first_step(const StepReport& report);        // Of an epoch: a line alone.
+  void validation_batch(const StepReport& report);  // The same for a batch of validation.
   void validation(const ValidationReport& report);
   // The last event; all files are complete after it.
   void end(const std::string& name, nlohmann::ordered_json fields);
 
  private:
+  void step_text(const std::string& text);
   void clear_progress();
   void warn_of_tensorboard();
   void scalars(std::int64_t step, const std::vector<Scalar>& values);

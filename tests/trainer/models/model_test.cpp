@@ -77,8 +77,13 @@ TEST_CASE("CIFAR ResNets have the parameter counts of the paper", "[trainer][mod
   CHECK(parameter_count(*model("resnet110")) == 1'727'962);
 }
 
+TEST_CASE("14.24: the tutorials' larger ConvNet has their number of parameters",
+          "[trainer][model]") {
+  CHECK(parameter_count(*make_model({"convnet-large", StemChoice::Auto, 1, 28, 10})) == 28'938);
+}
+
 TEST_CASE("every network maps images of one or three channels to scores", "[trainer][model]") {
-  for (const char* name : {"resnet18", "resnet50", "resnet20", "convnet"}) {
+  for (const char* name : {"resnet18", "resnet50", "resnet20", "convnet", "convnet-large"}) {
     for (const std::int64_t channels : {1, 3}) {
       INFO(name << " with " << channels << " channels");
       const auto net = make_model({name, StemChoice::Auto, channels, 28, 10});

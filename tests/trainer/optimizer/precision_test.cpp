@@ -6,6 +6,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/recipe_state.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model_zoo.h"
 

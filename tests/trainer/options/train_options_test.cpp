@@ -27,6 +27,34 @@ std::string said(const std::vector<const char*>& arguments) {
 
 }  // namespace
 
+TEST_CASE("14.23: options may be written with underscores, as for ddprun", "[trainer][options]") {
+  const auto options = parse({"--batch_size", "7", "--print_freq=3", "--data=my_data_set"}).options;
+  REQUIRE(options);
+  CHECK(options->batch_size == 7);
+  CHECK(options->print_freq == 3);
+  CHECK(options->data == "my_data_set");  // A value stays as it is.
+  CHECK(parse({"--local_rank=1", "--no_validation"}).options->init.local_rank == 1);
+  CHECK(parse({"--batch__size", "7"}).exit_code == 2);
+}
+
+TEST_CASE("14.24: GPUs are chosen by a list of different numbers", "[trainer][options]") {
+  CHECK(parse({"--gpu-ids", "2,0"}).options->gpu_ids == std::vector<int>{2, 0});
+  for (const char* wrong : {"", "a", "0,", "1,1", "-1", "0;1", "99999999999"}) {
+    CHECK(parse({"--gpu-ids", wrong}).exit_code == 2);
+  }
+  CHECK(parse({"--gpu-ids", "1", "--device", "cpu"}).exit_code == 2);
+}
+
+TEST_CASE("14.10: --max-time takes seconds or a number with a unit", "[trainer][options]") {
+  CHECK(parse({"--max-time", "90"}).options->max_time_s == 90);
+  CHECK(parse({"--max-time", "45m"}).options->max_time_s == 45 * 60);
+  CHECK(parse({"--max-time", "2h"}).options->max_time_s == 2 * 3600);
+  CHECK(parse({"--max-time", "1d"}).options->max_time_s == 24 * 3600);
+  for (const char* wrong : {"", "0", "-5", "1w", "2hm", "h", "1.5h"}) {
+    CHECK(parse({"--max-time", wrong}).exit_code == 2);
+  }
+}
+
 TEST_CASE("an unknown word is refused with those that are known", "[trainer][options]") {
   const std::string message = said({"--precision", "int8"});
   CHECK(contains(message, "train: --precision: 'int8' is none of bf16|fp16|fp32"));
