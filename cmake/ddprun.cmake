@@ -14,6 +14,17 @@ if(DDPRUN_WERROR AND NOT DDPRUN_SANITIZE)
   add_compile_options(-Werror)
 endif()
 
+# GNU's linker takes a second for each program that holds LibTorch's headers' code, of which the tests
+# have two dozen.
+include(CheckLinkerFlag)
+foreach(linker mold lld)
+  check_linker_flag(CXX -fuse-ld=${linker} DDPRUN_HAVE_${linker})
+  if(DDPRUN_HAVE_${linker})
+    add_link_options(-fuse-ld=${linker})
+    break()
+  endif()
+endforeach()
+
 if(DDPRUN_SANITIZE)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
@@ -56,6 +67,10 @@ endif()
 # several at a time: this many of a library. More save little and make what is touched last wait.
 option(DDPRUN_UNITY "Compile several units of a library at a time" ON)
 set(DDPRUN_UNITY_UNITS 6)
+if(DDPRUN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # g++ takes an anonymous namespace for shared by several units as soon as the file is included.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
 
 # ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...]): a static library; includes are written
 # from the root of the tree ("rendezvous/store/store.h").
@@ -101,6 +116,7 @@ function(ddprun_test name)
   else()
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE ddprun_test_main ${ARG_LINKS})
+    target_precompile_headers(${name} REUSE_FROM ddprun_catch_pch)
   endif()
   # ctest's limit is a last resort: each wait in a test has its own, stretched on a busy machine
   # (tests/testing/patience.h), and says what did not come.
