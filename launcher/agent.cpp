@@ -86,6 +86,8 @@ class Agent {
 
   asio::awaitable<void> join();
   void connect(const EndpointPlan& plan);
+  void rejoin();
+  bool may_rejoin() const;
 
   void on_message(const rendezvous::ControlMessage& message);
   void on_round(const rendezvous::RoundStart& round);
@@ -104,6 +106,7 @@ class Agent {
 
   LaunchOptions options_;
   std::string node_id_;
+  std::string replaced_id_;  // What it was before this node was cut off.
   std::string host_name_;
   asio::io_context io_{1};
   OutputForwarder output_;
@@ -115,6 +118,7 @@ class Agent {
   asio::steady_timer goodbye_timer_;
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
+  EndpointPlan plan_;
   LocalAttempt attempt_;
   AgentStateMachine machine_;
 
@@ -270,7 +274,22 @@ asio::awaitable<void> Agent::join() {
     if (endpoint_) machine_.endpoint_opened();
     if (endpoint_) events_.endpoint_opened(plan.bind_address, endpoint_->port());
   }
+  plan_ = plan;
   connect(plan);
+}
+
+// An elastic job goes on without a node that is cut off from it, and takes it back as a new one. A
+// static one cannot go on: it ends, or has taken the restart that waits for this node's rank.
+bool Agent::may_rejoin() const {
+  return options_.backend == RendezvousBackend::C10d && !endpoint_ && own_signal_ == 0;
+}
+
+void Agent::rejoin() {
+  if (exit_status_) return;
+  replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
+  finish_heard_ = false;
+  spdlog::info("joining the job again, as a new node");
+  connect(plan_);
 }
 
 void Agent::connect(const EndpointPlan& plan) {
@@ -281,6 +300,7 @@ void Agent::connect(const EndpointPlan& plan) {
   to.join_timeout = options_.join_timeout;
   to.hello.run_id = options_.run_id;
   to.hello.node_id = node_id_;
+  to.hello.replaces = replaced_id_;
   to.hello.host = host_name_;
   to.hello.address = options_.local_addr;
   if (options_.backend == RendezvousBackend::Static || options_.node_rank_given) {
@@ -308,11 +328,11 @@ void Agent::connect(const EndpointPlan& plan) {
                 apply(machine_.unreachable());
               },
           .on_lost =
-              [this](const std::string& why) {
+              [this](const std::string& why, bool silent) {
                 if (exit_status_ || finish_heard_) return;
                 why_ = "lost the coordinator, " + why;
                 if (attempt_.running() > 0) spdlog::error("{}; stopping the workers", why_);
-                apply(machine_.coordinator_lost());
+                apply(silent && may_rejoin() ? machine_.cut_off() : machine_.coordinator_lost());
               }});
 }
 
@@ -335,7 +355,8 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
     if (attempt_.running() > 0) {
       spdlog::error("{}; stopping {}", why_, counted(attempt_.running(), "worker"));
     }
-    apply(machine_.finish_received(finish->exit_status));
+    const bool rejoins = finish->may_rejoin && may_rejoin();
+    apply(rejoins ? machine_.cut_off() : machine_.finish_received(finish->exit_status));
   }
 }
 
@@ -410,6 +431,9 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
       return client_->send(rendezvous::WorkersSucceeded{round_.attempt});
     case AgentAction::ReportReaped:
       return client_->send(rendezvous::Reaped{round_.attempt, attempt_.error_before_stop()});
+    case AgentAction::Rejoin:
+      // Not from inside one of the callbacks of the client that goes.
+      return asio::post(io_, [this] { rejoin(); });
     case AgentAction::SayLeaving:
       return client_->send(rendezvous::Leaving{own_signal_});
     case AgentAction::AwaitVerdict:

@@ -44,6 +44,7 @@ AgentStep AgentStateMachine::round_started() {
   if (state_ != Joining && state_ != Stopped) {
     return stay("a round while workers run or this node has left is not for us");
   }
+  rejoins_ = false;
   return become(Running, "the round is closed", {StartWorkers});
 }
 
@@ -75,7 +76,18 @@ AgentStep AgentStateMachine::coordinator_lost() {
 }
 
 AgentStep AgentStateMachine::unreachable() {
-  return end_with(exit_status::rendezvous_timeout, "no coordinator within the join timeout");
+  return end_with(rejoins_ ? exit_status::coordinator_lost : exit_status::rendezvous_timeout,
+                  "no coordinator within the join timeout");
+}
+
+AgentStep AgentStateMachine::cut_off() {
+  // Who is leaving has nothing to come back for, and whose workers all succeeded nothing to do.
+  if (left_with_ || end_ || state_ == Succeeded) return coordinator_lost();
+  if (state_ == Done) return stay("this node has ended");
+  rejoins_ = true;
+  if (state_ == Running) return become(Stopping, "cut off from the job", {StopWorkers}, SIGTERM);
+  if (state_ == Stopping) return stay("cut off; once the workers are reaped, we join again");
+  return become(Joining, "cut off, and no worker is left here", {Rejoin});
 }
 
 AgentStep AgentStateMachine::end_with(int status, std::string reason) {
@@ -115,6 +127,9 @@ AgentStep AgentStateMachine::workers_reaped() {
   if (state_ != Stopping) return stay("nobody had asked for it");
   state_ = Stopped;
   if (end_) return done(*end_, "the last worker is reaped, and the end was known");
+  // A signal came after this node was cut off: nobody is there to say goodbye to.
+  if (rejoins_ && left_with_) return done(*left_with_, "the last worker is reaped after a signal");
+  if (rejoins_) return become(Joining, "the last worker is reaped: back into the job", {Rejoin});
   return become(Stopped, "the last worker is reaped", {ReportReaped});
 }
 

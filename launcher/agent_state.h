@@ -11,6 +11,7 @@
 //                      +------------------------------------+   v   v
 //                                    round                       Done
 //                                                      (also from Joining)
+// A node that was cut off from an elastic job goes back to Joining once its workers are reaped.
 //
 // launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
 // decides for the job (rendezvous/job/job.h); this machine only keeps its own node honest: workers
@@ -42,6 +43,7 @@ enum class AgentAction {
   ReportFailure,    // Tell the coordinator `worker_failed` ...
   ReportSucceeded,  // ... `workers_succeeded` ...
   ReportReaped,     // ... `reaped` ...
+  Rejoin,           // Connect anew, as a new member.
   SayLeaving,       // ... `leaving`; the verdict comes back.
   AwaitVerdict,     // Call leaving_overdue() after AgentStep::verdict_limit.
   Exit,             // With AgentStep::exit_status.
@@ -79,6 +81,7 @@ class AgentStateMachine {
   AgentStep refused(int exit_status);
   AgentStep coordinator_lost();
   AgentStep unreachable();  // The join timeout passed before there was a coordinator.
+  AgentStep cut_off();      // The job goes on without this node, which may join it again.
 
   // From the workers. A failure after the first one, or while stopping, changes nothing.
   AgentStep worker_failed();
@@ -105,6 +108,7 @@ class AgentStateMachine {
   int signals_ = 0;
   bool awaits_verdict_ = false;
   bool hosts_endpoint_ = false;
+  bool rejoins_ = false;  // Was cut off, and has not been in a round since.
 };
 
 }  // namespace ddprun::launcher

@@ -9,6 +9,7 @@
 
 #include "launcher/machine/local_addresses.h"
 #include "launcher/workers/child_process.h"
+#include "rendezvous/progress_key.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -83,6 +84,11 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
           .on_admitted =
               [host = host.get()](const std::vector<std::string>& addresses) {
                 for (const std::string& address : addresses) host->store_access_.allow(address);
+              },
+          .progress =
+              [host = host.get()] {
+                static const std::string key = "/" + std::string(rendezvous::progress_key);
+                return host->server_->number(key).value_or(0);
               }});
   return host;
 }

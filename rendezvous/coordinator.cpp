@@ -1,4 +1,5 @@
-// Sockets and timers around Job: here nothing is decided, but who may stay connected how long.
+// The shell around Job: sockets, timers and the log on one side, a state machine that knows none of
+// them on the other. Nothing is decided here but who may say something at all.
 #include "rendezvous/coordinator.h"
 
 #include <fmt/format.h>
@@ -42,6 +43,11 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void on_line(PeerId id, std::string_view line);
   void on_closed(PeerId id, const std::string& why);
   void drop(PeerId id, const std::string& why);
+  // Workers do not tell us, but the store: so that a dying one has said it, whoever of the two
+  // is heard first.
+  void ask_progress() {
+    if (callbacks.progress) job.on_progress(callbacks.progress());
+  }
   void carry_out(JobActions actions);
   void schedule_tick();
   void check_idle();
@@ -63,6 +69,8 @@ void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received
     spdlog::warn("closed a control connection: {} are open", peers.size());
     return;
   }
+  // Never the address of a Peer, nor a number used twice: a callback that is still queued for a
+  // connection must not hit the next one.
   const PeerId id = next_id++;
   Peer& peer = peers[id];
   peer.connection = std::make_shared<ControlConnection>(std::move(socket), std::move(received));
@@ -101,14 +109,17 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
     found->second.limit.reset();
     const std::string remote = found->second.connection->remote_address();
+    // As we see it is how the others reach it too, unless it knows better (several networks).
     if (hello->address.empty()) hello->address = remote;
     found->second.addresses = {remote, hello->address};
   }
+  ask_progress();
   carry_out(job.on_message(id, *parsed.message, Clock::now()));
 }
 
 void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
   peers.erase(id);
+  ask_progress();
   carry_out(job.on_lost(id, why, Clock::now()));
   check_idle();
 }
@@ -122,12 +133,13 @@ void Coordinator::Impl::drop(PeerId id, const std::string& why) {
   on_closed(id, why);
 }
 
+// In order: the store is emptied before anybody hears that an attempt starts, and a node's address
+// may use the store before the node hears that it is welcome.
 void Coordinator::Impl::carry_out(JobActions actions) {
   for (JobAction& action : actions) {
     if (const auto* send = std::get_if<SendTo>(&action)) {
       const auto peer = peers.find(send->peer);
       if (peer == peers.end()) continue;
-      // Before the node hears that it takes part: its workers may be at the store right after that.
       if (callbacks.on_admitted && std::holds_alternative<Welcome>(send->message)) {
         callbacks.on_admitted(peer->second.addresses);
       }
@@ -146,7 +158,8 @@ void Coordinator::Impl::carry_out(JobActions actions) {
 
 void Coordinator::Impl::schedule_tick() {
   const TimePoint due = job.next_tick().value_or(TimePoint::max());
-  // Most messages change no deadline; a timer that is right is left alone.
+  // Nearly every message moves a deadline that lies far away; the timer is only touched when the
+  // next one does.
   if (due == tick_at) return;
   tick_at = due;
   tick.cancel();
@@ -156,10 +169,12 @@ void Coordinator::Impl::schedule_tick() {
     const auto self = weak.lock();
     if (!self || error) return;
     self->tick_at = TimePoint::max();
+    self->ask_progress();
     self->carry_out(self->job.on_tick(Clock::now()));
   });
 }
 
+// Who was refused is not waited for: a stranger must not be able to keep the job from ending.
 void Coordinator::Impl::check_idle() {
   const bool busy = std::any_of(peers.begin(), peers.end(),
                                 [](const auto& entry) { return !entry.second.dismissed; });

@@ -8,6 +8,7 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,9 @@ struct CoordinatorCallbacks {
   std::function<void(int attempt)> on_start_attempt;
   // A node takes part from now on; `addresses` are those it comes from and announced.
   std::function<void(const std::vector<std::string>& addresses)> on_admitted;
+  // How far the workers of this attempt say they are (rendezvous/progress_key.h); 0: they do not.
+  // Asked before everything that may end the attempt. May be empty.
+  std::function<std::int64_t()> progress;
 };
 
 class Coordinator {

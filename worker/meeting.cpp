@@ -1,4 +1,5 @@
-// What workers say to each other through the store before they know more, and how they give up.
+// Workers that nobody placed tell each other where they run: through keys of a store, one for each
+// rank.
 #include "worker/meeting.h"
 
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <span>
-#include <thread>
 
 #include "rendezvous/host_name.h"
 #include "rendezvous/random_id.h"
@@ -98,7 +98,7 @@ class Meeting {
   }
 
   // The first one whose time is up tells all others why, in the places of those that are missing:
-  // they need not wait longer, and rank 0 must not end the store before they know.
+  // these places are what the others wait for.
   void give_up(const std::vector<std::string>& keys) {
     std::string missing;
     std::vector<std::string> empty;
@@ -112,26 +112,50 @@ class Meeting {
     const std::string verdict = missing + " of " + number_text(env_.world_size) + " did not come " +
                                 within_limit(options_) +
                                 "; start every rank with the same init method and world size";
-    for (const std::string& one : empty) store_.compare_set(one, "", given_up + verdict);
-    store_.add(prefix_ + "told", 1);
-    const auto present = env_.world_size - static_cast<int>(empty.size());
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds{2};
-    while (store_.add(prefix_ + "told", 0) < present &&
-           std::chrono::steady_clock::now() < patience) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    try {
+      for (const std::string& one : empty) store_.compare_set(one, "", given_up + verdict);
+    } catch (const rendezvous::StoreError&) {  // Somebody gave up before, and rank 0 is gone.
+    }
+    end_with(verdict);
+  }
+
+  void throw_if_given_up(const std::string& text) {
+    if (is_verdict(text)) end_with(text.substr(std::string(given_up).size()));
+  }
+
+  static bool is_verdict(const std::string& text) { return text.rfind(given_up, 0) == 0; }
+
+  // Whoever knows the verdict says so and goes. Only rank 0 stays until the others know it as well,
+  // for the store ends with rank 0's process: they would otherwise wait their whole limit once more
+  // for a store that is gone, and blame its host. Nobody waits for those others: who gives up first
+  // need not be rank 0.
+  [[noreturn]] void end_with(const std::string& verdict) {
+    try {
+      if (env_.rank != 0) {
+        store_.set(told_key(env_.rank), "", telling_limit);
+      } else if (const auto told = told_keys_of_present(); !told.empty()) {
+        store_.wait(told, telling_limit);
+      }
+    } catch (const rendezvous::StoreError&) {  // The verdict stands, whoever heard it.
     }
     throw CommunicatorError(verdict);
   }
 
-  void throw_if_given_up(const std::string& text) {
-    if (text.rfind(given_up, 0) != 0) return;
-    store_.add(prefix_ + "told", 1);
-    throw CommunicatorError(text.substr(std::string(given_up).size()));
+  std::vector<std::string> told_keys_of_present() {
+    std::vector<std::string> keys, told;
+    for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(key(rank));
+    const std::vector<std::string> texts = store_.multi_get(keys, telling_limit);
+    for (int rank = 1; rank < env_.world_size; ++rank) {
+      if (!is_verdict(texts[static_cast<std::size_t>(rank)])) told.push_back(told_key(rank));
+    }
+    return told;
   }
 
   static constexpr const char* given_up = "given up: ";
+  static constexpr std::chrono::seconds telling_limit{5};  // One of them may have died meanwhile.
 
   std::string key(int rank) const { return prefix_ + "rank/" + number_text(rank); }
+  std::string told_key(int rank) const { return prefix_ + "told/" + number_text(rank); }
 
   const WorkerEnv& env_;
   const CommunicatorOptions& options_;

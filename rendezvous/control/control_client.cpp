@@ -1,4 +1,5 @@
-// Connecting again and again until somebody answers; after that, a loss is final.
+// Nodes start in any order, so to find nobody is normal for a while and no error: each try is
+// quiet, and the log says what is waited for only when that changes or a while has passed.
 #include "rendezvous/control/control_client.h"
 
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   void on_line(std::string_view line);
   void on_welcome(const Welcome& welcome);
   void schedule_beat();
-  void lost(const std::string& why);
+  void lost(const std::string& why, bool silent = false);
   std::string endpoint() const {
     const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
     return fmt::format("{}{}{}:{}", brackets ? "[" : "", options.host, brackets ? "]" : "",
@@ -191,7 +192,8 @@ void ControlClient::Impl::schedule_beat() {
     if (self->liveness->silent(now, now - self->beat.expiry())) {
       const auto silence = self->liveness->silence(now);
       return self->lost("nothing heard from it for " +
-                        time_text(std::chrono::duration_cast<Milliseconds>(silence)));
+                            time_text(std::chrono::duration_cast<Milliseconds>(silence)),
+                        /*silent=*/true);
     }
     if (now >= self->next_beat) {
       self->connection->send(Heartbeat{});
@@ -201,14 +203,15 @@ void ControlClient::Impl::schedule_beat() {
   });
 }
 
-void ControlClient::Impl::lost(const std::string& why) {
+void ControlClient::Impl::lost(const std::string& why, bool silent) {
   if (closed) return;
   closed = true;
   beat.cancel();
   if (connection) connection->close();
   callbacks.on_lost(
       fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
-                  answered ? "" : " before it answered; is a ddprun of this job listening there?"));
+                  answered ? "" : " before it answered; is a ddprun of this job listening there?"),
+      silent);
 }
 
 ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,

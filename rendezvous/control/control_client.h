@@ -30,7 +30,9 @@ struct ControlClientCallbacks {
   // Never connected within the join timeout; `why` names the endpoint and the last error.
   std::function<void(const std::string& why)> on_unreachable;
   // The connection was lost, or the other end does not speak our protocol.
-  std::function<void(const std::string& why)> on_lost;
+  // `silent`: it did not close the connection but was not heard any more, so that it may be there
+  // still, behind a cut.
+  std::function<void(const std::string& why, bool silent)> on_lost;
 };
 
 class ControlClient {

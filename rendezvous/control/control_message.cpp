@@ -215,6 +215,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   visit.number("nnodes_max", hello.nnodes_max, 1, nodes_limit);
   visit.number("max_restarts", hello.max_restarts, 0, INT_MAX);
   visit.number("pid", hello.pid, 0, INT_MAX);
+  if (visit.has("replaces")) visit.text("replaces", hello.replaces, name_bytes_max);
 }
 
 template <class Visitor>
@@ -279,6 +280,7 @@ void fields(Visitor& visit, auto& message) {
   } else {
     static_assert(is<Finish, Message>);
     verdict_fields(visit, message);
+    if (visit.has("may_rejoin")) visit.flag("may_rejoin", message.may_rejoin);
   }
 }
 

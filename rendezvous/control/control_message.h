@@ -39,6 +39,7 @@ struct Hello {
   int nnodes_max = 1;
   int max_restarts = 0;  // The coordinator's own value rules.
   int pid = 0;           // Of the agent.
+  std::string replaces;  // An earlier node_id of this agent, whose connection it lost; "" = none.
 };
 
 struct WorkerFailed {  // The first worker of this node that failed in this attempt.
@@ -95,10 +96,11 @@ struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
   int exit_status = 0;
   std::optional<FirstCause> cause;
 };
-struct Finish {  // The job is over, the same on every node.
+struct Finish {  // The job is over, the same on every node ...
   int exit_status = 0;
   std::string why;
   std::optional<FirstCause> cause;
+  bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
 using ControlMessage = std::variant<Hello, WorkerFailed, WorkersSucceeded, Reaped, Leaving,

@@ -1,4 +1,5 @@
-// One function for each thing that the coordinator hears; job_rounds.cpp has what follows.
+// One verdict for all nodes: what the coordinator hears, in, and what it has to say, out. Sockets
+// and timers are coordinator.cpp's.
 #include "rendezvous/job/job.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,8 @@
 
 namespace ddprun::rendezvous {
 namespace {
+
+constexpr Milliseconds waiting_repeat{10'000};  // How often nodes hear again whom they wait for.
 
 // "node 1 (host-b)", or "node host-b" before it has a rank.
 std::string printed_name(const Hello& hello) {
@@ -33,19 +36,16 @@ Job::Job(JobLimits limits, TimePoint now)
 
 JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint now) {
   Node* node = find(peer);
-  if (const auto* hello = std::get_if<Hello>(&message)) {
-    if (node == nullptr) {
-      admit(peer, *hello, now);
-    } else {
-      log(fmt::format("node {} said hello twice", node->hello.host), Log::Level::Warning);
-    }
+  if (node == nullptr) {
+    hear_stranger(peer, message, now);
     return take();
   }
-  if (node == nullptr) {
-    if (phase_ != Phase::Finished) refuse(peer, "the first message must be hello");
+  if (std::holds_alternative<Hello>(message)) {
+    log(fmt::format("node {} said hello twice", node->hello.host), Log::Level::Warning);
     return take();
   }
   node->liveness.heard(now);
+  refuse_claims(*node);
   if (phase_ == Phase::Finished) return take();
   if (const auto* failed = std::get_if<WorkerFailed>(&message)) worker_failed(*node, *failed, now);
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
@@ -57,13 +57,23 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
 }
 
 JobActions Job::on_lost(PeerId peer, const std::string& why, TimePoint now) {
+  claims_.drop(peer);
   lose(peer, why, now);
+  admit_claims(peer, now);
   return take();
+}
+
+void Job::on_progress(std::int64_t position) {
+  if (position <= progress_) return;
+  progress_ = position;
+  progressed_ = true;
 }
 
 JobActions Job::on_tick(TimePoint now) {
   if (has_heartbeats()) {
-    give_up_silent(now, now - next_tick().value_or(now));
+    const auto late = now - next_tick().value_or(now);
+    settle_claims(now, late);
+    give_up_silent(now, late);
     if (now >= next_beat_) beat(now);
   }
   if (phase_ == Phase::Forming) try_close(now);
@@ -77,6 +87,7 @@ std::optional<TimePoint> Job::next_tick() const {
   if (has_heartbeats()) {
     consider(next_beat_);
     for (const Node& node : nodes_) consider(node.liveness.deadline());
+    if (const auto claim = claims_.next_deadline()) consider(*claim);
   }
   if (phase_ == Phase::Forming && look_again_) consider(*look_again_);
   return next;
@@ -84,7 +95,25 @@ std::optional<TimePoint> Job::next_tick() const {
 
 // ---- nodes come ----
 
+void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now) {
+  if (const auto* hello = std::get_if<Hello>(&message)) return admit(peer, *hello, now);
+  if (claims_.waits(peer)) {
+    if (!std::holds_alternative<Leaving>(message)) return;
+    claims_.drop(peer);
+    actions_.push_back(CloseAfterSending{peer});
+  } else if (phase_ != Phase::Finished) {
+    refuse(peer, "the first message must be hello");
+  }
+}
+
 void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
+  // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
+  // the random node_id that it had.
+  const auto replaced = [&](const Node& node) { return node.hello.node_id == hello.replaces; };
+  const auto old = std::find_if(nodes_.begin(), nodes_.end(), replaced);
+  if (!hello.replaces.empty() && old != nodes_.end()) {
+    replace(*old, "it was cut off, and made a new connection", now);
+  }
   if (phase_ == Phase::Finished || verdict_) return refuse(peer, "this job is ending");
   const auto same_id = [&](const Node& node) { return node.hello.node_id == hello.node_id; };
   if (std::any_of(nodes_.begin(), nodes_.end(), same_id)) {
@@ -95,6 +124,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
     present.push_back({.host = node.hello.host, .node_rank = node.hello.node_rank});
   }
   if (auto reason = check_hello(hello, limits_.run_id, limits_.round, present)) {
+    if (claim_rank(peer, hello, now)) return;
     return refuse(peer, std::move(*reason));
   }
   nodes_.push_back({peer, hello, Liveness(limits_.heartbeat_timeout, now)});
@@ -117,6 +147,57 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   } else if (phase_ == Phase::Running && members >= limits_.round.nodes_max) {
     tell_spare(nodes_.back());
   }
+}
+
+// True if nothing is wrong with `hello` but that an agent of its host has its rank already; it then
+// waits for the answer which of the two it is.
+bool Job::claim_rank(PeerId peer, const Hello& hello, TimePoint now) {
+  if (limits_.round.elastic || !has_heartbeats()) return false;
+  if (check_hello(hello, limits_.run_id, limits_.round, {})) return false;
+  const auto holds_it = [&](const Node& node) {
+    return node.hello.node_rank == hello.node_rank && node.hello.host == hello.host &&
+           node.hello.node_id != limits_.host_node_id;
+  };
+  const auto holder = std::find_if(nodes_.begin(), nodes_.end(), holds_it);
+  if (holder == nodes_.end()) return false;
+  log(fmt::format("{} is here a second time; the first one has {} to answer", printed_name(hello),
+                  time_text(2 * limits_.heartbeat_interval)));
+  claims_.add({peer, hello, holder->peer, now + 2 * limits_.heartbeat_interval});
+  return true;
+}
+
+void Job::refuse_claims(const Node& holder) {
+  for (const RankClaims::Claim& claim : claims_.take_those_on(holder.peer)) {
+    refuse(claim.newcomer,
+           fmt::format("--node-rank {} is already taken by another agent of {}, which is alive: "
+                       "give each node its own rank",
+                       claim.hello.node_rank.value_or(-1), claim.hello.host));
+  }
+}
+
+void Job::admit_claims(PeerId gone, TimePoint now) {
+  for (const RankClaims::Claim& claim : claims_.take_those_on(gone)) {
+    admit(claim.newcomer, claim.hello, now);
+  }
+}
+
+void Job::settle_claims(TimePoint now, TimePoint::duration late) {
+  const Milliseconds patience = 2 * limits_.heartbeat_interval;
+  while (const auto claim = claims_.take_due(now, late, patience)) {
+    late = {};
+    if (const Node* holder = find(claim->holder)) {
+      const Node old = *holder;
+      replace(old, "it fell silent, and its host has started another agent", now);
+    }
+    admit(claim->newcomer, claim->hello, now);
+  }
+}
+
+// Takes `old` for lost although its time-out has not passed.
+void Job::replace(const Node& old, const std::string& why, TimePoint now) {
+  const PeerId peer = old.peer;
+  actions_.push_back(CloseAfterSending{peer});
+  lose(peer, why, now);
 }
 
 void Job::refuse(PeerId peer, std::string reason) {
@@ -185,7 +266,7 @@ void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
 }
 
 // The launcher of `node` got a signal. That ends the job everywhere, except that an elastic job
-// goes on without a node that was preempted.
+// goes on without a node that was preempted, or waits for another one in its place.
 void Job::leaving(Node& node, int signal, TimePoint now) {
   if (node.leaving) return;
   node.leaving = true;
@@ -197,6 +278,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
                          .retriable = false,
                          .attempt = std::max(attempt_, 0)};
   if (others_go_on_without(node, signal)) {
+    went_.push_back(fmt::format("{} left after {}", printed_name(node.hello), signal_name(signal)));
     if (phase_ == Phase::Running && node.part != Part::Idle) {
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);
     }
@@ -220,6 +302,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (phase_ == Phase::Finished) return;
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
+    went_.push_back(fmt::format("{} was lost", printed_name(lost.hello)));
   }
   if (phase_ == Phase::Forming) return try_close(now);
   if (phase_ == Phase::Stopping) return check_reaped(now);
@@ -249,10 +332,166 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
         fmt::format("nothing heard from it for {}", time_text(limits_.heartbeat_timeout));
     // Should it only have been asleep, this tells it that the others have gone on without it.
     actions_.push_back(SendTo{peer, Finish{.exit_status = exit_status::node_lost,
-                                           .why = "this node counts as lost: " + why}});
+                                           .why = "this node counts as lost: " + why,
+                                           .may_rejoin = limits_.round.elastic}});
     actions_.push_back(CloseAfterSending{peer});
     lose(peer, why, now);
+    admit_claims(peer, now);
   }
+}
+
+// ---- rounds ----
+
+void Job::try_close(TimePoint now) {
+  if (not_before_ && now < *not_before_) {
+    look_again_ = not_before_;
+    return;
+  }
+  RoundState state = round_state();
+  const int needed = limits_.round.elastic ? limits_.round.nodes_min : limits_.round.nodes_max;
+  const bool enough = static_cast<int>(state.nodes.size()) >= needed;
+  if (!enough) enough_since_.reset();
+  if (enough && !enough_since_) enough_since_ = now;
+  state.enough_since = enough_since_;
+
+  const RoundDecision decision = decide(state, limits_.round, now);
+  look_again_ = decision.look_again;
+  switch (decision.kind) {
+    case RoundDecision::Kind::Wait:
+      return tell_waiting(decision, now);
+    case RoundDecision::Kind::Close:
+      return start_round(decision, now);
+    case RoundDecision::Kind::TimedOut: {
+      std::string why = decision.reason;
+      for (const std::string& one : went_) why += "; " + one;
+      return finish(exit_status::rendezvous_timeout, why);
+    }
+  }
+}
+
+void Job::start_round(const RoundDecision& decision, TimePoint now) {
+  phase_ = Phase::Running;
+  ++attempt_;
+  started_ = now;
+  not_before_.reset();
+  cause_.reset();
+  failed_at_.reset();
+  progressed_ = false;
+  went_.clear();
+  // Before any RoundStart: the first worker may be at the store before the last agent has heard.
+  actions_.push_back(StartAttempt{attempt_});
+  std::vector<std::size_t> present;  // Index of RoundState's nodes -> index of nodes_.
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].part = Part::Idle;
+    nodes_[i].group_rank = -1;
+    if (!nodes_[i].leaving) present.push_back(i);
+  }
+  std::vector<std::string> addresses;
+  for (const Place& place : decision.members) {
+    addresses.push_back(nodes_[present[place.node]].hello.address);
+  }
+  for (const Place& place : decision.members) {
+    Node& node = nodes_[present[place.node]];
+    node.part = Part::Running;
+    node.group_rank = place.group_rank;
+    actions_.push_back(
+        SendTo{node.peer, RoundStart{.attempt = attempt_,
+                                     .max_restarts = limits_.restarts.restarts_max,
+                                     .group_rank = place.group_rank,
+                                     .group_world_size = static_cast<int>(decision.members.size()),
+                                     .rank_base = place.rank_base,
+                                     .world_size = place.world_size,
+                                     .role_rank_base = place.role_rank_base,
+                                     .role_world_size = place.role_world_size,
+                                     .master_addr = limits_.master_addr,
+                                     .master_port = limits_.master_port,
+                                     .addresses = addresses}});
+  }
+  for (const Node& node : nodes_) {
+    if (node.part == Part::Idle) tell_spare(node);
+  }
+}
+
+void Job::tell_spare(const Node& node) {
+  actions_.push_back(
+      SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
+                                .wanted = limits_.round.nodes_max,
+                                .text = "all places are taken; this node stands by as a spare"}});
+}
+
+void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {
+  look_again_ = std::min(look_again_.value_or(now + waiting_repeat), now + waiting_repeat);
+  if (decision.joined == told_joined_ && now - told_waiting_ < waiting_repeat) return;
+  told_joined_ = decision.joined;
+  told_waiting_ = now;
+  for (const Node& node : nodes_) {
+    actions_.push_back(SendTo{
+        node.peer,
+        Waiting{.joined = decision.joined, .wanted = decision.wanted, .text = decision.reason}});
+  }
+}
+
+// ---- verdicts ----
+
+void Job::fail_attempt(const FirstCause& cause, int signal, TimePoint now) {
+  cause_ = cause;
+  const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
+  const RestartDecision next = restarts_.on_failure(cause, ran, progressed_);
+  if (!next.restart) verdict_ = exit_status_of(cause);
+  if (next.delay.count() > 0) not_before_ = now + next.delay;
+  stop_all(fmt::format("{}; {}", describe(cause), next.reason), signal, now);
+}
+
+void Job::stop_all(std::string why, int signal, TimePoint now) {
+  phase_ = Phase::Stopping;
+  const Stop stop{.attempt = attempt_,
+                  .signal = signal,
+                  .why = std::move(why),
+                  .final_verdict = verdict_.has_value(),
+                  .exit_status = verdict_.value_or(0),
+                  .cause = cause_};
+  for (const Node& node : nodes_) {
+    if (node.part == Part::Running || node.part == Part::Succeeded) {
+      actions_.push_back(SendTo{node.peer, stop});
+    }
+  }
+  check_reaped(now);
+}
+
+// There is no limit on how long a node may take to succeed: it is alive, or it would be lost.
+void Job::check_succeeded() {
+  const auto busy = [](const Node& node) { return node.part == Part::Running; };
+  if (std::none_of(nodes_.begin(), nodes_.end(), busy)) finish(0, "all workers succeeded");
+}
+
+// No attempt begins before every node has said that its workers are gone: an old one that still
+// holds a GPU or a port would take the new one down with it.
+void Job::check_reaped(TimePoint now) {
+  const auto busy = [](const Node& node) {
+    return node.part == Part::Running || node.part == Part::Succeeded;
+  };
+  if (std::any_of(nodes_.begin(), nodes_.end(), busy)) return;
+  if (verdict_) return finish(*verdict_, cause_ ? describe(*cause_) : "the job was stopped");
+
+  // A node that leaves while the others go on has its own end.
+  for (const Node& node : nodes_) {
+    if (!node.leaving) continue;
+    actions_.push_back(SendTo{node.peer, Finish{.exit_status = exit_status::preempted,
+                                                .why = "this node was preempted"}});
+  }
+  phase_ = Phase::Forming;
+  opened_ = now;
+  enough_since_.reset();
+  told_joined_ = -1;
+  try_close(now);
+}
+
+void Job::finish(int exit_status, std::string why) {
+  phase_ = Phase::Finished;
+  for (const Node& node : nodes_) {
+    actions_.push_back(SendTo{node.peer, Finish{exit_status, why, cause_}});
+  }
+  actions_.push_back(JobOver{exit_status});
 }
 
 // ---- helpers ----
@@ -282,8 +521,10 @@ bool Job::others_go_on_without(const Node& leaver, int signal) const {
   if (!limits_.round.elastic || verdict_ || leaver.hello.node_id == limits_.host_node_id)
     return false;
   if (phase_ == Phase::Forming || leaver.part == Part::Idle) return true;
-  return signal == SIGTERM &&
-         static_cast<int>(round_state().nodes.size()) >= limits_.round.nodes_min;
+  // Also when fewer than MIN remain: they wait for another node, as they would if the machine had
+  // died without a word. SIGTERM is a scheduler that wants the machine back; any other signal is
+  // somebody who wants the job over.
+  return signal == SIGTERM;
 }
 
 void Job::log(std::string text, Log::Level level) {

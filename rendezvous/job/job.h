@@ -13,7 +13,8 @@
 // rendezvous/coordinator.cpp feeds in messages, lost connections and ticks, and carries out what
 // comes back, in order. The restart budget is one counter for the whole job; every failure, a lost
 // node too, takes one from it (restart_policy.h). Two changes of membership are free: a node that
-// joins an elastic job and one that leaves it after SIGTERM while enough others remain.
+// joins an elastic job, and one that leaves it after SIGTERM. However a node went, the others wait
+// for others in its place, up to the join time-out, when fewer than MIN are left.
 // A core: no sockets, threads or clock.
 #pragma once
 
@@ -26,12 +27,11 @@
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
 #include "rendezvous/job/round.h"
 
 namespace ddprun::rendezvous {
-
-using PeerId = std::uint64_t;  // A control connection, numbered by the shell, never used twice.
 
 // What the shell must do.
 struct SendTo {
@@ -73,6 +73,9 @@ class Job {
   JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
   JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
   JobActions on_tick(TimePoint now);
+  // How far the workers say they are, in any unit that grows (rendezvous/progress_key.h). To be
+  // told before each of the events above, which may be the end of the attempt.
+  void on_progress(std::int64_t position);
   std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
 
   int attempt() const { return attempt_; }  // -1 before the first round.
@@ -95,7 +98,13 @@ class Job {
     bool leaving = false;  // Said so; takes part in no further round.
   };
 
+  void hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now);
   void admit(PeerId peer, const Hello& hello, TimePoint now);
+  bool claim_rank(PeerId peer, const Hello& hello, TimePoint now);
+  void refuse_claims(const Node& holder);
+  void admit_claims(PeerId gone, TimePoint now);
+  void settle_claims(TimePoint now, TimePoint::duration late);
+  void replace(const Node& old, const std::string& why, TimePoint now);
   void refuse(PeerId peer, std::string reason);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
@@ -136,7 +145,11 @@ class Job {
   std::optional<TimePoint> look_again_;
   TimePoint next_beat_;
   RestartPolicy restarts_;
-  TimePoint told_waiting_;  // When nodes last heard whom they wait for.
+  RankClaims claims_;
+  std::int64_t progress_ = 0;      // The furthest of all attempts.
+  bool progressed_ = false;        // This attempt has come so far.
+  std::vector<std::string> went_;  // Since the last round: who, and how.
+  TimePoint told_waiting_;         // When nodes last heard whom they wait for.
   int told_joined_ = -1;
   std::optional<FirstCause> cause_;  // Of the end of this attempt.
   // When cause_ happened, by this coordinator's clock; nothing = it is no worker's failure.

@@ -1,4 +1,4 @@
-// Three rules over the row of failures so far; each answer says which of them decided.
+// How often, and how soon, a job that failed tries again.
 #include "rendezvous/job/restart_policy.h"
 
 #include <fmt/format.h>
@@ -38,11 +38,10 @@ std::uint64_t next_random(std::uint64_t& state) {
 
 }  // namespace
 
-void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran) {
+void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed) {
   if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;
-  // After a healthy attempt a failure is the first in a row again, and is tried again at once.
-  row_ = attempt_ran >= limits_.healthy ? 1 : row_ + 1;
-  if (attempt_ran >= limits_.quick) {
+  row_ = progressed || attempt_ran >= limits_.healthy ? 1 : row_ + 1;
+  if (progressed || attempt_ran >= limits_.quick) {
     same_ = 0;
   } else {
     same_ = same_ > 0 && alike(cause, last_quick_) ? same_ + 1 : 1;
@@ -60,8 +59,9 @@ Milliseconds RestartPolicy::backoff() {
   return whole - Milliseconds{static_cast<std::int64_t>(next_random(seed_) % (half + 1))};
 }
 
-RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds attempt_ran) {
-  count(cause, attempt_ran);
+RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds attempt_ran,
+                                          bool progressed) {
+  count(cause, attempt_ran, progressed);
   RestartDecision decision;
   const int left = limits_.restarts_max - used_;
   if (!cause.retriable) {
@@ -73,8 +73,7 @@ RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds 
   } else if (limits_.same_failures_max > 0 && same_ >= limits_.same_failures_max) {
     decision.reason = fmt::format(
         "the same {} times in a row, each within {} of the start, so that another attempt would "
-        "not "
-        "help: the job ends with {} left (--max-same-failures)",
+        "not help: the job ends with {} left (--max-same-failures)",
         same_, time_text(limits_.quick), counted(left, "restart"));
   } else {
     ++used_;

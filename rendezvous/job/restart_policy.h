@@ -2,9 +2,11 @@
 //
 //   budget      every failure takes one restart from --max-restarts; an attempt that ran for
 //               `forgive_after` gives all of them back
-//   backoff     the first restart comes at once; while attempts stay unhealthy, each further one
-//               waits twice as long as the one before, with jitter, up to `backoff_max`
-//   progress    the same worker that fails in the same way right after its start, again and again,
+//   backoff     the first restart comes at once; while attempts bring nothing, each further one
+//               waits twice as long as the one before, with jitter, up to `backoff_max`. What ends
+//               such a row is an attempt that got further than all before it, or one that ran long
+//               (a program need not say how far it is)
+//   sameness    the same worker that fails in the same way right after its start, again and again,
 //               will not be healed by one more attempt
 // A core: no sockets, threads or clock.
 #pragma once
@@ -22,7 +24,7 @@ struct RestartLimits {
   int restarts_max = 0;
   Milliseconds backoff_first{500};  // Of the second restart in a row; 0: no restart ever waits.
   Milliseconds backoff_max{30'000};
-  Milliseconds healthy{60'000};  // An attempt that ran this long ends a row of failures.
+  Milliseconds healthy{60'000};  // An attempt that ran this long ends a row of failures, too.
   int same_failures_max = 5;     // In a row; 0: any number.
   Milliseconds quick{10'000};    // How soon after its start a failure counts for that.
   std::optional<Milliseconds> forgive_after;  // Nothing: the budget is for the whole job.
@@ -40,17 +42,19 @@ class RestartPolicy {
   // together.
   RestartPolicy(const RestartLimits& limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
 
-  // An attempt that had run for `attempt_ran` failed.
-  RestartDecision on_failure(const FirstCause& cause, Milliseconds attempt_ran);
+  // An attempt that had run for `attempt_ran` failed. `progressed`: it had got further than all
+  // attempts before it.
+  RestartDecision on_failure(const FirstCause& cause, Milliseconds attempt_ran,
+                             bool progressed = false);
 
  private:
-  void count(const FirstCause& cause, Milliseconds attempt_ran);
+  void count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed);
   Milliseconds backoff();
 
   RestartLimits limits_;
   std::uint64_t seed_;
   int used_ = 0;             // Of the budget.
-  int row_ = 0;              // Failures since the last healthy attempt.
+  int row_ = 0;              // Failures since the last attempt that brought something.
   int same_ = 0;             // Quick failures in a row that were all alike.
   FirstCause last_quick_{};  // What they were.
 };

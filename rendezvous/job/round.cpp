@@ -1,4 +1,5 @@
-// When a round closes and who sits where; the same arithmetic for static and elastic jobs.
+// Membership as one function of who is there, the limits and the time; job.cpp calls it whenever
+// one of the three has changed.
 #include "rendezvous/job/round.h"
 
 #include <fmt/format.h>

@@ -47,7 +47,7 @@ TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(3);
   const std::string program =
-      "echo \"up $RANK at $MASTER_ADDR:$MASTER_PORT\"; trap 'exit 0' USR1; "
+      "trap 'exit 0' USR1; echo \"up $RANK at $MASTER_ADDR:$MASTER_PORT\"; "
       "while :; do sleep 0.02; done";
   const std::vector<std::string> options = {"--forward-signals", "USR1"};
   Process first(hosts.on(0, node(0, options, program)));
@@ -138,4 +138,61 @@ TEST_CASE("workers tell a host that was unplugged from a link") {
                    rank == 2 ? "is cut off" : "is gone: nothing has come from its host"));
     CHECK_FALSE(contains(ended.output, "the link"));
   }
+}
+
+TEST_CASE("a node that was cut off from an elastic job joins it again when the cut is healed") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const auto elastic = [&](int host) {
+    return hosts.on(host, launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                  NetworkHosts::address(0) + ":" + port, "--max-restarts", "9",
+                                  "--forward-signals", "USR1", "--rdzv-conf",
+                                  "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+                              shell("trap 'exit 0' USR1; echo \"attempt "
+                                    "$TORCHELASTIC_RESTART_COUNT: up of $WORLD_SIZE\"; "
+                                    "while :; do sleep 0.02; done"));
+  };
+  Process first(elastic(0));
+  Process second(elastic(1));
+  REQUIRE(first.wait_for_output("attempt 0: up of 2", 60s));
+  REQUIRE(second.wait_for_output("attempt 0: up of 2", 60s));
+
+  hosts.set_plugged(1, false);
+  REQUIRE(first.wait_for_output("attempt 1: up of 1", 60s));
+  REQUIRE(second.wait_for_output("joining the job again", 60s));
+  hosts.set_plugged(1, true);
+  REQUIRE(first.wait_for_output("attempt 2: up of 2", 60s));
+  REQUIRE(second.wait_for_output("attempt 2: up of 2", 60s));
+
+  first.send_signal(SIGUSR1);
+  second.send_signal(SIGUSR1);
+  CHECK(first.wait(60s).status == 0);
+  CHECK(second.wait(60s).status == 0);
+}
+
+TEST_CASE("a host that went down without a word and is back takes its old place") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  // The old agent stands still as a machine without power does: nothing is closed. The time-out
+  // is longer than the test, so that it is not what frees the rank.
+  const std::vector<std::string> options = {
+      "--max-restarts", "1",           "--forward-signals",
+      "USR1",           "--rdzv-conf", "heartbeat_timeout=300,keep_alive_interval=0.2"};
+  const std::string program =
+      "trap 'exit 0' USR1; echo \"attempt $TORCHELASTIC_RESTART_COUNT: up $RANK\"; "
+      "while :; do sleep 0.02; done";
+  Process first(hosts.on(0, node(0, options, program)));
+  Process old(hosts.on(1, node(1, options, program)));
+  REQUIRE(old.wait_for_output("attempt 0: up 1", 60s));
+  old.send_signal(SIGSTOP);
+
+  Process again(hosts.on(1, node(1, options, program)));
+  REQUIRE(first.wait_for_output("attempt 1: up 0", 60s));
+  REQUIRE(again.wait_for_output("attempt 1: up 1", 60s));
+
+  first.send_signal(SIGUSR1);
+  again.send_signal(SIGUSR1);
+  CHECK(first.wait(60s).status == 0);
+  CHECK(again.wait(60s).status == 0);
+  old.send_signal(SIGKILL);
 }

@@ -250,7 +250,8 @@ TEST_CASE("every step of an agent has its reason, whatever comes in whatever sta
       [](AgentStateMachine& agent) { return agent.workers_reaped(); },
       [](AgentStateMachine& agent) { return agent.signal_received(SIGTERM, true); },
       [](AgentStateMachine& agent) { return agent.signal_received(SIGINT, false); },
-      [](AgentStateMachine& agent) { return agent.leaving_overdue(); }};
+      [](AgentStateMachine& agent) { return agent.leaving_overdue(); },
+      [](AgentStateMachine& agent) { return agent.cut_off(); }};
   // All sequences of four events: workers run only inside a round, and are gone before the exit.
   const std::size_t count = events.size();
   bool always_told = true, never_abandoned = true;
@@ -272,4 +273,48 @@ TEST_CASE("every step of an agent has its reason, whatever comes in whatever sta
   }
   CHECK(always_told);
   CHECK(never_abandoned);
+}
+
+TEST_CASE("an agent that was cut off reaps its workers, and joins again",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+
+  CHECK(agent.cut_off().actions == Actions{StopWorkers});
+  CHECK(agent.workers_reaped().actions == Actions{Rejoin});
+  CHECK(agent.state() == AgentState::Joining);
+  CHECK(agent.round_started().actions == Actions{StartWorkers});
+}
+
+TEST_CASE("an agent without workers joins again at once", "[launcher][agent_state]") {
+  AgentStateMachine waiting, stopped = stopping_agent();
+  stopped.workers_reaped();
+
+  CHECK(waiting.cut_off().actions == Actions{Rejoin});
+  CHECK(stopped.cut_off().actions == Actions{Rejoin});
+}
+
+TEST_CASE("an agent that was cut off for good ends as one whose coordinator is lost",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent;
+  agent.cut_off();
+
+  CHECK(agent.unreachable().exit_status == exit_status::coordinator_lost);
+}
+
+TEST_CASE("a signal to an agent that was cut off ends it", "[launcher][agent_state]") {
+  AgentStateMachine before = running_agent(), after = running_agent();
+
+  before.signal_received(SIGTERM, true);
+  before.cut_off();
+  CHECK(before.workers_reaped().exit_status == exit_status::preempted);
+  after.cut_off();
+  after.signal_received(SIGTERM, false);
+  CHECK(after.workers_reaped().exit_status == exit_status::preempted);
+}
+
+TEST_CASE("an agent whose workers succeeded does not join again", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.workers_succeeded();
+
+  CHECK(agent.cut_off().exit_status == exit_status::coordinator_lost);
 }

@@ -61,7 +61,7 @@ struct Node {
         io, options,
         ControlClientCallbacks{[this](const ControlMessage& m) { inbox.push_back(m); },
                                [this](const std::string& why) { unreachable = why; },
-                               [this](const std::string& why) { lost = why; }});
+                               [this](const std::string& why, bool) { lost = why; }});
   }
   template <class T>
   const T* find() const {

@@ -52,6 +52,24 @@ class Scenario {
   void say(PeerId peer, const ControlMessage& message) {
     take(job_.on_message(peer, message, now_));
   }
+  // A node of a static job that calls itself as another one does.
+  void join_as(PeerId peer, const std::string& host, int rank) {
+    Hello hello{.run_id = "job", .node_id = "node" + std::to_string(peer), .host = host};
+    hello.node_rank = rank;
+    hello.nnodes_min = limits_.round.nodes_min;
+    hello.nnodes_max = limits_.round.nodes_max;
+    say(peer, hello);
+  }
+  void rejoin(PeerId peer, PeerId before) {
+    Hello hello{.run_id = "job", .node_id = "node" + std::to_string(peer)};
+    hello.host = "host" + std::to_string(before);
+    hello.elastic = true;
+    hello.nnodes_min = limits_.round.nodes_min;
+    hello.nnodes_max = limits_.round.nodes_max;
+    hello.replaces = "node" + std::to_string(before);
+    say(peer, hello);
+  }
+  void progress(std::int64_t position) { job_.on_progress(position); }
   void fail(PeerId peer, FirstCause cause = {.rank = 1, .pid = 77, .signal = 9}) {
     say(peer, WorkerFailed{job_.attempt(), cause});
   }
@@ -596,4 +614,161 @@ TEST_CASE("nobody joins a job that is ending", "[rendezvous][job]") {
   s.join(3, 1);
 
   CHECK(s.got_one<Refused>(3).reason == "this job is ending");
+}
+
+TEST_CASE("an attempt that got further than all before it ends the row of failures",
+          "[rendezvous][job]") {
+  Scenario s(with_backoff());
+  s.join(1);
+  s.join(2);
+  const auto attempt_that_came_to = [&](std::int64_t position) {
+    s.got<RoundStart>(1);
+    s.progress(position);
+    s.fail(2);
+    s.reap(1);
+    s.reap(2);
+    return s.got<RoundStart>(1).size() == 1;  // At once.
+  };
+  CHECK(attempt_that_came_to(100));
+  CHECK(attempt_that_came_to(120));
+  CHECK(attempt_that_came_to(121));
+
+  CHECK_FALSE(attempt_that_came_to(121));  // Repeated what was there, and no more.
+}
+
+TEST_CASE("an elastic job waits for another node however the one below MIN went",
+          "[rendezvous][job]") {
+  const bool politely = GENERATE(true, false);
+  Scenario s(elastic_job(2, 3, 1));
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  s.got<RoundStart>(1);
+
+  if (politely) {
+    s.say(2, Leaving{15});
+    s.reap(2);
+  } else {
+    s.lose(2);
+  }
+  s.reap(1);
+  CHECK_FALSE(s.over);
+  CHECK(s.got<Waiting>(1).back().text.find("waiting for 1 more node") == 0);
+  s.join(3);
+
+  CHECK(s.got_one<RoundStart>(1).attempt == 1);
+  CHECK(s.got_one<RoundStart>(3).world_size == 4);
+}
+
+TEST_CASE("who did not come back is named when the wait for others ends", "[rendezvous][job]") {
+  Scenario s(elastic_job(2, 2, 1));
+  s.join(1);
+  s.join(2);
+  s.say(2, Leaving{15});
+  s.reap(2);
+  s.lose(2);
+  s.reap(1);
+
+  s.run_for(601'000ms, {1});
+
+  CHECK(s.over == exit_status::rendezvous_timeout);
+  const std::string why = s.got_one<Finish>(1).why;
+  INFO(why);
+  CHECK(why.find("1 more node did not join within 600 s") == 0);
+  CHECK(why.find("; node host2 left after SIGTERM") != std::string::npos);
+}
+
+TEST_CASE("a silent member of an elastic job is told that it may come back", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 1));
+  s.join(1);
+  s.join(2);
+
+  s.run_for(5'000ms, {1});
+
+  CHECK(s.got_one<Finish>(2).may_rejoin);
+  CHECK_FALSE(s.over);
+}
+
+TEST_CASE("a member that was cut off comes back before its silence was noticed",
+          "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 1));
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(1);
+
+  s.rejoin(3, 2);
+  CHECK(s.closed == std::vector<PeerId>{2});
+  CHECK(s.got_one<Stop>(1).why.find("host2) was lost: it was cut off") != std::string::npos);
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(1).group_world_size == 2);
+  CHECK(s.got_one<RoundStart>(3).attempt == 1);
+}
+
+TEST_CASE("a new agent of a host whose old one is silent takes its place", "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "host2", 1);
+  CHECK(s.got<Refused>(3).empty());
+  s.run_for(2'000ms, {1});  // Two heartbeats, less than the time-out.
+  CHECK(s.got_one<Stop>(1).why.find("host2) was lost: it fell silent") != std::string::npos);
+  s.reap(1);
+
+  CHECK(s.closed == std::vector<PeerId>{2});
+  CHECK(s.got_one<RoundStart>(3).group_rank == 1);
+  CHECK(s.got_one<RoundStart>(1).attempt == 1);
+}
+
+TEST_CASE("a second agent of a host with the rank of a living one is refused",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "host2", 1);
+  s.run_for(1'000ms, {1, 2});
+
+  CHECK(s.got_one<Refused>(3).reason.find("--node-rank 1 is already taken") == 0);
+  CHECK(s.closed == std::vector<PeerId>{3});
+  CHECK(s.got<Stop>(1).empty());
+}
+
+TEST_CASE("a rank of another host is refused at once", "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "elsewhere", 1);
+
+  CHECK(s.got_one<Refused>(3).reason.find("--node-rank 1 is already taken by host2") == 0);
+}
+
+TEST_CASE("a new agent takes the place of one whose connection breaks while it waits",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "host2", 1);
+  s.lose(2);
+  s.reap(1);
+
+  CHECK(s.got_one<RoundStart>(3).group_rank == 1);
+}
+
+TEST_CASE("an agent that waits for its rank may leave", "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "host2", 1);
+  s.say(3, Leaving{2});
+  s.run_for(2'000ms, {1});
+
+  CHECK(s.closed == std::vector<PeerId>{3});
+  CHECK(s.got<Stop>(1).empty());
+}
+
+TEST_CASE("a coordinator that slept gives a rank's holder its time again", "[rendezvous][job]") {
+  Scenario s = two_running(1);
+
+  s.join_as(3, "host2", 1);
+  s.pass(4'000ms);
+  s.tick();
+  CHECK(s.got<Stop>(1).empty());
+  s.say(2, Heartbeat{});  // Had waited in the socket.
+
+  CHECK(s.got<Refused>(3).size() == 1);
 }

@@ -60,6 +60,20 @@ TEST_CASE("a healthy attempt ends the row: the next restart comes at once",
   CHECK(policy.on_failure(exit_code(2), 2s).delay > 0ms);
 }
 
+TEST_CASE("an attempt that got further ends the row, however short it was",
+          "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 20, .same_failures_max = 3}, seed);
+
+  policy.on_failure(exit_code(1), 2s);
+  CHECK(policy.on_failure(exit_code(1), 2s).delay > 0ms);
+  for (int i = 0; i < 5; ++i) {
+    const RestartDecision next = policy.on_failure(exit_code(1), 2s, /*progressed=*/true);
+    CHECK(next.restart);  // Five alike, but not of a job that stands still.
+    CHECK(next.delay == 0ms);
+  }
+  CHECK(policy.on_failure(exit_code(1), 2s).delay > 0ms);
+}
+
 TEST_CASE("without backoff no restart waits", "[rendezvous][restart]") {
   RestartPolicy policy({.restarts_max = 9, .backoff_first = 0ms, .same_failures_max = 0}, seed);
 

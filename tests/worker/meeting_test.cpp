@@ -1,0 +1,63 @@
+// Workers started by hand that wait for one that never comes: who hears why, and before what.
+#include "worker/meeting.h"
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "rendezvous/hosted_store.h"
+#include "rendezvous/store_client.h"
+#include "tests/testing/catch.h"
+#include "worker/host_places.h"
+
+using namespace ddprun::worker;
+using namespace std::chrono_literals;
+using ddprun::rendezvous::HostedStore;
+using ddprun::rendezvous::StoreClient;
+
+namespace {
+
+constexpr const char* keys = "ddprun/meeting/none/0/";
+
+WorkerEnv worker(int rank, int world_size, std::uint16_t port) {
+  WorkerEnv env;
+  env.rank = rank;
+  env.world_size = world_size;
+  env.master_port = port;
+  env.use_agent_store = true;  // The test hosts it.
+  env.local_world_size_known = env.local_rank_known = false;
+  return env;
+}
+
+// What a worker that waits for `limit` says in the end.
+std::future<std::string> meet(const WorkerEnv& env, std::chrono::milliseconds limit) {
+  return std::async(std::launch::async, [env, limit] {
+    CommunicatorOptions options;
+    options.connect_timeout = limit;
+    try {
+      meet_workers(env, options);
+    } catch (const CommunicatorError& error) {
+      return std::string(error.what());
+    }
+    return std::string("it met them all");
+  });
+}
+
+void wait_for_key(StoreClient& store, const std::string& key) { store.wait(std::vector{key}, 60s); }
+
+}  // namespace
+
+TEST_CASE("a worker that gives up says why even when rank 0 heard it and is gone at once",
+          "[worker][meeting]") {
+  std::optional<HostedStore> store(std::in_place, "127.0.0.1", std::uint16_t{0});
+  StoreClient rank_0("127.0.0.1", store->port());
+  rank_0.set(std::string(keys) + "rank/0", to_text(WorkerNote{.host = "h", .world_size = 4}));
+
+  auto rank_2 = meet(worker(2, 4, store->port()), 2s);
+  wait_for_key(rank_0, std::string(keys) + "rank/3");  // The last place that it fills.
+  store.reset();
+
+  const std::string said = rank_2.get();
+  CHECK(said.find("rank 1, rank 3 of 4 did not come within 2 s") == 0);
+}
