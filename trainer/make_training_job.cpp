@@ -230,6 +230,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   bring_to_start(job);
   wrap_model(job);
   share_state(job);
+  if (!options.evaluate) job.progress.emplace(job.env);
   start_writer(job);
   announce(job);
 }

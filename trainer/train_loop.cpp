@@ -53,6 +53,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print) parts.meters.start_window();
   if (verify) verify_sync(job);
   if (save) job.save_checkpoint();
+  if (job.progress) job.progress->reached(job.state.step);
   job.report_written();
   // What was due is not the time of a step: figures of steps stay comparable.
   if (print || save || verify) parts.meters.restart_clock();

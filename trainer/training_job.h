@@ -22,6 +22,7 @@
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
 #include "trainer/stop_vote.h"
+#include "worker/progress_note.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
@@ -48,6 +49,7 @@ struct TrainingJob {
   std::unique_ptr<ModelAverage> average;  // With --ema.
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
+  std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
   std::optional<Safetensors> best;           // Copies of the best weights, to be saved next.
   std::unique_ptr<CheckpointWriter> writer;  // Where `folder` is, unless nothing is trained.
