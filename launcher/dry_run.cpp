@@ -192,9 +192,9 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
                         name == "ROLE_WORLD_SIZE" || name.rfind("GROUP_", 0) == 0;
   if (of_round && !ranks_known()) return "...";
   if (name == "MASTER_PORT" && options_.endpoint_port == 0) return "...";
-  const std::string folder = fmt::format("/{}/", local_rank);
-  if (const auto at = value.find(folder); at != value.npos) {
-    value.replace(at, folder.size(), "/LOCAL_RANK/");
+  const std::string folder = fmt::format("/attempt_0/{}/", local_rank);
+  if (const auto at = value.rfind(folder); at != value.npos) {
+    value.replace(at, folder.size(), "/attempt_0/LOCAL_RANK/");
   }
   return value;
 }
@@ -204,9 +204,9 @@ void Plan::describe_workers() {
   const WorkerSpecInputs inputs{
       .options = options_,
       .round = round,
-      .attempt_dir =
-          fmt::format("{}/{}_XXXXXX/attempt_0",
-                      options_.log_dir.empty() ? "TMPDIR" : options_.log_dir, options_.run_id),
+      .attempt_dir = options_.log_dir.empty()
+                         ? fmt::format("TMPDIR/ddprun_{}_XXXXXX/attempt_0", options_.run_id)
+                         : fmt::format("{}/{}_XXXXXX/attempt_0", options_.log_dir, options_.run_id),
       .environment = facts_.environment,
       .console_columns = 0,
       .cpus = facts_.cpus,

@@ -103,7 +103,9 @@ void Coordinator::Impl::dismiss(PeerId id) {
 
 void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   const auto found = peers.find(id);
-  if (found == peers.end()) return;
+  // Who was dismissed is not heard: its lines would come to the job as a stranger's, each refused
+  // and logged, and each refusal would give it another 10 s.
+  if (found == peers.end() || found->second.dismissed) return;
   ParsedLine parsed = parse_control_message(line);
   if (!parsed.message) return drop(id, "it sent a bad line: " + parsed.error);
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {

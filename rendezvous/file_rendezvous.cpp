@@ -106,6 +106,7 @@ void write_note(const std::string& path, const FileNote& note) {
   const std::string temporary = path + "." + note.token.substr(0, 8) + ".tmp";
   const std::string text = note.to_text();
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd >= 0) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
   bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size());
   written = written && ::fsync(fd) == 0;  // Other hosts must see it, not only this one.
   int error = errno;

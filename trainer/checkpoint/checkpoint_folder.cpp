@@ -263,6 +263,7 @@ void CheckpointFolder::write_manifest() {
   const std::string text = manifest_text(manifest_);
   const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   bool good = fd >= 0;
+  if (good) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
   good = good && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   good = good && ::fsync(fd) == 0;
   const int cause = errno;
