@@ -29,7 +29,7 @@ enum class StopReason {
   Interrupted,  // SIGINT: somebody at a keyboard.
 };
 
-// 75 asks whoever started the job to queue it again (EX_TEMPFAIL of sysexits.h); ddprun and its
+// 75 asks whoever started the job to queue it again (EX_TEMPFAIL of BSD); ddprun and its
 // job scripts understand it. 130 is what a shell makes of Ctrl-C.
 int exit_status_of(StopReason reason);
 
