@@ -18,7 +18,7 @@ using ddprun::rendezvous::StoreClient;
 
 namespace {
 
-constexpr const char* keys = "ddprun/meeting/none/0/";
+std::string key(const char* name) { return std::string("ddprun/meeting/none/0/").append(name); }
 
 WorkerEnv worker(int rank, int world_size, std::uint16_t port) {
   WorkerEnv env;
@@ -52,10 +52,10 @@ TEST_CASE("a worker that gives up says why even when rank 0 heard it and is gone
           "[worker][meeting]") {
   std::optional<HostedStore> store(std::in_place, "127.0.0.1", std::uint16_t{0});
   StoreClient rank_0("127.0.0.1", store->port());
-  rank_0.set(std::string(keys) + "rank/0", to_text(WorkerNote{.host = "h", .world_size = 4}));
+  rank_0.set(key("rank/0"), to_text(WorkerNote{.host = "h", .world_size = 4}));
 
   auto rank_2 = meet(worker(2, 4, store->port()), 2s);
-  wait_for_key(rank_0, std::string(keys) + "rank/3");  // The last place that it fills.
+  wait_for_key(rank_0, key("rank/3"));  // The last place that it fills.
   store.reset();
 
   const std::string said = rank_2.get();

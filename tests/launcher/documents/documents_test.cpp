@@ -116,7 +116,7 @@ TEST_CASE("an option's choices are what its value lists in small letters", "[doc
 }
 
 TEST_CASE("docs/cli.md has the tables that the parser knows", "[documents]") {
-  const std::string page = read(std::string(DDPRUN_SOURCE_DIR) + "/docs/cli.md");
+  const std::string page = read(DDPRUN_SOURCE_DIR "/docs/cli.md");
   check_file("docs/cli.md", with_markdown_table(page));
   CHECK_THROWS_AS(with_markdown_table("no marks"), std::runtime_error);
 }
