@@ -164,8 +164,8 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
       std::int64_t hidden_ns = 0;
       int in_this_step = 0;
       for (const Span& reduction : reductions) {
+        if (!reduction.within(backward)) continue;  // The workers' vote whether to stop.
         CHECK(reduction.thread != backward.thread);
-        if (!reduction.within(backward)) continue;
         in_this_step += 1;
         hidden_ns += overlap_ns(reduction, backward) - overlap_ns(reduction, waits[i]);
       }
