@@ -457,8 +457,12 @@ void Agent::end(int status, milliseconds linger) {
 // is ours.
 void Agent::leave_loop(milliseconds linger) {
   client_.reset();
-  if (!endpoint_) return io_.stop();
-  endpoint_->wait_until_idle(linger, [this] { io_.stop(); });
+  if (!endpoint_) return write_rest();
+  endpoint_->wait_until_idle(linger, [this] { write_rest(); });
+}
+
+void Agent::write_rest() {
+  last_output_.wait(attempt_.log_folder(), [this] { io_.stop(); });
 }
 
 void Agent::report(int status) {

@@ -203,7 +203,7 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   CHECK(contains(output, "trained on 4000 images in "));
   CHECK(contains(output, "\nTest: [ 1/"));  // 14.24: as PyTorch's example shows a validation.
   CHECK(contains(output, "\nTest: [10/"));
-  CHECK(contains(output, "Epoch: [0][ 1/"));
+  CHECK(contains(output, "Epoch: [0][  1/300]"));
   CHECK(contains(bytes_of(folder / "metrics"), "\"parameters\":28938,"));
   CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.02,"));
 }
