@@ -38,6 +38,8 @@ void say(std::string_view text) {
 }
 
 void end_by(int signal) {
+  // A handler runs with its own signal blocked, and what is raised there would wait for its return.
+  // Dying of the signal, and not of exit(), tells whoever started this what ended it.
   ::signal(signal, SIG_DFL);
   sigset_t set;
   ::sigemptyset(&set);
