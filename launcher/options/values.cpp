@@ -16,13 +16,14 @@
 #include <memory>
 #include <thread>
 
+#include "rendezvous/control/control_message.h"
 #include "rendezvous/store/access_list.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kNodesMax = 65'536;
-constexpr int kWorkersMax = 65'536;
+constexpr int kNodesMax = rendezvous::nodes_limit;
+constexpr int kWorkersMax = rendezvous::workers_per_node_limit;
 constexpr double kSecondsMax = 10'000'000;  // Four months.
 
 [[noreturn]] void fail(const GivenOption& given, const std::string& expected) {

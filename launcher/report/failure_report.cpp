@@ -10,7 +10,7 @@
 
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
-#include "launcher/report/visible_text.h"
+#include "rendezvous/control/visible_text.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -21,6 +21,7 @@ using nlohmann::ordered_json;
 using rendezvous::FirstCause;
 using rendezvous::signal_name;
 using rendezvous::time_text;
+using rendezvous::visible_text;
 
 constexpr std::size_t workers_listed_max = 6;
 constexpr std::size_t said_bytes_max = 160;  // Of another worker's message: one line.

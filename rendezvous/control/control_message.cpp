@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/control/clean_text.h"
+#include "rendezvous/control/visible_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -40,8 +41,15 @@ class Writer {
     if (value) object_[name] = *value;
   }
   void flag(const char* name, const bool& value) { object_[name] = value; }
+  void id(const char* name, const std::string& value, std::size_t bytes_max) {
+    object_[name] = clean_text(value, bytes_max);
+  }
   void text(const char* name, const std::string& value, std::size_t bytes_max,
             Keep keep = Keep::Head) {
+    object_[name] = clean_text(value, bytes_max, keep);
+  }
+  void lines(const char* name, const std::string& value, std::size_t bytes_max,
+             Keep keep = Keep::Head) {
     object_[name] = clean_text(value, bytes_max, keep);
   }
   void list(const char* name, const std::vector<std::string>& values) {
@@ -94,13 +102,24 @@ class Reader {
     if (!field->is_boolean()) return complain(name, "must be true or false");
     value = field->get<bool>();
   }
-  void text(const char* name, std::string& value, std::size_t bytes_max, Keep = Keep::Head) {
+  // What is compared and never shown as it is.
+  void id(const char* name, std::string& value, std::size_t bytes_max) {
     const json* field = find(name);
     if (field == nullptr) return;
     if (!field->is_string() || field->get_ref<const std::string&>().size() > bytes_max) {
       return complain(name, fmt::format("must be a text of at most {} bytes", bytes_max));
     }
     value = field->get_ref<const std::string&>();
+  }
+  // Made visible here, once, because each text of a peer ends in a log, a report or on a terminal,
+  // and nobody who prints one can be trusted to remember where it came from.
+  void text(const char* name, std::string& value, std::size_t bytes_max, Keep = Keep::Head) {
+    id(name, value, bytes_max);
+    value = visible_text(value, Lines::Escape);
+  }
+  void lines(const char* name, std::string& value, std::size_t bytes_max, Keep = Keep::Head) {
+    id(name, value, bytes_max);
+    value = visible_text(value, Lines::Keep);
   }
   void list(const char* name, std::vector<std::string>& values) {
     const json* field = find(name);
@@ -110,7 +129,7 @@ class Reader {
       if (!item.is_string() || item.get_ref<const std::string&>().size() > name_bytes_max) {
         return complain(name, fmt::format("must hold texts of at most {} bytes", name_bytes_max));
       }
-      values.push_back(item.get_ref<const std::string&>());
+      values.push_back(visible_text(item.get_ref<const std::string&>(), Lines::Escape));
     }
   }
   void kind(const char* name, FirstCause::Kind& value);
@@ -184,8 +203,8 @@ void cause_fields(Visitor& visit, auto& cause) {
   visit.flag("retriable", cause.retriable);
   visit.number("attempt", cause.attempt, 0, INT_MAX);
   visit.number("ran_ms", cause.ran_ms, 0, INT64_MAX);
-  visit.text("message", cause.message, message_bytes_max);
-  visit.text("last_stderr", cause.last_stderr, output_bytes_max, Keep::Tail);
+  visit.lines("message", cause.message, message_bytes_max);
+  visit.lines("last_stderr", cause.last_stderr, output_bytes_max, Keep::Tail);
   if (visit.has("oom_killed")) visit.flag("oom_killed", cause.oom_killed);
   if (visit.has("memory_limit_bytes")) {
     visit.number("memory_limit_bytes", cause.memory_limit_bytes, 0, INT64_MAX);
@@ -193,9 +212,9 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("memory_peak_bytes")) {
     visit.number("memory_peak_bytes", cause.memory_peak_bytes, 0, INT64_MAX);
   }
-  if (visit.has("core")) visit.text("core", cause.core, short_bytes_max);
-  if (visit.has("log_files")) visit.text("log_files", cause.log_files, short_bytes_max);
-  if (visit.has("advice")) visit.text("advice", cause.advice, short_bytes_max);
+  if (visit.has("core")) visit.lines("core", cause.core, short_bytes_max);
+  if (visit.has("log_files")) visit.lines("log_files", cause.log_files, short_bytes_max);
+  if (visit.has("advice")) visit.lines("advice", cause.advice, short_bytes_max);
   if (visit.has("ended_first")) visit.text("ended_first", cause.ended_first, short_bytes_max);
   if (visit.has("age_ms")) visit.number("age_ms", cause.age_ms, 0, INT64_MAX);
 }
@@ -203,8 +222,8 @@ void cause_fields(Visitor& visit, auto& cause) {
 template <class Visitor>
 void hello_fields(Visitor& visit, auto& hello) {
   visit.number("version", hello.version, 0, INT_MAX);
-  visit.text("run_id", hello.run_id, line_bytes_max);
-  visit.text("node_id", hello.node_id, name_bytes_max);
+  visit.id("run_id", hello.run_id, line_bytes_max);
+  visit.id("node_id", hello.node_id, name_bytes_max);
   visit.text("host", hello.host, name_bytes_max);
   visit.text("address", hello.address, name_bytes_max);
   visit.number("node_rank", hello.node_rank, 0, INT_MAX);
@@ -215,7 +234,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   visit.number("nnodes_max", hello.nnodes_max, 1, nodes_limit);
   visit.number("max_restarts", hello.max_restarts, 0, INT_MAX);
   visit.number("pid", hello.pid, 0, INT_MAX);
-  if (visit.has("replaces")) visit.text("replaces", hello.replaces, name_bytes_max);
+  if (visit.has("replaces")) visit.id("replaces", hello.replaces, name_bytes_max);
 }
 
 template <class Visitor>
@@ -322,7 +341,8 @@ ParsedLine parse_control_message(std::string_view line) {
     if (!error.empty()) return bad(fmt::format("{}: {}", name, error));
     return {std::move(message), ""};
   }
-  return bad(fmt::format("unknown \"type\" \"{}\"", clean_text(name, 40, Keep::Head)));
+  return bad(fmt::format("unknown \"type\" \"{}\"",
+                         visible_text(clean_text(name, 40, Keep::Head), Lines::Escape)));
 }
 
 std::string encode(const ControlMessage& message) {

@@ -2,7 +2,8 @@
 // (docs/control_protocol.md).
 //
 // A core: text in, values out. parse_control_message() is what a stranger on the port can reach, so
-// it never throws, bounds every field, and says in words what is wrong with a line.
+// it never throws, bounds every field, says in words what is wrong with a line, and makes control
+// characters visible (visible_text.h): in lines of text newlines and tabs stay, elsewhere not.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,10 @@ namespace ddprun::rendezvous {
 
 constexpr int control_protocol_version = 1;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
+// No machine has as many cores or devices. A claim of more costs every node of the job: each counts
+// the workers of all. The product of the two fits in an int, as world sizes must.
 constexpr int nodes_limit = 65'536;
-constexpr int workers_per_node_limit = 65'536;
+constexpr int workers_per_node_limit = 4'096;
 
 // ---- agent -> coordinator ----
 

@@ -388,7 +388,7 @@ TEST_CASE("options without a use here are checked, and refused with a reason if 
   const LaunchOptions timed = options({}, {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}});
   REQUIRE(timed.notes.size() == 1);
   CHECK(has(timed.notes[0], "no timer server"));
-  CHECK(has(error_of({"--nproc-per-node=100000"}), "at most 65536"));
+  CHECK(has(error_of({"--nproc-per-node=100000"}), "at most 4096"));
   CHECK(has(error_of({"--nnodes=100000"}), "MAX <= 65536"));
   CHECK(has(error_of({"--rdzv-backend=etcd-v2"}), "c10d"));
   CHECK(has(error_of({"--rdzv-backend=c10"}), "did you mean c10d?"));

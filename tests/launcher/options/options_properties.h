@@ -36,7 +36,7 @@ inline launcher::LaunchOptions parse(const Words& words, const Variables& variab
 // Whatever was accepted must be safe to use without another check.
 inline void check_accepted(const launcher::LaunchOptions& options, const Words& words) {
   expect(options.nnodes_min >= 1 && options.nnodes_min <= options.nnodes_max, "nodes");
-  expect(options.nproc_per_node >= 1 && options.nproc_per_node <= 65'536, "workers");
+  expect(options.nproc_per_node >= 1 && options.nproc_per_node <= 4'096, "workers");
   expect(options.node_rank >= 0 && options.node_rank < options.nnodes_max, "node rank");
   expect(options.max_restarts >= 0, "restarts");
   expect(options.join_timeout.count() > 0, "join timeout");

@@ -169,6 +169,38 @@ TEST_CASE("bytes that are not UTF-8 become question marks", "[rendezvous][contro
         "?(\xe2\x82\xac????z");
 }
 
+TEST_CASE("15.5: no text of a peer can steer a terminal or make up a line of the log",
+          "[rendezvous][control_message]") {
+  const std::string evil =
+      "a\033[2Jb\r\n[ducks] \x9b\x7f\xc2\x9b"
+      "c\xe2\x80\xaetxt";
+  const std::string shown = "a^[[2Jb^M^J[ducks] ?^?M-^[c?txt";
+
+  const Hello hello =
+      round_trip(Hello{.run_id = evil, .host = evil, .address = evil, .role = evil});
+  CHECK(hello.host == shown);
+  CHECK(hello.address == shown);
+  CHECK(hello.role == shown);
+  CHECK(round_trip(Waiting{.text = evil}).text == shown);
+  CHECK(round_trip(Refused{.reason = evil}).reason == shown);
+  CHECK(round_trip(Stop{.signal = 15, .why = evil}).why == shown);
+  CHECK(error_of(R"({"type":"\u001b[2J"})") == "unknown \"type\" \"^[[2J\"");
+
+  FirstCause cause = segfault();
+  cause.message = "\033[31mKeyError\033[0m\n\tin " + evil;  // Colors mean nothing elsewhere.
+  CHECK(round_trip(WorkerFailed{0, cause}).cause.message ==
+        "KeyError\n\tin a^[[2Jb^M\n[ducks] ?^?M-^[c?txt");
+}
+
+TEST_CASE("15.5: a job's id is compared as it was given", "[rendezvous][control_message]") {
+  CHECK(round_trip(Hello{.run_id = "a\tb", .node_id = "x\ny"}).run_id == "a\tb");
+}
+
+TEST_CASE("15.5: nobody has more workers than a machine can run", "[rendezvous][control_message]") {
+  CHECK(round_trip(Hello{.nproc = 4'096}).nproc == 4'096);
+  CHECK(error_of(encode(Hello{.nproc = 4'097})).find("from 1 to 4096") != std::string::npos);
+}
+
 TEST_CASE("a list of agents that is too long for a line is left out",
           "[rendezvous][control_message]") {
   RoundStart round{.world_size = 4'000, .role_world_size = 1, .master_addr = "a", .master_port = 1};
