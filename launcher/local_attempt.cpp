@@ -23,13 +23,14 @@ using rendezvous::FirstCause;
 using std::chrono::milliseconds;
 constexpr std::size_t error_file_bytes_max = 1 << 20;
 
-std::int64_t to_ms(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+WallNs wall_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-WallMs wall_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+// As a control message says it.
+std::int64_t ms_between(WallNs begin, WallNs end) {
+  return std::max<WallNs>(end - begin, 0) / 1'000'000;
 }
 
 bool asks_for_files(const StdMap& map, int workers) {
@@ -154,13 +155,13 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   FirstCause ended = cause_of(worker);
   const std::map<int, ErrorFile> files = read_error_files();
   const auto now = wall_now();
-  const FirstEnd end{worker.local_rank,
-                     now - to_ms(std::chrono::steady_clock::now() - worker.when)};
+  const std::chrono::nanoseconds ago = std::chrono::steady_clock::now() - worker.when;
+  const FirstEnd end{worker.local_rank, now - ago.count()};
   const FirstError first = first_error(end, recorded(files));
   const auto file = files.find(first.local_rank);
   if (first.local_rank == worker.local_rank) {
-    const WallMs at = file == files.end() ? end.at : std::min(end.at, file->second.recorded_at);
-    ended.age_ms = std::max<WallMs>(now - at, 0);
+    const WallNs at = file == files.end() ? end.at : std::min(end.at, file->second.recorded_at);
+    ended.age_ms = ms_between(at, now);
     return ended;
   }
   spdlog::debug("local rank {} is to blame: {}", first.local_rank, first.reason);
@@ -181,10 +182,10 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .local_rank = local_rank,
           .pid = pids_.at(static_cast<std::size_t>(local_rank)),
           .attempt = round_.attempt,
-          .ran_ms = std::max<WallMs>(file.recorded_at - began_at_, 0),
+          .ran_ms = ms_between(began_at_, file.recorded_at),
           .message = file.message,
           .log_files = log_files(local_rank),
-          .age_ms = std::max<WallMs>(wall_now() - file.recorded_at, 0)};
+          .age_ms = ms_between(file.recorded_at, wall_now())};
 }
 
 std::optional<FirstCause> LocalAttempt::error_before_stop() const {
@@ -209,7 +210,7 @@ std::optional<ErrorFile> LocalAttempt::read_error_file(int local_rank) const {
   if (!file) return std::nullopt;
   return parse_error_file(
       std::move(file->content),
-      {.modified = file->modified_ms, .attempt_began = began_at_, .now = wall_now()});
+      {.modified = file->modified_ns, .attempt_began = began_at_, .now = wall_now()});
 }
 
 std::map<int, ErrorFile> LocalAttempt::read_error_files() const {
@@ -224,7 +225,11 @@ std::map<int, ErrorFile> LocalAttempt::read_error_files() const {
 std::vector<RecordedError> LocalAttempt::recorded(const std::map<int, ErrorFile>& files) const {
   std::vector<RecordedError> errors;
   for (const auto& [local_rank, file] : files) {
-    RecordedError error{.local_rank = local_rank, .at = file.recorded_at, .whole = file.whole};
+    RecordedError error{.local_rank = local_rank,
+                        .at = file.recorded_at,
+                        .exact = file.exact,
+                        .of_a_peer = names_a_lost_peer(file.message),
+                        .whole = file.whole};
     for (const WorkerEnd& end : ends_) {
       if (end.local_rank != local_rank) continue;
       error.ended = true;

@@ -90,8 +90,8 @@ class LocalAttempt {
   std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<int> pids_;              // By local rank.
   std::vector<WorkerEnd> ends_;
-  WallMs began_at_ = 0;
-  std::optional<WallMs> stopped_at_;
+  WallNs began_at_ = 0;
+  std::optional<WallNs> stopped_at_;
   bool failed_ = false;
   bool told_choices_ = false;  // What is the same in every attempt is told once.
 };

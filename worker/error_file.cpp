@@ -120,7 +120,14 @@ class JsonFile {
   std::size_t used_ = 0;
 };
 
-bool write_error(std::string_view message, std::string_view stack) {
+// When the error was met, not when its file was written: a stack may take long to walk.
+timespec wall_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now;
+}
+
+bool write_error(std::string_view message, std::string_view stack, const timespec& when) {
   if (final_path[0] == '\0') return true;
   {
     JsonFile file(temporary_path);
@@ -129,8 +136,12 @@ bool write_error(std::string_view message, std::string_view stack) {
     file.raw(R"(", "extraInfo": {"py_callstack": ")");
     file.string(stack);
     file.raw(R"(", "timestamp": ")");
-    file.number(::time(nullptr));
-    file.raw("\"}}}\n");
+    file.number(when.tv_sec);
+    // In torch's whole seconds a rank and those that fail of its end look alike, and the clock of
+    // the file system ticks in milliseconds. torch passes over keys that it does not know.
+    file.raw(R"(", "timestamp_ns": )");
+    file.number(when.tv_sec * 1'000'000'000LL + when.tv_nsec);
+    file.raw("}}}\n");
     if (!file.finish()) {
       ::unlink(temporary_path);
       return false;
@@ -178,13 +189,14 @@ constexpr int terminate_frames = 2;  // capture_stack, on_terminate.
 [[gnu::noinline]] void on_fatal_signal(int signal) {
   // A second fault, here or in another thread, ends the process without another word.
   if (!handling_signal.exchange(true) && !terminating) {
+    const timespec when = wall_time();
     const std::string_view name = name_of_signal(signal);
     [[maybe_unused]] ssize_t ignored = ::write(STDERR_FILENO, name.data(), name.size());
     ignored = ::write(STDERR_FILENO, "\n", 1);
     const bool first = !recorded.exchange(true);
-    if (first) write_error(name, "");  // In case that walking the stack faults again.
+    if (first) write_error(name, "", when);  // In case that walking the stack faults again.
     const std::string_view stack = capture_stack(signal_frames);
-    if (first) write_error(name, stack);
+    if (first) write_error(name, stack, when);
   }
   ::signal(signal, SIG_DFL);
   ::syscall(SYS_tgkill, ::getpid(), ::syscall(SYS_gettid), signal);
@@ -209,10 +221,11 @@ std::string describe_current_exception() {
 }
 
 [[noreturn, gnu::noinline]] void on_terminate() {
+  const timespec when = wall_time();
   const std::string message = describe_current_exception();
   std::fprintf(stderr, "uncaught exception: %s\n", message.c_str());
   const std::string_view stack = capture_stack(terminate_frames);
-  if (!recorded.exchange(true)) write_error(message, stack);
+  if (!recorded.exchange(true)) write_error(message, stack, when);
   terminating = true;
   std::abort();
 }
@@ -222,7 +235,7 @@ std::string describe_current_exception() {
 bool record_error(const std::string& message) noexcept {
   if (recorded.exchange(true)) return true;
   try {
-    return write_error(message, "");
+    return write_error(message, "", wall_time());
   } catch (...) {
     return false;
   }

@@ -1,8 +1,9 @@
 // Leaves the cause of this process's death where the launcher finds it: TORCHELASTIC_ERROR_FILE,
-// in the format that torch's error handler writes:
+// in the format that torch's error handler writes, with one key more:
 //
 //   {"message": {"message": "<type>: <what>", "extraInfo": {"py_callstack": "...",
-//                                                           "timestamp": "<unix seconds>"}}}
+//                                                           "timestamp": "<unix seconds>",
+//                                                           "timestamp_ns": <the same, exactly>}}}
 //
 // The file appears whole or not at all (temporary name, rename). The first cause wins: what follows
 // it in the same process is a consequence. Source: torch.distributed.elastic, ErrorHandler.

@@ -54,30 +54,42 @@ std::string torch_message(const json& file) {
   return stripped(text);
 }
 
-// Seconds, as a text where the format is nested and as a number where it is flat; torch's reader
-// takes both in both places.
-std::optional<std::int64_t> time_stamp_s(const json& file) {
+// A time beside the message, or in a flat file beside everything; as a text or as a number, since
+// torch's reader takes both in both places.
+std::optional<std::int64_t> time_stamp(const json& file, const char* name) {
   const json* extra = nested_extra(file);
-  const json* stamp = member(extra != nullptr ? *extra : file, "timestamp");
+  const json* stamp = member(extra != nullptr ? *extra : file, name);
   if (stamp == nullptr) return std::nullopt;
   if (stamp->is_number_integer()) return stamp->get<std::int64_t>();
   if (!stamp->is_string()) return std::nullopt;
   const std::string& text = stamp->get_ref<const std::string&>();
-  std::int64_t seconds = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  std::int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return seconds;
+  return value;
 }
 
-// A time stamp has whole seconds, in which two ranks of one node often fail together: within its
-// second the file's own time decides. One outside of the attempt is somebody's mistake (seconds of
-// another clock, milliseconds), and only the file's time is left.
-WallMs recorded_at(std::optional<std::int64_t> stamp_s, const ErrorFileTimes& times) {
-  constexpr std::int64_t s = 1'000;
-  if (!stamp_s || *stamp_s < times.attempt_began / s - 1 || *stamp_s > times.now / s + 1) {
-    return times.modified;
+constexpr std::int64_t second = 1'000'000'000;
+
+// A time stamp outside of the attempt is somebody's mistake: seconds of another clock,
+// milliseconds.
+bool can_be(std::int64_t stamp_s, const ErrorFileTimes& times) {
+  return stamp_s >= times.attempt_began / second - 1 && stamp_s <= times.now / second + 1;
+}
+
+// Our workers say the nanosecond (worker/error_file.h). torch's time stamp has whole seconds, in
+// which two ranks of one node often fail together: within its second the file's own time decides.
+void set_recorded_at(ErrorFile& result, const json& file, const ErrorFileTimes& times) {
+  result.recorded_at = times.modified;
+  if (const auto stamp = time_stamp(file, "timestamp_ns");
+      stamp && can_be(*stamp / second, times)) {
+    result.recorded_at = *stamp;
+    result.exact = true;
+  } else if (const auto seconds = time_stamp(file, "timestamp");
+             seconds && can_be(*seconds, times)) {
+    const WallNs begin = *seconds * second;
+    result.recorded_at = std::clamp(times.modified, begin, begin + second - 1);
   }
-  return std::clamp(times.modified, *stamp_s * s, *stamp_s * s + s - 1);
 }
 
 }  // namespace
@@ -86,7 +98,7 @@ ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
   const json file = json::parse(content, nullptr, /*allow_exceptions=*/false);
   ErrorFile result;
   result.message = error_file_message(content);
-  result.recorded_at = recorded_at(time_stamp_s(file), times);
+  set_recorded_at(result, file, times);
   result.whole = file.is_object();
   result.content = std::move(content);
   return result;

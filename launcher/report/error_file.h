@@ -10,21 +10,22 @@
 
 namespace ddprun::launcher {
 
-// The clock of one machine, in milliseconds since 1970: only times of the same node are compared.
-using WallMs = std::int64_t;
+// The clock of one machine, in nanoseconds since 1970: only times of the same node are compared.
+using WallNs = std::int64_t;
 
 struct ErrorFile {
   std::string content;     // As it was read.
   std::string message;     // For people; "" = there is nothing to read.
-  WallMs recorded_at = 0;  // When its writer met the error.
+  WallNs recorded_at = 0;  // When its writer met the error.
+  bool exact = false;      // As its writer says. Else the file system's clock, which ticks slowly.
   bool whole = false;      // A JSON object. Else foreign text, or still being written.
 };
 
 // The times that a time stamp is checked against.
 struct ErrorFileTimes {
-  WallMs modified = 0;       // Of the file.
-  WallMs attempt_began = 0;  // No error of this attempt is older ...
-  WallMs now = 0;            // ... or younger.
+  WallNs modified = 0;       // Of the file.
+  WallNs attempt_began = 0;  // No error of this attempt is older ...
+  WallNs now = 0;            // ... or younger.
 };
 
 ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times);

@@ -23,6 +23,24 @@ struct Row {
   std::string_view advice;
 };
 
+// What Gloo, NCCL and our own communicators say (worker/cpu, worker/mpi: "all_reduce failed on rank
+// 1: rank 0 failed: ...").
+const std::vector<std::string_view>& lost_peer_patterns() {
+  static const std::vector<std::string_view> patterns = {
+      "ncclRemoteError",
+      "Connection closed by peer",
+      "Connection reset by peer",
+      "remote process exited or there was a network error",
+      "Socket closed by remote peer",
+      "peer * closed its connection",
+      "peer closed the connection",
+      "lost its peer",
+      " failed on rank *: rank * failed: ",
+      " failed on rank *: rank * is gone: ",
+      " failed on rank *: rank * closed the communicator while "};
+  return patterns;
+}
+
 // The first row that matches is the advice: special causes before general ones.
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
@@ -93,10 +111,7 @@ const std::vector<Row>& rows() {
        false,
        "a port is in use: find its holder with `ss -ltnp`, choose another one, or let the program "
        "use the launcher's MASTER_ADDR and MASTER_PORT"},
-      {{"ncclRemoteError", "Connection closed by peer", "Connection reset by peer",
-        "remote process exited or there was a network error", "Socket closed by remote peer",
-        "peer * closed its connection", "peer closed the connection", "lost its peer"},
-       false,
+      {lost_peer_patterns(), false,
        "this worker lost a peer, which most likely failed first: look at the other ranks' logs "
        "and nodes"},
       {{"Watchdog caught collective operation timeout", "caught collective operation timeout",
@@ -196,9 +211,9 @@ Lines telling_lines(std::string_view text) {
   return lines;
 }
 
-bool any_matches(const Lines& lines, const Row& row) {
+bool any_matches(const Lines& lines, const std::vector<std::string_view>& patterns) {
   for (const std::string_view line : lines) {
-    for (const std::string_view pattern : row.patterns) {
+    for (const std::string_view pattern : patterns) {
       if (line_matches(line, pattern)) return true;
     }
   }
@@ -213,10 +228,10 @@ std::string_view advice_for_words(const FirstCause& cause) {
     close.assign(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
   }
   for (const Row& row : rows()) {
-    if (any_matches(close, row)) return row.advice;
+    if (any_matches(close, row.patterns)) return row.advice;
   }
   for (const Row& row : rows()) {
-    if (row.anywhere && any_matches(all, row)) return row.advice;
+    if (row.anywhere && any_matches(all, row.patterns)) return row.advice;
   }
   return "";
 }
@@ -266,6 +281,10 @@ std::string_view advice_for_code(const FirstCause& cause) {
 }
 
 }  // namespace
+
+bool names_a_lost_peer(std::string_view message) {
+  return any_matches(telling_lines(message), lost_peer_patterns());
+}
 
 std::string advice_for(const FirstCause& cause) {
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";

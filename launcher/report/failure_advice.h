@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "rendezvous/control/first_cause.h"
 
@@ -14,5 +15,9 @@ namespace ddprun::launcher {
 // quotes do not, nor, when the worker left a message, an older warning on stderr that other
 // programs print too.
 std::string advice_for(const rendezvous::FirstCause& cause);
+
+// Whether a worker says that another rank failed or closed their connection, rather than naming an
+// error of its own.
+bool names_a_lost_peer(std::string_view message);
 
 }  // namespace ddprun::launcher

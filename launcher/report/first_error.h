@@ -15,7 +15,9 @@ namespace ddprun::launcher {
 // An error that a worker of this attempt has recorded.
 struct RecordedError {
   int local_rank = 0;
-  WallMs at = 0;
+  WallNs at = 0;
+  bool exact = false;      // `at` is its writer's word. Else the file system's, up to a tick early.
+  bool of_a_peer = false;  // It says that another rank failed or closed their connection.
   bool whole = true;       // False: what is there so far may be half of it.
   bool ended = false;      // Its writer has ended ...
   bool succeeded = false;  // ... and with 0: whatever it was, it got over it.
@@ -24,7 +26,7 @@ struct RecordedError {
 // The first worker that ended by itself.
 struct FirstEnd {
   int local_rank = 0;
-  WallMs at = 0;  // As it was seen, which is after its peers could notice it.
+  WallNs at = 0;  // As it was seen, which is after its peers could notice it.
 };
 
 struct FirstError {

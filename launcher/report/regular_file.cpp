@@ -21,7 +21,7 @@ std::optional<RegularFile> read_regular_file(const std::string& path, std::size_
     return std::nullopt;
   }
   RegularFile file;
-  file.modified_ms = status.st_mtim.tv_sec * INT64_C(1'000) + status.st_mtim.tv_nsec / 1'000'000;
+  file.modified_ns = status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec;
   char buffer[16'384];
   while (file.content.size() < bytes_max) {
     const ssize_t count =

@@ -10,7 +10,7 @@ namespace ddprun::launcher {
 
 struct RegularFile {
   std::string content;           // At most the number of bytes that was asked for.
-  std::int64_t modified_ms = 0;  // Since 1970, by the clock of the file system.
+  std::int64_t modified_ns = 0;  // Since 1970, by the clock of the file system.
 
   bool operator==(const RegularFile&) const = default;
 };

@@ -220,11 +220,14 @@ TEST_CASE("a rank that fails alone has said why before its peer can fail of it")
   const std::string file = newest_checkpoint_in(folder / "run");
   for (int i = 0; i < refusals; ++i) {
     const std::string logs = folder / std::to_string(i);
-    const auto refused = run(launch({"--standalone", "--nproc-per-node", "2", "--log-dir", logs}) +
-                                 train({"--model", "resnet32", "--steps", "2", "--resume", file}),
-                             limit);
+    const std::string report = folder / ("report" + std::to_string(i));
+    const auto refused = run(
+        launch({"--standalone", "--nproc-per-node", "2", "--log-dir", logs, "--report", report}) +
+            train({"--model", "resnet32", "--steps", "2", "--resume", file}),
+        limit);
     INFO(refused.output);
     CHECK(refused.status == 1);
+    CHECK(nlohmann::json::parse(bytes_of(report))["first_cause"]["rank"] == 0);
     const auto own = error_file_in(logs, 0), consequence = error_file_in(logs, 1);
     REQUIRE(own);
     CHECK(contains(bytes_of(*own), R"("message": ")" + file));

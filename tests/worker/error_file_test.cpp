@@ -63,7 +63,9 @@ TEST_CASE("a recorded error is a torch error file with message and time", "[work
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
   const auto json = read_json(file);
   CHECK(json["message"]["message"] == "rank 3: \"disk\\full\"\n\x01 \xc3\xa9 ok");
-  CHECK(std::stoll(json["message"]["extraInfo"]["timestamp"].get<std::string>()) > 1'600'000'000);
+  const auto seconds = std::stoll(json["message"]["extraInfo"]["timestamp"].get<std::string>());
+  CHECK(seconds > 1'600'000'000);
+  CHECK(json["message"]["extraInfo"]["timestamp_ns"].get<long long>() / 1'000'000'000 == seconds);
   CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
 }
 

@@ -47,6 +47,7 @@ TEST_CASE("known messages get their advice", "[failure_advice]") {
       {"RuntimeError: Unable to find address for: eth7", "GLOO_SOCKET_IFNAME"},
       {"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31337",
        "lost a peer"},
+      {"broadcast #3 of 9 x float32 failed on rank 1: rank 0 failed: no such file", "lost a peer"},
       {"torch.distributed.DistBackendError: ncclRemoteError: A call failed possibly due to a "
        "network "
        "error or a remote process exiting prematurely.",
@@ -186,6 +187,30 @@ TEST_CASE("an old warning does not explain a failure that has its own message",
                     .message = "KeyError: 'lr'",
                     .last_stderr =
                         "warning: cannot read ~/.cache: Permission denied\nKeyError: 'lr'"}) == "");
+}
+
+TEST_CASE("14.11: who names a peer's end has no error of its own", "[failure_advice]") {
+  for (const char* message : {
+           "barrier #1 failed on rank 1: rank 0 failed: this is a checkpoint of another model",
+           "all_reduce #7 of 8 x float32 failed on rank 3: rank 2 (pid 4127 on 10.0.0.2) is gone: "
+           "its connection broke",
+           "barrier #1 failed on rank 0: rank 1 closed the communicator while rank 0 waited in "
+           "barrier #1",
+           "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:3",
+       }) {
+    INFO(message);
+    CHECK(names_a_lost_peer(message));
+  }
+  for (const char* message : {
+           "this is a checkpoint of another model",
+           "barrier #1 failed on rank 1: rank 1: the data is a null pointer",
+           "rank 0 failed",
+           "KeyError: 'rank'",
+           "",
+       }) {
+    INFO(message);
+    CHECK_FALSE(names_a_lost_peer(message));
+  }
 }
 
 TEST_CASE("only workers that failed are advised on", "[failure_advice]") {

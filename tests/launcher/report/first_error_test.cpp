@@ -15,8 +15,10 @@ using namespace ddprun::launcher;
 
 namespace {
 
-constexpr WallMs t = 1'700'000'000'000;  // A whole second.
-const ErrorFileTimes times{.modified = t + 2'340, .attempt_began = t - 5'000, .now = t + 9'000};
+constexpr WallNs ms = 1'000'000;
+constexpr WallNs t = 1'700'000'000'000 * ms;  // A whole second.
+const ErrorFileTimes times{
+    .modified = t + 2'340 * ms, .attempt_began = t - 5'000 * ms, .now = t + 9'000 * ms};
 
 std::string nested(const std::string& stamp) {
   return R"({"message": {"message": "KeyError", "extraInfo": {"py_callstack": "KeyError", )"
@@ -34,36 +36,76 @@ int blamed(const FirstEnd& end, const std::vector<RecordedError>& errors) {
 
 TEST_CASE("14.2: an error that was recorded before the first end's own is the first",
           "[launcher][first_error]") {
-  const FirstEnd end{.local_rank = 1, .at = t + 1'500};
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
 
-  CHECK(blamed(end, {{.local_rank = 0, .at = t}, {.local_rank = 1, .at = t + 1'499}}) == 0);
-  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'498}, {.local_rank = 1, .at = t + 1'499}}) == 0);
-  CHECK(blamed(end, {{.local_rank = 0, .at = t + 9},
-                     {.local_rank = 1, .at = t + 20},
+  CHECK(blamed(end, {{.local_rank = 0, .at = t}, {.local_rank = 1, .at = t + 1'499 * ms}}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'498 * ms},
+                     {.local_rank = 1, .at = t + 1'499 * ms}}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 9 * ms},
+                     {.local_rank = 1, .at = t + 20 * ms},
                      {.local_rank = 2, .at = t}}) == 2);
 }
 
 TEST_CASE("errors recorded later, or at the same time, blame nobody", "[launcher][first_error]") {
-  const FirstEnd end{.local_rank = 1, .at = t + 1'500};
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
 
   CHECK(blamed(end, {}) == 1);
   CHECK(blamed(end, {{.local_rank = 1, .at = t}}) == 1);
-  CHECK(blamed(end, {{.local_rank = 0, .at = t + 700}, {.local_rank = 1, .at = t + 700}}) == 1);
-  CHECK(blamed(end, {{.local_rank = 0, .at = t + 701}, {.local_rank = 1, .at = t + 700}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 700 * ms},
+                     {.local_rank = 1, .at = t + 700 * ms}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 701 * ms},
+                     {.local_rank = 1, .at = t + 700 * ms}}) == 1);
 }
 
 TEST_CASE("whoever dies without a word is outranked only by an error that its death cannot explain",
           "[launcher][first_error]") {
-  const FirstEnd killed{.local_rank = 1, .at = t + 2'000};
+  const FirstEnd killed{.local_rank = 1, .at = t + 2'000 * ms};
 
-  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'999}}) == 1);  // Noticed before it was seen.
-  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'000}}) == 1);
-  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 999}}) == 0);
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'999 * ms}}) ==
+        1);  // Noticed before it was seen.
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 1'000 * ms}}) == 1);
+  CHECK(blamed(killed, {{.local_rank = 0, .at = t + 999 * ms}}) == 0);
+}
+
+TEST_CASE("14.11: exact times tell two errors apart that share a tick of the file system's clock",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
+  const RecordedError cause{.local_rank = 0, .at = t + 7, .exact = true};
+  const RecordedError other{.local_rank = 1, .at = t + 8, .exact = true};
+
+  CHECK(blamed(end, {cause, other}) == 0);
+  CHECK(blamed({.local_rank = 0, .at = end.at}, {cause, other}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 8, .exact = true},
+                     {.local_rank = 1, .at = t + 7, .exact = true}}) == 1);
+}
+
+TEST_CASE("a file system's time is late by up to a tick, and is before an exact one by more only",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
+
+  CHECK(blamed(end, {{.local_rank = 0, .at = t},
+                     {.local_rank = 1, .at = t + 10 * ms, .exact = true}}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t},
+                     {.local_rank = 1, .at = t + 11 * ms, .exact = true}}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t, .exact = true}, {.local_rank = 1, .at = t + 1}}) ==
+        0);
+}
+
+TEST_CASE("14.11: who failed of a peer is not blamed before one who names an error of its own",
+          "[launcher][first_error]") {
+  const FirstEnd end{.local_rank = 1, .at = t + 1'500 * ms};
+  const RecordedError victim{.local_rank = 1, .at = t, .of_a_peer = true};
+
+  CHECK(blamed(end, {{.local_rank = 0, .at = t}, victim}) == 0);  // Both in one tick.
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'000 * ms, .exact = true}, victim}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'001 * ms, .exact = true}, victim}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t, .of_a_peer = true}, victim}) == 1);
+  CHECK(blamed({.local_rank = 0, .at = end.at}, {{.local_rank = 0, .at = t + 5}, victim}) == 0);
 }
 
 TEST_CASE("an error that was survived, and one that is half written, count for nothing",
           "[launcher][first_error]") {
-  const FirstEnd end{.local_rank = 1, .at = t + 5'000};
+  const FirstEnd end{.local_rank = 1, .at = t + 5'000 * ms};
 
   CHECK(blamed(end, {{.local_rank = 0, .at = t, .ended = true, .succeeded = true}}) == 1);
   CHECK(blamed(end, {{.local_rank = 0, .at = t, .whole = false}}) == 1);
@@ -72,11 +114,25 @@ TEST_CASE("an error that was survived, and one that is half written, count for n
 
 TEST_CASE("within the second of its time stamp a file's own time tells when",
           "[launcher][first_error]") {
-  CHECK(parse_error_file(nested("\"1700000002\""), times).recorded_at == t + 2'340);
-  CHECK(parse_error_file(nested("1700000002"), times).recorded_at == t + 2'340);
-  CHECK(parse_error_file(nested("\"1700000001\""), times).recorded_at == t + 1'999);
+  CHECK(parse_error_file(nested("\"1700000002\""), times).recorded_at == t + 2'340 * ms);
+  CHECK(parse_error_file(nested("1700000002"), times).recorded_at == t + 2'340 * ms);
+  CHECK(parse_error_file(nested("\"1700000001\""), times).recorded_at == t + 2'000 * ms - 1);
   CHECK(parse_error_file(R"({"message": "m", "timestamp": 1700000000})", times).recorded_at ==
-        t + 999);
+        t + 1'000 * ms - 1);
+}
+
+TEST_CASE("14.11: a time stamp in nanoseconds is taken as it is", "[launcher][first_error]") {
+  const std::string seconds = R"("1700000002", "timestamp_ns": )";
+  const ErrorFile exact = parse_error_file(nested(seconds + "1700000002000000345"), times);
+  CHECK(exact.recorded_at == t + 2'000 * ms + 345);
+  CHECK(exact.exact);
+
+  // Outside of the attempt, or no number: what is left are torch's seconds.
+  for (const char* wrong : {"1600000000000000000", "1700000002", "1.7e18", "null", "[]"}) {
+    const ErrorFile coarse = parse_error_file(nested(seconds + wrong), times);
+    CHECK(coarse.recorded_at == times.modified);
+    CHECK_FALSE(coarse.exact);
+  }
 }
 
 TEST_CASE("a time stamp that cannot be, or is none, is not believed", "[launcher][first_error]") {
