@@ -3,9 +3,11 @@
 //   segfault | throw            with the error handlers of worker/error_file.h
 //   bare_throw | bare_abort     without them, as a program that does not link worker/
 //   eat_memory                  until somebody ends it
+//   after POSITION ...          attempt N says that it got to the N-th position ("-": says nothing)
+//                               and fails with 9; one that has none succeeds
 //   in_order FIFO RANK          rank RANK ends first, with 10 + its rank; the other one waits for
-//   the
-//                               end of the FIFO that the first holds open, and then does the same
+//                               the end of the FIFO that the first holds open, and then does the
+//                               same
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include <string>
 
 #include "worker/error_file.h"
+#include "worker/progress_note.h"
 #include "worker/worker_env.h"
 
 namespace dying {
@@ -32,6 +35,16 @@ namespace dying {
     void* piece = std::malloc(piece_bytes);
     if (piece != nullptr) std::memset(piece, 1, piece_bytes);
   }
+}
+
+[[noreturn]] void die_after(const char* const* positions, int count) {
+  const int attempt = std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT"));
+  if (attempt >= count) ::_exit(0);
+  const std::string position = positions[attempt];
+  if (position != "-") {
+    ddprun::worker::ProgressNote(ddprun::worker::read_worker_env()).reached(std::stol(position));
+  }
+  ::_exit(9);
 }
 
 [[noreturn]] void die_in_order(const char* fifo, int first_rank) {
@@ -53,6 +66,7 @@ int main(int argc, char** argv) {
   if (how == "throw" || how == "bare_throw") dying::read_batch();
   if (how == "bare_abort") assert(how == "this cannot be");
   if (how == "eat_memory") dying::eat_memory();
+  if (how == "after") dying::die_after(argv + 2, argc - 2);
   if (how == "in_order" && argc == 4) dying::die_in_order(argv[2], std::atoi(argv[3]));
   std::fprintf(stderr, "dying_worker does not know '%s'\n", how.c_str());
   return 98;

@@ -112,6 +112,35 @@ TEST_CASE("a job whose workers fail at once, always alike, stops before its rest
   CHECK(contains(result.output, "the same 3 times in a row"));
 }
 
+TEST_CASE("14.12: an attempt that got further than all before it is followed by the next at once") {
+  // Which of the restarts has to wait: a row of failures is at its begin again after each attempt
+  // that got further. To say again what was reached before is no progress.
+  struct Row {
+    std::vector<std::string> positions;
+    std::vector<bool> waits;
+  };
+  const std::vector<Row> table = {
+      {{"10", "20", "30", "40"}, {false, false, false, false}},
+      {{"-", "-", "-"}, {false, true, true}},
+      {{"10", "10", "9"}, {false, true, true}},
+      {{"-", "-", "10", "-"}, {false, true, false, true}},
+  };
+  for (const Row& row : table) {
+    const auto result = run(launch({"--standalone", "--max-restarts", "4", "--restart-backoff",
+                                    "0.02", binary("dying_worker"), "after"}) +
+                                row.positions,
+                            30s);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    for (std::size_t i = 0; i < row.waits.size(); ++i) {
+      INFO("restart " << i);
+      const std::string left = " (" + std::to_string(3 - i) + " of 4 restarts left)";
+      CHECK(contains(result.output, left));
+      CHECK(contains(result.output, "restarting" + left) != row.waits[i]);
+    }
+  }
+}
+
 TEST_CASE("14.10: a worker that asks to be queued again is neither blamed nor started again") {
   const auto result =
       run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2"}) +
