@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/control/control_connection.h"
+#include "rendezvous/store/peer_log.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -43,6 +44,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void on_line(PeerId id, std::string_view line);
   void on_closed(PeerId id, const std::string& why);
   void drop(PeerId id, const std::string& why);
+  void log_stranger(const ControlConnection& connection, const std::string& what);
   // Workers do not tell us, but the store: so that a dying one has said it, whoever of the two
   // is heard first.
   void ask_progress() {
@@ -57,6 +59,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   Job job;
   CoordinatorCallbacks callbacks;
   std::map<PeerId, Peer> peers;
+  PeerLog refusals;
   PeerId next_id = 1;
   asio::steady_timer tick;
   TimePoint tick_at = TimePoint::max();
@@ -111,6 +114,7 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
     found->second.limit.reset();
     const std::string remote = found->second.connection->remote_address();
+    hello->from = remote;
     // As we see it is how the others reach it too, unless it knows better (several networks).
     if (hello->address.empty()) hello->address = remote;
     found->second.addresses = {remote, hello->address};
@@ -129,10 +133,16 @@ void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
 void Coordinator::Impl::drop(PeerId id, const std::string& why) {
   const auto found = peers.find(id);
   if (found == peers.end()) return;
-  spdlog::warn("closed the control connection of {}: {}", found->second.connection->remote_name(),
-               why);
+  log_stranger(*found->second.connection, "closed its control connection: " + why);
   found->second.connection->close();
   on_closed(id, why);
+}
+
+// Whoever reaches the port can be refused as often as he likes; the log must not grow with it.
+void Coordinator::Impl::log_stranger(const ControlConnection& connection, const std::string& what) {
+  const std::string name = connection.remote_name();
+  const PeerLog::Line line = refusals.note(name, Clock::now());
+  if (line.wanted) spdlog::warn("from {}: {}{}", name, what, uncounted(line));
 }
 
 // In order: the store is emptied before anybody hears that an attempt starts, and a node's address
@@ -151,8 +161,13 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     } else if (const auto* start = std::get_if<StartAttempt>(&action)) {
       callbacks.on_start_attempt(start->attempt);
     } else if (const auto* log = std::get_if<Log>(&action)) {
-      spdlog::log(log->level == Log::Level::Warning ? spdlog::level::warn : spdlog::level::info,
-                  "{}", log->text);
+      const auto stranger = log->stranger ? peers.find(*log->stranger) : peers.end();
+      if (stranger != peers.end()) {
+        log_stranger(*stranger->second.connection, log->text);
+      } else {
+        spdlog::log(log->level == Log::Level::Warning ? spdlog::level::warn : spdlog::level::info,
+                    "{}", log->text);
+      }
     }
   }
   schedule_tick();

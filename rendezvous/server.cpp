@@ -189,9 +189,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     const PeerLog::Line line = peer_log.note(peer, Clock::now());
     if (!line.wanted) return;
     spdlog::warn("store on port {}: closed the connection of {}: {}{}", port, peer, reason,
-                 line.suppressed == 0 ? std::string()
-                                      : " (and " + std::to_string(line.suppressed) +
-                                            " more of that host since its last line)");
+                 uncounted(line));
   }
 
   void start_attempt(const std::string& name) {

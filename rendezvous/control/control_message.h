@@ -43,6 +43,8 @@ struct Hello {
   int max_restarts = 0;  // The coordinator's own value rules.
   int pid = 0;           // Of the agent.
   std::string replaces;  // An earlier node_id of this agent, whose connection it lost; "" = none.
+  // The address that its connection comes from: the coordinator's own knowledge, never on the wire.
+  std::string from = {};
 };
 
 struct WorkerFailed {  // The first worker of this node that failed in this attempt.

@@ -22,6 +22,10 @@ std::string printed_name(const Hello& hello) {
   return fmt::format("node {} ({})", *hello.node_rank, hello.host);
 }
 
+Refusal ending(const Hello& hello) {
+  return {"this job is ending", fmt::format("node {} came when the job was ending", hello.host)};
+}
+
 }  // namespace
 
 Job::Job(JobLimits limits, TimePoint now)
@@ -102,7 +106,8 @@ void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint no
     claims_.drop(peer);
     actions_.push_back(CloseAfterSending{peer});
   } else if (phase_ != Phase::Finished) {
-    refuse(peer, "the first message must be hello");
+    const std::string why = "the first message must be hello";
+    refuse(peer, {why, why});
   }
 }
 
@@ -114,18 +119,20 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   if (!hello.replaces.empty() && old != nodes_.end()) {
     replace(*old, "it was cut off, and made a new connection", now);
   }
-  if (phase_ == Phase::Finished || verdict_) return refuse(peer, "this job is ending");
+  if (phase_ == Phase::Finished || verdict_) return refuse(peer, ending(hello));
   const auto same_id = [&](const Node& node) { return node.hello.node_id == hello.node_id; };
   if (std::any_of(nodes_.begin(), nodes_.end(), same_id)) {
-    return refuse(peer, "an agent with this node_id is already here");
+    const std::string why = "an agent with this node_id is already here";
+    return refuse(peer, {why, why});
   }
   std::vector<RoundNode> present;
   for (const Node& node : nodes_) {
-    present.push_back({.host = node.hello.host, .node_rank = node.hello.node_rank});
+    present.push_back(
+        {.host = node.hello.host, .from = node.hello.from, .node_rank = node.hello.node_rank});
   }
-  if (auto reason = check_hello(hello, limits_.run_id, limits_.round, present)) {
+  if (auto refusal = check_hello(hello, limits_.run_id, limits_.round, present)) {
     if (claim_rank(peer, hello, now)) return;
-    return refuse(peer, std::move(*reason));
+    return refuse(peer, std::move(*refusal));
   }
   nodes_.push_back({peer, hello, Liveness(limits_.heartbeat_timeout, now)});
   const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
@@ -160,8 +167,12 @@ bool Job::claim_rank(PeerId peer, const Hello& hello, TimePoint now) {
   };
   const auto holder = std::find_if(nodes_.begin(), nodes_.end(), holds_it);
   if (holder == nodes_.end()) return false;
-  log(fmt::format("{} is here a second time; the first one has {} to answer", printed_name(hello),
-                  time_text(2 * limits_.heartbeat_interval)));
+  actions_.push_back(
+      Log{Log::Level::Info,
+          fmt::format("{} is here a second time; the first one, at {}, has {} to answer",
+                      printed_name(hello), holder->hello.from,
+                      time_text(2 * limits_.heartbeat_interval)),
+          peer});
   claims_.add({peer, hello, holder->peer, now + 2 * limits_.heartbeat_interval});
   return true;
 }
@@ -169,9 +180,11 @@ bool Job::claim_rank(PeerId peer, const Hello& hello, TimePoint now) {
 void Job::refuse_claims(const Node& holder) {
   for (const RankClaims::Claim& claim : claims_.take_those_on(holder.peer)) {
     refuse(claim.newcomer,
-           fmt::format("--node-rank {} is already taken by another agent of {}, which is alive: "
-                       "give each node its own rank",
-                       claim.hello.node_rank.value_or(-1), claim.hello.host));
+           {fmt::format("--node-rank {} is already taken by another agent of {}, which is alive: "
+                        "give each node its own rank",
+                        claim.hello.node_rank.value_or(-1), claim.hello.host),
+            fmt::format("node {} asked for --node-rank {}, whose first agent, at {}, is alive",
+                        claim.hello.host, claim.hello.node_rank.value_or(-1), holder.hello.from)});
   }
 }
 
@@ -200,9 +213,9 @@ void Job::replace(const Node& old, const std::string& why, TimePoint now) {
   lose(peer, why, now);
 }
 
-void Job::refuse(PeerId peer, std::string reason) {
-  log(fmt::format("refused a connection: {}", reason), Log::Level::Warning);
-  actions_.push_back(SendTo{peer, Refused{.reason = std::move(reason)}});
+void Job::refuse(PeerId peer, Refusal refusal) {
+  actions_.push_back(Log{Log::Level::Warning, std::move(refusal.logged), peer});
+  actions_.push_back(SendTo{peer, Refused{.reason = std::move(refusal.told)}});
   actions_.push_back(CloseAfterSending{peer});
 }
 

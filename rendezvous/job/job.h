@@ -47,6 +47,9 @@ struct StartAttempt {  // Empty the store; comes before the messages that start 
 struct Log {
   enum class Level { Info, Warning } level = Level::Info;
   std::string text;
+  // Whose doing it is when that is no member: the shell adds its address, and bounds how many such
+  // lines there are.
+  std::optional<PeerId> stranger = {};
 };
 struct JobOver {
   int exit_status = 0;
@@ -105,7 +108,7 @@ class Job {
   void admit_claims(PeerId gone, TimePoint now);
   void settle_claims(TimePoint now, TimePoint::duration late);
   void replace(const Node& old, const std::string& why, TimePoint now);
-  void refuse(PeerId peer, std::string reason);
+  void refuse(PeerId peer, Refusal refusal);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "rendezvous/control/visible_text.h"
 #include "rendezvous/counted.h"
 
 namespace ddprun::rendezvous {
@@ -90,6 +91,16 @@ std::vector<Place> places(const RoundState& state, const RoundLimits& limits) {
   return result;
 }
 
+Refusal rank_taken(const Hello& hello, const RoundNode& holder) {
+  return {
+      fmt::format("--node-rank {} is already taken: give each node its own rank (the log of the "
+                  "endpoint's host says who has it)",
+                  *hello.node_rank),
+      fmt::format("node {} asked for --node-rank {}, which {} at {} has: give each node its own "
+                  "rank",
+                  hello.host, *hello.node_rank, holder.host, holder.from)};
+}
+
 }  // namespace
 
 RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoint now) {
@@ -135,41 +146,48 @@ RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoi
   return decision;
 }
 
-std::optional<std::string> check_hello(const Hello& hello, const std::string& run_id,
-                                       const RoundLimits& limits,
-                                       const std::vector<RoundNode>& present) {
+std::optional<Refusal> check_hello(const Hello& hello, const std::string& run_id,
+                                   const RoundLimits& limits,
+                                   const std::vector<RoundNode>& present) {
+  // Versions are no secret, and a difference is the commonest mistake: it may be told.
   if (hello.version != control_protocol_version) {
-    return fmt::format(
+    const std::string why = fmt::format(
         "this endpoint speaks version {} of the control protocol, node {} speaks {}: "
         "use the same ddprun on all nodes",
         control_protocol_version, hello.host, hello.version);
+    return Refusal{why, why};
   }
+  const std::string asked = visible_text(hello.run_id, Lines::Escape);
   if (hello.run_id != run_id) {
-    return fmt::format(
-        "this endpoint serves the job \"{}\", not \"{}\": check --rdzv-id and the "
-        "endpoint's address and port",
-        run_id, hello.run_id);
+    return Refusal{
+        fmt::format("this endpoint serves another job than \"{}\": check --rdzv-id and the "
+                    "endpoint's address and port",
+                    asked),
+        fmt::format("node {} asked for the job \"{}\", this is \"{}\"", hello.host, asked,
+                    visible_text(run_id, Lines::Escape))};
   }
   const auto backend = [](bool elastic) { return elastic ? "c10d" : "static"; };
   if (hello.elastic != limits.elastic || hello.nnodes_min != limits.nodes_min ||
       hello.nnodes_max != limits.nodes_max) {
-    return fmt::format(
-        "this job was started with --nnodes {}:{} and --rdzv-backend {} on the endpoint's "
-        "host, but with --nnodes {}:{} and {} on {}: give the same on all nodes",
-        limits.nodes_min, limits.nodes_max, backend(limits.elastic), hello.nnodes_min,
-        hello.nnodes_max, backend(hello.elastic), hello.host);
+    return Refusal{
+        fmt::format("--nnodes {}:{} and --rdzv-backend {} are not what this job was started with "
+                    "on the endpoint's host, whose log says it: give the same on all nodes",
+                    hello.nnodes_min, hello.nnodes_max, backend(hello.elastic)),
+        fmt::format("this job was started with --nnodes {}:{} and --rdzv-backend {} here, but with "
+                    "--nnodes {}:{} and {} on {}: give the same on all nodes",
+                    limits.nodes_min, limits.nodes_max, backend(limits.elastic), hello.nnodes_min,
+                    hello.nnodes_max, backend(hello.elastic), hello.host)};
   }
   if (limits.elastic) return std::nullopt;
   if (!hello.node_rank || *hello.node_rank >= limits.nodes_max) {
-    return fmt::format("--node-rank {} is out of range: {} nodes have ranks 0 to {}",
-                       hello.node_rank ? std::to_string(*hello.node_rank) : "(none)",
-                       limits.nodes_max, limits.nodes_max - 1);
+    const std::string why =
+        fmt::format("--node-rank {} is out of range: {} nodes have ranks 0 to {}",
+                    hello.node_rank ? std::to_string(*hello.node_rank) : "(none)", limits.nodes_max,
+                    limits.nodes_max - 1);
+    return Refusal{why, fmt::format("node {}: {}", hello.host, why)};
   }
   for (const RoundNode& node : present) {
-    if (node.node_rank == hello.node_rank) {
-      return fmt::format("--node-rank {} is already taken by {}: give each node its own rank",
-                         *hello.node_rank, node.host);
-    }
+    if (node.node_rank == hello.node_rank) return rank_taken(hello, node);
   }
   return std::nullopt;
 }

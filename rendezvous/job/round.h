@@ -26,6 +26,7 @@ struct RoundLimits {
 
 struct RoundNode {
   std::string host;
+  std::string from;              // The address that its connection came from.
   std::optional<int> node_rank;  // Static: always there, in range and unique (check_hello).
   int nproc = 1;
   std::string role;
@@ -62,10 +63,18 @@ struct RoundDecision {
 // `now` is an argument so that no test sleeps.
 RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoint now);
 
+// Who was refused hears what is wrong with its own words, and nothing of the job that it does not
+// know already: each fact in an answer is one that a stranger need not guess. The rest is for the
+// log of the endpoint's host.
+struct Refusal {
+  std::string told;
+  std::string logged;
+};
+
 // Why a node cannot take part in this job, or nothing when it can. `present` are the nodes already
 // there, `run_id` is the job's.
-std::optional<std::string> check_hello(const Hello& hello, const std::string& run_id,
-                                       const RoundLimits& limits,
-                                       const std::vector<RoundNode>& present);
+std::optional<Refusal> check_hello(const Hello& hello, const std::string& run_id,
+                                   const RoundLimits& limits,
+                                   const std::vector<RoundNode>& present);
 
 }  // namespace ddprun::rendezvous

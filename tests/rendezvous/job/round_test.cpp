@@ -18,7 +18,11 @@ RoundLimits elastic_limits(int min, int max) {
       .elastic = true, .nodes_min = min, .nodes_max = max, .join_timeout = 600s, .last_call = 30s};
 }
 RoundNode node(std::optional<int> rank = {}, int nproc = 1, std::string role = "default") {
-  return {.host = "host-h", .node_rank = rank, .nproc = nproc, .role = std::move(role)};
+  return {.host = "host-h",
+          .from = "10.0.0.7",
+          .node_rank = rank,
+          .nproc = nproc,
+          .role = std::move(role)};
 }
 std::vector<std::size_t> order(const RoundDecision& decision) {
   std::vector<std::size_t> result;
@@ -131,7 +135,7 @@ TEST_CASE("a hello that does not belong here is refused with the reason", "[rend
   const auto refusal = [&](auto change) {
     Hello hello = good;
     change(hello);
-    return check_hello(hello, "job", limits, present).value_or("");
+    return check_hello(hello, "job", limits, present).value_or(Refusal{});
   };
   const auto contains = [](const std::string& text, const char* part) {
     INFO(text);
@@ -139,12 +143,37 @@ TEST_CASE("a hello that does not belong here is refused with the reason", "[rend
   };
 
   CHECK_FALSE(check_hello(good, "job", limits, present));
-  CHECK(contains(refusal([](Hello& h) { h.run_id.append("-2"); }),
-                 "serves the job \"job\", not \"job-2\""));
-  CHECK(contains(refusal([](Hello& h) { h.version = 9; }), "speaks 9"));
-  CHECK(contains(refusal([](Hello& h) { h.nnodes_max = 3; }), "--nnodes 2:2"));
-  CHECK(contains(refusal([](Hello& h) { h.elastic = true; }), "c10d"));
-  CHECK(contains(refusal([](Hello& h) { h.node_rank = 2; }), "ranks 0 to 1"));
-  CHECK(contains(refusal([](Hello& h) { h.node_rank.reset(); }), "out of range"));
-  CHECK(contains(refusal([](Hello& h) { h.node_rank = 0; }), "already taken by host-h"));
+  CHECK(contains(refusal([](Hello& h) { h.run_id = "other"; }).logged,
+                 "asked for the job \"other\", this is \"job\""));
+  CHECK(contains(refusal([](Hello& h) { h.version = 9; }).told, "speaks 9"));
+  CHECK(contains(refusal([](Hello& h) { h.nnodes_max = 3; }).logged, "--nnodes 2:2"));
+  CHECK(contains(refusal([](Hello& h) { h.elastic = true; }).told, "c10d"));
+  CHECK(contains(refusal([](Hello& h) { h.node_rank = 2; }).told, "ranks 0 to 1"));
+  CHECK(contains(refusal([](Hello& h) { h.node_rank.reset(); }).told, "out of range"));
+  CHECK(contains(refusal([](Hello& h) { h.node_rank = 0; }).logged, "host-h at 10.0.0.7 has"));
+}
+
+TEST_CASE("15.5: a refusal tells nobody what he did not say himself", "[rendezvous][round]") {
+  const RoundLimits limits{.elastic = true, .nodes_min = 3, .nodes_max = 17};
+  const auto told = [&](const Hello& hello) {
+    return check_hello(hello, "right-id", limits, {}).value_or(Refusal{}).told;
+  };
+
+  const std::string wrong_id = told({.run_id = "guess\033[2J", .host = "b"});
+  CHECK(wrong_id.find("another job than \"guess^[[2J\"") != std::string::npos);
+  CHECK(wrong_id.find("right-id") == std::string::npos);
+
+  const std::string wrong_size = told({.run_id = "right-id", .host = "b", .nnodes_max = 5});
+  CHECK(wrong_size.find("1:5 and --rdzv-backend static are not") != std::string::npos);
+  for (const char* secret : {"3", "17", "c10d"}) {
+    CHECK(wrong_size.find(secret) == std::string::npos);
+  }
+
+  const RoundLimits fixed = static_limits(2);
+  const Hello second{
+      .run_id = "job", .host = "b", .node_rank = 0, .nnodes_min = 2, .nnodes_max = 2};
+  const std::string taken = check_hello(second, "job", fixed, {node(0)}).value_or(Refusal{}).told;
+  CHECK(taken.find("--node-rank 0 is already taken: ") == 0);
+  CHECK(taken.find("host-h") == std::string::npos);
+  CHECK(taken.find("10.0.0.7") == std::string::npos);
 }
