@@ -1,0 +1,80 @@
+// OpenSSL's functions, looked up when the first of them is needed.
+//
+// Linked, its two libraries would cost every start of ddprun about a millisecond, and a job that no
+// other host can join needs none of it. Only headers are used when building; any OpenSSL 3 serves.
+#pragma once
+
+#include <openssl/bio.h>
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <openssl/ssl.h>
+
+namespace ddprun::rendezvous {
+
+// Every function that is called, each under its own name.
+#define DDPRUN_OPENSSL_FUNCTIONS(F)        \
+  F(BIO_ctrl_pending)                      \
+  F(BIO_new)                               \
+  F(BIO_read)                              \
+  F(BIO_s_mem)                             \
+  F(BIO_write)                             \
+  F(ERR_clear_error)                       \
+  F(ERR_get_error)                         \
+  F(ERR_reason_error_string)               \
+  F(EVP_KDF_CTX_free)                      \
+  F(EVP_KDF_CTX_new)                       \
+  F(EVP_KDF_derive)                        \
+  F(EVP_KDF_fetch)                         \
+  F(EVP_KDF_free)                          \
+  F(EVP_Q_mac)                             \
+  F(OPENSSL_init_ssl)                      \
+  F(OSSL_PARAM_construct_end)              \
+  F(OSSL_PARAM_construct_octet_string)     \
+  F(OSSL_PARAM_construct_utf8_string)      \
+  F(SSL_CIPHER_find)                       \
+  F(SSL_CTX_ctrl)                          \
+  F(SSL_CTX_free)                          \
+  F(SSL_CTX_get_ex_data)                   \
+  F(SSL_CTX_new)                           \
+  F(SSL_CTX_set_ciphersuites)              \
+  F(SSL_CTX_set_ex_data)                   \
+  F(SSL_CTX_set_num_tickets)               \
+  F(SSL_CTX_set_options)                   \
+  F(SSL_CTX_set_psk_find_session_callback) \
+  F(SSL_CTX_set_psk_use_session_callback)  \
+  F(SSL_SESSION_free)                      \
+  F(SSL_SESSION_new)                       \
+  F(SSL_SESSION_set1_master_key)           \
+  F(SSL_SESSION_set_cipher)                \
+  F(SSL_SESSION_set_protocol_version)      \
+  F(SSL_do_handshake)                      \
+  F(SSL_free)                              \
+  F(SSL_get_SSL_CTX)                       \
+  F(SSL_get_error)                         \
+  F(SSL_get_session)                       \
+  F(SSL_new)                               \
+  F(SSL_read)                              \
+  F(SSL_session_reused)                    \
+  F(SSL_set_accept_state)                  \
+  F(SSL_set_bio)                           \
+  F(SSL_set_connect_state)                 \
+  F(SSL_set_verify)                        \
+  F(SSL_shutdown)                          \
+  F(SSL_version)                           \
+  F(SSL_write)                             \
+  F(TLS_method)
+
+struct OpenSsl {
+#define DDPRUN_OPENSSL_MEMBER(name) decltype(&::name) name = nullptr;
+  DDPRUN_OPENSSL_FUNCTIONS(DDPRUN_OPENSSL_MEMBER)
+#undef DDPRUN_OPENSSL_MEMBER
+};
+
+// Opens the libraries on the first call, without the machine's openssl.cnf: what a job's
+// connections are like is decided here alone. Throws SecurityError where there is none.
+const OpenSsl& openssl();
+
+}  // namespace ddprun::rendezvous

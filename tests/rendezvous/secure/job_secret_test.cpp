@@ -1,0 +1,186 @@
+// Which files serve as a secret, and how one is made.
+#include "rendezvous/secure/job_secret.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/unique_fd.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::rendezvous;
+using ddprun::testing::TemporaryFolder;
+
+namespace {
+
+const std::string good(64, 'x');
+
+std::string file_with(const TemporaryFolder& folder, const std::string& text, mode_t mode = 0600) {
+  const std::string path = folder / "secret";
+  std::ofstream(path) << text;
+  REQUIRE(::chmod(path.c_str(), mode) == 0);
+  return path;
+}
+
+std::string refusal_of(const std::string& file) {
+  try {
+    read_secret(file);
+  } catch (const SecurityError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool tells(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+std::string mode_of(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  char text[8];
+  std::snprintf(text, sizeof text, "%04o", status.st_mode & 07777);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a secret is the text of its file, less the blanks at its end", "[secure][secret]") {
+  const TemporaryFolder folder;
+  CHECK(read_secret(file_with(folder, good)).text() == good);
+  CHECK(read_secret(file_with(folder, good + " \r\n\n")).text() == good);
+  CHECK(read_secret(file_with(folder, good, 0400)).text() == good);
+}
+
+TEST_CASE("a secret that others may read or write is refused, with what to do",
+          "[secure][secret]") {
+  const TemporaryFolder folder;
+  for (const mode_t mode : {0640, 0604, 0660, 0644, 0620}) {
+    const std::string path = file_with(folder, good, mode);
+    tells(refusal_of(path), path);
+    tells(refusal_of(path), mode == 0620 ? "others may write it" : "others may read it");
+    tells(refusal_of(path), "chmod 600");
+    CHECK(refusal_of(path).find(good) == std::string::npos);
+  }
+}
+
+TEST_CASE("a secret of another user is refused", "[secure][secret]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root can give a file away");
+  const TemporaryFolder folder;
+  const std::string path = file_with(folder, good);
+  REQUIRE(::chown(path.c_str(), 4711, 0) == 0);
+  tells(refusal_of(path), "belongs to another user (number 4711)");
+}
+
+TEST_CASE("what cannot be a secret is refused with the reason", "[secure][secret]") {
+  const TemporaryFolder folder;
+  tells(refusal_of(folder / "nothing"), "No such file");
+  tells(refusal_of(folder / "nothing"), "openssl rand -hex 32");
+  tells(refusal_of(folder.path()), "no regular file");
+  tells(refusal_of(file_with(folder, "\n")), "empty");
+  tells(refusal_of(file_with(folder, "secret")), "its 6 characters can be guessed");
+  CHECK(refusal_of(file_with(folder, std::string(secret_chars_min, 'x'))).empty());
+  CHECK(refusal_of(file_with(folder, std::string(secret_chars_max, 'x'))).empty());
+  tells(refusal_of(file_with(folder, std::string(secret_chars_max + 1, 'x'))), "longer than");
+  tells(refusal_of(file_with(folder, std::string(1 << 20, 'x'))), "longer than");
+  tells(refusal_of(file_with(folder, good + "\n" + good)), "other bytes than printable");
+  tells(refusal_of(file_with(folder, good + std::string(1, '\0'))), "other bytes than printable");
+  tells(refusal_of(file_with(folder, good + "\xc3\xa9")), "other bytes than printable");
+
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  tells(refusal_of(pipe), "no regular file");
+}
+
+TEST_CASE("a secret comes through a descriptor that was handed over", "[secure][secret]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const std::string text = good + "\n";
+  REQUIRE(::write(write_end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  write_end.reset();
+
+  CHECK(read_secret("/dev/fd/" + std::to_string(read_end.get())).text() == good);
+  tells(refusal_of("/dev/fd/" + std::to_string(read_end.get())), "empty");
+}
+
+TEST_CASE("the usual place follows the user's configuration folder", "[secure][secret]") {
+  std::map<std::string, std::string> variables;
+  const auto place = [&] {
+    return usual_secret_file([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  CHECK(place().empty());
+  variables["HOME"] = "/home/ada";
+  CHECK(place() == "/home/ada/.config/ddprun/secret");
+  variables["XDG_CONFIG_HOME"] = "relative";
+  CHECK(place() == "/home/ada/.config/ddprun/secret");
+  variables["XDG_CONFIG_HOME"] = "/etc/ada";
+  CHECK(place() == "/etc/ada/ddprun/secret");
+}
+
+TEST_CASE("a secret is made at first use, for its user alone, and found from then on",
+          "[secure][secret]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "home/.config/ddprun/secret";
+  bool made = false;
+  const SecretBytes first = read_or_make_secret(path, made);
+  CHECK(made);
+  CHECK(first.size() == 64);
+  CHECK(mode_of(path) == "0600");
+  CHECK(mode_of(folder / "home/.config/ddprun") == "0700");
+  CHECK(read_or_make_secret(path, made).text() == first.text());
+  CHECK_FALSE(made);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "home/.config/ddprun")) {
+    names.insert(entry.path().filename());
+  }
+  CHECK(names == std::set<std::string>{"secret"});
+
+  const std::string other = folder / "other/ddprun/secret";
+  CHECK(read_or_make_secret(other, made).text() != first.text());
+}
+
+TEST_CASE("several that begin together make one secret", "[secure][secret]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "ddprun/secret";
+  std::vector<std::string> texts(8);
+  std::atomic<int> makers{0};
+  std::vector<std::thread> threads;
+  for (std::string& text : texts) {
+    threads.emplace_back([&path, &text, &makers] {
+      bool made = false;
+      text = read_or_make_secret(path, made).text();
+      makers += made ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(makers == 1);
+  CHECK(std::set<std::string>(texts.begin(), texts.end()).size() == 1);
+}
+
+TEST_CASE("a place where nothing can be made is told with another way", "[secure][secret]") {
+  const TemporaryFolder folder;
+  const std::string file = file_with(folder, good);
+  bool made = false;
+  std::string told;
+  try {
+    read_or_make_secret(file + "/ddprun/secret", made);
+  } catch (const SecurityError& error) {
+    told = error.what();
+  }
+  tells(told, file + "/ddprun/secret");
+}
