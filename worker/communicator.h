@@ -5,9 +5,9 @@
 //     |        |                     CUDA: NCCL, in the module that loads at run time
 //     +--------+---- all_reduce ...     MPI:  a module too, over the MPI of the cluster
 //
-// Threads: one thread at a time may be inside a collective; abort() may be called from any thread
-// at any time. Errors: a dead or aborted peer ends every blocked and every later call with
-// CommunicatorError on all ranks, never with a hang.
+// Threads: one thread at a time may be inside a collective, a message or a request of it; abort()
+// may be called from any thread at any time. Errors: a dead or aborted peer ends every blocked and
+// every later call with CommunicatorError on all ranks, never with a hang.
 #pragma once
 
 #include <chrono>

@@ -1,155 +1,213 @@
-// Starting and failing of calls, barrier and allocate.
+// The collectives that are one loop over chunks. Header of host_group.h: why two buffers per rank
+// are enough.
 #include "worker/cpu/cpu_communicator.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "worker/cpu/cpu_all_reduce.h"
+#include "worker/cpu/cpu_connect.h"
+#include "worker/cpu/layout.h"
+#include "worker/cpu/reduce.h"
+
 namespace ddprun::worker {
-namespace {
 
-// A wait spins this often before it sleeps: about 20 us, the price of a sleep and a wake-up. Not
-// more, because the core may be needed by this process's own compute threads.
-constexpr int spins_max = 1000;
+std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
+                                                       std::uint32_t epoch,
+                                                       AddressExchange& exchange,
+                                                       const CpuCommunicatorOptions& options) {
+  return std::make_unique<CpuCommunicator>(
+      connect_cpu_peers(rank, world_size, epoch, exchange, options), options);
+}
 
-}  // namespace
+std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
+                                                    const CommunicatorOptions& common) {
+  CpuCommunicatorOptions options;
+  options.common = common;
+  return std::make_unique<CpuCommunicator>(meet_cpu_peers(env, options), options);
+}
 
-CpuCommunicator::CpuCommunicator(Parts parts, const CpuCommunicatorOptions& options)
-    : rank_(parts.rank),
-      world_size_(parts.world_size),
-      description_(std::move(parts.description)),
+CpuCommunicator::CpuCommunicator(CpuPeers::Parts parts, const CpuCommunicatorOptions& options)
+    : peers_(std::move(parts), options),
+      rank_(peers_.rank()),
+      world_size_(peers_.world_size()),
       chunk_bytes_(options.chunk_bytes),
-      timeout_(options.common.collective_timeout),
-      slow_waits_(options.common),
-      spins_(parts.spin ? spins_max : 0),
-      host_(std::move(parts.host)),
-      streams_(std::move(parts.streams)),
-      sent_(static_cast<std::size_t>(world_size_)),
-      received_(static_cast<std::size_t>(world_size_)),
-      watch_(std::move(parts.watched), [this] {
-        if (host_) host_->ring();
-        streams_->interrupt();
-      }) {
-  for (int peer = 0; peer < world_size_; ++peer) {
-    if (peer == rank_) continue;
-    (host_ && host_->contains(peer) ? local_ : remote_).push_back(peer);
-  }
-  if (!remote_.empty()) {
-    remote_slices_.resize(2 * static_cast<std::size_t>(world_size_) * slice_bytes_max());
-  }
+      slices_(chunk_bytes_, world_size_, !peers_.remote().empty()),
+      messages_(peers_) {}
+
+void CpuCommunicator::all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
+                                 Stream) {
+  const CpuPeers::Running running = peers_.start(CallKind::AllReduce, count, type, {data}, op);
+  if (world_size_ == 1) return;
+  CpuAllReduce(peers_, slices_, chunk_bytes_, running, data).run();
 }
 
-std::size_t CpuCommunicator::slice_bytes_max() const {
-  return chunk_bytes_ / static_cast<std::size_t>(world_size_) + 128;  // Rounded up to lines.
-}
-
-unsigned char* CpuCommunicator::remote_slice(int peer, std::uint64_t step) {
+void CpuCommunicator::reduce_scatter(const void* send, void* recv, std::size_t count, DataType type,
+                                     ReduceOp op, Stream) {
+  const CpuPeers::Running running =
+      peers_.start(CallKind::ReduceScatter, count, type, {send, recv}, op);
+  const auto& host = peers_.host();
+  const auto* from = static_cast<const unsigned char*>(send);
+  auto* to = static_cast<unsigned char*>(recv);
+  const std::size_t section = count * bytes_of(type);
+  if (world_size_ == 1) return copy_bytes(to, from, section);
   const auto world = static_cast<std::size_t>(world_size_);
-  return remote_slices_.data() +
-         (step % 2 * world + static_cast<std::size_t>(peer)) * slice_bytes_max();
-}
-
-void CpuCommunicator::throw_aborted(const Call& call) {
-  throw CommunicatorError(to_string(call) + " failed on rank " + std::to_string(rank_) + ": " +
-                          watch_.reason());
-}
-
-void CpuCommunicator::fail(const Call& call, const std::string& reason) {
-  watch_.abort(reason);
-  throw_aborted(call);
-}
-
-void CpuCommunicator::require(bool condition, const Call& call, const std::string& problem) {
-  // The others must not wait for a call that this rank does not make.
-  if (!condition) fail(call, "rank " + std::to_string(rank_) + ": " + problem);
-}
-
-CpuCommunicator::Running CpuCommunicator::start(CallKind kind, std::size_t count, DataType type,
-                                                std::initializer_list<const void*> pointers,
-                                                ReduceOp op, int root) {
-  Call call;
-  call.kind = kind;
-  call.count = count;
-  call.type = type;
-  call.op = op;
-  call.root = root;
-  call.sequence = ++calls_;
-  if (watch_.aborted()) throw_aborted(call);
-  require(count <= SIZE_MAX / 16 / static_cast<std::size_t>(world_size_), call,
-          "this many elements do not fit any memory");
-  require(is_supported(type, op), call, "the average of integers is not an integer: use sum");
-  for (const void* pointer : pointers) {
-    require(pointer != nullptr || count == 0, call, "the data is a null pointer");
+  const auto section_of = [&](int peer) { return from + static_cast<std::size_t>(peer) * section; };
+  // The contributions to all ranks share one buffer of the segment, so each gets a W-th of it.
+  const Layout layout(section, chunk_bytes_ / world / line_bytes * line_bytes, 1);
+  std::vector<std::uint64_t> tickets(world);
+  if (host) host->announce(running.call, {});
+  for (std::uint64_t k = 0; k < layout.chunks(); ++k) {
+    const Range part = layout.chunk(k);
+    const std::uint64_t step = running.first_step + k;
+    std::vector<const void*> sources(world, section_of(rank_) + part.first);
+    for (int peer : peers_.remote()) {
+      const auto number = static_cast<std::uint32_t>(k);
+      peers_.streams().post_send(peer, running.call, number, section_of(peer) + part.first,
+                                 part.bytes);
+      sources[static_cast<std::size_t>(peer)] = slices_.at(peer, k);
+      tickets[static_cast<std::size_t>(peer)] = peers_.streams().post_receive(
+          peer, running.call, number, slices_.at(peer, k), part.bytes);
+    }
+    for (int peer : peers_.local()) {
+      const std::size_t place = static_cast<std::size_t>(peer) * part.bytes;
+      copy_bytes(host->contribution(rank_, step) + place, section_of(peer) + part.first,
+                 part.bytes);
+      sources[static_cast<std::size_t>(peer)] =
+          host->contribution(peer, step) + static_cast<std::size_t>(rank_) * part.bytes;
+    }
+    if (host) host->offer(step + 1);
+    peers_.wait_offered(running, step + 1);
+    if (k == 0) peers_.check_calls(running);
+    peers_.wait_received(running, tickets);
+    void* const destination = to + part.first;
+    reduce_tree(sources, {&destination, 1}, part.bytes / bytes_of(type), type, op, false);
   }
-  require(root >= 0 && root < world_size_, call, "there is no such root");
-  return {call, steps_, Clock::now() + timeout_};
+  peers_.wait_streams_idle(running);
+  peers_.finish(running, layout.chunks());
 }
 
-void CpuCommunicator::finish(const Running& running, std::uint64_t steps) {
-  steps_ = running.first_step + steps;
-}
-
-void CpuCommunicator::check_calls(const Running& running) {
-  for (int peer : local_) {
-    const Call theirs = host_->announced(peer, running.call.sequence);
-    if (theirs != running.call) {
-      fail(running.call, describe_mismatch(rank_, running.call, peer, theirs));
+void CpuCommunicator::all_gather(const void* send, void* recv, std::size_t count, DataType type,
+                                 Stream) {
+  const CpuPeers::Running running = peers_.start(CallKind::AllGather, count, type, {send, recv});
+  const auto& host = peers_.host();
+  const auto* from = static_cast<const unsigned char*>(send);
+  auto* to = static_cast<unsigned char*>(recv);
+  const std::size_t section = count * bytes_of(type);
+  const auto section_of = [&](int peer) { return to + static_cast<std::size_t>(peer) * section; };
+  copy_bytes(section_of(rank_), from, section);
+  if (world_size_ == 1) return;
+  for (int peer : peers_.remote()) {
+    peers_.streams().post_send(peer, running.call, 0, section_of(rank_), section);
+    peers_.streams().post_receive(peer, running.call, 0, section_of(peer), section);
+  }
+  const Layout layout(section, chunk_bytes_, 1);
+  if (host) host->announce(running.call, {});
+  for (std::uint64_t k = 0; host && k < layout.chunks(); ++k) {
+    const Range part = layout.chunk(k);
+    const std::uint64_t step = running.first_step + k;
+    copy_bytes(host->contribution(rank_, step), section_of(rank_) + part.first, part.bytes);
+    host->offer(step + 1);
+    peers_.wait_offered(running, step + 1);
+    if (k == 0) peers_.check_calls(running);
+    for (int peer : peers_.local()) {
+      copy_bytes(section_of(peer) + part.first, host->contribution(peer, step), part.bytes);
     }
   }
+  peers_.wait_streams_idle(running);
+  peers_.finish(running, layout.chunks());
+}
+
+void CpuCommunicator::broadcast(void* data, std::size_t count, DataType type, int root, Stream) {
+  const CpuPeers::Running running =
+      peers_.start(CallKind::Broadcast, count, type, {data}, ReduceOp::Sum, root);
+  const auto& host = peers_.host();
+  auto* bytes = static_cast<unsigned char*>(data);
+  const std::size_t size = count * bytes_of(type);
+  if (world_size_ == 1) return;
+  for (int peer : peers_.remote()) {  // Those without data say only what they call.
+    peers_.streams().post_send(peer, running.call, 0, bytes, rank_ == root ? size : 0);
+    peers_.streams().post_receive(peer, running.call, 0, bytes, peer == root ? size : 0);
+  }
+  const Layout layout(size, chunk_bytes_, 1);
+  if (host) host->announce(running.call, {});
+  for (std::uint64_t k = 0; host && k < layout.chunks(); ++k) {
+    const Range part = layout.chunk(k);
+    const std::uint64_t step = running.first_step + k;
+    if (rank_ == root) copy_bytes(host->contribution(rank_, step), bytes + part.first, part.bytes);
+    host->offer(step + 1);
+    peers_.wait_offered(running, step + 1);
+    if (k == 0) peers_.check_calls(running);
+    if (rank_ != root && host->contains(root)) {
+      copy_bytes(bytes + part.first, host->contribution(root, step), part.bytes);
+    }
+  }
+  peers_.wait_streams_idle(running);
+  peers_.finish(running, layout.chunks());
 }
 
 void CpuCommunicator::barrier(Stream) {
-  const Running running = start(CallKind::Barrier, 0, DataType::UInt8, {});
-  for (int peer : remote_) {
-    streams_->post_send(peer, running.call, 0, nullptr, 0);
-    streams_->post_receive(peer, running.call, 0, nullptr, 0);
+  const CpuPeers::Running running = peers_.start(CallKind::Barrier, 0, DataType::UInt8, {});
+  const auto& host = peers_.host();
+  post_calls(running);
+  if (host) {
+    host->announce(running.call, {});
+    host->offer(running.first_step + 1);
+    peers_.wait_offered(running, running.first_step + 1);
+    peers_.check_calls(running);
   }
-  if (host_) {
-    host_->announce(running.call, {});
-    host_->offer(running.first_step + 1);
-    wait_offered(running, running.first_step + 1);
-    check_calls(running);
+  peers_.wait_streams_idle(running);
+  peers_.finish(running, 1);
+}
+
+void CpuCommunicator::post_calls(const CpuPeers::Running& running) {
+  for (int peer : peers_.remote()) {
+    peers_.streams().post_send(peer, running.call, 0, nullptr, 0);
+    peers_.streams().post_receive(peer, running.call, 0, nullptr, 0);
   }
-  wait_streams_idle(running);
-  finish(running, 1);
 }
 
 std::shared_ptr<void> CpuCommunicator::allocate(std::size_t bytes) {
-  bytes = std::max<std::size_t>(bytes, 64);
-  const Running running = start(CallKind::Allocate, bytes, DataType::UInt8, {});
-  for (int peer : remote_) {
-    streams_->post_send(peer, running.call, 0, nullptr, 0);
-    streams_->post_receive(peer, running.call, 0, nullptr, 0);
+  bytes = std::max(bytes, line_bytes);
+  const CpuPeers::Running running = peers_.start(CallKind::Allocate, bytes, DataType::UInt8, {});
+  post_calls(running);
+  std::shared_ptr<void> shared;
+  if (peers_.host()) shared = allocate_shared(running, bytes);
+  peers_.wait_streams_idle(running);
+  peers_.finish(running, 1);
+  if (shared) return shared;
+  const std::size_t rounded = (bytes + line_bytes - 1) / line_bytes * line_bytes;
+  void* memory = std::aligned_alloc(line_bytes, rounded);
+  if (memory == nullptr) {
+    peers_.guard().fail(running.call, "rank " + std::to_string(rank_) + " has no memory left");
   }
-  std::uint32_t number = 0;
-  if (host_) {
-    number = host_->begin_allocation(bytes);
-    host_->announce(running.call, {});
-    host_->offer(running.first_step + 1);
-    wait_offered(running, running.first_step + 1);
-    check_calls(running);
-    std::uint64_t mapped = 0;
-    for (int peer : local_) {
-      if (host_->map_allocation(peer, number)) mapped |= std::uint64_t{1} << peer;
-    }
-    host_->acknowledge(mapped);
-    host_->combine(running.first_step + 1);
-    wait_combined(running, running.first_step + 1);
-  }
-  wait_streams_idle(running);
-  finish(running, 1);
-  if (number != 0 && host_->allocation_data(rank_, number) != nullptr) {
-    const auto acknowledged = [&](int peer) { return host_->acknowledged_by(peer); };
-    if (std::all_of(local_.begin(), local_.end(), acknowledged)) host_->finish_allocation(number);
-    return {host_->allocation_data(rank_, number),
-            [host = host_, number](void*) { host->release_allocation(number); }};
-  }
-  const std::size_t rounded = (bytes + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, rounded);
-  if (memory == nullptr)
-    fail(running.call, "rank " + std::to_string(rank_) + " has no memory left");
   std::memset(memory, 0, rounded);
   return {memory, [](void* data) { std::free(data); }};
+}
+
+std::shared_ptr<void> CpuCommunicator::allocate_shared(const CpuPeers::Running& running,
+                                                       std::size_t bytes) {
+  const auto& host = peers_.host();
+  const std::uint32_t number = host->begin_allocation(bytes);
+  host->announce(running.call, {});
+  host->offer(running.first_step + 1);
+  peers_.wait_offered(running, running.first_step + 1);
+  peers_.check_calls(running);
+  std::uint64_t mapped = 0;
+  for (int peer : peers_.local()) {
+    if (host->map_allocation(peer, number)) mapped |= std::uint64_t{1} << peer;
+  }
+  host->acknowledge(mapped);
+  host->combine(running.first_step + 1);
+  peers_.wait_combined(running, running.first_step + 1);
+  void* const data = host->allocation_data(rank_, number);
+  if (data == nullptr) return nullptr;
+  const auto acknowledged = [&](int peer) { return host->acknowledged_by(peer); };
+  if (std::all_of(peers_.local().begin(), peers_.local().end(), acknowledged)) {
+    host->finish_allocation(number);
+  }
+  return {data, [host = host, number](void*) { host->release_allocation(number); }};
 }
 
 }  // namespace ddprun::worker

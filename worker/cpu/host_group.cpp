@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <exception>
 
@@ -49,18 +50,38 @@ HostGroup::Place HostGroup::place(int peer, std::uint32_t sequence) const {
   return page(peer).announcements[sequence % 2].place;
 }
 
-unsigned char* HostGroup::contribution(int rank, std::uint64_t step) const {
+unsigned char* HostGroup::buffers(int rank, std::uint64_t step) const {
   auto* base = static_cast<unsigned char*>(segments_[index(rank)].data());
   return base + round_up(sizeof(Page)) + step % 2 * buffer_bytes_;
 }
 
+bool HostGroup::all_offered(std::uint64_t steps) const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [&](int peer) { return has_offered(peer, steps); });
+}
+
+bool HostGroup::all_combined(std::uint64_t steps) const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [&](int peer) { return has_combined(peer, steps); });
+}
+
+unsigned char* HostGroup::contribution(int rank, std::uint64_t step) const {
+  // Enough in calls without results. In one with them a peer in place offers all steps at once, and
+  // it is CpuAllReduce::stage() that knows.
+  assert(rank != rank_ || all_offered(step));
+  return buffers(rank, step);
+}
+
 unsigned char* HostGroup::result(int rank, std::uint64_t step) const {
-  return contribution(rank, step) + 2 * buffer_bytes_;
+  // A peer that has offered step k has copied this rank's result of step k - 2.
+  assert(rank != rank_ || all_offered(step + 1));
+  return buffers(rank, step) + 2 * buffer_bytes_;
 }
 
 // A peer that sets `waiting` and then reads the counter, and this rank that sets the counter and
 // then reads `waiting`, cannot both miss each other: all four are sequentially consistent.
 void HostGroup::advance(std::atomic<std::uint64_t>& counter, std::uint64_t to) {
+  assert(counter.load(std::memory_order_relaxed) < to);  // Peers wait for "at least".
   page(rank_).processor.store(::sched_getcpu(), std::memory_order_relaxed);
   counter.store(to, std::memory_order_seq_cst);
   for (int peer : peers_) {

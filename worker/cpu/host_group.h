@@ -58,12 +58,16 @@ class HostGroup {
   bool has_combined(int peer, std::uint64_t steps) const {
     return page(peer).combined.load(std::memory_order_acquire) >= steps;
   }
+  bool all_offered(std::uint64_t steps) const;
+  bool all_combined(std::uint64_t steps) const;
 
   // The peer seems to share this thread's processor: spinning would only keep it from running.
   bool is_on_this_processor(int peer) const;
 
-  unsigned char* contribution(int rank, std::uint64_t step) const;  // buffer_bytes
-  unsigned char* result(int rank, std::uint64_t step) const;        // buffer_bytes
+  // Buffers of buffer_bytes. This rank asks for its own only in order to write; that it may do so
+  // then, as the head of this file says, is asserted.
+  unsigned char* contribution(int rank, std::uint64_t step) const;
+  unsigned char* result(int rank, std::uint64_t step) const;
 
   // Sleeps until a peer advanced, ring() was called, or `deadline`; returns at once if `done()`.
   // May return early. `done` must read what it needs afresh.
@@ -113,6 +117,7 @@ class HostGroup {
     std::atomic<std::uint8_t> released[allocations_max];
   };
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  unsigned char* buffers(int rank, std::uint64_t step) const;
   Page& page(int rank) const { return *static_cast<Page*>(segments_[index(rank)].data()); }
   void ring(int rank) noexcept;
   void advance(std::atomic<std::uint64_t>& counter, std::uint64_t to);

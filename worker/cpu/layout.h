@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,9 @@ struct Range {
 class Layout {
  public:
   Layout(std::size_t bytes, std::size_t chunk_bytes, int ranks)
-      : bytes_(bytes), chunk_bytes_(chunk_bytes), ranks_(static_cast<std::size_t>(ranks)) {}
+      : bytes_(bytes), chunk_bytes_(chunk_bytes), ranks_(static_cast<std::size_t>(ranks)) {
+    assert(chunk_bytes > 0 && chunk_bytes % line_bytes == 0 && ranks > 0);
+  }
 
   std::uint64_t chunks() const {
     return std::max<std::uint64_t>(1, (bytes_ + chunk_bytes_ - 1) / chunk_bytes_);

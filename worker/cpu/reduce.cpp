@@ -36,7 +36,7 @@ namespace {
 
 constexpr std::size_t block_elements = 1024;
 constexpr int levels_max = 10;
-static_assert(tree_ranks_max < (1 << (levels_max + 1)) && ranks_max <= tree_ranks_max);
+static_assert(tree_ranks_max < (1 << (levels_max + 1)));
 
 struct Add {
   template <typename T>
@@ -269,12 +269,6 @@ void reduce_with(std::span<const void* const> sources, std::span<void* const> de
 }
 
 }  // namespace
-
-bool is_supported(DataType type, ReduceOp op) {
-  const bool integer =
-      type == DataType::Int32 || type == DataType::Int64 || type == DataType::UInt8;
-  return !(integer && op == ReduceOp::Average);
-}
 
 void reduce_tree(std::span<const void* const> sources, std::span<void* const> destinations,
                  std::size_t count, DataType type, ReduceOp op, bool streaming) {

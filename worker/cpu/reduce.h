@@ -16,7 +16,6 @@
 
 namespace ddprun::worker {
 
-inline constexpr int ranks_max = 64;         // Of one CPU communicator.
 inline constexpr int tree_ranks_max = 2047;  // Of one tree.
 
 // Writes the combination of `sources` (source i is rank i's, `count` elements each, any alignment)
@@ -24,8 +23,5 @@ inline constexpr int tree_ranks_max = 2047;  // Of one tree.
 // `streaming` writes past the cache: for destinations that do not fit it.
 void reduce_tree(std::span<const void* const> sources, std::span<void* const> destinations,
                  std::size_t count, DataType type, ReduceOp op, bool streaming);
-
-// Average of integers is refused: there is no result that is both an integer and an average.
-bool is_supported(DataType type, ReduceOp op);
 
 }  // namespace ddprun::worker

@@ -10,6 +10,7 @@
 #include "worker/communicator_modules.h"
 #include "worker/cpu/reduce.h"
 #include "worker/declare_failure.h"
+#include "worker/peers/call_guard.h"
 
 namespace ddprun::worker {
 namespace {

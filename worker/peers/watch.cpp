@@ -90,32 +90,19 @@ PeerWatch::~PeerWatch() {
 }
 
 void PeerWatch::abort(const std::string& reason) noexcept {
-  try {
-    set_reason(reason);
-  } catch (...) {  // Out of memory: the abort itself must still happen.
-  }
   {
-    const std::lock_guard lock(mutex_);
-    aborted_.store(true, std::memory_order_seq_cst);
+    const std::lock_guard lock(mutex_);  // Not between a waiter's look and its sleep.
+    record(reason);
   }
   changed_.notify_all();
   wake_();
-  if (!spread_.exchange(true)) {
-    try {
-      send_to_all(kind_abort, this->reason().substr(0, text_bytes_max));
-    } catch (...) {
-    }
+  // By whoever gets here first, not by whose reason it is: a second thread that aborts may end the
+  // process before the first one runs on.
+  if (spread_.exchange(true)) return;
+  try {
+    send_to_all(kind_abort, this->reason().substr(0, text_bytes_max));
+  } catch (...) {  // Without memory for a copy: the connections' end tells that this rank is gone.
   }
-}
-
-void PeerWatch::set_reason(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (reason_.empty()) reason_ = reason.empty() ? "aborted without a reason" : reason;
-}
-
-std::string PeerWatch::reason() const {
-  const std::lock_guard lock(mutex_);
-  return reason_;
 }
 
 std::vector<std::string> PeerWatch::names() const {

@@ -23,12 +23,13 @@
 #include <thread>
 #include <vector>
 
+#include "worker/peers/abortable.h"
 #include "worker/peers/blame.h"
 #include "worker/peers/mesh.h"
 
 namespace ddprun::worker {
 
-class PeerWatch {
+class PeerWatch final : public Abortable {
  public:
   struct Peer {
     UniqueFd connection;  // Empty for this rank itself.
@@ -41,13 +42,10 @@ class PeerWatch {
   // Says goodbye to all peers; or, where an exception destroys it, that this rank failed: what it
   // was is not known here (declare_failure.h), but a peer must not take it for a rank that was
   // done.
-  ~PeerWatch();
+  ~PeerWatch() override;
 
-  // Safe from any thread.
-  void abort(const std::string& reason) noexcept;
-  bool aborted() const noexcept { return aborted_.load(std::memory_order_seq_cst); }
+  void abort(const std::string& reason) noexcept override;
   bool departed(int peer) const noexcept { return departed_[static_cast<std::size_t>(peer)]; }
-  std::string reason() const;
   std::vector<std::string> names() const;  // Of the peers; element r is rank r's.
 
   // Data from `peer` ended: its own connection tells why a moment later. Waits for that, at most
@@ -72,7 +70,6 @@ class PeerWatch {
   void handle(std::size_t peer, std::uint32_t kind, const std::string& text);
   void send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept;
   void send_to_all(std::uint32_t kind, const std::string& text) noexcept;
-  void set_reason(const std::string& reason);
 
   // A silent peer, and who hears whom of those that were asked. Of the watching thread alone, as
   // are open_ and received_.
@@ -89,14 +86,12 @@ class PeerWatch {
   std::function<void()> wake_;
   std::vector<std::atomic<bool>> departed_;
   std::vector<std::atomic<int>> send_errors_;
-  std::atomic<bool> aborted_{false};
   std::atomic<bool> spread_{false};
   std::atomic<RankSet> waiting_for_{0};
 
-  mutable std::mutex mutex_;  // Guards reason_ and answers_.
+  std::mutex mutex_;  // Guards answers_, and what changed_ tells of.
   std::vector<std::optional<RankSet>> answers_;
   std::condition_variable changed_;
-  std::string reason_;
   std::mutex send_mutex_;  // One message at a time on the connections.
 
   const int exceptions_before_;  // In flight when this was made: one more destroys it.

@@ -1,7 +1,10 @@
-// Waiting for peers: spinning for a moment, then asleep until a peer, a frame or an abort.
-#include <algorithm>
+// Waiting for peers, and what is counted alike on all of them: calls and steps.
+#include "worker/cpu/cpu_peers.h"
 
-#include "worker/cpu/cpu_communicator.h"
+#include <algorithm>
+#include <cassert>
+
+#include "worker/cpu/reduce.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -10,6 +13,9 @@
 namespace ddprun::worker {
 namespace {
 
+// A wait spins this often before it sleeps: about 20 us, the price of a sleep and a wake-up. Not
+// more, because the core may be needed by this process's own compute threads.
+constexpr int spins_max = 1000;
 constexpr int spins_between_looks = 64;  // ... at whether the peer needs this very processor.
 // While frames are in flight a wait for local peers looks at the connections this often.
 constexpr auto mixed_wait = std::chrono::microseconds{200};
@@ -29,7 +35,51 @@ void relax() {
 
 }  // namespace
 
-bool CpuCommunicator::move_streams(const Running& running) {
+CpuPeers::CpuPeers(Parts parts, const CpuCommunicatorOptions& options)
+    : rank_(parts.rank),
+      world_size_(parts.world_size),
+      description_(std::move(parts.description)),
+      timeout_(options.common.collective_timeout),
+      slow_waits_(options.common),
+      spins_(parts.spin ? spins_max : 0),
+      host_(std::move(parts.host)),
+      streams_(std::move(parts.streams)),
+      watch_(std::move(parts.watched),
+             [this] {
+               if (host_) host_->ring();
+               streams_->interrupt();
+             }),
+      guard_(rank_, world_size_, watch_) {
+  static_assert(ranks_max <= tree_ranks_max);
+  assert(world_size_ <= ranks_max);  // What it waits for is told as a RankSet.
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer == rank_) continue;
+    (host_ && host_->contains(peer) ? local_ : remote_).push_back(peer);
+  }
+}
+
+CpuPeers::Running CpuPeers::start(CallKind kind, std::size_t count, DataType type,
+                                  std::initializer_list<const void*> pointers, ReduceOp op,
+                                  int root) {
+  return {guard_.begin(kind, count, type, pointers, op, root), steps_, Clock::now() + timeout_,
+          CallGuard::Inside(guard_)};
+}
+
+void CpuPeers::finish(const Running& running, std::uint64_t steps) {
+  assert(running.first_step == steps_);  // No other call has come between.
+  steps_ = running.first_step + steps;
+}
+
+void CpuPeers::check_calls(const Running& running) {
+  for (int peer : local_) {
+    const Call theirs = host_->announced(peer, running.call.sequence);
+    if (theirs != running.call) {
+      guard_.fail(running.call, describe_mismatch(rank_, running.call, peer, theirs));
+    }
+  }
+}
+
+bool CpuPeers::move_streams(const Call& call) {
   switch (streams_->progress()) {
     case PeerStreams::Progress::Moved:
       return true;
@@ -39,16 +89,16 @@ bool CpuCommunicator::move_streams(const Running& running) {
       break;
   }
   const StreamFault& fault = streams_->fault();
-  if (!fault.lost) fail(running.call, fault.reason);
+  if (!fault.lost) guard_.fail(call, fault.reason);
   // Its watch connection knows better whether it died, left or gave up.
   watch_.settle(fault.peer, Clock::now() + settle_time);
-  if (watch_.departed(fault.peer)) fail_departed(running.call, fault.peer);
-  fail(running.call, "rank " + std::to_string(fault.peer) + " is gone: " + fault.reason);
+  if (watch_.departed(fault.peer)) fail_departed(call, fault.peer);
+  guard_.fail(call, "rank " + std::to_string(fault.peer) + " is gone: " + fault.reason);
 }
 
 template <typename Done, typename Late>
-RankSet CpuCommunicator::check(const Running& running, Via via, Done done, Late late) {
-  if (watch_.aborted()) throw_aborted(running.call);
+RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
+  guard_.throw_if_aborted(running.call);
   RankSet waits_for = 0;
   int left = -1;
   for (int peer = 0; peer < world_size_; ++peer) {
@@ -58,7 +108,7 @@ RankSet CpuCommunicator::check(const Running& running, Via via, Done done, Late 
     if (via == Via::Memory && watch_.departed(peer)) left = peer;
     // Ahead of what we wait for lies something that this rank never asked for.
     if (const auto call = streams_->held(peer); call && via == Via::Streams) {
-      fail(running.call, describe_mismatch(rank_, running.call, peer, *call));
+      guard_.fail(running.call, describe_mismatch(rank_, running.call, peer, *call));
     }
   }
   watch_.set_waiting_for(waits_for);
@@ -68,27 +118,27 @@ RankSet CpuCommunicator::check(const Running& running, Via via, Done done, Late 
   if (left >= 0) fail_departed(running.call, left);
   const auto answers = watch_.ask(Clock::now() + answer_time);
   if (done()) return waits_for;
-  fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) + ", of rank " +
-                         std::to_string(rank_) + ": " +
-                         to_string(find_blame(rank_, waits_for, answers)));
+  guard_.fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) +
+                                ", of rank " + std::to_string(rank_) + ": " +
+                                to_string(find_blame(rank_, waits_for, answers)));
 }
 
 template <typename Done>
-void CpuCommunicator::tell_slow(const Running& running, Clock::time_point since, RankSet waits_for,
-                                Done done) {
+void CpuPeers::tell_slow(const Running& running, Clock::time_point since, RankSet waits_for,
+                         Done done) {
   const auto answers = watch_.ask(Clock::now() + answer_time);
   if (done() || watch_.aborted()) return;
   slow_waits_.tell(rank_, since, to_string(running.call),
                    to_string(find_blame(rank_, waits_for, answers), watch_.names()));
 }
 
-void CpuCommunicator::fail_departed(const Call& call, int peer) {
-  fail(call, "rank " + std::to_string(peer) + " closed the communicator while rank " +
-                 std::to_string(rank_) + " waited in " + to_string(call));
+void CpuPeers::fail_departed(const Call& call, int peer) {
+  guard_.fail(call, "rank " + std::to_string(peer) + " closed the communicator while rank " +
+                        std::to_string(rank_) + " waited in " + to_string(call));
 }
 
 template <typename Done, typename Late>
-void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late) {
+void CpuPeers::wait_until(const Running& running, Via via, Done done, Late late) {
   for (int spin = 0; spin < spins_; ++spin) {
     if (done()) return;
     if (via == Via::Memory && spin % spins_between_looks == 0 &&
@@ -97,7 +147,7 @@ void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late
       break;
     }
     if (!streams_->idle()) {
-      if (!move_streams(running)) spin += 20;  // System calls: about 20 times a pause.
+      if (!move_streams(running.call)) spin += 20;  // System calls: about 20 times a pause.
     } else {
       relax();
     }
@@ -107,7 +157,7 @@ void CpuCommunicator::wait(const Running& running, Via via, Done done, Late late
 }
 
 template <typename Done, typename Late>
-void CpuCommunicator::sleep_until_done(const Running& running, Via via, Done done, Late late) {
+void CpuPeers::sleep_until_done(const Running& running, Via via, Done done, Late late) {
   const auto since = Clock::now();
   bool told = false;
   while (!done()) {
@@ -116,7 +166,7 @@ void CpuCommunicator::sleep_until_done(const Running& running, Via via, Done don
       told = true;
       tell_slow(running, since, waits_for, done);
     }
-    if (!streams_->idle() && move_streams(running)) continue;
+    if (!streams_->idle() && move_streams(running.call)) continue;
     const auto until = slow_waits_.next_look(since, told, running.deadline);
     if (!streams_->idle()) {
       const auto soon = std::min(Clock::now() + mixed_wait, until);
@@ -133,55 +183,52 @@ void CpuCommunicator::sleep_until_done(const Running& running, Via via, Done don
   }
 }
 
-void CpuCommunicator::wait_offered(const Running& running, std::uint64_t steps) {
+void CpuPeers::wait_offered(const Running& running, std::uint64_t steps) {
   const auto late = [&](int peer) {
     return host_ && host_->contains(peer) && !host_->has_offered(peer, steps);
   };
-  wait(
+  wait_until(
       running, Via::Memory, [&] { return std::none_of(local_.begin(), local_.end(), late); }, late);
 }
 
-void CpuCommunicator::wait_combined(const Running& running, std::uint64_t steps) {
+void CpuPeers::wait_combined(const Running& running, std::uint64_t steps) {
   const auto late = [&](int peer) {
     return host_ && host_->contains(peer) && !host_->has_combined(peer, steps);
   };
-  wait(
+  wait_until(
       running, Via::Memory, [&] { return std::none_of(local_.begin(), local_.end(), late); }, late);
 }
 
-void CpuCommunicator::wait_received(const Running& running,
-                                    const std::vector<std::uint64_t>& tickets) {
+void CpuPeers::wait_received(const Running& running, const std::vector<std::uint64_t>& tickets) {
   const auto late = [&](int peer) {
     return !streams_->received(peer, tickets[static_cast<std::size_t>(peer)]);
   };
-  wait(
+  wait_until(
       running, Via::Streams, [&] { return std::none_of(remote_.begin(), remote_.end(), late); },
       late);
 }
 
-void CpuCommunicator::wait_streams_idle(const Running& running) {
-  wait(
+void CpuPeers::wait_streams_idle(const Running& running) {
+  wait_until(
       running, Via::Streams, [&] { return streams_->idle(Traffic::Collectives); },
       [&](int peer) { return !streams_->idle(peer, Traffic::Collectives); });
 }
 
-bool CpuCommunicator::is_done(const Message& message) const {
-  return message.sends ? streams_->sent(message.peer, message.ticket)
-                       : streams_->received(message.peer, message.ticket, Traffic::Messages);
+CpuPeers::Running CpuPeers::resume(const Message& message) {
+  return {message.call, steps_, Clock::now() + timeout_, CallGuard::Inside(guard_)};
 }
 
-void CpuCommunicator::wait_message(const Message& message) {
-  const Running running{message.call, steps_, Clock::now() + timeout_};
-  wait(
-      running, Via::Streams, [&] { return is_done(message); },
+void CpuPeers::wait(const Message& message) {
+  wait_until(
+      resume(message), Via::Streams, [&] { return is_done(message); },
       [&](int peer) { return peer == message.peer && !is_done(message); });
 }
 
-bool CpuCommunicator::test_message(const Message& message) {
-  const Running running{message.call, steps_, Clock::now() + timeout_};
+bool CpuPeers::test(const Message& message) {
+  const CallGuard::Inside inside(guard_);
   if (is_done(message)) return true;
-  if (watch_.aborted()) throw_aborted(message.call);
-  while (!is_done(message) && move_streams(running)) {
+  guard_.throw_if_aborted(message.call);
+  while (!is_done(message) && move_streams(message.call)) {
   }
   return is_done(message);
 }

@@ -1,9 +1,6 @@
-// From a rank and a way to exchange addresses to a connected CPU communicator.
-//
-//   1. listen, create the shared segment          -> exchange addresses
-//   2. map the segments of ranks on this machine  -> exchange who could map whom
-//   3. connect to all                             -> two ranks share memory if both could map
-#include <sys/resource.h>
+// The steps of connecting, each of which needs what all ranks said in the one before.
+#include "worker/cpu/cpu_connect.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +10,8 @@
 
 #include "rendezvous/counted.h"
 #include "rendezvous/random_id.h"
-#include "worker/cpu/cpu_communicator.h"
+#include "worker/cpu/layout.h"
+#include "worker/cpu/reduce.h"
 #include "worker/meeting.h"
 #include "worker/peers/mesh.h"
 
@@ -40,7 +38,7 @@ class Connecting {
         deadline_(Clock::now() + options.common.connect_timeout),
         segments_(static_cast<std::size_t>(world_size)) {}
 
-  std::unique_ptr<Communicator> run() {
+  CpuPeers::Parts run() {
     const std::string ip = exchange_.local_address();
     // Listens before the address is published: whoever reads it may call at once.
     Mesh mesh(rank_, epoch_, ip);
@@ -116,8 +114,8 @@ class Connecting {
            notes_;
   }
 
-  std::unique_ptr<Communicator> assemble(std::vector<PeerSockets> sockets) {
-    CpuCommunicator::Parts parts;
+  CpuPeers::Parts assemble(std::vector<PeerSockets> sockets) {
+    CpuPeers::Parts parts;
     parts.rank = rank_;
     parts.world_size = world_size_;
     std::vector<UniqueFd> data;
@@ -138,7 +136,7 @@ class Connecting {
     if (sharing > 1) {
       parts.host = std::make_shared<HostGroup>(rank_, std::move(segments_), options_.chunk_bytes);
     }
-    return std::make_unique<CpuCommunicator>(std::move(parts), options_);
+    return parts;
   }
 
   int rank_;
@@ -152,13 +150,12 @@ class Connecting {
   std::string notes_;  // What falls back to TCP, and why.
 };
 
-std::unique_ptr<Communicator> make_lone_communicator(const CpuCommunicatorOptions& options) {
-  CpuCommunicator::Parts parts;
+CpuPeers::Parts lone_rank() {
+  CpuPeers::Parts parts;
   parts.description = "cpu: 1 rank";
   parts.watched.resize(1);
-  std::vector<UniqueFd> none(1);
-  parts.streams = std::make_unique<PeerStreams>(0, 0, std::move(none));
-  return std::make_unique<CpuCommunicator>(std::move(parts), options);
+  parts.streams = std::make_unique<PeerStreams>(0, 0, std::vector<UniqueFd>(1));
+  return parts;
 }
 
 void check_world(int rank, int world_size) {
@@ -170,29 +167,26 @@ void check_world(int rank, int world_size) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
-                                                       std::uint32_t epoch,
-                                                       AddressExchange& exchange,
-                                                       const CpuCommunicatorOptions& options) {
+CpuPeers::Parts connect_cpu_peers(int rank, int world_size, std::uint32_t epoch,
+                                  AddressExchange& exchange,
+                                  const CpuCommunicatorOptions& options) {
   check_world(rank, world_size);
-  if (options.chunk_bytes % 64 != 0 ||
-      options.chunk_bytes < 64 * static_cast<std::size_t>(world_size)) {
+  // Each rank's slice is whole cache lines, and none may be left without.
+  if (options.chunk_bytes % line_bytes != 0 ||
+      options.chunk_bytes < line_bytes * static_cast<std::size_t>(world_size)) {
     throw CommunicatorError("chunk_bytes must be a multiple of 64 and hold 64 bytes per rank");
   }
-  if (world_size == 1) return make_lone_communicator(options);
+  if (world_size == 1) return lone_rank();
   return Connecting(rank, world_size, epoch, exchange, options).run();
 }
 
-std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
-                                                    const CommunicatorOptions& common) {
-  CpuCommunicatorOptions options;
-  options.common = common;
+CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, const CpuCommunicatorOptions& options) {
   check_world(env.rank, env.world_size);
-  if (env.world_size == 1) return make_lone_communicator(options);
-  const WorkerEnv met = meet_workers(env, common);
-  const auto exchange = make_store_exchange(met, common);
-  return connect_cpu_communicator(
-      env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count), *exchange, options);
+  if (env.world_size == 1) return lone_rank();
+  const WorkerEnv met = meet_workers(env, options.common);
+  const auto exchange = make_store_exchange(met, options.common);
+  return connect_cpu_peers(env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count),
+                           *exchange, options);
 }
 
 }  // namespace ddprun::worker

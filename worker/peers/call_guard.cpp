@@ -1,0 +1,76 @@
+// What every call is asked before it begins, and how it ends when it cannot go on.
+#include "worker/peers/call_guard.h"
+
+#include <cassert>
+
+namespace ddprun::worker {
+
+bool is_supported(DataType type, ReduceOp op) {
+  const bool integer =
+      type == DataType::Int32 || type == DataType::Int64 || type == DataType::UInt8;
+  return !(integer && op == ReduceOp::Average);
+}
+
+CallGuard::CallGuard(int rank, int world_size, Abortable& group)
+    : rank_(rank),
+      world_size_(world_size),
+      group_(group),
+      sent_(static_cast<std::size_t>(world_size)),
+      received_(static_cast<std::size_t>(world_size)) {
+  assert(rank >= 0 && rank < world_size);
+}
+
+Call CallGuard::begin(CallKind kind, std::size_t count, DataType type,
+                      std::initializer_list<const void*> pointers, ReduceOp op, int root) {
+  Call call;
+  call.kind = kind;
+  call.count = count;
+  call.type = type;
+  call.op = op;
+  call.root = root;
+  call.sequence = ++calls_;
+  throw_if_aborted(call);
+  require(count <= SIZE_MAX / 16 / static_cast<std::size_t>(world_size_), call,
+          "this many elements do not fit any memory");
+  require(is_supported(type, op), call, "the average of integers is not an integer: use sum");
+  for (const void* pointer : pointers) {
+    require(pointer != nullptr || count == 0, call, "the data is a null pointer");
+  }
+  require(root >= 0 && root < world_size_, call, "there is no such root");
+  return call;
+}
+
+Call CallGuard::begin_message(const char* name, const void* data, std::size_t count, DataType type,
+                              int peer, bool sends) {
+  if (peer < 0 || peer >= world_size_ || peer == rank_) {
+    throw CommunicatorError(std::string(name) + ": there is no other rank " + std::to_string(peer) +
+                            " among " + std::to_string(world_size_));
+  }
+  Call call;
+  call.kind = CallKind::Message;
+  call.count = count;
+  call.type = type;
+  call.sequence = ++(sends ? sent_ : received_)[static_cast<std::size_t>(peer)];
+  throw_if_aborted(call);
+  require(count <= SIZE_MAX / 16, call, "this many elements do not fit any memory");
+  require(data != nullptr || count == 0, call, "the data is a null pointer");
+  return call;
+}
+
+void CallGuard::throw_aborted(const Call& call) const {
+  throw CommunicatorError(to_string(call) + " failed on rank " + std::to_string(rank_) + ": " +
+                          group_.reason());
+}
+
+void CallGuard::fail(const Call& call, const std::string& reason) {
+  group_.abort(reason);
+  throw_aborted(call);
+}
+
+CallGuard::Inside::Inside(CallGuard& guard) : guard_(guard) {
+  assert(!guard_.occupied_.load(std::memory_order_relaxed) &&
+         "two threads are inside calls of one communicator, or a callback called it");
+  guard_.occupied_.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace ddprun::worker
