@@ -127,7 +127,8 @@ void make_job_model(TrainingJob& job) {
   if (!job.options.evaluate) {
     check_last_batch(job.plan, *job.model, job.image_size,
                      job.options.sync_batch_norm ? job.env.world_size : 1);
-    check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size);
+    check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size,
+                job.options.sync_batch_norm);
   }
   job.model->to(job.place.device);
   job.channels_last = job.options.layout != LayoutOption::Nchw;  // Faster everywhere.
@@ -140,28 +141,35 @@ void make_job_model(TrainingJob& job) {
   }
 }
 
-// What runs forward: the model, or replicas of it.
-std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job) {
-  if (job.place.replicas.size() == 1) return job.model;
-  return std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
-                                                [&job] { return new_model(job); });
-}
-
 worker::DataParallelOptions parallel_options(TrainingJob& job) {
   worker::DataParallelOptions options;
   options.bfloat16_gradients = job.options.gradient_type == GradientType::BFloat16;
-  if (!job.options.overlap) options.buckets = worker::BucketLimits::whole_step();
   const bool synchronized = job.options.sync_batch_norm && job.env.world_size > 1;
+  // Statistics of several GPUs and buckets in the middle of backward have no common order.
+  const bool late = synchronized && job.place.replicas.size() > 1;
+  if (!job.options.overlap || late) options.buckets = worker::BucketLimits::whole_step();
   const bool observed = job.profiler && job.place.device.is_cpu();
   if (synchronized || observed) {
     options.queue = worker::reduction_queue_of(job.communicator(), job.place.device);
   }
   if (observed) options.queue = job.profiler->trace_queue(options.queue);
-  if (synchronized) {
-    worker::synchronize_batch_norms(*job.model, {options.queue, job.env.rank, job.env.world_size});
-  }
   return options;
 }
+
+// What runs forward: the model, or replicas of it.
+std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job,
+                                              const worker::BatchNormGroup& group) {
+  const bool synchronized = job.options.sync_batch_norm;
+  if (job.place.replicas.size() == 1) {
+    if (synchronized) worker::synchronize_batch_norms(*job.model, group);
+    return job.model;
+  }
+  auto replicated = std::make_shared<ReplicatedClassifier>(job.model, job.place.replicas,
+                                                           [&job] { return new_model(job); });
+  if (synchronized) replicated->synchronize_batch_norms(group);
+  return replicated;
+}
+
 void make_precision(TrainingJob& job) {
   job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
   if (job.precision->scaler() != nullptr) {
@@ -188,8 +196,10 @@ void add_recipe_parts(TrainingJob& job) {
 
 // Broadcasts rank 0's model to all.
 void wrap_model(TrainingJob& job) {
+  const worker::DataParallelOptions options = parallel_options(job);
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
-      make_network(job), job.communicator(), parallel_options(job));
+      make_network(job, {options.queue, job.env.rank, job.env.world_size}), job.communicator(),
+      options);
 }
 
 // The optimizer's state is made in the first step, and is about as large as the model.

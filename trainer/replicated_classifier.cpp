@@ -29,18 +29,19 @@ std::int64_t smallest_part(std::int64_t images, std::size_t replicas) {
 }
 
 void check_parts(const BatchPlan& plan, std::size_t replicas, const ImageClassifier& model,
-                 std::int64_t image_size) {
+                 std::int64_t image_size, bool synchronized) {
   if (replicas == 1) return;
   if (plan.micro_batch_size < static_cast<std::int64_t>(replicas)) {
     throw UsageError(fmt::format("--data-parallel {}: a batch of {} images has not one for each",
                                  replicas, plan.micro_batch_size));
   }
-  if (image_size > model.normalized_stride()) return;
+  if (synchronized || image_size > model.normalized_stride()) return;
   for (const std::int64_t images : {plan.micro_batch_size, plan.last_micro_batch_size()}) {
     if (smallest_part(images, replicas) > 1) continue;
     throw UsageError(fmt::format(
         "--data-parallel {}: of {} images, the {} batch, one replica would get a single one, which "
-        "batch normalisation cannot be trained on at {} pixels: choose another --batch-size",
+        "batch normalisation cannot be trained on at {} pixels: choose another --batch-size, or "
+        "normalise over all replicas with --sync-bn",
         replicas, images, images == plan.micro_batch_size ? "size of a" : "last of an epoch's",
         image_size));
   }

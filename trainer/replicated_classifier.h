@@ -23,6 +23,10 @@ class ReplicatedClassifier : public ImageClassifier {
   torch::Tensor forward(torch::Tensor images) override;
   std::int64_t normalized_stride() const override;
 
+  int synchronize_batch_norms(const worker::BatchNormGroup& group) {  // As DataParallel's.
+    return parallel_.synchronize_batch_norms(group);
+  }
+
  private:
   std::shared_ptr<ImageClassifier> model_;
   worker::DataParallel<ImageClassifier> parallel_;
@@ -32,8 +36,8 @@ class ReplicatedClassifier : public ImageClassifier {
 std::int64_t smallest_part(std::int64_t images, std::size_t replicas);
 
 // Throws UsageError when a replica would have no images, or, in some batch of an epoch, a single
-// one that batch normalisation cannot be trained on.
+// one that batch normalisation cannot be trained on, unless it is synchronized over replicas.
 void check_parts(const BatchPlan& plan, std::size_t replicas, const ImageClassifier& model,
-                 std::int64_t image_size);
+                 std::int64_t image_size, bool synchronized);
 
 }  // namespace ddprun::trainer

@@ -95,6 +95,24 @@ TEST_CASE("with --sync-bn two workers train as one with the double batch",
   CHECK(std::abs(separate - alone) / alone > 5e-2);
 }
 
+TEST_CASE("with --sync-bn replicas and workers train as one with all their images",
+          "[trainer][program][recipe][sync_bn]") {
+  const std::string common = "--synthetic-images 88 --model resnet20 --epochs 1 --lr 0.05 ";
+  const auto loss = [&](const std::string& options, int workers) {
+    const ScratchFolder folder;
+    const Result result = train(synthetic(folder, common + options), folder, workers);
+    INFO(result.output);
+    REQUIRE(result.code == 0);
+    return final_loss(folder);
+  };
+  const double alone = loss("--batch-size 16", 1);
+  const double replicas = loss("--batch-size 16 --data-parallel 2 --sync-bn", 1);
+  const double both = loss("--batch-size 8 --data-parallel 2 --sync-bn --verify-sync 1", 2);
+
+  CHECK(std::abs(replicas - alone) / alone < 5e-3);
+  CHECK(std::abs(both - alone) / alone < 5e-3);
+}
+
 TEST_CASE("with --sync-bn a last batch of one image per worker can be trained on",
           "[trainer][program][recipe][sync_bn]") {
   const ScratchFolder folder;

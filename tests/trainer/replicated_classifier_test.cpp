@@ -16,13 +16,14 @@ std::shared_ptr<ImageClassifier> net_of(const char* name) {
 }
 
 std::string error_of(std::int64_t micro_batch, std::int64_t last_batch, std::size_t replicas,
-                     const char* model = "resnet18") {
+                     const char* model = "resnet18", bool synchronized = false) {
   const BatchPlan plan{.batch_size = micro_batch,
                        .micro_batch_size = micro_batch,
                        .global_batch_size = micro_batch,
                        .last_batch_size = last_batch};
   return message_of<UsageError>([&] {
-    check_parts(plan, replicas, *make_model({model, StemChoice::ImageNet, 3, 32, 10}), 32);
+    check_parts(plan, replicas, *make_model({model, StemChoice::ImageNet, 3, 32, 10}), 32,
+                synchronized);
   });
 }
 
@@ -42,7 +43,10 @@ TEST_CASE("batches that replicas cannot share are refused by name", "[trainer][d
   CHECK(contains(error_of(2, 2, 3), "--data-parallel 3"));
   CHECK(contains(error_of(8, 3, 2), "last of an epoch"));
   CHECK(contains(error_of(9, 9, 8), "--batch-size"));
+  CHECK(contains(error_of(8, 3, 2), "--sync-bn"));
   CHECK(error_of(8, 3, 2, "convnet") == "");
+  CHECK(error_of(8, 3, 2, "resnet18", /*synchronized=*/true) == "");
+  CHECK(contains(error_of(2, 2, 3, "resnet18", true), "--data-parallel 3"));
 }
 
 TEST_CASE("replicas of a network give its gradients in every precision", "[trainer][dp]") {

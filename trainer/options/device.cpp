@@ -100,9 +100,6 @@ void check_device_options(const TrainOptions& options) {
             "--backend cpu cannot reach the memory of --device cuda: use --backend nccl or auto");
   refuse_if(options.device == DeviceOption::Cpu && !options.gpu_ids.empty(),
             "--gpu-ids has no meaning with --device cpu");
-  refuse_if(options.data_parallel > 1 && options.sync_batch_norm,
-            "--sync-bn normalises over workers, which the replicas of --data-parallel cannot: give "
-            "one worker to each device instead");
   refuse_if(options.device == DeviceOption::Cuda &&
                 (options.backend == BackendOption::Gloo || options.backend == BackendOption::Mpi),
             "--backend gloo and mpi cannot reach the memory of --device cuda: use --backend nccl "

@@ -62,7 +62,8 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
                  "Part of the target that is shared by all classes; training only")
       ->check(number_in(0, 1, "a number from 0 to 1"))
       ->capture_default_str();
-  app.add_flag("--sync-bn", options.sync_batch_norm, "BatchNorm over the batches of all workers");
+  app.add_flag("--sync-bn", options.sync_batch_norm,
+               "BatchNorm over the batches of all workers, and of their replicas");
   add_choice<GradientType>(
       app, "--grad-dtype", options.gradient_type,
       {{"fp32", GradientType::Parameters}, {"bf16", GradientType::BFloat16}},

@@ -121,6 +121,21 @@ void DataParallelReplicas::update_replicas() {
   }
 }
 
+int DataParallelReplicas::synchronize_batch_norms(BatchNormGroup group) {
+  for (std::size_t i = 0; i < size() && backward_ == Backward::Autograd; ++i) {
+    if (std::count(devices_.begin(), devices_.end(), devices_[i]) == 1) continue;
+    throw std::invalid_argument(c10::str("DataParallel: replicas on one device, ", devices_[i],
+                                         ", cannot normalise together with autograd's backward"));
+  }
+  if (size() > 1) group.meeting = threads_->meeting();
+  int found = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    group.replica = i;
+    found = worker::synchronize_batch_norms(*replicas_[i], group);
+  }
+  return found;
+}
+
 at::Tensor DataParallelReplicas::run(const at::Tensor& input, const Forward& forward) {
   if (replicas_.size() == 1) return forward(0, input);
   update_replicas();

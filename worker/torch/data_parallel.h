@@ -14,8 +14,9 @@
 // that must stay one process.
 //
 // What is the same as one module with the whole batch: outputs and gradients, within rounding.
-// What is not: each replica normalises its own part of the batch in BatchNorm, and the running
-// statistics are those of replica 0, as in PyTorch; random numbers (dropout) are drawn on the CPU
+// What is not: each replica normalises its own part of the batch in BatchNorm, unless
+// synchronize_batch_norms() was called, and the running statistics are those of replica 0, as in
+// PyTorch; random numbers (dropout) are drawn on the CPU
 // from one generator in the order in which the replicas come by.
 //
 // The module's own parameters get the gradients, in one piece at the end of backward, through
@@ -37,6 +38,7 @@
 #include <vector>
 
 #include "worker/torch/libtorch.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::worker {
 
@@ -60,6 +62,14 @@ class DataParallelReplicas {
   // along dimension 0.
   using Forward = std::function<at::Tensor(std::size_t replica, const at::Tensor& part)>;
   at::Tensor run(const at::Tensor& input, const Forward& forward);
+
+  // Every SyncBatchNorm2d of all replicas normalises over the whole batch of all replicas, and of
+  // all ranks if the group has several; its queue may be null if it has one. Returns how many norms
+  // a replica has. With GPUs a DistributedDataParallel around this must exchange gradients after
+  // backward (BucketLimits::whole_step()): in the middle of it the order of buckets and statistics
+  // would depend on the timing of the devices. Throws std::invalid_argument where replicas of one
+  // device have their backward in autograd's one thread for it, in which they cannot meet.
+  int synchronize_batch_norms(BatchNormGroup group);
 
   std::size_t size() const { return replicas_.size(); }
 
@@ -95,6 +105,10 @@ class DataParallel {
     return replicas_.run(images, [this](std::size_t replica, const at::Tensor& part) {
       return modules_[replica]->forward(part);
     });
+  }
+
+  int synchronize_batch_norms(const BatchNormGroup& group) {  // As DataParallelReplicas'.
+    return replicas_.synchronize_batch_norms(group);
   }
 
   const std::shared_ptr<ModuleType>& module() const { return modules_.front(); }

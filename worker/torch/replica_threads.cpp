@@ -31,13 +31,26 @@ void ReplicaThreads::run(std::size_t count, const std::function<void(std::size_t
     body(index);
   };
   count_ = running_ = count;
+  meeting_->begin(count);
   ++call_;
   started_.notify_all();
   finished_.wait(lock, [this] { return running_ == 0; });
   body_ = nullptr;
+  meeting_->conclude();
+  rethrow_first();
+}
+
+void ReplicaThreads::rethrow_first() const {
+  std::exception_ptr consequence;
   for (const std::exception_ptr& error : errors_) {
-    if (error) std::rethrow_exception(error);
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const ReplicaGone&) {  // Says only that another one ended, which has the reason.
+      if (!consequence) consequence = error;
+    }
   }
+  if (consequence) std::rethrow_exception(consequence);
 }
 
 void ReplicaThreads::serve(std::size_t index, int intra_op_threads) {
@@ -56,6 +69,7 @@ void ReplicaThreads::serve(std::size_t index, int intra_op_threads) {
     } catch (...) {
       error = std::current_exception();
     }
+    meeting_->leave();
     lock.lock();
     errors_[index] = error;
     if (--running_ == 0) finished_.notify_all();

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "worker/torch/replica_meeting.h"
 
 namespace ddprun::worker {
 
@@ -22,12 +25,18 @@ class ReplicaThreads {
 
   // Threads 0 .. count-1 call body(their number) with the caller's thread-local settings of
   // LibTorch (gradients on or off, autocast). Returns when all have ended; rethrows the exception
-  // of the lowest number. One call at a time, not from within a body.
+  // of the lowest number, of those that are no consequence of another's. One call at a time, not
+  // from within a body.
   void run(std::size_t count, const std::function<void(std::size_t)>& body);
+
+  // Where the bodies of a call may meet.
+  const std::shared_ptr<ReplicaMeeting>& meeting() const { return meeting_; }
 
  private:
   void serve(std::size_t index, int intra_op_threads);
+  void rethrow_first() const;
 
+  const std::shared_ptr<ReplicaMeeting> meeting_ = std::make_shared<ReplicaMeeting>();
   std::mutex mutex_;  // Protects all below but threads_.
   std::condition_variable started_;
   std::condition_variable finished_;

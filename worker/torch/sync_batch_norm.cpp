@@ -18,6 +18,7 @@ const std::vector<std::int64_t> all_but_channels{0, 2, 3};
 at::Tensor per_channel(const at::Tensor& values) { return values.view({1, -1, 1, 1}); }
 
 void sum_over_ranks(const BatchNormGroup& group, at::Tensor& values) {
+  if (group.world_size == 1) return;
   group.queue->all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()),
                           data_type_of(values.scalar_type(), "batch statistics"), ReduceOp::Sum);
   group.queue->wait();
@@ -29,49 +30,85 @@ struct Statistics {
   at::Tensor count;     // Scalar double: values per channel, over all ranks.
 };
 
-// Every rank fills its own row of a table of zeros; the sum of the tables is everybody's
-// statistics.
-Statistics gather_statistics(const BatchNormGroup& group, const at::Tensor& input) {
+// What `combine` makes of the values of this rank's replicas, or of the one that there is.
+at::Tensor over_replicas(const BatchNormGroup& group, std::size_t parties, const at::Tensor& values,
+                         const ReplicaMeeting::Combine& combine) {
+  if (!group.meeting) return combine({values});
+  return group.meeting->meet(group.replica, parties, values, combine).to(values.device());
+}
+
+// On the device of replica 0, whose thread reduces.
+at::Tensor stacked(const std::vector<at::Tensor>& values) {
+  std::vector<at::Tensor> near;
+  for (const at::Tensor& value : values) near.push_back(value.to(values.front().device()));
+  return at::stack(near);
+}
+
+// [2C + 1] of double: means, biased variances, and how many values per channel they are of.
+at::Tensor statistics_row(const at::Tensor& input) {
   const std::int64_t channels = input.size(1);
   const std::int64_t count = input.numel() / channels;
-  at::Tensor table =
-      at::zeros({group.world_size, 2 * channels + 1}, input.options().dtype(at::kDouble));
-  if (count > 0) {
-    const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
-    const auto [variance, mean] = at::var_mean(wide, all_but_channels, /*correction=*/0);
-    at::Tensor row = table[group.rank];
-    row.narrow(0, 0, channels).copy_(mean);
-    row.narrow(0, channels, channels).copy_(variance);
-    row[2 * channels].fill_(static_cast<double>(count));
-  }
-  sum_over_ranks(group, table);
+  at::Tensor row = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
+  if (count == 0) return row;
+  const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
+  const auto [variance, mean] = at::var_mean(wide, all_but_channels, /*correction=*/0);
+  row.narrow(0, 0, channels).copy_(mean);
+  row.narrow(0, channels, channels).copy_(variance);
+  row[2 * channels].fill_(static_cast<double>(count));
+  return row;
+}
 
+// The row of all values that the rows of a table are of; zeros if these are none.
+at::Tensor combined_row(const at::Tensor& table) {
+  const std::int64_t channels = (table.size(1) - 1) / 2;
   const at::Tensor means = table.narrow(1, 0, channels);
   const at::Tensor counts = table.narrow(1, 2 * channels, 1);
   const at::Tensor total = counts.sum();
+  const at::Tensor mean = (means * counts).sum(0) / total;
+  const at::Tensor deviation = table.narrow(1, channels, channels) + (means - mean).square();
+  const at::Tensor row = at::cat({mean, (deviation * counts).sum(0) / total, total.view(1)});
+  return at::where(total > 0, row, at::zeros_like(row));  // A rank without images has 0 / 0.
+}
+
+// Every rank fills its own row of a table of zeros; the sum of the tables is everybody's
+// statistics.
+at::Tensor gather_rows(const BatchNormGroup& group, const std::vector<at::Tensor>& replicas) {
+  const at::Tensor own = replicas.size() == 1 ? replicas.front() : combined_row(stacked(replicas));
+  if (group.world_size == 1) return own;
+  at::Tensor table = at::zeros({group.world_size, own.numel()}, own.options());
+  table[group.rank].copy_(own);
+  sum_over_ranks(group, table);
+  return combined_row(table);
+}
+
+Statistics gather_statistics(const BatchNormGroup& group, std::size_t parties,
+                             const at::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const std::int64_t count = input.numel() / channels;
+  const at::Tensor row =
+      over_replicas(group, parties, statistics_row(input),
+                    [&](const std::vector<at::Tensor>& all) { return gather_rows(group, all); });
+  const at::Tensor total = row[2 * channels];
   // Two values here are two values over all ranks, which saves waiting for a device.
   TORCH_CHECK(count > 1 || total.item<double>() > 1,
               "sync_batch_norm needs more than one value per channel over all ranks in "
               "training mode, got input ",
               input.sizes(), " on rank ", group.rank);
-  const at::Tensor mean = (means * counts).sum(0) / total;
-  const at::Tensor deviation = table.narrow(1, channels, channels) + (means - mean).square();
   const at::ScalarType type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {mean.to(type), ((deviation * counts).sum(0) / total).to(type), total};
+  return {row.narrow(0, 0, channels).to(type), row.narrow(0, channels, channels).to(type), total};
 }
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const at::Tensor& bias,
-                            const Statistics& statistics, double eps, const BatchNormGroup& group) {
+                            const Statistics& statistics, double eps, const BatchNormGroup& group,
+                            std::int64_t parties) {
     context->save_for_backward(
         {input, weight, statistics.mean, statistics.variance, statistics.count});
     context->saved_data["eps"] = eps;
-    context->saved_data["rank"] = group.rank;
-    context->saved_data["world_size"] = group.world_size;
-    context->saved_data["queue"] =
-        c10::IValue::make_capsule(c10::make_intrusive<HeldQueue>(group.queue));
+    context->saved_data["parties"] = parties;
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
     if (input.numel() == 0) return at::empty_like(input);  // The kernels divide by the size.
     return std::get<0>(at::native_batch_norm(input, weight, bias, statistics.mean,
                                              statistics.variance, /*training=*/false,
@@ -85,7 +122,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const double eps = context->saved_data["eps"].toDouble();
     const at::Tensor invstd = (variance + eps).rsqrt();
     const at::Tensor dy = gradients[0].contiguous(input.suggest_memory_format());
-    // sum(dy * (x - mean)) * invstd and sum(dy), of this rank.
+    // sum(dy * (x - mean)) * invstd and sum(dy), of this replica.
     at::Tensor weight_gradient = at::zeros_like(mean);
     at::Tensor bias_gradient = at::zeros_like(mean);
     if (input.numel() > 0) {
@@ -94,14 +131,16 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
                                          /*train=*/false, eps, {false, true, true});
     }
 
-    at::Tensor sums = at::stack({bias_gradient, weight_gradient}).to(mean.scalar_type());
-    BatchNormGroup group;
-    group.rank = static_cast<int>(context->saved_data["rank"].toInt());
-    group.world_size = static_cast<int>(context->saved_data["world_size"].toInt());
-    const auto held = context->saved_data["queue"].toCapsule();
-    group.queue = static_cast<const HeldQueue&>(*held).queue;
-    sum_over_ranks(group, sums);
-    sums.div_(count);
+    const auto held = context->saved_data["group"].toCapsule();
+    const BatchNormGroup& group = static_cast<const HeldGroup&>(*held).group;
+    const at::Tensor sums =
+        over_replicas(group, static_cast<std::size_t>(context->saved_data["parties"].toInt()),
+                      at::stack({bias_gradient, weight_gradient}).to(mean.scalar_type()),
+                      [&](const std::vector<at::Tensor>& all) {
+                        at::Tensor sum = all.size() == 1 ? all.front() : stacked(all).sum(0);
+                        sum_over_ranks(group, sum);
+                        return sum.div_(count.to(sum.device()));
+                      });
 
     // dx = scale * (dy - mean(dy) - (x - mean) * invstd * mean(dy * (x - mean) * invstd)), with the
     // terms of x and of the channel alone taken together.
@@ -116,13 +155,14 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
             weight.defined() ? bias_gradient : at::Tensor(),
             at::Tensor(),
             at::Tensor(),
+            at::Tensor(),
             at::Tensor()};
   }
 
  private:
-  struct HeldQueue : torch::CustomClassHolder {
-    explicit HeldQueue(std::shared_ptr<ReductionQueue> held) : queue(std::move(held)) {}
-    std::shared_ptr<ReductionQueue> queue;
+  struct HeldGroup : torch::CustomClassHolder {
+    explicit HeldGroup(BatchNormGroup held) : group(std::move(held)) {}
+    const BatchNormGroup group;
   };
 };
 
@@ -144,18 +184,20 @@ void update_running(torch::nn::BatchNorm2dImpl& module, const Statistics& statis
 
 at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
                            const BatchNormGroup& group) {
-  if (!module.is_training() || group.world_size == 1) return module.forward(input);
+  if (!module.is_training() || group.is_alone()) return module.forward(input);
   TORCH_CHECK(input.dim() == 4 && input.size(1) == module.options.num_features(),
               "sync_batch_norm expects [N, ", module.options.num_features(), ", H, W], got ",
               input.sizes());
+  const std::size_t parties = group.meeting ? group.meeting->parties() : 1;
   Statistics statistics;
   {
     const at::NoGradGuard no_grad;
-    statistics = gather_statistics(group, input);
+    statistics = gather_statistics(group, parties, input);
     update_running(module, statistics);
   }
   return SyncBatchNormFunction::apply(input, module.weight, module.bias, statistics,
-                                      module.options.eps(), group);
+                                      module.options.eps(), group,
+                                      static_cast<std::int64_t>(parties));
 }
 
 int synchronize_batch_norms(torch::nn::Module& model, const BatchNormGroup& group) {

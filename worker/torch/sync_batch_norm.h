@@ -12,29 +12,36 @@
 // until synchronize_batch_norms() gives it a group.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
 #include "worker/communicator.h"
 #include "worker/torch/libtorch.h"
 #include "worker/torch/reduction_queue.h"
+#include "worker/torch/replica_meeting.h"
 
 namespace ddprun::worker {
 
 // The ranks that normalise together. The queue must be the one that DataParallelOptions.queue
-// names, so that these reductions and those of the buckets have one order on all ranks.
+// names, so that these reductions and those of the buckets have one order on all ranks. Replicas of
+// a DataParallel meet within their rank first (DataParallelReplicas::synchronize_batch_norms).
 struct BatchNormGroup {
   std::shared_ptr<ReductionQueue> queue;
   int rank = 0;
   int world_size = 1;
+  std::shared_ptr<ReplicaMeeting> meeting = {};  // Null: this rank has one replica.
+  std::size_t replica = 0;
+
+  bool is_alone() const { return world_size == 1 && meeting == nullptr; }
 };
 
 // module.forward(input), with the statistics of all ranks in training mode; in evaluation mode
-// and in a world of one it is module.forward(input). input: [N, C, H, W], float, double, or with
-// float parameters bfloat16 and half; N may differ between ranks and be 0. Collective in training
-// mode, forward and backward. On CUDA the host waits for the device only if this rank has a single
-// value per channel or none. Throws CommunicatorError; c10::Error for a single value per channel
-// over all ranks.
+// and in a world of one without replicas it is module.forward(input). input: [N, C, H, W], float,
+// double, or with float parameters bfloat16 and half; N may differ between ranks and be 0.
+// Collective in training mode, forward and backward. On CUDA the host waits for the device only if
+// this rank has a single value per channel or none. Throws CommunicatorError; c10::Error for a
+// single value per channel over all ranks.
 at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
                            const BatchNormGroup& group);
 
@@ -47,7 +54,7 @@ class SyncBatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
 
   void set_group(BatchNormGroup group) { group_ = std::move(group); }
 
-  bool is_synchronized() const { return group_.world_size > 1; }
+  bool is_synchronized() const { return !group_.is_alone(); }
 
   at::Tensor forward(const at::Tensor& input) { return sync_batch_norm(*this, input, group_); }
 

@@ -3,8 +3,12 @@
 
 #include <torch/optim/sgd.h>
 
+#include <atomic>
+#include <functional>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/data_parallel.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::worker {
@@ -160,6 +164,139 @@ TEST_CASE("ranks whose batches differ in size train as one rank with all images"
     }
     RANK_CHECK(close(net->norm->running_mean, alone->norm->running_mean, 1e-4));
   });
+}
+
+// Two convolutions and norms that take a group later, as a model of `train` does.
+struct ReplicaNetImpl : torch::nn::Module {
+  ReplicaNetImpl() {
+    conv1 = register_module("conv1", torch::nn::Conv2d(3, 4, 3));
+    norm1 = register_module("norm1", SyncBatchNorm2d(BatchNorm2dOptions(4)));
+    conv2 = register_module("conv2", torch::nn::Conv2d(4, 4, 3));
+    norm2 = register_module("norm2", SyncBatchNorm2d(BatchNorm2dOptions(4)));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    if (before_norm) before_norm(x);
+    return norm2(conv2(norm1(conv1(x)).relu())).relu().mean({2, 3});
+  }
+  std::function<void(const at::Tensor&)> before_norm;
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  SyncBatchNorm2d norm1{nullptr}, norm2{nullptr};
+};
+
+std::shared_ptr<ReplicaNetImpl> replica_net(std::uint64_t seed) {
+  return seeded(seed, [] { return std::make_shared<ReplicaNetImpl>(); });
+}
+
+// As `train --data-parallel`'s.
+struct ReplicatedImpl : torch::nn::Module {
+  ReplicatedImpl(const std::shared_ptr<ReplicaNetImpl>& net, std::size_t replicas)
+      : parallel(register_module("net", net), std::vector<at::Device>(replicas, at::kCPU),
+                 [] { return replica_net(5); }) {}
+  at::Tensor forward(const at::Tensor& x) { return parallel.forward(x); }
+  DataParallel<ReplicaNetImpl> parallel;
+};
+
+template <class Forward>
+void train_some(torch::nn::Module& net, Forward&& forward, const at::Tensor& x, double share) {
+  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    (forward(x).pow(2).sum() * share).backward();
+    optimizer.step();
+  }
+}
+
+void check_equal_nets(const ReplicaNetImpl& net, const ReplicaNetImpl& alone) {
+  const auto parameters = net.named_parameters(), buffers = net.named_buffers();
+  for (const auto& item : alone.named_parameters()) {
+    RANK_CHECK(close(parameters[item.key()], item.value(), 1e-4));
+  }
+  for (const auto& item : alone.named_buffers()) {
+    RANK_CHECK(close(buffers[item.key()], item.value(), 1e-4));
+  }
+}
+
+TEST_CASE("replicas of several ranks normalise and train as one rank with all images",
+          "[worker][sync_bn][dp][ddp]") {
+  // Where each rank's images end: 7 and 4 over three replicas are 3 + 3 + 1 and 2 + 2; 1 and none
+  // leave replicas without a part.
+  for (const std::vector<std::int64_t>& ends :
+       std::vector<std::vector<std::int64_t>>{{11}, {7, 11}, {10, 11}, {6, 11, 11}}) {
+    const int ranks = static_cast<int>(ends.size());
+    const at::Tensor x = seeded(4, [] { return torch::randn({11, 3, 8, 8}) + 2; });
+    const auto alone = replica_net(3);
+    const double share = 1.0 / 44;
+    train_some(
+        *alone, [&](const at::Tensor& batch) { return alone->forward(batch); }, x, share);
+
+    run_ranks_well(ranks, [&](ThreadCommunicator& communicator) {
+      DataParallelOptions options;
+      options.buckets = {64, 256, 64};
+      options.queue = reduction_queue_of(communicator, at::kCPU);
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      const auto net = replica_net(3);
+      const auto replicated = std::make_shared<ReplicatedImpl>(net, 3);
+      RANK_CHECK(replicated->parallel.synchronize_batch_norms(
+                     {options.queue, communicator.rank(), ranks}) == 2);
+      DistributedDataParallel ddp(replicated, communicator, options);
+      const std::int64_t begin = rank == 0 ? 0 : ends[rank - 1];
+
+      train_some(
+          *net, [&](const at::Tensor& batch) { return ddp.forward(batch); },
+          x.narrow(0, begin, ends[rank] - begin), ranks * share);
+
+      check_equal_nets(*net, *alone);
+    });
+  }
+}
+
+TEST_CASE("a backward after the next forward meets with its own number of replicas",
+          "[worker][sync_bn][dp]") {
+  const at::Tensor x = seeded(4, [] { return torch::randn({7, 3, 8, 8}); });
+  const auto gradients = [&](const std::shared_ptr<ReplicaNetImpl>& net, auto&& forward) {
+    const at::Tensor first = forward(x), second = forward(x.narrow(0, 0, 1));  // 3 parts, then 1.
+    first.pow(2).sum().backward();
+    second.pow(2).sum().backward();
+    return net->conv1->weight.grad();
+  };
+  const auto alone = replica_net(3), net = replica_net(3);
+  ReplicatedImpl replicated(net, 3);
+  replicated.parallel.synchronize_batch_norms({});
+
+  CHECK(close(gradients(net, [&](const at::Tensor& b) { return replicated.forward(b); }),
+              gradients(alone, [&](const at::Tensor& b) { return alone->forward(b); }), 1e-4));
+}
+
+TEST_CASE("what one replica throws leaves forward, and those who wait for it are released",
+          "[worker][sync_bn][dp]") {
+  const at::Tensor x = seeded(4, [] { return torch::randn({6, 3, 8, 8}); });
+  for (const double culprit : {0.0, 2.0, 4.0}) {  // The first image of each replica's part.
+    at::Tensor marked = x.clone();
+    for (int i = 0; i < 6; i += 2) marked[i].fill_(i);
+    std::atomic<bool> failing = true;
+    const auto make = [&] {
+      auto replica = replica_net(3);
+      replica->before_norm = [&](const at::Tensor& part) {
+        if (failing && part[0][0][0][0].item<double>() == culprit) {
+          throw std::runtime_error("no memory for it");
+        }
+      };
+      return replica;
+    };
+    DataParallel<ReplicaNetImpl> parallel(make(), {at::kCPU, at::kCPU, at::kCPU}, make);
+    parallel.synchronize_batch_norms({});
+
+    CHECK_THROWS_WITH(parallel.forward(marked), "no memory for it");
+    failing = false;
+    CHECK(parallel.forward(marked).size(0) == 6);
+  }
+}
+
+TEST_CASE("replicas of one device cannot meet in autograd's one thread", "[worker][sync_bn][dp]") {
+  const auto net = replica_net(3), other = replica_net(3);
+  DataParallelReplicas replicas({net, other}, {at::kCPU, at::kCPU},
+                                DataParallelReplicas::Backward::Autograd);
+  CHECK_THROWS_AS(replicas.synchronize_batch_norms({}), std::invalid_argument);
 }
 
 TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
