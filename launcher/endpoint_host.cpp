@@ -2,11 +2,14 @@
 #include "launcher/endpoint_host.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/workers/child_process.h"
 #include "rendezvous/progress_key.h"
@@ -39,6 +42,11 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   return limits;
 }
 
+std::size_t open_files_limit() {
+  rlimit files{};
+  return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? static_cast<std::size_t>(files.rlim_cur) : 1'024;
+}
+
 std::string port_in_use(const std::string& where, int port) {
   const std::string holder = port_holder(port);
   return fmt::format(
@@ -53,6 +61,11 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
                                                  const EndpointPlan& plan,
                                                  const std::string& node_id) {
   raise_open_files_limit();
+  const DescriptorBudget budget =
+      share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);
+  rendezvous::Strangers::Limits strangers;
+  strangers.total_max = budget.strangers;
+  strangers.per_host_max = std::min(strangers.per_host_max, budget.strangers);
   auto host = std::make_unique<EndpointHost>();
   const int port = options.endpoint_port;
   for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);
@@ -62,7 +75,9 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
         io,
         rendezvous::ServerOptions{.bind_address = plan.bind_address,
                                   .port = options.endpoint_port,
-                                  .store_access = &host->store_access_},
+                                  .store_access = &host->store_access_,
+                                  .connections_max = budget.store_connections,
+                                  .strangers = strangers},
         [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
           host->coordinator_->adopt(std::move(socket), std::move(received));
         });
@@ -89,7 +104,8 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
               [host = host.get()] {
                 static const std::string key = "/" + std::string(rendezvous::progress_key);
                 return host->server_->number(key).value_or(0);
-              }});
+              }},
+      strangers);
   return host;
 }
 

@@ -8,18 +8,27 @@
 #include <algorithm>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
+#include <limits>
 #include <map>
 #include <utility>
 
 #include "rendezvous/control/control_connection.h"
 #include "rendezvous/store/peer_log.h"
+#include "rendezvous/store/store_socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds answer_limit{10};      // For a hello, and for leaving when refused.
-constexpr std::size_t connections_max = nodes_limit;  // More are closed at once.
+constexpr std::chrono::seconds answer_limit{10};       // For a hello, and for leaving when refused.
+constexpr std::size_t stranger_bytes_max = 16u << 10;  // A hello has some hundred.
+constexpr std::size_t last_bytes_max = 64u << 10;      // Of who was told to go.
+
+std::string host_of(const asio::ip::tcp::socket& socket) {
+  asio::error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  return error ? "" : host_key(endpoint.address());
+}
 
 }  // namespace
 
@@ -31,10 +40,12 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
   };
 
-  Impl(asio::io_context& io_, JobLimits limits, CoordinatorCallbacks callbacks_)
+  Impl(asio::io_context& io_, JobLimits limits, CoordinatorCallbacks callbacks_,
+       Strangers::Limits stranger_limits)
       : io(io_),
         job(std::move(limits), Clock::now()),
         callbacks(std::move(callbacks_)),
+        strangers(stranger_limits),
         tick(io_),
         idle_timer(io_) {}
 
@@ -59,6 +70,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   Job job;
   CoordinatorCallbacks callbacks;
   std::map<PeerId, Peer> peers;
+  Strangers strangers;  // Those of peers that have not been welcomed.
   PeerLog refusals;
   PeerId next_id = 1;
   asio::steady_timer tick;
@@ -68,15 +80,15 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
 };
 
 void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received) {
-  if (peers.size() >= connections_max) {
-    spdlog::warn("closed a control connection: {} are open", peers.size());
-    return;
-  }
   // Never the address of a Peer, nor a number used twice: a callback that is still queued for a
   // connection must not hit the next one.
   const PeerId id = next_id++;
+  if (const auto oldest = strangers.add(id, host_of(socket), Clock::now())) {
+    drop(*oldest, "it had not been let in, and others came");
+  }
   Peer& peer = peers[id];
   peer.connection = std::make_shared<ControlConnection>(std::move(socket), std::move(received));
+  peer.connection->limit_input(stranger_bytes_max);
   limit(peer, id, "no hello came from it");
   const std::weak_ptr<Impl> weak = weak_from_this();
   peer.connection->start(
@@ -101,6 +113,7 @@ void Coordinator::Impl::dismiss(PeerId id) {
   if (found == peers.end()) return;
   found->second.dismissed = true;
   found->second.connection->close_after_sending();
+  found->second.connection->limit_input(last_bytes_max);
   limit(found->second, id, "it did not go when it was told to");
 }
 
@@ -125,6 +138,7 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
 
 void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
   peers.erase(id);
+  strangers.remove(id);
   ask_progress();
   carry_out(job.on_lost(id, why, Clock::now()));
   check_idle();
@@ -152,8 +166,10 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     if (const auto* send = std::get_if<SendTo>(&action)) {
       const auto peer = peers.find(send->peer);
       if (peer == peers.end()) continue;
-      if (callbacks.on_admitted && std::holds_alternative<Welcome>(send->message)) {
-        callbacks.on_admitted(peer->second.addresses);
+      if (std::holds_alternative<Welcome>(send->message)) {
+        strangers.remove(send->peer);
+        peer->second.connection->limit_input(std::numeric_limits<std::size_t>::max());
+        if (callbacks.on_admitted) callbacks.on_admitted(peer->second.addresses);
       }
       peer->second.connection->send(send->message);
     } else if (const auto* end = std::get_if<CloseAfterSending>(&action)) {
@@ -207,8 +223,9 @@ void Coordinator::Impl::close() {
   peers.clear();
 }
 
-Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks)
-    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks))) {
+Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
+                         Strangers::Limits strangers)
+    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks), strangers)) {
   impl_->schedule_tick();
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/job/job.h"
+#include "rendezvous/store/strangers.h"
 
 namespace ddprun::rendezvous {
 
@@ -30,8 +31,9 @@ struct CoordinatorCallbacks {
 
 class Coordinator {
  public:
-  // `io` must outlive the coordinator.
-  Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks);
+  // `io` must outlive the coordinator. `strangers`: connections that have not been welcomed.
+  Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
+              Strangers::Limits strangers = {});
   ~Coordinator();  // Closes every control connection.
 
   // A connection whose first byte was '{', and what was read of it. Its hello must come within 10

@@ -129,15 +129,16 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   }
 
   void take(UniqueFd fd, const asio::ip::address& from) {
-    if (sessions.size() >= options.connections_max) {
+    const bool stranger = !sessions.permits(from);
+    if (!stranger && sessions.size() - sessions.strangers() >= options.connections_max) {
       log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
                                 " connections are open");
-    } else if (sessions.size_from(from) >= options.connections_per_address_max) {
+    } else if (!stranger && sessions.size_from(from) >= options.connections_per_address_max) {
       log_refused(fd.get(), "connections_per_address_max = " +
                                 std::to_string(options.connections_per_address_max) +
                                 " connections of this address are open");
     } else {
-      sessions.add(std::move(fd), from);
+      sessions.add(std::move(fd), from, Clock::now());
     }
   }
 

@@ -65,6 +65,8 @@ void ControlConnection::read() {
         if (self->closed_) return;
         if (error == asio::error::eof) return self->fail("it closed the connection");
         if (error) return self->fail(fmt::format("the connection broke: {}", error.message()));
+        if (size > self->input_left_) return self->fail("it sent more than it may");
+        self->input_left_ -= size;
         self->received_.append(self->chunk_.data(), size);
         self->take_lines();
         self->read();

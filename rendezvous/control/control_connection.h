@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   void start(OnLine on_line, OnClosed on_closed);
   void send(const ControlMessage& message);
 
+  // How many more bytes the other side may send; then it counts as broken. At first any number.
+  void limit_input(std::size_t bytes) { input_left_ = bytes; }
+
   // Sends what is queued, then ends our direction; the other side's end is still reported.
   void close_after_sending();
   void close();
@@ -54,6 +58,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::array<char, 8192> chunk_{};
   std::deque<std::string> unsent_;  // The first is being written.
   std::size_t unsent_bytes_ = 0;
+  std::size_t input_left_ = std::numeric_limits<std::size_t>::max();
   bool closing_ = false;  // Nothing is sent after what is queued.
   bool closed_ = false;
   OnLine on_line_;

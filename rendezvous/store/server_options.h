@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "rendezvous/store/strangers.h"
+
 namespace ddprun::rendezvous {
 
 class AccessList;
@@ -16,9 +18,13 @@ struct ServerOptions {
   std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
   // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
   const AccessList* store_access = nullptr;
-  std::size_t connections_max = 65'536;  // Later connections are closed at once, and logged.
+  // Of those who may use the store; later ones are closed at once, and logged.
+  std::size_t connections_max = 65'536;
   // Of one address, so that one host cannot take them all.
   std::size_t connections_per_address_max = 32'768;
+  // Connections of all others that have not sent a byte: agents, before they speak, and whoever
+  // else reaches the port.
+  Strangers::Limits strangers = {};
   std::size_t key_bytes_max = 8'192;
   std::size_t value_bytes_max = 64u << 20;     // c10d's own limit is 8 MiB.
   std::size_t keys_per_request_max = 131'072;  // c10d's own limit.

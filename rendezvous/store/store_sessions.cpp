@@ -46,6 +46,7 @@ StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbac
               .reply_bytes_max = options.output_bytes_max,
               .wait_bytes_max = options.wait_bytes_max},
              budget_, random_seed()),
+      strangers_(options.strangers),
       input_(new char[input_bytes_max]) {
   store_.set_attempt({.name = {}, .nonce = random_id(8)});
 }
@@ -57,7 +58,11 @@ std::size_t StoreSessions::size_from(const asio::ip::address& from) const {
   return found == connections_from_.end() ? 0 : found->second;
 }
 
-void StoreSessions::add(UniqueFd fd, const asio::ip::address& from) {
+bool StoreSessions::permits(const asio::ip::address& from) const {
+  return options_.store_access == nullptr || options_.store_access->permits(from);
+}
+
+void StoreSessions::add(UniqueFd fd, const asio::ip::address& from, Clock::time_point now) {
   ConnectionId id = static_cast<ConnectionId>(connections_.size());
   if (free_.empty()) {
     connections_.emplace_back();
@@ -72,7 +77,13 @@ void StoreSessions::add(UniqueFd fd, const asio::ip::address& from) {
   slot.connection->from = from;
   ++connections_from_[from];
   epoll_event event{.events = EPOLLIN, .data = {.u64 = token_of(id)}};
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) close(id);
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) return close(id);
+  // Clients of the store may be silent for as long as they like: torch 1.13 opens a second
+  // connection that it may never use.
+  if (permits(from)) return;
+  if (const auto oldest = strangers_.add(token_of(id), host_key(from), now)) {
+    refuse(static_cast<ConnectionId>(*oldest), "it said nothing, and others came");
+  }
 }
 
 void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
@@ -113,6 +124,7 @@ void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock:
 bool StoreSessions::classify(ConnectionId id, std::string_view input) {
   Connection& connection = *connections_[id].connection;
   connection.classified = true;
+  strangers_.remove(token_of(id));
   if (input.front() == '{') {
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection.fd.get(), nullptr);
     UniqueFd fd = std::move(connection.fd);
@@ -124,8 +136,7 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
     refuse(id, "it connected in an earlier attempt");
     return false;
   }
-  if (options_.store_access != nullptr &&
-      !options_.store_access->permits(peer_address(connection.fd.get()))) {
+  if (!permits(connection.from)) {
     refuse(id, "its host has no part in this job (--store-allow lets others in)");
     return false;
   }
@@ -213,6 +224,7 @@ void StoreSessions::refuse(ConnectionId id, const std::string& reason) {
 
 void StoreSessions::close(ConnectionId id) {
   std::unique_ptr<Connection> connection = std::move(connections_[id].connection);
+  strangers_.remove(token_of(id));
   // Not left to close(): a process just forked may still hold a copy of the descriptor.
   if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
   store_.disconnect(id);
@@ -314,12 +326,13 @@ StoreSessions::Clock::time_point StoreSessions::deadline() const {
   for (const std::deque<Due>* list : {&ambiguous_, &half_commands_}) {
     if (!list->empty()) earliest = std::min(earliest, list->front().deadline);
   }
-  return earliest;
+  return std::min(earliest, strangers_.deadline().value_or(earliest));
 }
 
 void StoreSessions::on_deadline(Clock::time_point now) {
   resolve_ambiguous(now);
   refuse_half_commands(now);
+  refuse_silent(now);
 }
 
 void StoreSessions::resolve_ambiguous(Clock::time_point now) {
@@ -332,6 +345,16 @@ void StoreSessions::resolve_ambiguous(Clock::time_point now) {
     reply_.clear();
     const auto id = static_cast<ConnectionId>(token);
     if (serve(id)) serve_all(id, {}, now);
+  }
+}
+
+void StoreSessions::refuse_silent(Clock::time_point now) {
+  for (const std::uint64_t token : strangers_.take_due(now)) {
+    const auto id = static_cast<ConnectionId>(token);
+    const auto limit_ms = options_.strangers.time_max.count();
+    // Its agent may have joined by another connection since: then it may be a worker's.
+    if (permits(connections_[id].connection->from)) continue;
+    refuse(id, "nothing came from it for " + std::to_string(limit_ms) + " ms");
   }
 }
 

@@ -51,8 +51,11 @@ class StoreSessions {
   StoreSessions& operator=(const StoreSessions&) = delete;
 
   // Takes a new connection, non-blocking, of a peer at `from`.
-  void add(UniqueFd fd, const asio::ip::address& from = {});
+  void add(UniqueFd fd, const asio::ip::address& from = {}, Clock::time_point now = {});
   std::size_t size() const { return connections_.size() - free_.size(); }
+  std::size_t strangers() const { return strangers_.size(); }  // Of those.
+  // Whether the store serves this address.
+  bool permits(const asio::ip::address& from) const;
   std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
 
   // Something is ready on the connection of this token; an old token is ignored. Bounded work.
@@ -116,6 +119,7 @@ class StoreSessions {
   void want_write(ConnectionId id, bool wanted);
   // What must not last for ever.
   void resolve_ambiguous(Clock::time_point now);
+  void refuse_silent(Clock::time_point now);
   void limit_half_command(ConnectionId id, Clock::time_point now);
   void refuse_half_commands(Clock::time_point now);
 
@@ -128,6 +132,7 @@ class StoreSessions {
   std::vector<Slot> connections_;  // By ConnectionId.
   std::vector<ConnectionId> free_;
   std::map<asio::ip::address, std::size_t> connections_from_;
+  Strangers strangers_;  // Tokens of connections that have sent nothing, from elsewhere.
   std::unique_ptr<char[]> input_;
   ReplyBuffer reply_;
   std::vector<ConnectionId> woken_;

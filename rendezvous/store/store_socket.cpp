@@ -141,6 +141,14 @@ asio::ip::address peer_address(int fd) {
   return ip_address(storage);
 }
 
+std::string host_key(const asio::ip::address& address) {
+  if (address.is_v4()) return address.to_string();
+  const asio::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
+  const auto bytes = v6.to_bytes();
+  return {bytes.begin(), bytes.begin() + 8};
+}
+
 SendStatus send_some(int fd, ReplyBuffer& reply) {
   std::array<iovec, 64> pieces;
   while (!reply.empty()) {

@@ -26,6 +26,10 @@ std::string peer_name(int fd);
 asio::ip::address ip_address(const sockaddr_storage& address);
 asio::ip::address peer_address(int fd);  // 0.0.0.0 if the connection is already gone.
 
+// Equal for all connections that one machine can make: IPv6 networks are given out as /64, and a
+// machine takes any address of its own.
+std::string host_key(const asio::ip::address& address);
+
 enum class SendStatus : std::uint8_t { Done, Blocked, Failed };
 // Sends from the front of `reply` what the socket takes now. After Failed the peer is gone.
 SendStatus send_some(int fd, ReplyBuffer& reply);

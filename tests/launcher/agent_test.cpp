@@ -291,7 +291,8 @@ TEST_CASE("a node of another job is refused", "[launcher][agent]") {
   AgentProcess second(scratch, other, "second");
 
   CHECK(second.wait() == exit_status::refused);
-  has(second.err(), "serves the job \"none\", not \"another\"");
+  has(second.err(), "serves another job than \"another\"");
+  has(first.err(), "asked for the job \"another\", this is \"none\"");
 }
 
 TEST_CASE("a port in use is named with its holder", "[launcher][agent]") {

@@ -1,11 +1,13 @@
 // The coordinator and its clients over loopback sockets, in one event loop.
 #include "rendezvous/coordinator.h"
 
+#include <algorithm>
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
 #include <memory>
+#include <vector>
 
 #include "rendezvous/control/control_client.h"
 #include "tests/testing/catch.h"
@@ -21,7 +23,8 @@ const tcp::endpoint any_port(asio::ip::address_v4::loopback(), 0);
 
 // A coordinator behind a plain listening socket.
 struct Endpoint {
-  Endpoint(asio::io_context& io, int nodes, int max_restarts) : acceptor(io, any_port) {
+  Endpoint(asio::io_context& io, int nodes, int max_restarts, Strangers::Limits strangers = {})
+      : acceptor(io, any_port) {
     JobLimits limits;
     limits.run_id = "job";
     limits.round = {.nodes_min = nodes, .nodes_max = nodes, .join_timeout = 60s};
@@ -29,7 +32,8 @@ struct Endpoint {
     limits.master_addr = "127.0.0.1";
     limits.master_port = port();
     coordinator = std::make_unique<Coordinator>(
-        io, limits, CoordinatorCallbacks{[this](int attempt) { attempts.push_back(attempt); }});
+        io, limits, CoordinatorCallbacks{[this](int attempt) { attempts.push_back(attempt); }},
+        strangers);
     accept();
   }
   void accept() {
@@ -227,6 +231,53 @@ TEST_CASE("garbage closes the connection and nothing else", "[rendezvous][coordi
 
   Node good(io, endpoint.port(), 0, 1);
   CHECK(run_until(io, [&] { return good.find<RoundStart>() != nullptr; }));
+}
+
+TEST_CASE("15.5: silent connections give way to an agent, and their number is bounded",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 1, 0, {.total_max = 8, .per_host_max = 8});
+  std::vector<tcp::socket> silent;
+  const auto connect = [&] {
+    tcp::socket& socket = silent.emplace_back(io);
+    socket.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(endpoint.port())});
+    socket.non_blocking(true);
+  };
+  const auto open = [&] {
+    return std::count_if(silent.begin(), silent.end(), [](tcp::socket& socket) {
+      char byte = 0;
+      asio::error_code error;
+      socket.read_some(asio::buffer(&byte, 1), error);
+      return error == asio::error::would_block;
+    });
+  };
+  for (int i = 0; i < 40; ++i) connect();
+  CHECK(run_until(io, [&] { return open() == 8; }));
+
+  Node good(io, endpoint.port(), 0, 1);
+  CHECK(run_until(io, [&] { return good.find<RoundStart>() != nullptr; }));
+  for (int i = 0; i < 40; ++i) connect();  // A member does not give way.
+  CHECK(run_until(io, [&] { return open() == 8; }));
+  CHECK(good.lost.empty());
+}
+
+TEST_CASE("15.5: who was not let in may not send without end", "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 1, 0);
+  tcp::socket socket(io);
+  socket.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(endpoint.port())});
+  socket.non_blocking(true);
+  const std::string junk(4'096, ' ');
+  std::size_t sent = 0;
+
+  const bool closed = run_until(io, [&] {
+    asio::error_code error;
+    sent += socket.write_some(asio::buffer(junk), error);
+    return error && error != asio::error::would_block;
+  });
+
+  CHECK(closed);
+  CHECK(sent < 32u << 20);  // What the kernel took before it was closed counts, too.
 }
 
 TEST_CASE("something that is no coordinator is named as such", "[rendezvous][coordinator]") {

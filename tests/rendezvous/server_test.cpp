@@ -1,6 +1,8 @@
 // The server over real loopback sockets: what one client does to others, and attempts.
 #include "rendezvous/server.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/store/access_list.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
@@ -65,6 +68,23 @@ class LoweredDescriptors {
  private:
   rlimit before_{};
 };
+
+// An address of this machine that is not loopback; "" if there is none.
+string own_address() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "";
+  string found;
+  for (const ifaddrs* one = list; one != nullptr && found.empty(); one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0) continue;
+    char text[INET_ADDRSTRLEN] = "";
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    found = text;
+  }
+  ::freeifaddrs(list);
+  return found;
+}
 
 }  // namespace
 
@@ -334,6 +354,27 @@ TEST_CASE("connections over the limit are closed, and room is used again", "[ser
     served = again.ask(op(StoreOp::Ping) + "ping", 4) == "ping";
   }
   CHECK(served);
+}
+
+TEST_CASE("15.5: silent connections of strangers are few, and do not last", "[server]") {
+  AccessList nobody;  // Loopback may, of course; other addresses of this machine may not.
+  ServerOptions options;
+  options.bind_address = "";
+  options.store_access = &nobody;
+  options.strangers = {.total_max = 64, .per_host_max = 4, .time_max = 500ms};
+  Fixture f(options);
+  const string own = own_address();
+  if (own.empty()) DDPRUN_SKIP("this machine has no address but loopback");
+  std::vector<Client> silent;
+  for (int i = 0; i < 20; ++i) silent.emplace_back(f.port(), "", own.c_str(), own.c_str());
+  for (int i = 0; i < 16; ++i) CHECK(silent.at(i).closed());
+  Client worker(f);
+  worker.sync();                                               // Nobody was pushed out for them.
+  for (int i = 16; i < 20; ++i) CHECK(silent.at(i).closed());  // In time.
+
+  Client silent_client(f, "");  // May use the store, and take its time.
+  worker.sync();
+  CHECK_FALSE(silent_client.readable(1'000));
 }
 
 TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {

@@ -85,9 +85,9 @@ struct ServerFixture {
 
 // A client that writes and reads bytes; every read has a limit of ten seconds.
 struct RawClient {
-  // `from`: an address of this machine; null: the usual.
+  // `from`: an address of this machine; null: the usual. `to`: where the server is.
   explicit RawClient(std::uint16_t port, const std::string& first = validate,
-                     const char* from = nullptr) {
+                     const char* from = nullptr, const char* to = "127.0.0.1") {
     fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -95,7 +95,7 @@ struct RawClient {
       REQUIRE(::inet_pton(AF_INET, from, &address.sin_addr) == 1);
       REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     }
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::inet_pton(AF_INET, to, &address.sin_addr) == 1);
     address.sin_port = htons(port);
     REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     // As torch's clients do; otherwise the kernel would keep what follows a command that has no

@@ -1,0 +1,22 @@
+// Who may have how many of this process's file descriptors.
+//
+// The launcher needs some to restart workers: pipes, pidfds, error files. Were they given to
+// whoever connects, the next failure of a worker would end the job (exit status 70) for want of a
+// pipe. So its own part is set aside first, and the others get shares of the rest.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <cstddef>
+
+namespace ddprun::launcher {
+
+struct DescriptorBudget {
+  std::size_t store_connections = 0;
+  // Connections that have proved nothing: so many before their first byte, and as many after it.
+  std::size_t strangers = 0;
+};
+
+// `limit`: RLIMIT_NOFILE. `workers`: of this node. `nodes_max`: each has a control connection.
+DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,32 @@
+// What is set aside before strangers get any.
+#include "launcher/machine/descriptor_budget.h"
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+
+TEST_CASE("15.5: what a restart needs is set aside before anybody else gets descriptors",
+          "[launcher][descriptors]") {
+  for (const std::size_t limit : {1'024u, 4'096u, 24'000u, 1'048'576u}) {
+    for (const int workers : {1, 8, 32}) {
+      const DescriptorBudget budget = share_descriptors(limit, workers, 4);
+      INFO(limit << " for " << workers);
+      const std::size_t given = budget.store_connections + 2 * budget.strangers;
+      CHECK(given + 128 + 16 * static_cast<std::size_t>(workers) <= limit);
+      CHECK(budget.store_connections > budget.strangers);
+    }
+  }
+}
+
+TEST_CASE("a high limit gives no more than the bounds of the store and of strangers",
+          "[launcher][descriptors]") {
+  const DescriptorBudget budget = share_descriptors(1'048'576, 8, 64);
+  CHECK(budget.store_connections == 65'536);
+  CHECK(budget.strangers == 1'024);
+}
+
+TEST_CASE("a limit that is too low leaves a little to everybody", "[launcher][descriptors]") {
+  const DescriptorBudget budget = share_descriptors(64, 8, 4);
+  CHECK(budget.store_connections == 64);
+  CHECK(budget.strangers == 16);
+}
