@@ -47,6 +47,12 @@ TEST_CASE("different calls over MPI are an error on all ranks that says who call
   check_all_say("null", "rank 1: the data is a null pointer");
 }
 
+TEST_CASE("a message over MPI that does not fit its receive is an error on all ranks") {
+  check_all_say("other-message",
+                "rank 0 called send/recv(count=10, float32), call 1, but rank 1 called "
+                "send/recv(count=9, float32), call 1");
+}
+
 TEST_CASE("abort from another thread ends the calls of all ranks over MPI") {
   check_all_say("abort", "the user pressed stop");
 }

@@ -37,10 +37,19 @@ void wait_until(Condition condition) {
   }
 }
 
+// Rank 0 expects one element more than rank 1 sends it, and the others wait for them.
+void exchange(Communicator& communicator) {
+  std::vector<float> data(10);
+  if (communicator.rank() == 0) communicator.recv(data.data(), 10, DataType::Float32, 1);
+  if (communicator.rank() == 1) communicator.send(data.data(), 9, DataType::Float32, 0);
+  communicator.barrier();
+}
+
 // Rank 1 does what the mode says; the others reduce.
 void act(const std::string& mode, std::unique_ptr<Communicator>& communicator,
          const std::filesystem::path& folder) {
   reduce(*communicator, 100);
+  if (mode == "other-message") return exchange(*communicator);
   if (communicator->rank() != 1) return reduce(*communicator, 5000);
   if (mode == "other-count") {
     reduce(*communicator, 4999);

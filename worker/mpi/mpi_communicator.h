@@ -11,21 +11,15 @@
 // What MPI cannot do: tell of a peer's death. mpirun ends the whole job then.
 #pragma once
 
-#include <mpi.h>
-
-#include <atomic>
-#include <deque>
 #include <exception>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "worker/communicator.h"
-#include "worker/mpi/mpi_runtime.h"
-#include "worker/peers/frame.h"
-#include "worker/peers/slow_wait.h"
+#include "worker/mpi/mpi_messages.h"
+#include "worker/mpi/mpi_peers.h"
 
 namespace ddprun::worker {
 
@@ -35,9 +29,9 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(const WorkerEnv& env, const CommunicatorOptions& options);
   ~MpiCommunicator() override;
 
-  int rank() const override { return rank_; }
-  int world_size() const override { return world_size_; }
-  std::string description() const override { return description_; }
+  int rank() const override { return peers_.rank(); }
+  int world_size() const override { return peers_.world_size(); }
+  std::string description() const override { return peers_.description(); }
   bool is_cuda() const override { return false; }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op, Stream) override;
@@ -45,91 +39,34 @@ class MpiCommunicator final : public Communicator {
   void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                       Stream) override;
   void broadcast(void* data, std::size_t count, DataType type, int root, Stream) override;
-  void send(const void* data, std::size_t count, DataType type, int peer, Stream) override;
-  void recv(void* data, std::size_t count, DataType type, int peer, Stream) override;
+  void send(const void* data, std::size_t count, DataType type, int peer, Stream) override {
+    messages_.send(data, count, type, peer);
+  }
+  void recv(void* data, std::size_t count, DataType type, int peer, Stream) override {
+    messages_.recv(data, count, type, peer);
+  }
   std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type, int peer,
-                                 Stream) override;
+                                 Stream) override {
+    return messages_.isend(data, count, type, peer);
+  }
   std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer,
-                                 Stream) override;
+                                 Stream) override {
+    return messages_.irecv(data, count, type, peer);
+  }
   void barrier(Stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
-  void abort(const std::string& reason) noexcept override;
+  void abort(const std::string& reason) noexcept override { peers_.control().abort(reason); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  enum Tag : int { control_tag = 1, call_tag, contribution_tag, result_tag, header_tag, data_tag };
-  enum class ControlKind : int { Abort, Goodbye };
-  struct Control {
-    ControlKind kind = ControlKind::Abort;
-    char text[1020] = "";
-  };
-  struct Running {
-    Call call;
-    Clock::time_point deadline;
-  };
-  // Transfers that have been started, and with whom.
-  struct Transfers {
-    std::vector<MPI_Request> requests;
-    std::vector<int> peers;
-  };
-  struct Message;
-  class MessageRequest;
-
-  void meet(const WorkerEnv& env, Clock::time_point deadline);
-  void listen();  // For the next control message.
-
-  // Starting a call: checks it, tells all ranks, and compares with what they call.
-  Running start(CallKind kind, std::size_t count, DataType type,
-                std::initializer_list<const void*> pointers, ReduceOp op = ReduceOp::Sum,
-                int root = 0);
-  void announce(const Running& running);
-  void require(bool condition, const Call& call, const std::string& problem);
-  [[noreturn]] void fail(const Call& call, const std::string& reason);
-  [[noreturn]] void throw_aborted(const Call& call);
-
-  void post_send(Transfers& to, const void* data, std::size_t bytes, int peer, Tag tag);
-  void post_receive(Transfers& to, void* data, std::size_t bytes, int peer, Tag tag);
-  void wait(const Running& running, Transfers& transfers);
-  bool advance(const Call& call, Transfers& transfers);  // True: all are done.
-  struct Slowness {
-    Clock::time_point since{};  // When this rank began to yield.
-    bool told = false;
-  };
-  // Throws if the call cannot go on. Tells of it, once, when it takes long.
-  void check_peers(const Running& running, const Transfers& transfers, Slowness& slowness);
-  void hear_control();                                                // Under the lock.
-  void tell_all(ControlKind kind, const std::string& text) noexcept;  // Under the lock.
-  void set_reason(const std::string& reason);
-
-  std::shared_ptr<Message> start_message(const char* name, const void* data, std::size_t count,
-                                         DataType type, int peer, bool sends);
-  bool test(Message& message);
-  void wait(Message& message);
-  void move_buffered();
-
   class AllReduce;
-  std::vector<int> peers_;  // All other ranks.
-  MpiRuntime& runtime_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_;
-  int world_size_;
-  std::string description_;
-  std::chrono::milliseconds timeout_;
-  SlowWaitTeller slow_waits_;
-  std::uint32_t calls_ = 0;
-  std::vector<std::uint32_t> sent_;
-  std::vector<std::uint32_t> received_;
-  std::vector<Call> theirs_;                       // What each rank calls.
-  std::vector<unsigned char> scratch_;             // Contributions received.
-  std::deque<std::shared_ptr<Message>> buffered_;  // Small messages that send() did not wait for.
+  MpiPeers::Running start(CallKind kind, std::size_t count, DataType type,
+                          std::initializer_list<const void*> pointers, ReduceOp op = ReduceOp::Sum,
+                          int root = 0);
 
-  Control heard_;  // Where the next control message arrives.
-  MPI_Request hearing_ = MPI_REQUEST_NULL;
+  MpiPeers peers_;
+  MpiMessages messages_;
+  std::vector<unsigned char> scratch_;                        // Contributions received.
   const int exceptions_before_ = std::uncaught_exceptions();  // In flight when this was made.
-  std::vector<bool> departed_;
-  std::atomic<bool> aborted_{false};
-  mutable std::mutex reason_mutex_;
-  std::string reason_;
 };
 
 }  // namespace ddprun::worker

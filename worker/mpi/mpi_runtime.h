@@ -13,8 +13,10 @@ class MpiRuntime {
   // Starts MPI the first time. Throws CommunicatorError when MPI cannot serve several threads.
   static MpiRuntime& get();
 
-  std::mutex& mutex() { return mutex_; }  // Held during every call of MPI.
-  std::string version() const;            // "Open MPI v4.1.4"
+  // Held during every call of MPI; functions that call it for somebody take the lock as a witness.
+  using Lock = std::lock_guard<std::mutex>;
+  [[nodiscard]] Lock lock() { return Lock(mutex_); }
+  std::string version() const;  // "Open MPI v4.1.4"
 
  private:
   MpiRuntime();

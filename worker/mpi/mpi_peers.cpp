@@ -1,0 +1,208 @@
+// Meeting under mpirun, and transfers that are polled: MPI wakes nobody.
+#include "worker/mpi/mpi_peers.h"
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "rendezvous/counted.h"
+#include "worker/cpu/reduce.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr std::size_t piece_bytes_max = std::size_t{1} << 30;  // MPI counts in int.
+constexpr int polls_before_yield = 200;  // A poll moves data itself; then others need the core.
+constexpr auto yield_time = std::chrono::milliseconds{2};
+constexpr auto pause = std::chrono::microseconds{50};
+
+// What each process says before any communicator exists.
+struct Introduction {
+  int rank = 0;
+  int world_size = 1;
+  char host[MPI_MAX_PROCESSOR_NAME] = "";
+};
+
+std::string who(int rank, int world_size) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size);
+}
+
+}  // namespace
+
+MpiPeers::MpiPeers(const WorkerEnv& env, const CommunicatorOptions& options)
+    : runtime_(MpiRuntime::get()),
+      rank_(env.rank),
+      world_size_(env.world_size),
+      timeout_(options.collective_timeout),
+      slow_waits_(options),
+      theirs_(static_cast<std::size_t>(world_size_)),
+      met_(meet(runtime_, env, Clock::now() + options.connect_timeout)),
+      control_(runtime_, met_.comm, rank_, world_size_),
+      guard_(rank_, world_size_, control_) {
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer != rank_) others_.push_back(peer);
+  }
+}
+
+MpiPeers::Met MpiPeers::meet(MpiRuntime& runtime, const WorkerEnv& env,
+                             Clock::time_point deadline) {
+  if (env.world_size > tree_ranks_max) {
+    throw CommunicatorError("no MPI communicator of more than " + std::to_string(tree_ranks_max) +
+                            " ranks");
+  }
+  const auto lock = runtime.lock();
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  Introduction mine{env.rank, env.world_size, ""};
+  int length = 0;
+  MPI_Get_processor_name(mine.host, &length);
+  std::vector<Introduction> all(static_cast<std::size_t>(size));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Request request = MPI_REQUEST_NULL;
+  // With a deadline, which the blocking call has not: a process may never make a communicator.
+  check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
+                           MPI_COMM_WORLD, &request),
+            "the first exchange over MPI");
+  for (int done = 0; done == 0;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "the first exchange over MPI");
+    if (done == 0 && Clock::now() >= deadline) {
+      throw CommunicatorError("not all processes of MPI made a communicator in time");
+    }
+    if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  std::set<int> ranks;
+  std::set<std::string> hosts;
+  for (const Introduction& one : all) {
+    hosts.insert(one.host);
+    if (one.world_size != size || !ranks.insert(one.rank).second) {
+      throw CommunicatorError("MPI started " + rendezvous::counted(size, "process", "processes") +
+                              ", but a worker takes itself for " + who(one.rank, one.world_size) +
+                              ": start all workers with mpirun -n " +
+                              std::to_string(one.world_size) + ", and leave the ranks to it");
+    }
+  }
+  Met met;
+  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, 0, env.rank, &met.comm), "MPI_Comm_split");
+  MPI_Comm_set_errhandler(met.comm, MPI_ERRORS_RETURN);
+  met.description = "mpi: " + rendezvous::counted(size, "rank") + " on " +
+                    rendezvous::counted(std::ssize(hosts), "host") + ", " + runtime.version();
+  return met;
+}
+
+MpiPeers::Running MpiPeers::start(CallKind kind, std::size_t count, DataType type,
+                                  std::initializer_list<const void*> pointers, ReduceOp op,
+                                  int root) {
+  const Call call = guard_.begin(kind, count, type, pointers, op, root);
+  const auto deadline = Clock::now() + timeout_;
+  announce({call, deadline, CallGuard::Inside(guard_)});
+  return {call, deadline, CallGuard::Inside(guard_)};
+}
+
+MpiPeers::Running MpiPeers::resume(const Call& call) {
+  return {call, Clock::now() + timeout_, CallGuard::Inside(guard_)};
+}
+
+void MpiPeers::announce(const Running& running) {
+  Transfers transfers;
+  for (const int peer : others_) {
+    post_receive(transfers, &theirs_[static_cast<std::size_t>(peer)], sizeof(Call), peer, call_tag);
+    post_send(transfers, &running.call, sizeof(Call), peer, call_tag);
+  }
+  wait(running, transfers);
+  for (const int peer : others_) {
+    const Call& theirs = theirs_[static_cast<std::size_t>(peer)];
+    if (theirs != running.call) {
+      guard_.fail(running.call, describe_mismatch(rank_, running.call, peer, theirs));
+    }
+  }
+}
+
+void MpiPeers::post_send(Transfers& to, const void* data, std::size_t bytes, int peer, MpiTag tag) {
+  const auto lock = runtime_.lock();
+  const auto* from = static_cast<const unsigned char*>(data);
+  for (std::size_t at = 0; at < bytes; at += piece_bytes_max) {
+    const int piece = static_cast<int>(std::min(piece_bytes_max, bytes - at));
+    to.peers.push_back(peer);
+    check_mpi(MPI_Isend(from + at, piece, MPI_BYTE, peer, tag, met_.comm,
+                        &to.requests.emplace_back(MPI_REQUEST_NULL)),
+              "sending to rank " + std::to_string(peer));
+  }
+}
+
+void MpiPeers::post_receive(Transfers& to, void* data, std::size_t bytes, int peer, MpiTag tag) {
+  const auto lock = runtime_.lock();
+  auto* into = static_cast<unsigned char*>(data);
+  for (std::size_t at = 0; at < bytes; at += piece_bytes_max) {
+    const int piece = static_cast<int>(std::min(piece_bytes_max, bytes - at));
+    to.peers.push_back(peer);
+    check_mpi(MPI_Irecv(into + at, piece, MPI_BYTE, peer, tag, met_.comm,
+                        &to.requests.emplace_back(MPI_REQUEST_NULL)),
+              "receiving from rank " + std::to_string(peer));
+  }
+}
+
+bool MpiPeers::advance(const Call& call, Transfers& transfers) {
+  int done = 0, code = MPI_SUCCESS;
+  {
+    const auto lock = runtime_.lock();
+    control_.hear(lock);
+    code = MPI_Testall(static_cast<int>(transfers.requests.size()), transfers.requests.data(),
+                       &done, MPI_STATUSES_IGNORE);
+  }
+  if (code != MPI_SUCCESS)
+    guard_.fail(call, "a transfer over MPI failed, error " + std::to_string(code));
+  return done != 0;
+}
+
+void MpiPeers::wait(const Running& running, Transfers& transfers) {
+  Slowness slowness;
+  for (int polls = 0; !advance(running.call, transfers); ++polls) {
+    guard_.throw_if_aborted(running.call);
+    if (polls < polls_before_yield) continue;
+    const auto now = Clock::now();
+    if (slowness.since == Clock::time_point{}) slowness.since = now;
+    check_peers(running, transfers, slowness);
+    if (now - slowness.since < yield_time) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+    }
+  }
+  transfers.requests.clear();
+  transfers.peers.clear();
+}
+
+std::vector<int> MpiPeers::late_peers(const Transfers& transfers) {
+  std::set<int> late;  // In order, and each once: pieces of one transfer have the same peer.
+  const auto lock = runtime_.lock();
+  for (std::size_t i = 0; i < transfers.requests.size(); ++i) {
+    int done = 0;
+    MPI_Request_get_status(transfers.requests[i], &done, MPI_STATUS_IGNORE);
+    if (done == 0) late.insert(transfers.peers[i]);
+  }
+  return {late.begin(), late.end()};
+}
+
+void MpiPeers::check_peers(const Running& running, const Transfers& transfers, Slowness& slowness) {
+  std::string names;
+  for (const int peer : late_peers(transfers)) {
+    if (control_.departed(peer)) {
+      guard_.fail(running.call, "rank " + std::to_string(peer) +
+                                    " closed the communicator while rank " + std::to_string(rank_) +
+                                    " waited in " + to_string(running.call));
+    }
+    names += (names.empty() ? "rank " : ", rank ") + std::to_string(peer);
+  }
+  if (names.empty()) return;
+  const std::string cause = names + " did not call it, or is stopped";
+  const auto now = Clock::now();
+  if (slow_waits_.is_due(slowness.since, slowness.told, now)) {
+    slowness.told = true;
+    slow_waits_.tell(rank_, slowness.since, to_string(running.call), cause);
+  }
+  if (now < running.deadline) return;
+  guard_.fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) +
+                                ", of rank " + std::to_string(rank_) + ": " + cause);
+}
+
+}  // namespace ddprun::worker
