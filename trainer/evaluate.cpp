@@ -2,6 +2,7 @@
 #include "trainer/evaluate.h"
 
 #include "trainer/bad_images.h"
+#include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {

@@ -19,6 +19,7 @@
 #include "trainer/resume.h"
 #include "trainer/run_settings.h"
 #include "trainer/sgd_options.h"
+#include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {

@@ -73,7 +73,8 @@ int run(const TrainOptions& options, const worker::WorkerEnv& env) {
     if (options.evaluate) {
       validate(job, /*keep_best=*/false);
     } else {
-      job.stop = std::make_unique<StopVote>(signals, job.place, options.max_time_s, started);
+      job.stop = std::make_unique<StopVote>(signals, job.communicator(), job.place.device,
+                                            options.max_time_s, started);
       stop = train(job);
     }
     // So that no rank leaves, and closes its connections, while another still reads from it; and

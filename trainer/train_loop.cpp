@@ -9,6 +9,7 @@
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
 #include "trainer/verify_sync.h"
+#include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trainer/open_dataset.h"
+#include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/distributed_sampler.h"
 
 namespace ddprun::trainer {
@@ -22,6 +23,11 @@ LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, boo
 }
 
 }  // namespace
+
+// Here, because the header does not know what DistributedDataParallel is: it includes a good part
+// of worker/torch, of which all of trainer/ would have to be compiled again.
+TrainingJob::TrainingJob() = default;
+TrainingJob::~TrainingJob() = default;
 
 std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
                                        std::uint64_t seed, std::int64_t epoch) {

@@ -21,14 +21,21 @@
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
-#include "trainer/stop_vote.h"
+#include "trainer/stopping/stop_vote.h"
 #include "worker/progress_note.h"
-#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::worker {
+template <class ModuleType>
+class DistributedDataParallel;
+}
 
 namespace ddprun::trainer {
 
 // Members are declared in the order of their making, so that each is gone before what it uses.
 struct TrainingJob {
+  TrainingJob();
+  ~TrainingJob();
+
   TrainOptions options;
   worker::WorkerEnv env;
   std::unique_ptr<Dataset> training_set;    // Null with --evaluate.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trainer/optimizer/clip_gradients.h"
+#include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
 namespace {

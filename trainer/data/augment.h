@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/data/image_view.h"
+#include "trainer/data/images/image_view.h"
 
 namespace ddprun::trainer {
 

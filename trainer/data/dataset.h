@@ -3,30 +3,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "trainer/data/image_view.h"
+#include "trainer/data/images/image_view.h"
+#include "trainer/data_error.h"
 
 namespace ddprun::trainer {
-
-// A file that is missing, truncated or not what its name says. The message names the file, the
-// offset where one matters, what was found and what was expected.
-class DataError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // A folder without the training or the test images of its set; those of the other part may be
 // there.
 class MissingPart : public DataError {
- public:
-  using DataError::DataError;
-};
-
-// One image that cannot be read, while others may be.
-class ImageError : public DataError {
  public:
   using DataError::DataError;
 };
@@ -43,25 +30,6 @@ struct ImageShape {
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> deviation;
-};
-
-// The part of an image that is wanted, in pixels of the full image. A reader of compressed images
-// may give it reduced by 2, 4 or 8 in both directions, but by no more than `reduce_max`.
-struct ImageRegion {
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  int reduce_max = 1;
-};
-
-// At least the wanted part: the view's first pixel is pixel (top, left) of the image reduced by
-// `reduce`.
-struct DecodedImage {
-  ImageView pixels;
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  int reduce = 1;
 };
 
 // Reads images of a data set, for one thread. Holds what can be used again from image to image.

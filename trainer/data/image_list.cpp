@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "trainer/data/image_decoder.h"
+#include "trainer/data/images/image_decoder.h"
 
 namespace ddprun::trainer {
 namespace {

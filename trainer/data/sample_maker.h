@@ -9,8 +9,8 @@
 
 #include "trainer/data/augment.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/images/resample.h"
 #include "trainer/data/normalize.h"
-#include "trainer/data/resample.h"
 
 namespace ddprun::trainer {
 

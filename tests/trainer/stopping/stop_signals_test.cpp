@@ -1,5 +1,5 @@
 // Real signals to a process that has something to keep, and to one that has not.
-#include "trainer/stop_signals.h"
+#include "trainer/stopping/stop_signals.h"
 
 #include <poll.h>
 #include <signal.h>

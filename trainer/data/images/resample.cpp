@@ -1,5 +1,5 @@
 // Pillow's arithmetic, bit for bit, for only the pixels that the crop needs.
-#include "trainer/data/resample.h"
+#include "trainer/data/images/resample.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // After which step all ranks stop: played through by ranks that hear the same results.
-#include "trainer/stop_agreement.h"
+#include "trainer/stopping/stop_agreement.h"
 
 #include <limits>
 #include <vector>

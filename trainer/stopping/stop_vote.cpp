@@ -1,14 +1,17 @@
 // The vote of all ranks as one all-reduce; when there is one is stop_agreement.cpp's decision.
-#include "trainer/stop_vote.h"
+#include "trainer/stopping/stop_vote.h"
 
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 
-StopVote::StopVote(StopSignals& signals, DeviceAndPeers& place,
+StopVote::StopVote(StopSignals& signals, worker::Communicator& communicator, torch::Device device,
                    std::optional<std::int64_t> max_time_s,
                    std::chrono::steady_clock::time_point started)
-    : signals_(signals), place_(place), agreement_(place.communicator->world_size()) {
+    : signals_(signals),
+      communicator_(communicator),
+      device_(device),
+      agreement_(communicator.world_size()) {
   if (max_time_s) ends_at_ = started + std::chrono::seconds{*max_time_s};
   signals_.set_patience(agreement_.patience_s());
 }
@@ -17,7 +20,7 @@ StopReason StopVote::beat() {
   beats_ += 1;
   // Before the first beat a signal ends the process as ever: nothing would be lost, and a rank that
   // still waits for the others to come would not get here.
-  signals_.hold(/*tell=*/place_.communicator->rank() == 0);
+  signals_.hold(/*tell=*/communicator_.rank() == 0);
   if (!agreement_.beat()) return StopReason::None;
   reason_ = agreement_.conclude(greatest_of_all(ballot()));
   signals_.set_patience(agreement_.patience_s());
@@ -34,11 +37,10 @@ StopBallot StopVote::ballot() {
 }
 
 StopBallot StopVote::greatest_of_all(StopBallot own) {
-  if (place_.communicator->world_size() == 1) return own;
+  if (communicator_.world_size() == 1) return own;
   torch::Tensor numbers =
-      torch::tensor({static_cast<double>(own.reason), own.beat_s}, torch::kFloat64)
-          .to(place_.device);
-  worker::all_reduce(*place_.communicator, numbers, worker::ReduceOp::Max);
+      torch::tensor({static_cast<double>(own.reason), own.beat_s}, torch::kFloat64).to(device_);
+  worker::all_reduce(communicator_, numbers, worker::ReduceOp::Max);
   numbers = numbers.to(torch::kCPU);  // Waits for a GPU: another reason not to vote at each step.
   const double* number = numbers.data_ptr<double>();
   return {static_cast<StopReason>(static_cast<int>(number[0])), number[1]};

@@ -5,18 +5,20 @@
 #include <chrono>
 #include <optional>
 
-#include "trainer/device.h"
 #include "trainer/report/meters.h"
-#include "trainer/stop_agreement.h"
-#include "trainer/stop_signals.h"
+#include "trainer/stopping/stop_agreement.h"
+#include "trainer/stopping/stop_signals.h"
+#include "worker/communicator.h"
+#include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 
 class StopVote {
  public:
-  // `signals` and `place` must outlive it. `max_time_s`: --max-time, from `started` on.
-  StopVote(StopSignals& signals, DeviceAndPeers& place, std::optional<std::int64_t> max_time_s,
-           std::chrono::steady_clock::time_point started);
+  // `signals` and `communicator` must outlive it; `device` is the communicator's. `max_time_s`:
+  // --max-time, from `started` on.
+  StopVote(StopSignals& signals, worker::Communicator& communicator, torch::Device device,
+           std::optional<std::int64_t> max_time_s, std::chrono::steady_clock::time_point started);
 
   // A step, or a batch of validation, is done on this rank. The reason to stop here, on all ranks
   // alike. Collective, in so far as all ranks must call it equally often.
@@ -30,7 +32,8 @@ class StopVote {
   StopBallot greatest_of_all(StopBallot own);
 
   StopSignals& signals_;
-  DeviceAndPeers& place_;
+  worker::Communicator& communicator_;
+  torch::Device device_;
   std::optional<std::chrono::steady_clock::time_point> ends_at_;
   StopAgreement agreement_;
   Stopwatch since_vote_;

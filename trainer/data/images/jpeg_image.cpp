@@ -1,5 +1,5 @@
 // All of libjpeg is fenced in here: its errors jump, its numbers come from a file, limits are ours.
-#include "trainer/data/jpeg_image.h"
+#include "trainer/data/images/jpeg_image.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,8 @@
 // clang-format off
 #include <cstdio>  // Which the next one needs.
 #include <jpeglib.h>
+
+#include "trainer/data_error.h"
 // clang-format on
 
 namespace ddprun::trainer {

@@ -1,5 +1,5 @@
 // Resizing: Pillow's bytes, and windows, layouts and boxes that agree with the whole.
-#include "trainer/data/resample.h"
+#include "trainer/data/images/resample.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"

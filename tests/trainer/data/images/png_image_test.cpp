@@ -1,12 +1,12 @@
 // PNG files of every kind: the right pixels, parts equal to the whole, and no harm from damage.
-#include "trainer/data/png_image.h"
+#include "trainer/data/images/png_image.h"
 
 #include <random>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/png_writer.h"
-#include "trainer/data/image_decoder.h"
+#include "trainer/data/images/image_decoder.h"
 
 using namespace ddprun::trainer;
 

@@ -1,5 +1,5 @@
 // PNG files through libpng, whose errors are long jumps: they stay within this file.
-#include "trainer/data/png_image.h"
+#include "trainer/data/images/png_image.h"
 
 #include <fmt/format.h>
 #include <png.h>
@@ -8,6 +8,8 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+
+#include "trainer/data_error.h"
 
 namespace ddprun::trainer {
 namespace {

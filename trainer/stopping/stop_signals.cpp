@@ -1,5 +1,5 @@
 // Handlers and their flags: only what POSIX allows in a signal handler (signal-safety(7)).
-#include "trainer/stop_signals.h"
+#include "trainer/stopping/stop_signals.h"
 
 #include <signal.h>
 #include <time.h>

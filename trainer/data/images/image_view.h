@@ -29,6 +29,25 @@ struct ImageView {
   }
 };
 
+// The part of an image that is wanted, in pixels of the full image. A reader of compressed images
+// may give it reduced by 2, 4 or 8 in both directions, but by no more than `reduce_max`.
+struct ImageRegion {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  int reduce_max = 1;
+};
+
+// At least the wanted part: the view's first pixel is pixel (top, left) of the image reduced by
+// `reduce`.
+struct DecodedImage {
+  ImageView pixels;
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  int reduce = 1;
+};
+
 // Channel planes one after the other, row by row.
 inline ImageView view_of_planes(const std::uint8_t* data, std::int64_t channels,
                                 std::int64_t height, std::int64_t width) {

@@ -1,5 +1,5 @@
 // JPEG files of every kind: Pillow's pixels, parts equal to the whole, and no harm from damage.
-#include "trainer/data/jpeg_image.h"
+#include "trainer/data/images/jpeg_image.h"
 
 #include <random>
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "trainer/data/image_view.h"
+#include "trainer/data/images/image_view.h"
 
 namespace ddprun::trainer {
 

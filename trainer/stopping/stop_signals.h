@@ -12,7 +12,7 @@
 // stays ignored. One object at a time; the handlers only set flags. SIGALRM is this object's.
 #pragma once
 
-#include "trainer/stop_agreement.h"
+#include "trainer/stopping/stop_agreement.h"
 
 namespace ddprun::trainer {
 

@@ -1,5 +1,5 @@
 // The distance between votes, and what their results mean; the all-reduce is stop_vote.cpp's.
-#include "trainer/stop_agreement.h"
+#include "trainer/stopping/stop_agreement.h"
 
 #include <algorithm>
 
