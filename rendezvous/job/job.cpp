@@ -499,7 +499,7 @@ void Job::check_reaped(TimePoint now) {
   try_close(now);
 }
 
-void Job::finish(int exit_status, std::string why) {
+void Job::finish(int exit_status, const std::string& why) {
   phase_ = Phase::Finished;
   for (const Node& node : nodes_) {
     actions_.push_back(SendTo{node.peer, Finish{exit_status, why, cause_}});

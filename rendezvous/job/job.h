@@ -128,7 +128,7 @@ class Job {
   void stop_all(std::string why, int signal, TimePoint now);
   void check_succeeded();
   void check_reaped(TimePoint now);
-  void finish(int exit_status, std::string why);
+  void finish(int exit_status, const std::string& why);
 
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
   Node* find(PeerId peer);
