@@ -1,4 +1,4 @@
-// The collectives over NCCL. The only file that includes nccl.h; part of the CUDA module.
+// The collectives over NCCL; part of the CUDA module.
 //
 //   caller ----- ncclAllReduce ... -----> stream        returns when queued
 //   watchdog --- oldest event not done in time, async error, a peer's death --> ncclCommAbort
@@ -10,16 +10,15 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <atomic>
 #include <condition_variable>
-#include <cstring>
-#include <deque>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include "worker/communicator_modules.h"
 #include "worker/meeting.h"
+#include "worker/nccl/device_queue.h"
+#include "worker/nccl/nccl_handle.h"
+#include "worker/peers/call_guard.h"
 #include "worker/peers/exchange.h"
 #include "worker/peers/mesh.h"
 #include "worker/peers/slow_wait.h"
@@ -34,11 +33,6 @@ constexpr auto poll_pause = std::chrono::microseconds{50};
 constexpr auto watchdog_pause = std::chrono::milliseconds{20};
 constexpr auto answer_time = std::chrono::milliseconds{500};  // To say that a process is alive.
 constexpr auto finish_time_max = std::chrono::seconds{10};
-
-void check_cuda(cudaError_t status, const std::string& what) {
-  if (status == cudaSuccess) return;
-  throw CommunicatorError(what + ": " + cudaGetErrorString(status));
-}
 
 ncclDataType_t to_nccl(DataType type) {
   switch (type) {
@@ -94,13 +88,6 @@ ncclUniqueId id_from_hex(const std::string& text) {
   return id;
 }
 
-// The NCCL communicator, which memory and watchdog use too. `mutex` orders calls and the abort.
-struct Handle {
-  std::mutex mutex;
-  ncclComm_t comm = nullptr;  // Null once aborted or destroyed.
-  int device = 0;
-};
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const WorkerEnv& env, const CommunicatorOptions& options);
@@ -147,16 +134,10 @@ class NcclCommunicator final : public Communicator {
     });
   }
   void barrier(Stream stream) override;
-  std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
   void abort(const std::string& reason) noexcept override { watch_->abort(reason); }
 
  private:
-  struct Queued {
-    cudaEvent_t done;
-    Clock::time_point deadline;
-    const char* what;
-  };
-
   void connect(const WorkerEnv& env, const CommunicatorOptions& options);
   void start_nccl(const ncclUniqueId& id, Clock::time_point deadline);
   // Waits while NCCL works in the background; ends with success or an exception.
@@ -168,26 +149,21 @@ class NcclCommunicator final : public Communicator {
   [[noreturn]] void fail(const std::string& reason);
   void throw_if_aborted(const char* what) const;
   void watch_queue();
-  const char* check_queue();  // The call that is slow now and must be told of, or null.
-  void tell_slow(const char* what);
-  void abort_nccl() noexcept;
+  DeviceQueue::Finding check_device();  // Aborts where work is late or failed.
+  void tell_slow(const DeviceQueue::Finding& slow);
 
   int rank_;
   int world_size_;
   std::string description_;
   std::chrono::milliseconds timeout_;
   SlowWaitTeller slow_waits_;
-  std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
+  std::shared_ptr<NcclHandle> handle_;
   std::shared_ptr<void> barrier_word_;
 
-  std::mutex queue_mutex_;  // Guards queued_, spare_events_ and stop_.
+  std::mutex queue_mutex_;  // Guards queue_ and stop_.
   std::condition_variable queue_changed_;
-  std::deque<Queued> queued_;
-  std::vector<cudaEvent_t> spare_events_;
+  DeviceQueue queue_{slow_waits_};
   bool stop_ = false;
-  // Since when the oldest of queued_ has been the one that is not done; {}: it was not seen yet.
-  Clock::time_point stalled_since_{};
-  bool stall_told_ = false;
 
   std::unique_ptr<PeerWatch> watch_;
   std::thread watchdog_;
@@ -209,17 +185,17 @@ NcclCommunicator::NcclCommunicator(const WorkerEnv& env, const CommunicatorOptio
     throw CommunicatorError("there is no CUDA device " + std::to_string(options.cuda_device) +
                             ": this host has " + std::to_string(devices));
   }
-  handle_->device = options.cuda_device;
-  check_cuda(cudaSetDevice(handle_->device), "cudaSetDevice");
+  handle_ = std::make_shared<NcclHandle>(options.cuda_device);
+  check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
   int version = 0;
   ncclGetVersion(&version);
   description_ = "nccl " + std::to_string(version) + ": " + std::to_string(world_size_) +
-                 " rank(s), device " + std::to_string(handle_->device);
+                 " rank(s), device " + std::to_string(handle_->device());
   connect(env, options);
   try {
     barrier_word_ = allocate(sizeof(int));
   } catch (...) {
-    abort_nccl();
+    handle_->abort();
     throw;
   }
   watchdog_ = std::thread([this] { watch_queue(); });
@@ -262,17 +238,10 @@ void NcclCommunicator::connect(const WorkerEnv& env, const CommunicatorOptions& 
 }
 
 void NcclCommunicator::start_nccl(const ncclUniqueId& id, Clock::time_point deadline) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclResult_t result;
-  {
-    const std::lock_guard lock(handle_->mutex);
-    result = ncclCommInitRankConfig(&handle_->comm, world_size_, id, rank_, &config);
-  }
   try {
-    settle(result, "ncclCommInitRankConfig", deadline);
+    settle(handle_->start(id, rank_, world_size_), "ncclCommInitRankConfig", deadline);
   } catch (...) {
-    abort_nccl();
+    handle_->abort();
     throw;
   }
 }
@@ -282,9 +251,9 @@ void NcclCommunicator::settle(ncclResult_t result, const char* what, Clock::time
     throw_if_aborted(what);
     if (Clock::now() >= deadline) fail(std::string(what) + " did not end in time");
     std::this_thread::sleep_for(poll_pause);
-    const std::lock_guard lock(handle_->mutex);
-    if (handle_->comm == nullptr) break;
-    if (ncclCommGetAsyncError(handle_->comm, &result) != ncclSuccess) result = ncclInternalError;
+    const auto state = handle_->state();
+    if (!state) break;
+    result = *state;
   }
   throw_if_aborted(what);
   if (result != ncclSuccess) {
@@ -295,13 +264,9 @@ void NcclCommunicator::settle(ncclResult_t result, const char* what, Clock::time
 template <typename Call>
 void NcclCommunicator::queue(const char* what, Stream stream, Call call) {
   throw_if_aborted(what);
-  check_cuda(cudaSetDevice(handle_->device), "cudaSetDevice");
+  check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
   const auto on = static_cast<cudaStream_t>(stream);
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard lock(handle_->mutex);
-    if (handle_->comm != nullptr) result = call(handle_->comm, on);
-  }
+  const ncclResult_t result = handle_->call([&](ncclComm_t comm) { return call(comm, on); });
   settle(result, what, Clock::now() + timeout_);
   remember(what, on);
 }
@@ -312,22 +277,12 @@ void NcclCommunicator::remember(const char* what, cudaStream_t stream) {
   check_cuda(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
   if (capture != cudaStreamCaptureStatusNone) return;
   const std::lock_guard lock(queue_mutex_);
-  cudaEvent_t event = nullptr;
-  if (spare_events_.empty()) {
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  } else {
-    event = spare_events_.back();
-    spare_events_.pop_back();
-  }
-  check_cuda(cudaEventRecord(event, stream), "cudaEventRecord");
-  queued_.push_back({event, Clock::now() + timeout_, what});
+  queue_.add(what, stream, Clock::now() + timeout_);
   queue_changed_.notify_one();
 }
 
 void NcclCommunicator::require_average_of_floats(DataType type, ReduceOp op) {
-  const bool integer =
-      type == DataType::Int32 || type == DataType::Int64 || type == DataType::UInt8;
-  if (integer && op == ReduceOp::Average) {
+  if (!is_supported(type, op)) {
     fail("rank " + std::to_string(rank_) + ": the average of integers is not an integer: use sum");
   }
 }
@@ -357,57 +312,29 @@ void NcclCommunicator::barrier(Stream stream) {
   }
 }
 
-std::shared_ptr<void> NcclCommunicator::allocate(std::size_t bytes) {
-  check_cuda(cudaSetDevice(handle_->device), "cudaSetDevice");
-  bytes = std::max<std::size_t>(bytes, 256);
-  void* data = nullptr;
-  void* registration = nullptr;
-  const bool own = ncclMemAlloc(&data, bytes) == ncclSuccess;
-  if (!own) {
-    check_cuda(cudaMalloc(&data, bytes), "cudaMalloc of " + std::to_string(bytes) + " bytes");
-  }
-  {
-    const std::lock_guard lock(handle_->mutex);  // Unregistered memory works too, only slower.
-    if (own && handle_->comm != nullptr &&
-        ncclCommRegister(handle_->comm, data, bytes, &registration) != ncclSuccess) {
-      registration = nullptr;
-    }
-  }
-  std::shared_ptr<void> memory(data, [handle = handle_, registration, own](void* pointer) {
-    cudaSetDevice(handle->device);
-    const std::lock_guard lock(handle->mutex);
-    if (registration != nullptr && handle->comm != nullptr) {
-      ncclCommDeregister(handle->comm, registration);
-    }
-    own ? static_cast<void>(ncclMemFree(pointer)) : static_cast<void>(cudaFree(pointer));
-  });
-  check_cuda(cudaMemset(data, 0, bytes), "cudaMemset");
-  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  return memory;
-}
-
 void NcclCommunicator::watch_queue() {
-  cudaSetDevice(handle_->device);
+  cudaSetDevice(handle_->device());
   std::unique_lock lock(queue_mutex_);
   while (!stop_) {
     if (watch_->aborted()) {
       lock.unlock();
-      abort_nccl();
+      handle_->abort();
       return;
     }
-    if (const char* const slow = check_queue()) {
+    const DeviceQueue::Finding finding = check_device();
+    if (finding.kind == DeviceQueue::Finding::Kind::Slow) {
       lock.unlock();  // Asking the others takes a moment.
-      tell_slow(slow);
+      tell_slow(finding);
       lock.lock();
       continue;
     }
-    queue_changed_.wait_for(lock, queued_.empty() ? 10 * watchdog_pause : watchdog_pause);
+    queue_changed_.wait_for(lock, queue_.empty() ? 10 * watchdog_pause : watchdog_pause);
   }
 }
 
 // The device does not say whom it waits for; a process that does not even answer is most likely the
 // one.
-void NcclCommunicator::tell_slow(const char* what) {
+void NcclCommunicator::tell_slow(const DeviceQueue::Finding& slow) {
   const auto answers = watch_->ask(Clock::now() + answer_time);
   if (watch_->aborted()) return;
   const auto names = watch_->names();
@@ -416,50 +343,25 @@ void NcclCommunicator::tell_slow(const char* what) {
     if (static_cast<int>(peer) == rank_ || answers[peer]) continue;
     silent += (silent.empty() ? "" : ", ") + names[peer];
   }
-  slow_waits_.tell(rank_, stalled_since_, std::string(what) + " on the device",
+  slow_waits_.tell(rank_, slow.since, std::string(slow.what) + " on the device",
                    silent.empty() ? "a peer is busy, blocked or called something else"
                                   : silent + " did not answer (stopped, or cut off)");
 }
 
-const char* NcclCommunicator::check_queue() {
-  const char* slow = nullptr;
-  while (!queued_.empty()) {
-    const Queued& oldest = queued_.front();
-    const cudaError_t status = cudaEventQuery(oldest.done);
-    if (status == cudaErrorNotReady) {
-      const auto now = Clock::now();
-      if (stalled_since_ == Clock::time_point{}) stalled_since_ = now;
-      if (now >= oldest.deadline) {
-        watch_->abort("rank " + std::to_string(rank_) + ": " + oldest.what + " on the device " +
-                      slow_waits_.timed_out() +
-                      ": a peer is stopped, blocked or called something else");
-      } else if (slow_waits_.is_due(stalled_since_, stall_told_, now)) {
-        stall_told_ = true;
-        slow = oldest.what;
-      }
-      break;
-    }
-    spare_events_.push_back(oldest.done);
-    queued_.pop_front();
-    stalled_since_ = {};
-    stall_told_ = false;
+DeviceQueue::Finding NcclCommunicator::check_device() {
+  const std::string self = "rank " + std::to_string(rank_) + ": ";
+  DeviceQueue::Finding finding = queue_.check(Clock::now());
+  const std::string work = self + finding.what + " on the device ";
+  if (finding.kind == DeviceQueue::Finding::Kind::Late) {
+    watch_->abort(work + slow_waits_.timed_out() +
+                  ": a peer is stopped, blocked or called something else");
+  } else if (finding.kind == DeviceQueue::Finding::Kind::Failed) {
+    watch_->abort(work + "failed: " + finding.error);
   }
-  const std::lock_guard lock(handle_->mutex);
-  ncclResult_t state = ncclSuccess;
-  if (handle_->comm == nullptr) return slow;
-  if (ncclCommGetAsyncError(handle_->comm, &state) != ncclSuccess || state == ncclSuccess ||
-      state == ncclInProgress) {
-    return slow;
-  }
-  watch_->abort("rank " + std::to_string(rank_) + ": " + ncclGetErrorString(state) + ": " +
-                ncclGetLastError(nullptr));
-  return nullptr;
-}
-
-void NcclCommunicator::abort_nccl() noexcept {
-  const std::lock_guard lock(handle_->mutex);
-  if (handle_->comm != nullptr) ncclCommAbort(handle_->comm);
-  handle_->comm = nullptr;
+  const auto state = handle_->state();
+  if (!state || *state == ncclSuccess || *state == ncclInProgress) return finding;
+  watch_->abort(self + ncclGetErrorString(*state) + ": " + ncclGetLastError(nullptr));
+  return {};
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -469,23 +371,12 @@ NcclCommunicator::~NcclCommunicator() {
   }
   queue_changed_.notify_all();
   if (watchdog_.joinable()) watchdog_.join();
-  cudaSetDevice(handle_->device);
+  cudaSetDevice(handle_->device());
+  // Before memory is given back: that waits for kernels, and nobody else would end them now.
+  if (watch_->aborted()) handle_->abort();
   barrier_word_.reset();
-  if (watch_->aborted()) abort_nccl();
-  const std::lock_guard lock(handle_->mutex);
-  if (handle_->comm != nullptr) {
-    // Finalize flushes what is queued; a peer that is gone by then must not hold us.
-    ncclResult_t state = ncclCommFinalize(handle_->comm);
-    const auto deadline = Clock::now() + finish_time_max;
-    while (state == ncclInProgress && Clock::now() < deadline && !watch_->aborted()) {
-      std::this_thread::sleep_for(poll_pause);
-      if (ncclCommGetAsyncError(handle_->comm, &state) != ncclSuccess) break;
-    }
-    state == ncclSuccess ? ncclCommDestroy(handle_->comm) : ncclCommAbort(handle_->comm);
-    handle_->comm = nullptr;
-  }
-  for (const Queued& queued : queued_) cudaEventDestroy(queued.done);
-  for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
+  // A peer that is gone by now must not hold us.
+  handle_->finish(Clock::now() + finish_time_max, [this] { return watch_->aborted(); });
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// What is found out about work on the device, by its events.
+#include "worker/nccl/device_queue.h"
+
+#include "tests/testing/catch.h"
+#include "tests/worker/nccl/fake_device.h"
+#include "worker/communicator.h"
+
+using namespace ddprun::worker;
+using namespace std::chrono_literals;
+using ddprun::testing::device;
+using ddprun::testing::FakeDevice;
+using Kind = DeviceQueue::Finding::Kind;
+
+namespace {
+
+const DeviceQueue::Clock::time_point start{1h};
+
+struct Queue {
+  Queue() { device = &fake; }
+
+  FakeDevice fake;
+  SlowWaitTeller slow_waits{{.collective_timeout = 600s, .slow_wait = 30s}};
+  DeviceQueue queue{slow_waits};
+};
+
+}  // namespace
+
+TEST_CASE("work that is done leaves the queue, up to the first that is not", "[worker][cuda]") {
+  Queue q;
+  for (const char* what : {"all_reduce", "broadcast", "all_gather"}) {
+    q.queue.add(what, nullptr, start + 600s);
+  }
+  q.fake.events[q.fake.recorded[0]] = cudaSuccess;
+  q.fake.events[q.fake.recorded[2]] = cudaSuccess;  // Of another stream.
+  CHECK(q.queue.check(start).kind == Kind::Fine);
+  CHECK_FALSE(q.queue.empty());
+
+  q.fake.events[q.fake.recorded[1]] = cudaSuccess;
+  CHECK(q.queue.check(start).kind == Kind::Fine);
+  CHECK(q.queue.empty());
+
+  q.queue.add("send", nullptr, start + 600s);
+  CHECK(q.fake.events.size() == 3);  // Used again.
+}
+
+TEST_CASE("an error of the device is no end of the work, and has CUDA's words", "[worker][cuda]") {
+  Queue q;
+  q.queue.add("all_reduce", nullptr, start + 600s);
+  q.queue.add("broadcast", nullptr, start + 600s);
+  q.fake.events[q.fake.recorded[0]] = cudaErrorIllegalAddress;
+  q.fake.events[q.fake.recorded[1]] = cudaErrorIllegalAddress;
+  for (int look = 0; look < 2; ++look) {
+    const auto finding = q.queue.check(start);
+    CHECK(finding.kind == Kind::Failed);
+    CHECK(finding.what == std::string("all_reduce"));
+    CHECK(finding.error == "an illegal memory access was encountered");
+  }
+}
+
+TEST_CASE("work on the device is told of once when it is slow, and late at its deadline",
+          "[worker][cuda]") {
+  Queue q;
+  q.queue.add("all_reduce", nullptr, start + 600s);
+  CHECK(q.queue.check(start).kind == Kind::Fine);
+  CHECK(q.queue.check(start + 29s).kind == Kind::Fine);
+
+  const auto slow = q.queue.check(start + 30s);
+  CHECK(slow.kind == Kind::Slow);
+  CHECK(slow.what == std::string("all_reduce"));
+  CHECK(slow.since == start);
+  CHECK(q.queue.check(start + 31s).kind == Kind::Fine);
+
+  CHECK(q.queue.check(start + 599s).kind == Kind::Fine);
+  CHECK(q.queue.check(start + 600s).kind == Kind::Late);
+}

@@ -1,0 +1,53 @@
+// Instead of a GPU and NCCL: those of their functions that worker/nccl/ needs to ask, to wait, to
+// end and to free, doing what a test says. Linked in place of libcudart and libnccl.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "tests/testing/patience.h"
+
+namespace ddprun::testing {
+
+// Something that happens once, in some thread.
+class Happening {
+ public:
+  void happen() {
+    {
+      const std::lock_guard lock(mutex_);
+      happened_ = true;
+    }
+    changed_.notify_all();
+  }
+  // False: it did not come within a test's patience.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, patience(std::chrono::seconds{10}), [&] { return happened_; });
+  }
+  bool has_happened() {
+    const std::lock_guard lock(mutex_);
+    return happened_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool happened_ = false;
+};
+
+struct FakeDevice {
+  std::map<cudaEvent_t, cudaError_t> events;  // What each says when asked; made: not ready.
+  std::vector<cudaEvent_t> recorded;          // In order.
+  std::function<void()> on_abort = [] {};     // In ncclCommAbort.
+  std::function<void()> on_free = [] {};      // In cudaFree and ncclMemFree.
+};
+
+// That of the test that runs; each makes one first.
+extern FakeDevice* device;
+
+}  // namespace ddprun::testing

@@ -1,0 +1,54 @@
+// Work that was queued on the device and is not known to be done. Calls of NCCL return once they
+// are queued, so that whether they ended, are late or failed is asked of an event behind each.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "worker/peers/slow_wait.h"
+
+namespace ddprun::worker {
+
+// Not safe from several threads: its owner has the lock.
+class DeviceQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit DeviceQueue(const SlowWaitTeller& slow_waits) : slow_waits_(slow_waits) {}
+  ~DeviceQueue();
+  DeviceQueue(const DeviceQueue&) = delete;
+  DeviceQueue& operator=(const DeviceQueue&) = delete;
+
+  // What `stream` has been given so far, under the name `what` (a literal). Throws
+  // CommunicatorError.
+  void add(const char* what, cudaStream_t stream, Clock::time_point deadline);
+  bool empty() const { return queued_.empty(); }
+
+  // What is wrong with the oldest work now.
+  struct Finding {
+    enum class Kind { Fine, Slow, Late, Failed } kind = Kind::Fine;
+    const char* what = "";      // Which work.
+    Clock::time_point since{};  // Slow: when it was first seen to be the oldest; said once.
+    std::string error;          // Failed: in CUDA's words.
+  };
+  // Drops what is done, up to the first that is not.
+  Finding check(Clock::time_point now);
+
+ private:
+  struct Queued {
+    cudaEvent_t done;
+    Clock::time_point deadline;
+    const char* what;
+  };
+  const SlowWaitTeller& slow_waits_;
+  std::deque<Queued> queued_;
+  std::vector<cudaEvent_t> spare_events_;
+  Clock::time_point stalled_since_{};  // {}: the oldest was not seen unfinished yet.
+  bool stall_told_ = false;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,112 @@
+// Who may use NCCL's communicator while another thread ends it.
+#include "worker/nccl/nccl_handle.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "worker/communicator.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr auto finish_pause = std::chrono::microseconds{50};
+// How long memory waits for an abort that is under way before it is left to the process's end.
+constexpr auto abort_time_max = std::chrono::seconds{10};
+
+}  // namespace
+
+void check_cuda(cudaError_t status, const std::string& what) {
+  if (status == cudaSuccess) return;
+  throw CommunicatorError(what + ": " + cudaGetErrorString(status));
+}
+
+ncclResult_t NcclHandle::start(const ncclUniqueId& id, int rank, int world_size) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const std::lock_guard lock(mutex_);
+  return ncclCommInitRankConfig(&comm_, world_size, id, rank, &config);
+}
+
+std::optional<ncclResult_t> NcclHandle::state() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return std::nullopt;
+  ncclResult_t state = ncclSuccess;
+  return ncclCommGetAsyncError(comm_, &state) == ncclSuccess ? state : ncclInternalError;
+}
+
+ncclComm_t NcclHandle::take() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) ending_ = true;
+  return std::exchange(comm_, nullptr);
+}
+
+void NcclHandle::ended() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = false;
+  }
+  changed_.notify_all();
+}
+
+void NcclHandle::abort() noexcept {
+  ncclComm_t const comm = take();
+  if (comm == nullptr) return;
+  ncclCommAbort(comm);
+  ended();
+}
+
+void NcclHandle::finish(Clock::time_point deadline, const std::function<bool()>& aborted) noexcept {
+  ncclComm_t const comm = take();
+  if (comm == nullptr) return;
+  ncclResult_t state = ncclCommFinalize(comm);
+  while (state == ncclInProgress && Clock::now() < deadline && !aborted()) {
+    std::this_thread::sleep_for(finish_pause);
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
+  }
+  state == ncclSuccess ? ncclCommDestroy(comm) : ncclCommAbort(comm);
+  ended();
+}
+
+std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
+  check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+  bytes = std::max<std::size_t>(bytes, 256);
+  Memory memory;
+  memory.of_nccl = ncclMemAlloc(&memory.data, bytes) == ncclSuccess;
+  if (memory.of_nccl) {
+    call([&](ncclComm_t comm) {
+      const auto result = ncclCommRegister(comm, memory.data, bytes, &memory.registration);
+      if (result != ncclSuccess) memory.registration = nullptr;
+      return result;
+    });
+  } else {
+    check_cuda(cudaMalloc(&memory.data, bytes),
+               "cudaMalloc of " + std::to_string(bytes) + " bytes");
+  }
+  std::shared_ptr<void> owner(
+      memory.data, [self = shared_from_this(), memory](void*) { self->release(memory); });
+  check_cuda(cudaMemset(memory.data, 0, bytes), "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return owner;
+}
+
+void NcclHandle::release(const Memory& memory) noexcept {
+  cudaSetDevice(device_);
+  {
+    std::unique_lock lock(mutex_);
+    // Kernels that are being aborted may still write to it. Better lost than written to by them
+    // when it is somebody else's.
+    if (!changed_.wait_for(lock, abort_time_max, [&] { return !ending_; })) return;
+    if (memory.registration != nullptr && comm_ != nullptr) {
+      ncclCommDeregister(comm_, memory.registration);
+    }
+  }
+  if (memory.of_nccl) {
+    ncclMemFree(memory.data);
+  } else {
+    cudaFree(memory.data);
+  }
+}
+
+}  // namespace ddprun::worker
