@@ -41,12 +41,13 @@ _ddprun_options() {
   )
   valued=(
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
-    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --store-allow --local-addr
-    --max-restarts --shutdown-timeout --signals-to-handle --forward-signals --restart-backoff
-    --max-same-failures --reset-restarts-after --report --log-dir --redirects -r --tee -t
-    --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
-    --log-keep --log-line-prefix-template --event-log --color --monitor-interval --start-method
-    --event-log-handler --logs-specs --exit-barrier-timeout
+    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --secret-file --auth
+    --store-allow --local-addr --max-restarts --shutdown-timeout --signals-to-handle
+    --forward-signals --restart-backoff --max-same-failures --reset-restarts-after --report
+    --log-dir --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
+    --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
+    --color --monitor-interval --start-method --event-log-handler --logs-specs
+    --exit-barrier-timeout
   )
 }
 
@@ -59,6 +60,8 @@ _ddprun_value() {
   --master-addr) offer=(-A hostname) ;;
   --rdzv-backend) offer=(-W 'static c10d') ;;
   --rdzv-endpoint) offer=(-A hostname) ;;
+  --secret-file) offer=(-f) ;;
+  --auth) offer=(-W 'secret none') ;;
   --report) offer=(-f) ;;
   --log-dir) offer=(-d) ;;
   --redirects | -r) offer=(-W '0 1 2 3') ;;

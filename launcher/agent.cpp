@@ -24,6 +24,7 @@
 #include "launcher/agent_state.h"
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
+#include "launcher/job_key.h"
 #include "launcher/local_attempt.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
@@ -39,6 +40,7 @@
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/random_id.h"
+#include "rendezvous/secure/security_error.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -84,6 +86,7 @@ class Agent {
   void wait_for_status_signal();
   void on_signal(int signal);
 
+  bool open_key();
   asio::awaitable<void> join();
   void connect(const EndpointPlan& plan);
   void rejoin();
@@ -119,6 +122,7 @@ class Agent {
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
   EndpointPlan plan_;
+  std::shared_ptr<const rendezvous::TlsContext> tls_;  // Null: the job's nodes prove nothing.
   LocalAttempt attempt_;
   AgentStateMachine machine_;
 
@@ -250,7 +254,20 @@ void Agent::on_signal(int signal) {
 
 // ---- joining ----
 
+// Before this node listens anywhere or says a word to anybody.
+bool Agent::open_key() {
+  try {
+    tls_ = open_control_key(options_);
+    return true;
+  } catch (const rendezvous::SecurityError& error) {
+    why_ = error.what();
+    end(exit_status::usage);
+    return false;
+  }
+}
+
 asio::awaitable<void> Agent::join() {
+  if (!open_key()) co_return;
   EndpointFacts facts{.own_host_name = host_name_, .is_local = is_local_address};
   std::string resolve_error;
   if (needs_addresses(options_)) {
@@ -270,7 +287,7 @@ asio::awaitable<void> Agent::join() {
   }
   if (!plan.warning.empty()) spdlog::warn("{}", plan.warning);
   if (plan.role != EndpointPlan::Role::Join) {
-    endpoint_ = EndpointHost::open(io_, options_, plan, node_id_);
+    endpoint_ = EndpointHost::open(io_, options_, plan, node_id_, tls_);
     if (endpoint_) machine_.endpoint_opened();
     if (endpoint_) events_.endpoint_opened(plan.bind_address, endpoint_->port());
   }
@@ -298,6 +315,8 @@ void Agent::connect(const EndpointPlan& plan) {
   to.port = options_.endpoint_port;
   to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
   to.join_timeout = options_.join_timeout;
+  to.tls = tls_;
+  if (tls_) to.secret_advice = other_secret_advice(options_);
   to.hello.run_id = options_.run_id;
   to.hello.node_id = node_id_;
   to.hello.replaces = replaced_id_;

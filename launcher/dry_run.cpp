@@ -46,6 +46,7 @@ class Plan {
  private:
   void describe_nodes();
   void describe_endpoint();
+  void describe_secret();
   void describe_workers();
   rendezvous::RoundStart first_round() const;
   std::string source_of_variable(const std::string& name) const;
@@ -137,6 +138,22 @@ void Plan::describe_endpoint() {
   if (!facts_.resolve_error.empty()) row("", "cannot resolve it now: " + facts_.resolve_error, "");
   if (!facts_.plan.warning.empty()) row("", "warning: " + facts_.plan.warning, "");
   row("job id", options_.run_id, source({"rdzv-id", "standalone"}));
+  if (options_.nnodes_max > 1) describe_secret();
+}
+
+// Where it lies, never what it is.
+void Plan::describe_secret() {
+  if (options_.auth == Auth::None) {
+    row("secret", "none: whoever reaches the endpoint may join", source("auth"));
+  } else if (!needs_secret(options_)) {
+    row("secret", "none is needed: no other host can join", "");
+  } else if (options_.secret_file.empty()) {
+    row("secret", "none, and no home folder: --secret-file must name one", "");
+  } else {
+    row("secret",
+        options_.secret_file + (options_.secret_file_given ? "" : ", made if it is not there"),
+        source("secret-file"));
+  }
 }
 
 // The round as it would be if every node were like this one.

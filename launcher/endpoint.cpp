@@ -35,6 +35,8 @@ bool is_loopback(const std::string& address) {
 // The one address to listen on so that all nodes can connect, or "" for all interfaces.
 std::string listening_address(const std::string& host, const EndpointFacts& facts) {
   if (host == "localhost") return loopback;
+  // No other node comes to a loopback address, so that no secret is asked for: then nobody may.
+  if (is_loopback(host)) return host;
   if (!address_bytes(host).empty()) return facts.is_local(host) ? host : "";
   // A name: hosts files often map a machine's own name to loopback, where no other node gets in.
   std::vector<std::string> usable;
@@ -50,6 +52,16 @@ bool looks_local(const std::string& host, const EndpointFacts& facts) {
 }
 
 }  // namespace
+
+bool another_host_may_join(const LaunchOptions& options) {
+  const std::string& host = options.endpoint_host;
+  return options.nnodes_max > 1 && host != "localhost" && !is_loopback(host);
+}
+
+bool needs_secret(const LaunchOptions& options) {
+  if (options.auth == Auth::Secret) return options.nnodes_max > 1;  // Tunnels end at a loopback.
+  return options.auth == Auth::Auto && another_host_may_join(options);
+}
 
 bool needs_addresses(const LaunchOptions& options) {
   if (options.standalone) return false;

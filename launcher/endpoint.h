@@ -37,6 +37,13 @@ struct EndpointFacts {
 
 EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& facts);
 
+// Whether a node on another host could come to this job: several nodes, and an endpoint that is no
+// loopback address. Only the options count, so that all nodes answer alike.
+bool another_host_may_join(const LaunchOptions& options);
+
+// Whether the nodes must prove the job's secret.
+bool needs_secret(const LaunchOptions& options);
+
 // Whether the plan depends on what options.endpoint_host resolves to.
 bool needs_addresses(const LaunchOptions& options);
 

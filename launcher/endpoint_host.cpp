@@ -57,9 +57,9 @@ std::string port_in_use(const std::string& where, int port) {
 
 }  // namespace
 
-std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const LaunchOptions& options,
-                                                 const EndpointPlan& plan,
-                                                 const std::string& node_id) {
+std::unique_ptr<EndpointHost> EndpointHost::open(
+    asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
+    const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls) {
   raise_open_files_limit();
   const DescriptorBudget budget =
       share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);
@@ -105,7 +105,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open(asio::io_context& io, const Lau
                 static const std::string key = "/" + std::string(rendezvous::progress_key);
                 return host->server_->number(key).value_or(0);
               }},
-      strangers);
+      strangers, std::move(tls));
   return host;
 }
 

@@ -27,9 +27,11 @@ class EndpointError : public std::runtime_error {
 class EndpointHost {
  public:
   // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
-  // Throws EndpointError. `node_id`: of the agent on this node.
+  // Throws EndpointError. `node_id`: of the agent on this node. `tls`: what agents must prove;
+  // null: nothing.
   static std::unique_ptr<EndpointHost> open(asio::io_context& io, const LaunchOptions& options,
-                                            const EndpointPlan& plan, const std::string& node_id);
+                                            const EndpointPlan& plan, const std::string& node_id,
+                                            std::shared_ptr<const rendezvous::TlsContext> tls);
 
   std::uint16_t port() const { return server_->port(); }
 

@@ -30,19 +30,28 @@ std::string host_of(const asio::ip::tcp::socket& socket) {
   return error ? "" : host_key(endpoint.address());
 }
 
+// All that a stranger is told. Agents from before the secret understand it, too.
+constexpr const char* needs_secret =
+    "this job needs its secret: give this node the file that the job's other nodes have "
+    "(--secret-file, ~/.config/ddprun/secret), and a ddprun that knows --secret-file";
+constexpr const char* has_no_secret =
+    "this job runs without a secret: if that is meant so, give --auth none here as well";
+
 }  // namespace
 
 struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   struct Peer {
     std::shared_ptr<ControlConnection> connection;
+    std::string remote_name;                    // Kept for when it is gone.
     std::unique_ptr<asio::steady_timer> limit;  // For its hello, or for its goodbye.
     std::vector<std::string> addresses;         // Known with its hello.
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
   };
 
   Impl(asio::io_context& io_, JobLimits limits, CoordinatorCallbacks callbacks_,
-       Strangers::Limits stranger_limits)
+       Strangers::Limits stranger_limits, std::shared_ptr<const TlsContext> tls_)
       : io(io_),
+        tls(std::move(tls_)),
         job(std::move(limits), Clock::now()),
         callbacks(std::move(callbacks_)),
         strangers(stranger_limits),
@@ -50,12 +59,13 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
         idle_timer(io_) {}
 
   void adopt(asio::ip::tcp::socket socket, std::string received);
+  void refuse_unproved(PeerId id, const char* reason);
   void limit(Peer& peer, PeerId id, const char* complaint);
   void dismiss(PeerId id);
   void on_line(PeerId id, std::string_view line);
   void on_closed(PeerId id, const std::string& why);
   void drop(PeerId id, const std::string& why);
-  void log_stranger(const ControlConnection& connection, const std::string& what);
+  void log_stranger(const std::string& name, const std::string& what);
   // Workers do not tell us, but the store: so that a dying one has said it, whoever of the two
   // is heard first.
   void ask_progress() {
@@ -67,6 +77,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void close();
 
   asio::io_context& io;
+  const std::shared_ptr<const TlsContext> tls;  // Null: no key is asked for.
   Job job;
   CoordinatorCallbacks callbacks;
   std::map<PeerId, Peer> peers;
@@ -87,8 +98,17 @@ void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received
     drop(*oldest, "it had not been let in, and others came");
   }
   Peer& peer = peers[id];
-  peer.connection = std::make_shared<ControlConnection>(std::move(socket), std::move(received));
+  const bool speaks_tls = !received.empty() && received.front() == tls_first_byte;
+  const bool speaks_plain = !received.empty() && !speaks_tls;
+  std::unique_ptr<TlsSession> session;
+  if (tls && !speaks_plain) session = std::make_unique<TlsSession>(tls, TlsSession::Role::Server);
+  peer.connection = std::make_shared<ControlConnection>(std::move(socket), std::move(received),
+                                                        std::move(session));
   peer.connection->limit_input(stranger_bytes_max);
+  peer.remote_name = peer.connection->remote_name();
+  if (tls ? speaks_plain : speaks_tls) {
+    return refuse_unproved(id, tls ? needs_secret : has_no_secret);
+  }
   limit(peer, id, "no hello came from it");
   const std::weak_ptr<Impl> weak = weak_from_this();
   peer.connection->start(
@@ -98,6 +118,21 @@ void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received
       [weak, id](const std::string& why) {
         if (const auto self = weak.lock()) self->on_closed(id, why);
       });
+}
+
+// In plain lines, whatever it spoke: an agent knows its own end by the first byte.
+void Coordinator::Impl::refuse_unproved(PeerId id, const char* reason) {
+  const auto& connection = peers[id].connection;
+  log_stranger(
+      peers[id].remote_name,
+      tls ? "refused: it does not prove the job's secret (an older ddprun, or --auth none there)"
+          : "refused: it asks for the job's secret, and this job has none (--auth none here)");
+  connection->start([](std::string_view) {},
+                    [weak = weak_from_this(), id](const std::string& why) {
+                      if (const auto self = weak.lock()) self->on_closed(id, why);
+                    });
+  connection->send(Refused{.reason = reason});
+  dismiss(id);
 }
 
 void Coordinator::Impl::limit(Peer& peer, PeerId id, const char* complaint) {
@@ -137,8 +172,21 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
 }
 
 void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
-  peers.erase(id);
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  // Who never proved the key is no matter of the job's.
+  const bool stranger = !found->second.connection->proved();
+  if (stranger && found->second.connection->tls_failure() != TlsFailure::None) {
+    const bool wrong_key = found->second.connection->tls_failure() == TlsFailure::WrongKey;
+    log_stranger(found->second.remote_name,
+                 "refused: " + why +
+                     (wrong_key ? " and id; if it is a node of this job, copy this node's secret "
+                                  "file to it, and give both the same --rdzv-id"
+                                : ""));
+  }
+  peers.erase(found);
   strangers.remove(id);
+  if (stranger) return check_idle();
   ask_progress();
   carry_out(job.on_lost(id, why, Clock::now()));
   check_idle();
@@ -147,14 +195,13 @@ void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
 void Coordinator::Impl::drop(PeerId id, const std::string& why) {
   const auto found = peers.find(id);
   if (found == peers.end()) return;
-  log_stranger(*found->second.connection, "closed its control connection: " + why);
+  log_stranger(found->second.remote_name, "closed its control connection: " + why);
   found->second.connection->close();
   on_closed(id, why);
 }
 
 // Whoever reaches the port can be refused as often as he likes; the log must not grow with it.
-void Coordinator::Impl::log_stranger(const ControlConnection& connection, const std::string& what) {
-  const std::string name = connection.remote_name();
+void Coordinator::Impl::log_stranger(const std::string& name, const std::string& what) {
   const PeerLog::Line line = refusals.note(name, Clock::now());
   if (line.wanted) spdlog::warn("from {}: {}{}", name, what, uncounted(line));
 }
@@ -179,7 +226,7 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     } else if (const auto* log = std::get_if<Log>(&action)) {
       const auto stranger = log->stranger ? peers.find(*log->stranger) : peers.end();
       if (stranger != peers.end()) {
-        log_stranger(*stranger->second.connection, log->text);
+        log_stranger(stranger->second.remote_name, log->text);
       } else {
         spdlog::log(log->level == Log::Level::Warning ? spdlog::level::warn : spdlog::level::info,
                     "{}", log->text);
@@ -209,8 +256,9 @@ void Coordinator::Impl::schedule_tick() {
 
 // Who was refused is not waited for: a stranger must not be able to keep the job from ending.
 void Coordinator::Impl::check_idle() {
-  const bool busy = std::any_of(peers.begin(), peers.end(),
-                                [](const auto& entry) { return !entry.second.dismissed; });
+  const bool busy = std::any_of(peers.begin(), peers.end(), [](const auto& entry) {
+    return !entry.second.dismissed && entry.second.connection->proved();
+  });
   if (busy || !on_idle) return;
   idle_timer.cancel();
   asio::post(io, std::exchange(on_idle, nullptr));
@@ -224,8 +272,9 @@ void Coordinator::Impl::close() {
 }
 
 Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
-                         Strangers::Limits strangers)
-    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks), strangers)) {
+                         Strangers::Limits strangers, std::shared_ptr<const TlsContext> tls)
+    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks), strangers,
+                                   std::move(tls))) {
   impl_->schedule_tick();
 }
 

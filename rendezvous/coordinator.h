@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/job/job.h"
+#include "rendezvous/secure/tls_context.h"
 #include "rendezvous/store/strangers.h"
 
 namespace ddprun::rendezvous {
@@ -31,13 +32,15 @@ struct CoordinatorCallbacks {
 
 class Coordinator {
  public:
-  // `io` must outlive the coordinator. `strangers`: connections that have not been welcomed.
+  // `io` must outlive the coordinator. `strangers`: connections that have not been welcomed. With
+  // `tls` every agent must prove the job's key before it is heard, and who does not is told that
+  // alone. Null: plain lines, and whoever comes is heard.
   Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
-              Strangers::Limits strangers = {});
+              Strangers::Limits strangers = {}, std::shared_ptr<const TlsContext> tls = nullptr);
   ~Coordinator();  // Closes every control connection.
 
-  // A connection whose first byte was '{', and what was read of it. Its hello must come within 10
-  // s.
+  // A connection whose first byte was '{' or that of TLS, and what was read of it. Its proof and
+  // its hello must come within 10 s.
   void adopt(asio::ip::tcp::socket socket, std::string received);
 
   // Calls `on_idle` once, as soon as every agent has closed its connection, at the latest after

@@ -1,6 +1,6 @@
 // The one listening port of a job. The first byte of a connection tells who calls:
 //
-//   '{'        an agent          -> handed to `on_control` (rendezvous/coordinator.h)
+//   '{', TLS   an agent          -> handed to `on_control` (rendezvous/coordinator.h)
 //   otherwise  a c10d client     -> served here from the Store (docs/store_protocol.md)
 //
 // Everything runs on the io_context given, in one thread, so nothing here takes a lock. A client

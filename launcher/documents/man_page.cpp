@@ -58,7 +58,7 @@ std::string exit_statuses() {
       {std::to_string(status::rendezvous_timeout),
        "Nodes were missing when the join timeout passed."},
       {std::to_string(status::coordinator_lost), "The connection to the endpoint broke."},
-      {std::to_string(status::refused), "The endpoint refused: another job or version."},
+      {std::to_string(status::refused), "The endpoint refused: another secret, job or version."},
       {std::to_string(status::node_lost), "A node was lost and no restart was left."},
       {std::to_string(status::preempted), "Stopped by SIGTERM; queue the job again."},
       {"other", "That of the worker that failed first: its exit code, or 128 + n for signal n."},
@@ -78,6 +78,8 @@ std::string environment() {
              bold("CUDA_VISIBLE_DEVICES"),
              escaped("Counted for --nproc-per-node gpu, divided by --virtual-local-rank, and asked "
                      "by --numa-binding.")) +
+         item(bold("DDPRUN_SECRET_FILE") + ", " + bold("DDPRUN_AUTH"),
+              escaped("Defaults of --secret-file and --auth, for a machine or a cluster.")) +
          item(bold("OMP_NUM_THREADS"),
               escaped("Set to 1 for the workers when there are several and it is not set; see "
                       "--omp-threads.")) +

@@ -13,6 +13,7 @@
 #include "launcher/options/arguments.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/program.h"
+#include "launcher/options/secret_options.h"
 #include "launcher/options/slurm_step.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
@@ -298,11 +299,13 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
                             const std::string& called) {
   SplitArguments split = split_arguments(arguments);
   add_variables(split, environment);
+  add_secret_variables(split, environment);
   add_slurm_step(split, environment);
   Decision decision(split, environment);
   decision.decide_shape();
   decide_endpoint(split, decision.result);
   decide_conf(split, decision.result);
+  decide_secret(split, environment, decision.result);
   decision.decide_failures();
   decision.decide_output();
   decision.decide_store();

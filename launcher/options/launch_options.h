@@ -23,6 +23,12 @@ enum class RendezvousBackend {
   C10d,    // Elastic: nnodes_min .. nnodes_max nodes, ranks in join order.
 };
 
+enum class Auth {
+  Auto,    // A secret, where another host may join.
+  Secret,  // A secret, wherever there are several nodes.
+  None,    // Whoever reaches the port may join.
+};
+
 // Which streams of a local rank are redirected to or tee'd into files: torchrun's 0, 1, 2, 3.
 enum class Std : unsigned { None = 0, Out = 1, Err = 2, All = 3 };
 struct StdMap {
@@ -49,7 +55,10 @@ struct LaunchOptions {
   std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
   std::vector<std::string> store_allow;  // Hosts and networks that may use the store besides.
   std::string run_id = "none";
-  std::string local_addr;  // The address this node announces; "" = found out.
+  Auth auth = Auth::Auto;
+  std::string secret_file;         // The user's own, unless one was given; "" = no home folder.
+  bool secret_file_given = false;  // Then it must be there, and is not made.
+  std::string local_addr;          // The address this node announces; "" = found out.
 
   // Limits.
   int max_restarts = 0;

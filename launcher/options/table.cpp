@@ -81,6 +81,14 @@ const std::vector<OptionRow>& option_table() {
        "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
        "(1), "
        "keep_alive_max_attempt, is_host. Seconds. timeout means join_timeout."},
+      {"secret-file", 0, "FILE", "~/.config/ddprun/secret, made at first use", Endpoint, false,
+       "Secret that the nodes of a job prove to each other, equal on all of them, where another "
+       "host "
+       "could join. - is stdin. Also DDPRUN_SECRET_FILE."},
+      {"auth", 0, "secret|none", "secret, unless the endpoint is a loopback address", Endpoint,
+       false,
+       "none: nodes join without a secret, and so does whoever reaches the port. secret: also at a "
+       "loopback address, as through a tunnel. Also DDPRUN_AUTH."},
       {"store-allow", 0, "ADDRESS|NETWORK,...", "the job's own hosts", Endpoint, false,
        "Who else may use the store, such as 10.1.0.0/16 for workers in containers with addresses "
        "of "

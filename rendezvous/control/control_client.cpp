@@ -26,8 +26,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr Milliseconds first_pause{50};  // Between two tries; doubles up to pause_max.
 constexpr Milliseconds pause_max{1'000};
-constexpr Milliseconds try_limit{5'000};    // For one address to answer.
-constexpr Milliseconds log_repeat{10'000};  // How often an unchanged reason is logged again.
+constexpr Milliseconds try_limit{5'000};     // For one address to answer.
+constexpr Milliseconds proof_limit{10'000};  // For TLS, after the connection was made.
+constexpr Milliseconds log_repeat{10'000};   // How often an unchanged reason is logged again.
 
 std::int64_t whole_seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -37,7 +38,11 @@ std::int64_t whole_seconds(Clock::duration time) {
 
 struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   Impl(asio::io_context& io_, ControlClientOptions options_, ControlClientCallbacks callbacks_)
-      : io(io_), options(std::move(options_)), callbacks(std::move(callbacks_)), beat(io_) {}
+      : io(io_),
+        options(std::move(options_)),
+        callbacks(std::move(callbacks_)),
+        beat(io_),
+        proof(io_) {}
 
   asio::awaitable<void> connect();
   asio::awaitable<std::string> try_once();
@@ -47,6 +52,9 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   void on_line(std::string_view line);
   void on_welcome(const Welcome& welcome);
   void schedule_beat();
+  void limit_proof();
+  void on_closed(const std::string& why);
+  bool refused_key();
   void lost(const std::string& why, bool silent = false);
   std::string endpoint() const {
     const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
@@ -59,6 +67,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   ControlClientCallbacks callbacks;
   std::shared_ptr<ControlConnection> connection;
   asio::steady_timer beat;
+  asio::steady_timer proof;
   Milliseconds beat_interval{0};
   TimePoint next_beat;
   std::optional<Liveness> liveness;  // Once welcomed.
@@ -149,17 +158,52 @@ void ControlClient::Impl::log_wait(const std::string& why, TimePoint started) {
 }
 
 void ControlClient::Impl::connected_as(asio::ip::tcp::socket socket) {
-  connection = std::make_shared<ControlConnection>(std::move(socket), "");
+  std::unique_ptr<TlsSession> tls;
+  if (options.tls) tls = std::make_unique<TlsSession>(options.tls, TlsSession::Role::Client);
+  connection = std::make_shared<ControlConnection>(std::move(socket), "", std::move(tls));
   const std::weak_ptr<Impl> weak = weak_from_this();
   connection->start(
       [weak](std::string_view line) {
         if (const auto self = weak.lock()) self->on_line(line);
       },
       [weak](const std::string& why) {
-        if (const auto self = weak.lock()) self->lost(why);
+        if (const auto self = weak.lock()) self->on_closed(why);
       });
+  if (options.tls) limit_proof();
   if (options.hello.address.empty()) options.hello.address = connection->local_address();
   connection->send(options.hello);
+}
+
+// A program that takes connections and says nothing must not hold an agent for ever.
+void ControlClient::Impl::limit_proof() {
+  proof.expires_after(proof_limit);
+  proof.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!self || error || self->connection->proved()) return;
+    self->lost(fmt::format("it did not answer TLS for {} s", whole_seconds(proof_limit)));
+  });
+}
+
+void ControlClient::Impl::on_closed(const std::string& why) {
+  if (!refused_key()) lost(why);
+}
+
+// To try again would not help: the verdict of both ends is final, as with any other refusal.
+bool ControlClient::Impl::refused_key() {
+  const TlsFailure failure = connection->tls_failure();
+  if (closed || connection->proved()) return false;
+  if (failure != TlsFailure::WrongKey && failure != TlsFailure::PlainPeer) return false;
+  closed = true;
+  proof.cancel();
+  callbacks.on_message(Refused{
+      .reason =
+          failure == TlsFailure::PlainPeer
+              ? fmt::format("the job at {} runs without a secret: if that is meant so, give --auth "
+                            "none here as well",
+                            endpoint())
+              : fmt::format("this node's secret or job id is not that of the job at {}{}",
+                            endpoint(), options.secret_advice)});
+  return true;
 }
 
 void ControlClient::Impl::on_line(std::string_view line) {
@@ -207,6 +251,7 @@ void ControlClient::Impl::lost(const std::string& why, bool silent) {
   if (closed) return;
   closed = true;
   beat.cancel();
+  proof.cancel();
   if (connection) connection->close();
   callbacks.on_lost(
       fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
@@ -224,6 +269,7 @@ ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,
 ControlClient::~ControlClient() {
   impl_->closed = true;
   impl_->beat.cancel();
+  impl_->proof.cancel();
   if (impl_->connection) impl_->connection->close();
 }
 

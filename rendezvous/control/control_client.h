@@ -14,6 +14,7 @@
 #include <string>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/secure/tls_context.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,9 +24,13 @@ struct ControlClientOptions {
   std::string waiting_for;  // What answers there, for the log: "node 0".
   std::chrono::milliseconds join_timeout{600'000};
   Hello hello;  // Sent first; an empty address becomes that of the connection.
+  // With it, both ends prove the job's key before anything is said. Null: plain lines.
+  std::shared_ptr<const TlsContext> tls;
+  std::string secret_advice;  // What to do when the other end has another key; for people.
 };
 
 struct ControlClientCallbacks {
+  // A key that the other end does not have, or does not want, comes as `refused`.
   std::function<void(const ControlMessage&)> on_message;
   // Never connected within the join timeout; `why` names the endpoint and the last error.
   std::function<void(const std::string& why)> on_unreachable;

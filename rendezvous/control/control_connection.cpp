@@ -2,6 +2,7 @@
 #include "rendezvous/control/control_connection.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <asio/buffer.hpp>
 #include <asio/post.hpp>
@@ -10,8 +11,9 @@
 
 namespace ddprun::rendezvous {
 
-ControlConnection::ControlConnection(asio::ip::tcp::socket socket, std::string received)
-    : socket_(std::move(socket)), received_(std::move(received)) {
+ControlConnection::ControlConnection(asio::ip::tcp::socket socket, std::string received,
+                                     std::unique_ptr<TlsSession> tls)
+    : socket_(std::move(socket)), tls_(std::move(tls)), received_(std::move(received)) {
   // A verdict is one small segment: it must not wait for the acknowledgement of the one before.
   asio::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -22,14 +24,21 @@ void ControlConnection::start(OnLine on_line, OnClosed on_closed) {
   on_closed_ = std::move(on_closed);
   // Later, although lines may be here already: a callback must not come before start() returned.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->take_lines();
+    self->take(std::exchange(self->received_, {}));
     self->read();
   });
 }
 
 void ControlConnection::send(const ControlMessage& message) {
   if (closing_ || closed_) return;
-  unsent_.push_back(encode(message));
+  if (!tls_) return queue(encode(message));
+  tls_->send(encode(message));
+  queue(tls_->take_to_send());  // Nothing, until the other side has proved the key.
+}
+
+void ControlConnection::queue(std::string bytes) {
+  if (bytes.empty()) return;
+  unsent_.push_back(std::move(bytes));
   unsent_bytes_ += unsent_.back().size();
   // Posted, because fail() calls back, and whoever sends is in the middle of something.
   if (unsent_bytes_ > unsent_bytes_max) {
@@ -44,6 +53,10 @@ void ControlConnection::send(const ControlMessage& message) {
 void ControlConnection::close_after_sending() {
   // Only our direction: closing a socket with unread bytes in it makes the kernel send RST, which
   // may overtake the last line on its way to the peer.
+  if (tls_ && !closing_ && !closed_) {
+    tls_->close();
+    queue(tls_->take_to_send());
+  }
   closing_ = true;
   asio::error_code ignored;
   // Only our half: to close on unread bytes would reset the connection, and our last message with
@@ -67,10 +80,38 @@ void ControlConnection::read() {
         if (error) return self->fail(fmt::format("the connection broke: {}", error.message()));
         if (size > self->input_left_) return self->fail("it sent more than it may");
         self->input_left_ -= size;
-        self->received_.append(self->chunk_.data(), size);
-        self->take_lines();
+        self->take({self->chunk_.data(), size});
         self->read();
       });
+}
+
+void ControlConnection::take(std::string_view bytes) {
+  if (tls_ && !unseal(bytes)) return;
+  if (!tls_) received_.append(bytes);
+  take_lines();
+  // After the lines: what was said before the end counts.
+  if (tls_ && tls_->ended()) fail("it closed the connection");
+}
+
+bool ControlConnection::unseal(std::string_view bytes) {
+  tls_->receive(bytes);
+  if (tls_->failure() != TlsFailure::None) {
+    tell_failure();
+    fail(tls_->why());
+    return false;
+  }
+  received_ += tls_->take_received();
+  queue(tls_->take_to_send());
+  return true;
+}
+
+// TLS has words for why it ends, which must go out before the socket is closed: whoever has another
+// secret learns by them that waiting is of no use. At once, or not at all.
+void ControlConnection::tell_failure() {
+  const std::string alert = tls_->take_to_send();
+  if (!unsent_.empty() || alert.empty()) return;
+  [[maybe_unused]] const auto sent =
+      ::send(socket_.native_handle(), alert.data(), alert.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ControlConnection::take_lines() {

@@ -1,5 +1,5 @@
-// One control connection: a TCP socket that carries lines both ways. Both ends use it, the
-// coordinator and the agents.
+// One control connection: a TCP socket that carries lines both ways, sealed with the job's key
+// where it has one. Both ends use it, the coordinator and the agents.
 //
 // Runs on the socket's io_context, in one thread. Lives as long as reads or writes are pending;
 // callbacks come from the event loop, never from inside a call to this class, and never after
@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/secure/tls_session.h"
 
 namespace ddprun::rendezvous {
 
@@ -29,8 +30,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
 
   static constexpr std::size_t unsent_bytes_max = 4u << 20;  // More and the peer counts as stuck.
 
-  // `received`: bytes that were already read from `socket`.
-  ControlConnection(asio::ip::tcp::socket socket, std::string received);
+  // `received`: bytes that were already read from `socket`. With `tls` no line comes before the
+  // other side has proved the key, and none goes; how long that may take is the owner's to limit.
+  ControlConnection(asio::ip::tcp::socket socket, std::string received,
+                    std::unique_ptr<TlsSession> tls = nullptr);
 
   void start(OnLine on_line, OnClosed on_closed);
   void send(const ControlMessage& message);
@@ -42,6 +45,10 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   void close_after_sending();
   void close();
 
+  // Whether the other side has proved the key; true where none is asked for.
+  bool proved() const { return !tls_ || tls_->established(); }
+  TlsFailure tls_failure() const { return tls_ ? tls_->failure() : TlsFailure::None; }
+
   // "10.0.0.7:41234" of the other side, for messages; local_address() without the port.
   std::string remote_name() const;
   std::string remote_address() const;
@@ -49,12 +56,17 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
 
  private:
   void read();
+  void take(std::string_view bytes);
+  bool unseal(std::string_view bytes);
   void take_lines();
+  void queue(std::string bytes);
+  void tell_failure();
   void write();
   void fail(const std::string& why);
 
   asio::ip::tcp::socket socket_;
-  std::string received_;  // Bytes that do not make a whole line yet.
+  std::unique_ptr<TlsSession> tls_;  // Null: plain lines.
+  std::string received_;             // Bytes that do not make a whole line yet.
   std::array<char, 8192> chunk_{};
   std::deque<std::string> unsent_;  // The first is being written.
   std::size_t unsent_bytes_ = 0;

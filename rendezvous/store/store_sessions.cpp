@@ -18,6 +18,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr char tls_hello_byte =
+    0x16;  // A TLS record that holds a handshake; no command of a store.
+
 constexpr std::size_t wakes_per_event_max = 1'024;
 constexpr std::size_t large_input_bytes = 1u << 20;  // Of a large value, read per event.
 constexpr std::size_t flush_bytes_min = 256u << 10;  // Replies are sent when this many are ready.
@@ -125,7 +128,7 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
   Connection& connection = *connections_[id].connection;
   connection.classified = true;
   strangers_.remove(token_of(id));
-  if (input.front() == '{') {
+  if (input.front() == '{' || input.front() == tls_hello_byte) {
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection.fd.get(), nullptr);
     UniqueFd fd = std::move(connection.fd);
     close(id);

@@ -38,7 +38,8 @@ class StoreSessions {
   static constexpr std::size_t input_bytes_max = 64u << 10;
 
   struct Callbacks {
-    // A connection began with '{': it is not ours any more. `received` holds what it sent.
+    // A connection began with '{', or as TLS does: it is not ours any more. `received` holds what
+    // it sent.
     std::function<void(UniqueFd fd, std::string received)> on_control;
     // A connection is closed for a fault of its own.
     std::function<void(int fd, const std::string& reason)> on_refused;

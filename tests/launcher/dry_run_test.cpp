@@ -62,6 +62,22 @@ TEST_CASE("a plan says who hosts, where, and which ranks this node gets", "[laun
   CHECK(has(host, "this node hosts the coordinator and the store, on 10.0.0.1"));
 }
 
+TEST_CASE("a plan names where the secret comes from, if one is needed", "[launcher][dry_run]") {
+  const std::vector<std::string> words = {"--nnodes=2", "--master-addr=10.0.0.1", "/bin/true"};
+  const auto secret = [&](const std::map<std::string, std::string>& variables) {
+    return line(plan(words, variables), "secret");
+  };
+  CHECK(has(secret({{"HOME", "/home/ada"}}),
+            "/home/ada/.config/ddprun/secret, made if it is not there   (default)"));
+  CHECK(has(secret({{"DDPRUN_SECRET_FILE", "/run/key"}}),
+            "/run/key   (DDPRUN_SECRET_FILE=/run/key)"));
+  CHECK(has(secret({{"DDPRUN_SECRET_FILE", "/run/key"}, {"PET_SECRET_FILE", "/pet/key"}}),
+            "/pet/key   (PET_SECRET_FILE=/pet/key)"));
+  CHECK(has(secret({{"DDPRUN_AUTH", "none"}}), "whoever reaches the endpoint may join"));
+  CHECK(has(line(plan({"--nnodes=2", "/bin/true"}), "secret"), "none is needed"));
+  CHECK(line(plan({"/bin/true"}), "secret").empty());
+}
+
 TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry_run]") {
   const std::string elastic =
       plan({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:1234",

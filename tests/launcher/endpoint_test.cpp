@@ -48,6 +48,26 @@ TEST_CASE("one node listens on loopback only", "[launcher][endpoint]") {
   CHECK(plan_endpoint(nodes(1, "localhost"), machine({})).bind_address == "127.0.0.1");
 }
 
+TEST_CASE("a secret is needed where another host could join", "[launcher][endpoint]") {
+  CHECK(needs_secret(nodes(2, "10.0.0.5")));
+  CHECK(needs_secret(nodes(2, "this", 1)));
+  CHECK(needs_secret(elastic("this")));
+  CHECK(needs_secret(nodes(2, "fe80::1")));
+  CHECK_FALSE(needs_secret(nodes(1, "10.0.0.5")));
+  for (const char* host : {"localhost", "127.0.0.1", "127.9.9.9", "::1"}) {
+    CHECK_FALSE(needs_secret(nodes(2, host)));
+    // And then no other host gets in.
+    CHECK(plan_endpoint(nodes(2, host), machine({})).bind_address != "");
+    LaunchOptions asked = nodes(2, host);
+    asked.auth = Auth::Secret;
+    CHECK(needs_secret(asked));
+  }
+  LaunchOptions open = nodes(2, "10.0.0.5");
+  open.auth = Auth::None;
+  CHECK_FALSE(needs_secret(open));
+  CHECK(another_host_may_join(open));
+}
+
 TEST_CASE("one node with an address of its own listens there", "[launcher][endpoint]") {
   const EndpointPlan plan = plan_endpoint(nodes(1, "this"), machine({"127.0.1.1"}));
 

@@ -191,7 +191,7 @@ TEST_CASE("an old client's two connections are served, the silent one included",
 TEST_CASE("junk closes the connection that sent it, and no other", "[server]") {
   Fixture f;
   Client good(f);
-  for (const string& junk : {string("\x16\x03\x01\x02\x00\x01"), string("GET / HTTP/1.1\r\n\r\n"),
+  for (const string& junk : {string("\x17\x03\x01\x02\x00\x01"), string("GET / HTTP/1.1\r\n\r\n"),
                              string("SSH-2.0-x\r\n"), string("\0\1\2\3\4\5\6\7\x8", 9),
                              validate + "\x13", validate + validate}) {
     Client client(f, junk);
@@ -311,6 +311,15 @@ TEST_CASE("memory that clients hold is bounded", "[server]") {
   CHECK(closed < 4);
   good.send(set("k", "v"));
   CHECK(good.ask(get("k"), 9) == text("v"));
+}
+
+TEST_CASE("TLS is handed over as a control connection is", "[server]") {
+  Fixture f;
+  Client agent(f, "\x16\x03\x01 and so on");
+  auto received = f.control.get_future();
+  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
+          std::future_status::ready);
+  CHECK(received.get() == "\x16\x03\x01 and so on");
 }
 
 TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]") {

@@ -62,6 +62,8 @@ std::string temporary_directory() {
 
 std::vector<std::string> environment_with(std::map<std::string, std::string> variables) {
   variables.emplace("TMPDIR", temporary_directory());
+  // The secret of jobs of several hosts is made there, once for all nodes of a test program.
+  variables.emplace("XDG_CONFIG_HOME", temporary_directory() + "/config");
   std::vector<std::string> result;
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text(*entry);

@@ -186,13 +186,11 @@ TEST_CASE("when the memory is used up, those who need none go on, and room is us
   CHECK(waits.read(1) == stop);
 }
 
-TEST_CASE("a TLS or HTTP hello, whole or byte by byte, is closed at once", "[hardening]") {
+TEST_CASE("an HTTP hello, whole or byte by byte, is closed at once", "[hardening]") {
   ServerFixture f;
   Job job(f);
-  for (const string& hello :
-       {string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + string(500, 'r'),
-        string("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
-        string("PRI * HTTP/2.0\r\n\r\nSM\r\n")}) {
+  for (const string& hello : {string("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+                              string("PRI * HTTP/2.0\r\n\r\nSM\r\n")}) {
     RawClient whole(f, hello);
     CHECK(whole.closed());
     RawClient first(f, hello.substr(0, 1));

@@ -1,0 +1,60 @@
+// The secret is in this process for as long as these lines take: keys are derived, and it goes.
+#include "launcher/job_key.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "launcher/endpoint.h"
+#include "rendezvous/secure/job_secret.h"
+#include "rendezvous/secure/psk.h"
+
+namespace ddprun::launcher {
+namespace {
+
+rendezvous::SecretBytes open_secret(const LaunchOptions& options) {
+  if (options.secret_file_given) return rendezvous::read_secret(options.secret_file);
+  if (options.secret_file.empty()) {
+    throw rendezvous::SecurityError(
+        "a job of several hosts needs a secret, and there is no home folder to keep it in (HOME "
+        "is not set): name a file with --secret-file or DDPRUN_SECRET_FILE");
+  }
+  bool made = false;
+  rendezvous::SecretBytes secret = rendezvous::read_or_make_secret(options.secret_file, made);
+  if (made) {
+    spdlog::info(
+        "made {}, the secret of this user's jobs: nodes without this home folder need a "
+        "copy of it",
+        options.secret_file);
+  }
+  return secret;
+}
+
+}  // namespace
+
+std::shared_ptr<const rendezvous::TlsContext> open_control_key(const LaunchOptions& options) {
+  if (!needs_secret(options)) {
+    if (options.auth == Auth::None && another_host_may_join(options)) {
+      const auto given = options.sources.find("auth");
+      spdlog::warn(
+          "{}: whoever reaches {} port {} can join this job, end it, and write to its store",
+          given == options.sources.end() ? "--auth none" : given->second, options.endpoint_host,
+          options.endpoint_port);
+    }
+    return nullptr;
+  }
+  const rendezvous::SecretBytes secret = open_secret(options);
+  return std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, options.run_id));
+}
+
+std::string other_secret_advice(const LaunchOptions& options) {
+  const std::string id = fmt::format("; here the id is \"{}\" (--rdzv-id)", options.run_id);
+  const std::string& file = options.secret_file;
+  const bool has_name = file.rfind('/', 0) == 0 && file.rfind("/dev/", 0) != 0;
+  if (!has_name) return id + " and the secret came from " + file;
+  // Relative paths of scp begin in the home folder, which may have another name there.
+  const std::string there = options.secret_file_given ? file : ".config/ddprun/secret";
+  return fmt::format("{}; with the right id, take the secret from there: scp {}:{} {}", id,
+                     options.endpoint_host, there, file);
+}
+
+}  // namespace ddprun::launcher

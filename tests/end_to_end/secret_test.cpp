@@ -1,0 +1,181 @@
+// Jobs of several hosts and the secret that their nodes prove (docs/security.md).
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/core_files.h"
+#include "tests/testing/network_hosts.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A home of its own, as on a machine that shares none.
+struct Home {
+  Variables variables() const { return {{"XDG_CONFIG_HOME", folder.path()}}; }
+  std::string secret_file() const { return folder / "ddprun/secret"; }
+  TemporaryFolder folder;
+};
+
+std::vector<std::string> node(int rank, const std::vector<std::string>& options = {},
+                              const std::string& commands = "exit 0") {
+  return launch({"--nnodes", "2", "--node-rank", std::to_string(rank), "--master-addr",
+                 NetworkHosts::address(0)}) +
+         options + shell(commands);
+}
+
+}  // namespace
+
+TEST_CASE("nodes that share a home share a secret, which is nowhere to be seen") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  const std::vector<std::string> options = {"--forward-signals", "USR1"};
+  const std::string program =
+      read_pid + "trap 'exit 0' USR1; echo \"up $RANK pid $pid\"; while :; do sleep 0.02; done";
+  Process first(hosts.on(0, node(0, options, program)), home.variables());
+  Process second(hosts.on(1, node(1, options, program)), home.variables());
+  REQUIRE(first.wait_for_output("up 0 pid ", 20s));
+  REQUIRE(second.wait_for_output("up 1 pid ", 20s));
+
+  std::string secret = content_of(home.secret_file());
+  REQUIRE(secret.size() == 65);
+  secret.pop_back();
+  // `ip netns exec` becomes ddprun.
+  for (const int pid : {first.pid(), second.pid()}) {
+    CHECK_FALSE(core_would_hold(std::to_string(pid), secret));
+    CHECK_FALSE(contains(content_of("/proc/" + std::to_string(pid) + "/cmdline"), secret));
+  }
+  const std::string worker = "/proc/" + std::to_string(number_after(first.output(), "up 0 pid "));
+  CHECK(contains(content_of(worker + "/environ"), "RANK=0"));
+  CHECK_FALSE(contains(content_of(worker + "/environ"), secret));
+
+  first.send_signal(SIGUSR1);
+  second.send_signal(SIGUSR1);
+  const auto one = first.wait(20s);
+  const auto two = second.wait(20s);
+  CHECK(one.status == 0);
+  CHECK(two.status == 0);
+  CHECK(count_of(one.output + two.output, "made " + home.secret_file()) == 1);
+  CHECK_FALSE(contains(one.output + two.output, secret));
+}
+
+TEST_CASE("a node with a secret of its own is refused, told how to get the job's, and then joins") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home, other;
+  Process first(hosts.on(0, node(0)), home.variables());
+  REQUIRE(first.wait_for_output("waiting for node 1", 20s));
+
+  const auto refused = run(hosts.on(1, node(1)), 20s, other.variables());
+  INFO(refused.output);
+  CHECK(refused.status == 73);
+  CHECK(contains(refused.output, "scp 10.77.0.1:.config/ddprun/secret " + other.secret_file()));
+  CHECK(first.wait_for_output("refused: it does not have the secret of this job", 20s));
+
+  std::filesystem::copy_file(home.secret_file(), other.secret_file(),
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(run(hosts.on(1, node(1)), 20s, other.variables()).status == 0);
+  CHECK(first.wait(20s).status == 0);
+}
+
+TEST_CASE("a stranger's hello is answered with one line that tells nothing of the job") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  Process first(hosts.on(0, node(0, {"--rdzv-id", "salary-model"})), home.variables());
+  REQUIRE(first.wait_for_output("waiting for node 1", 20s));
+
+  const auto told =
+      run(hosts.on(1, {"bash", "-c",
+                       "exec 3<>/dev/tcp/10.77.0.1/29500; echo '{\"type\":\"hello\",\"version\":1,"
+                       "\"run_id\":\"x\",\"node_id\":\"y\",\"nproc\":1}' >&3; head -n 1 <&3"}),
+          20s);
+  INFO(told.output);
+  CHECK(contains(told.output, "\"refused\""));
+  CHECK(contains(told.output, "this job needs its secret"));
+  CHECK_FALSE(contains(told.output, "salary-model"));
+}
+
+TEST_CASE("--auth none runs without a secret, and says once on each node what that means") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  Process first(hosts.on(0, node(0, {"--auth", "none"})), home.variables());
+  Variables by_variable = home.variables();
+  by_variable["DDPRUN_AUTH"] = "none";
+  Process second(hosts.on(1, node(1)), by_variable);
+  const auto one = first.wait(20s);
+  const auto two = second.wait(20s);
+
+  INFO(one.output << two.output);
+  CHECK(one.status == 0);
+  CHECK(two.status == 0);
+  CHECK(count_of(one.output, "--auth=none: whoever reaches 10.77.0.1 port 29500 can join") == 1);
+  CHECK(count_of(two.output, "DDPRUN_AUTH=none: whoever reaches 10.77.0.1") == 1);
+  CHECK_FALSE(std::filesystem::exists(home.secret_file()));
+}
+
+TEST_CASE("a job on a loopback address makes no secret, unless it is asked for one") {
+  const Home home;
+  const std::uint16_t port = free_port();
+  Process first(launch_node(0, port, {}, {"/bin/true"}), home.variables());
+  Process second(launch_node(1, port, {}, {"/bin/true"}), home.variables());
+  CHECK(first.wait(30s).status == 0);
+  CHECK(second.wait(30s).status == 0);
+  CHECK_FALSE(std::filesystem::exists(home.secret_file()));
+
+  const std::uint16_t another = free_port();
+  Process tunnelled(launch_node(0, another, {"--auth", "secret"}, {"/bin/true"}), home.variables());
+  Process through(launch_node(1, another, {"--auth", "secret"}, {"/bin/true"}), home.variables());
+  CHECK(tunnelled.wait(30s).status == 0);
+  CHECK(through.wait(30s).status == 0);
+  CHECK(std::filesystem::exists(home.secret_file()));
+}
+
+TEST_CASE("a secret comes on stdin, and from a file that the variable names") {
+  const Home home;
+  const std::string file = home.folder / "key";
+  std::ofstream(file) << std::string(64, 'k') << '\n';
+  REQUIRE(::chmod(file.c_str(), 0600) == 0);
+  const std::uint16_t port = free_port();
+  Variables by_variable = home.variables();
+  by_variable["DDPRUN_SECRET_FILE"] = file;
+  Process first(launch_node(0, port, {"--auth", "secret"}, {"/bin/true"}), by_variable);
+  std::string piped = "exec < " + file + "; exec";
+  for (const std::string& word :
+       launch_node(1, port, {"--auth", "secret", "--secret-file", "-"}, {"/bin/true"})) {
+    piped += " " + word;
+  }
+  Process second(shell(piped), home.variables());
+
+  CHECK(first.wait(30s).status == 0);
+  const auto two = second.wait(30s);
+  INFO(two.output);
+  CHECK(two.status == 0);
+  CHECK_FALSE(std::filesystem::exists(home.secret_file()));
+}
+
+TEST_CASE("a secret file that others can read ends the launch before anything is said") {
+  const Home home;
+  const std::string file = home.folder / "key";
+  std::ofstream(file) << std::string(64, 'k') << '\n';
+  REQUIRE(::chmod(file.c_str(), 0644) == 0);
+  const auto result =
+      run(launch_node(1, free_port(), {"--auth", "secret", "--secret-file", file}, {"/bin/true"}),
+          20s, home.variables());
+  INFO(result.output);
+  CHECK(result.status == 2);
+  CHECK(contains(result.output, "chmod 600"));
+}
