@@ -1,11 +1,13 @@
 // What happens when a rank dies, hangs, leaves or calls something else: every other rank gets an
 // error that names it, in time.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <future>
 #include <latch>
 
@@ -269,6 +271,42 @@ TEST_CASE("a rank that never comes is named when the others connect", "[worker][
   }
   CHECK_THROWS_AS(connect_cpu_communicator(2, 2, 0, exchange, options), CommunicatorError);
   CHECK_THROWS_AS(connect_cpu_communicator(0, 1000, 0, exchange, options), CommunicatorError);
+}
+
+TEST_CASE("a rank that has no descriptors left says so, and waits without spinning",
+          "[worker][communicator]") {
+  Notes* const notes = shared_notes();
+  auto called = std::make_unique<Mesh>(0, 0, "127.0.0.1");
+  std::vector<PeerAddress> addresses(2);
+  addresses[0] = {"-", "127.0.0.1", called->port(), called->secret(), {}};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int next = ::dup(2);  // The lowest that is free, so that none below the limit is.
+    const rlimit none{static_cast<rlim_t>(next), static_cast<rlim_t>(next)};
+    ::close(next);
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto used = std::clock();
+    try {
+      called->connect(addresses, Clock::now() + std::chrono::milliseconds{400});
+    } catch (const CommunicatorError& error) {
+      std::snprintf(notes->error[0], sizeof(notes->error[0]), "%s", error.what());
+    }
+    notes->rounds = static_cast<int>((std::clock() - used) * 1000 / CLOCKS_PER_SEC);
+    ::_exit(0);
+  }
+  called.reset();
+  Mesh caller(1, 0, "127.0.0.1");
+  const auto sockets =
+      caller.connect(addresses, Clock::now() + ddprun::testing::patience(std::chrono::seconds{20}));
+  reap({child});
+
+  INFO(notes->error[0]);
+  CHECK(contains(notes->error[0], "was not called by rank(s) 1 in time"));
+  CHECK(
+      contains(notes->error[0], "Too many open files (raise the limit of open files, ulimit -n)"));
+  INFO(notes->rounds << " ms of CPU");
+  CHECK(notes->rounds < 100);
+  ::munmap(notes, sizeof(Notes));
 }
 
 TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worker][communicator]") {

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -22,10 +23,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t hello_magic = 0x48504444;  // "DDPH"
 constexpr std::size_t callers_max = 1024;          // Connections that have not said hello yet.
+constexpr int accept_pause_ms = 50;                // When descriptors have run out.
 
 int milliseconds_left(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::max<std::int64_t>(0, std::min<std::int64_t>(left, 60'000)));
+}
+
+// Why a connection that waits cannot be accepted, and may be later; "" if errno is of another kind.
+std::string shortage(int error) {
+  if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return "";
+  return std::string("connections cannot be accepted: ") + std::strerror(error) +
+         (error == EMFILE   ? " (raise the limit of open files, ulimit -n)"
+          : error == ENFILE ? " (the limit of this host, fs.file-max)"
+                            : "");
 }
 
 struct AddressInfoDeleter {
@@ -176,14 +187,18 @@ void Mesh::accept_all(std::vector<PeerSockets>& sockets, Clock::time_point deadl
     return ranks;
   };
   std::vector<Caller> callers;
+  std::string short_of;  // Not empty: why the last connection could not be accepted.
   while (!missing().empty()) {
     if (Clock::now() >= deadline) {
       throw CommunicatorError("rank " + std::to_string(rank_) + " was not called by rank(s) " +
-                              missing() + " in time");
+                              missing() + " in time" + (short_of.empty() ? "" : ": " + short_of));
     }
-    std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
+    // A listener that cannot accept stays readable: it is left out, and tried again after a pause.
+    const bool pausing = !short_of.empty();
+    const int left_ms = milliseconds_left(deadline);
+    std::vector<pollfd> polled{{pausing ? -1 : listener_.get(), POLLIN, 0}};
     for (const Caller& caller : callers) polled.push_back({caller.socket.get(), POLLIN, 0});
-    ::poll(polled.data(), polled.size(), milliseconds_left(deadline));
+    ::poll(polled.data(), polled.size(), pausing ? std::min(left_ms, accept_pause_ms) : left_ms);
     for (std::size_t i = callers.size(); i-- > 0;) {
       if (polled[i + 1].revents == 0) continue;
       Caller& caller = callers[i];
@@ -196,8 +211,9 @@ void Mesh::accept_all(std::vector<PeerSockets>& sockets, Clock::time_point deadl
       if (got > 0) take(caller, sockets);  // A stranger's connection is closed by the next line.
       callers.erase(callers.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    if (polled[0].revents == 0) continue;
+    if (!pausing && polled[0].revents == 0) continue;
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    short_of = socket ? "" : shortage(errno);
     if (socket && callers.size() < callers_max) callers.push_back({std::move(socket), {}, 0});
   }
 }
