@@ -23,13 +23,13 @@ namespace ddprun::rendezvous {
   F(BIO_write)                             \
   F(ERR_clear_error)                       \
   F(ERR_get_error)                         \
-  F(ERR_reason_error_string)               \
   F(EVP_KDF_CTX_free)                      \
   F(EVP_KDF_CTX_new)                       \
   F(EVP_KDF_derive)                        \
   F(EVP_KDF_fetch)                         \
   F(EVP_KDF_free)                          \
   F(EVP_Q_mac)                             \
+  F(OPENSSL_init_crypto)                   \
   F(OPENSSL_init_ssl)                      \
   F(OSSL_PARAM_construct_end)              \
   F(OSSL_PARAM_construct_octet_string)     \

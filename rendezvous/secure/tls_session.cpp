@@ -128,10 +128,8 @@ void TlsSession::fail(TlsFailure failure, std::string why) {
 }
 
 void TlsSession::fail_handshake() {
-  const OpenSsl& ssl = openssl();
-  const unsigned long code = ssl.ERR_get_error();
+  const unsigned long code = openssl().ERR_get_error();
   const int reason = static_cast<int>(ERR_GET_REASON(code));
-  const char* words = ssl.ERR_reason_error_string(code);
   switch (reason) {
     // Server: its proof was made with another key, or it offered none that we know.
     case SSL_R_BINDER_DOES_NOT_VERIFY:
@@ -141,15 +139,19 @@ void TlsSession::fail_handshake() {
     // Client: the server had to fall back on a certificate.
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return fail(TlsFailure::WrongKey, "it does not have the secret of this job");
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+      return fail(TlsFailure::Broken, "it does not speak TLS");
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+      return fail(TlsFailure::Broken, "it speaks an older TLS than 1.3");
     default:
       break;
   }
   if (reason > alert_reasons) {
-    return fail(TlsFailure::WrongKey, std::string("it refused the secret (") +
-                                          (words != nullptr ? words : "an alert") + ")");
+    return fail(TlsFailure::WrongKey, "it refused the secret of this node");
   }
-  fail(TlsFailure::Broken, std::string("it did not speak TLS 1.3 as ddprun does (") +
-                               (words != nullptr ? words : "no reason known") + ")");
+  fail(TlsFailure::Broken, "it does not speak TLS 1.3 as ddprun does (OpenSSL's reason " +
+                               std::to_string(reason) + ")");
 }
 
 }  // namespace ddprun::rendezvous
