@@ -418,7 +418,7 @@ void Agent::on_all_reaped() {
 
 void Agent::start_workers() {
   const auto failure = attempt_.start(round_);
-  if (!failure) return;
+  if (!failure) return client_->send(rendezvous::Started{round_.attempt});
   local_cause_ = *failure;
   apply(machine_.start_failed());
 }

@@ -36,6 +36,8 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   const bool alone = options.nnodes_max == 1;
   limits.heartbeat_interval = alone ? rendezvous::Milliseconds{0} : options.heartbeat_interval;
   limits.heartbeat_timeout = options.heartbeat_timeout;
+  limits.start_timeout = options.start_timeout;
+  limits.stop_timeout = options.shutdown_timeout + std::chrono::seconds(60);
   limits.host_node_id = node_id;
   limits.master_addr = plan.master_addr;
   limits.master_port = port;

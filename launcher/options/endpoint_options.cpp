@@ -127,6 +127,8 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
       result.join_timeout = seconds();
     } else if (key == "last_call_timeout") {
       result.last_call_timeout = parse_seconds(*option, value, milliseconds(0));
+    } else if (key == "start_timeout") {
+      result.start_timeout = seconds();
     } else if (key == "heartbeat_timeout") {
       result.heartbeat_timeout = seconds();
       timeout_given = true;

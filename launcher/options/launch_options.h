@@ -67,6 +67,7 @@ struct LaunchOptions {
   std::optional<std::chrono::milliseconds> reset_restarts_after;  // Unset: never.
   std::chrono::milliseconds join_timeout{600'000};      // All nodes must have joined by then.
   std::chrono::milliseconds last_call_timeout{30'000};  // Elastic: wait for more than the minimum.
+  std::chrono::milliseconds start_timeout{30'000};      // For a node to say that its workers run.
   std::chrono::milliseconds heartbeat_interval{1'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};  // A silent node counts as lost after this.
   std::chrono::milliseconds shutdown_timeout{30'000};  // SIGTERM to SIGKILL.

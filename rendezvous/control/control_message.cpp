@@ -266,6 +266,8 @@ void fields(Visitor& visit, auto& message) {
     cause_fields(visit, message);
   } else if constexpr (is<Hello, Message>) {
     hello_fields(visit, message);
+  } else if constexpr (is<Started, Message>) {
+    visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<WorkerFailed, Message> || is<Reaped, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
     visit.cause("cause", message.cause);
@@ -302,8 +304,9 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello",   "worker_failed", "workers_succeeded", "reaped", "leaving", "heartbeat",
-    "welcome", "refused",       "waiting",           "round",  "stop",    "finish"};
+    "hello",   "started",   "worker_failed", "workers_succeeded", "reaped",
+    "leaving", "heartbeat", "welcome",       "refused",           "waiting",
+    "round",   "stop",      "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {

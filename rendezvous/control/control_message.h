@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-constexpr int control_protocol_version = 1;
+constexpr int control_protocol_version = 2;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
 // No machine has as many cores or devices. A claim of more costs every node of the job: each counts
 // the workers of all. The product of the two fits in an int, as world sizes must.
@@ -47,6 +47,9 @@ struct Hello {
   std::string from = {};
 };
 
+struct Started {  // After `round`: all workers of this node run.
+  int attempt = 0;
+};
 struct WorkerFailed {  // The first worker of this node that failed in this attempt.
   int attempt = 0;
   FirstCause cause;
@@ -108,7 +111,7 @@ struct Finish {  // The job is over, the same on every node ...
   bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
-using ControlMessage = std::variant<Hello, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
+using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
                                     Heartbeat, Welcome, Refused, Waiting, RoundStart, Stop, Finish>;
 
 struct ParsedLine {

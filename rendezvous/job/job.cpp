@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/counted.h"
@@ -15,6 +16,8 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr Milliseconds waiting_repeat{10'000};  // How often nodes hear again whom they wait for.
+
+constexpr std::string_view no_place = "all places are taken; this node stands by as a spare";
 
 // "node 1 (host-b)", or "node host-b" before it has a rank.
 std::string printed_name(const Hello& hello) {
@@ -32,7 +35,8 @@ Job::Job(JobLimits limits, TimePoint now)
     : limits_(std::move(limits)),
       opened_(now),
       next_beat_(now + limits_.heartbeat_interval),
-      restarts_(limits_.restarts, limits_.restart_seed) {
+      restarts_(limits_.restarts, limits_.restart_seed),
+      newcomers_(limits_.newcomers) {
   look_again_ = now + limits_.round.join_timeout;
 }
 
@@ -45,12 +49,16 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
     return take();
   }
   if (std::holds_alternative<Hello>(message)) {
-    log(fmt::format("node {} said hello twice", node->hello.host), Log::Level::Warning);
+    put_out(*node, {.exit_status = exit_status::refused, .why = "this node said hello twice"},
+            "it said hello twice", now);
     return take();
   }
   node->liveness.heard(now);
   refuse_claims(*node);
   if (phase_ == Phase::Finished) return take();
+  if (const auto* up = std::get_if<Started>(&message); up && up->attempt == attempt_) {
+    node->started = true;
+  }
   if (const auto* failed = std::get_if<WorkerFailed>(&message)) worker_failed(*node, *failed, now);
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
     workers_succeeded(*node, done->attempt, now);
@@ -78,6 +86,8 @@ JobActions Job::on_tick(TimePoint now) {
     const auto late = now - next_tick().value_or(now);
     settle_claims(now, late);
     give_up_silent(now, late);
+    give_up_unready(now, late);
+    if (enlarge_again_ && now >= *enlarge_again_) enlarge(now);
     if (now >= next_beat_) beat(now);
   }
   if (phase_ == Phase::Forming) try_close(now);
@@ -92,6 +102,8 @@ std::optional<TimePoint> Job::next_tick() const {
     consider(next_beat_);
     for (const Node& node : nodes_) consider(node.liveness.deadline());
     if (const auto claim = claims_.next_deadline()) consider(*claim);
+    if (ready_by_) consider(*ready_by_);
+    if (enlarge_again_) consider(*enlarge_again_);
   }
   if (phase_ == Phase::Forming && look_again_) consider(*look_again_);
   return next;
@@ -134,7 +146,16 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
     if (claim_rank(peer, hello, now)) return;
     return refuse(peer, std::move(*refusal));
   }
+  if (nodes_.size() >= members_max()) {
+    const std::string why = "there are enough spares";
+    return refuse(peer, {why, fmt::format("node {}: {}, {}", hello.host, why, nodes_.size())});
+  }
   nodes_.push_back({peer, hello, Liveness(limits_.heartbeat_timeout, now)});
+  // The id that it had is random: nobody else can say it.
+  if (founder_ids_.erase(hello.replaces) > 0) {
+    founder_ids_.insert(hello.node_id);
+    nodes_.back().founder = true;
+  }
   const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
   actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
                                           .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
@@ -144,16 +165,49 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   if (phase_ == Phase::Forming) return try_close(now);
 
   // A newcomer enlarges a running elastic job, unless that job is about to end anyway.
+  if (phase_ != Phase::Running) return;
+  enlarge(now);
+  if (phase_ != Phase::Running) return;
+  const bool held = may_grow() && enlarge_again_;
+  tell_spare(
+      nodes_.back(),
+      held ? fmt::format("nodes that came before did not stay; this one stands by for {}",
+                         time_text(std::chrono::duration_cast<Milliseconds>(*enlarge_again_ - now)))
+           : std::string(no_place));
+}
+
+// Twice as many spares as members are more than anybody needs; each costs a connection.
+std::size_t Job::members_max() const {
+  return 2 * static_cast<std::size_t>(limits_.round.nodes_max) + 16;
+}
+
+bool Job::may_grow() const {
   const auto members = std::count_if(nodes_.begin(), nodes_.end(),
                                      [](const Node& node) { return node.part == Part::Running; });
   const bool all_running = std::none_of(
       nodes_.begin(), nodes_.end(), [](const Node& node) { return node.part == Part::Succeeded; });
-  if (phase_ == Phase::Running && limits_.round.elastic && all_running &&
-      members < limits_.round.nodes_max) {
-    stop_all(fmt::format("node {} joined, the job goes on with it", hello.host), SIGTERM, now);
-  } else if (phase_ == Phase::Running && members >= limits_.round.nodes_max) {
-    tell_spare(nodes_.back());
+  return limits_.round.elastic && all_running && members < limits_.round.nodes_max;
+}
+
+// Takes in those that stand by, if there is a place and no pause (newcomers.h). Agents of the first
+// attempt that were cut off need not wait.
+void Job::enlarge(TimePoint now) {
+  enlarge_again_.reset();
+  if (phase_ != Phase::Running || !may_grow()) return;
+  const auto pause = newcomers_.pause_ends(now);
+  const Node* first = nullptr;
+  for (Node& node : nodes_) {
+    if (node.part != Part::Idle || node.leaving) continue;
+    if (came_later(node) && pause) {
+      enlarge_again_ = pause;
+      continue;
+    }
+    node.taken_in = true;
+    if (first == nullptr) first = &node;
   }
+  if (first == nullptr) return;
+  enlarge_again_.reset();
+  stop_all(fmt::format("node {} joined, the job goes on with it", first->hello.host), SIGTERM, now);
 }
 
 // True if nothing is wrong with `hello` but that an agent of its host has its rank already; it then
@@ -238,8 +292,20 @@ TimePoint Job::time_of(const FirstCause& cause, TimePoint now) const {
 void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
   if (message.attempt != attempt_ || node.part != Part::Running) return;
   const FirstCause cause = placed(node, message.cause);
-  if (phase_ == Phase::Stopping) return consider_earlier(cause, now);
+  const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
+  if (phase_ == Phase::Stopping) {
+    // All workers ask for it at the same step, and the first one heard may have been a newcomer's.
+    if (settled && !verdict_ && asks_to_be_queued_again(cause)) {
+      cause_ = cause;
+      verdict_ = exit_status_of(cause);
+    }
+    return consider_earlier(cause, now);
+  }
   if (phase_ != Phase::Running) return;
+  if (!settled) {
+    const std::string why = describe(cause);
+    return put_out(node, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
+  }
   if (cause.kind == FirstCause::Kind::WorkerFailed) failed_at_ = time_of(cause, now);
   fail_attempt(cause, SIGTERM, now);
 }
@@ -291,8 +357,10 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
                          .retriable = false,
                          .attempt = std::max(attempt_, 0)};
   if (others_go_on_without(node, signal)) {
+    count_departure(node, now);
     went_.push_back(fmt::format("{} left after {}", printed_name(node.hello), signal_name(signal)));
     if (phase_ == Phase::Running && node.part != Part::Idle) {
+      if (came_later(node)) return go_on_without_newcomer(describe(cause), now);
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);
     }
     if (phase_ == Phase::Stopping) return;  // check_reaped() says goodbye to it.
@@ -310,6 +378,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   const auto found = std::find_if(nodes_.begin(), nodes_.end(),
                                   [&](const Node& node) { return node.peer == peer; });
   if (found == nodes_.end()) return;
+  count_departure(*found, now);
   const Node lost = *found;
   nodes_.erase(found);
   if (phase_ == Phase::Finished) return;
@@ -321,12 +390,73 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (phase_ == Phase::Stopping) return check_reaped(now);
   if (lost.part == Part::Succeeded) return check_succeeded();  // It had nothing left to do.
   if (lost.part != Part::Running) return;
+  if (came_later(lost)) {
+    return go_on_without_newcomer(
+        fmt::format("{}, which had come later, was lost: {}", printed_name(lost.hello), why), now);
+  }
   fail_attempt({.kind = FirstCause::Kind::NodeLost,
                 .host = lost.hello.host,
                 .node_rank = lost.group_rank,
                 .attempt = attempt_,
                 .message = why},
                SIGTERM, now);
+}
+
+void Job::count_departure(Node& node, TimePoint now) {
+  if (!came_later(node) || !node.taken_in || node.departed) return;
+  node.departed = true;
+  newcomers_.went(now);
+}
+
+// Takes nothing from the budget: what came later was not what the job was started with.
+void Job::go_on_without_newcomer(const std::string& what, TimePoint now) {
+  const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
+  const Milliseconds delay = restarts_.on_departure(ran, progressed_);
+  if (delay.count() > 0) not_before_ = now + delay;
+  const std::string when = delay.count() == 0 ? "" : " in " + time_text(delay);
+  stop_all(fmt::format("{}; the others go on{}", what, when), SIGTERM, now);
+}
+
+// Tells it why, should it listen, and counts it as lost.
+void Job::put_out(const Node& node, Finish finish, const std::string& why, TimePoint now) {
+  const PeerId peer = node.peer;
+  actions_.push_back(SendTo{peer, std::move(finish)});
+  actions_.push_back(CloseAfterSending{peer});
+  lose(peer, why, now);
+  admit_claims(peer, now);
+}
+
+// Alive, but silent about its workers. A coordinator that slept has not listened itself, and gives
+// everybody the time again.
+void Job::give_up_unready(TimePoint now, TimePoint::duration late) {
+  if (!ready_by_ || now < *ready_by_) return;
+  const bool starting = phase_ == Phase::Running;
+  const Milliseconds limit = starting ? limits_.start_timeout : limits_.stop_timeout;
+  ready_by_.reset();
+  if (late > limit / 2) {
+    ready_by_ = now + limit;
+    return;
+  }
+  std::vector<PeerId> unready;
+  for (const Node& node : nodes_) {
+    // Its own agent needs no limit: if that hangs, so does this.
+    if (node.hello.node_id == limits_.host_node_id) continue;
+    const bool has_workers = node.part == Part::Running || node.part == Part::Succeeded;
+    const bool waited_for = starting ? node.part == Part::Running && !node.started
+                                     : phase_ == Phase::Stopping && has_workers;
+    if (waited_for) unready.push_back(node.peer);
+  }
+  const std::string why = fmt::format("it did not say within {} that its workers {}",
+                                      time_text(limit), starting ? "have started" : "are gone");
+  for (const PeerId peer : unready) {
+    const Node* node = find(peer);
+    if (node == nullptr) continue;
+    put_out(*node,
+            {.exit_status = exit_status::node_lost,
+             .why = "this node counts as lost: " + why,
+             .may_rejoin = limits_.round.elastic},
+            why, now);
+  }
 }
 
 void Job::beat(TimePoint now) {
@@ -344,12 +474,13 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
     const std::string why =
         fmt::format("nothing heard from it for {}", time_text(limits_.heartbeat_timeout));
     // Should it only have been asleep, this tells it that the others have gone on without it.
-    actions_.push_back(SendTo{peer, Finish{.exit_status = exit_status::node_lost,
-                                           .why = "this node counts as lost: " + why,
-                                           .may_rejoin = limits_.round.elastic}});
-    actions_.push_back(CloseAfterSending{peer});
-    lose(peer, why, now);
-    admit_claims(peer, now);
+    const Node* node = find(peer);
+    if (node == nullptr) continue;
+    put_out(*node,
+            {.exit_status = exit_status::node_lost,
+             .why = "this node counts as lost: " + why,
+             .may_rejoin = limits_.round.elastic},
+            why, now);
   }
 }
 
@@ -360,7 +491,8 @@ void Job::try_close(TimePoint now) {
     look_again_ = not_before_;
     return;
   }
-  RoundState state = round_state();
+  const std::vector<std::size_t> present = taking_part(now);
+  RoundState state = round_state(present);
   const int needed = limits_.round.elastic ? limits_.round.nodes_min : limits_.round.nodes_max;
   const bool enough = static_cast<int>(state.nodes.size()) >= needed;
   if (!enough) enough_since_.reset();
@@ -373,7 +505,7 @@ void Job::try_close(TimePoint now) {
     case RoundDecision::Kind::Wait:
       return tell_waiting(decision, now);
     case RoundDecision::Kind::Close:
-      return start_round(decision, now);
+      return start_round(decision, present, now);
     case RoundDecision::Kind::TimedOut: {
       std::string why = decision.reason;
       for (const std::string& one : went_) why += "; " + one;
@@ -382,10 +514,12 @@ void Job::try_close(TimePoint now) {
   }
 }
 
-void Job::start_round(const RoundDecision& decision, TimePoint now) {
+void Job::start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
+                      TimePoint now) {
   phase_ = Phase::Running;
   ++attempt_;
   started_ = now;
+  ready_by_ = now + limits_.start_timeout;
   not_before_.reset();
   cause_.reset();
   failed_at_.reset();
@@ -393,11 +527,10 @@ void Job::start_round(const RoundDecision& decision, TimePoint now) {
   went_.clear();
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{attempt_});
-  std::vector<std::size_t> present;  // Index of RoundState's nodes -> index of nodes_.
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].part = Part::Idle;
-    nodes_[i].group_rank = -1;
-    if (!nodes_[i].leaving) present.push_back(i);
+  for (Node& node : nodes_) {
+    node.part = Part::Idle;
+    node.group_rank = -1;
+    node.started = false;
   }
   std::vector<std::string> addresses;
   for (const Place& place : decision.members) {
@@ -407,6 +540,12 @@ void Job::start_round(const RoundDecision& decision, TimePoint now) {
     Node& node = nodes_[present[place.node]];
     node.part = Part::Running;
     node.group_rank = place.group_rank;
+    node.taken_in = true;
+    if (!node.member_since) node.member_since = now;
+    if (attempt_ == 0) {
+      node.founder = true;
+      founder_ids_.insert(node.hello.node_id);
+    }
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt_,
                                      .max_restarts = limits_.restarts.restarts_max,
@@ -421,15 +560,15 @@ void Job::start_round(const RoundDecision& decision, TimePoint now) {
                                      .addresses = addresses}});
   }
   for (const Node& node : nodes_) {
-    if (node.part == Part::Idle) tell_spare(node);
+    if (node.part == Part::Idle) tell_spare(node, std::string(no_place));
   }
+  enlarge_again_ = newcomers_.pause_ends(now);
 }
 
-void Job::tell_spare(const Node& node) {
-  actions_.push_back(
-      SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
-                                .wanted = limits_.round.nodes_max,
-                                .text = "all places are taken; this node stands by as a spare"}});
+void Job::tell_spare(const Node& node, const std::string& text) {
+  actions_.push_back(SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
+                                               .wanted = limits_.round.nodes_max,
+                                               .text = text}});
 }
 
 void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {
@@ -457,6 +596,8 @@ void Job::fail_attempt(const FirstCause& cause, int signal, TimePoint now) {
 
 void Job::stop_all(std::string why, int signal, TimePoint now) {
   phase_ = Phase::Stopping;
+  ready_by_ = now + limits_.stop_timeout;
+  enlarge_again_.reset();
   const Stop stop{.attempt = attempt_,
                   .signal = signal,
                   .why = std::move(why),
@@ -493,6 +634,7 @@ void Job::check_reaped(TimePoint now) {
                                                 .why = "this node was preempted"}});
   }
   phase_ = Phase::Forming;
+  ready_by_.reset();
   opened_ = now;
   enough_since_.reset();
   told_joined_ = -1;
@@ -515,10 +657,26 @@ Job::Node* Job::find(PeerId peer) {
   return found == nodes_.end() ? nullptr : &*found;
 }
 
-RoundState Job::round_state() const {
+// Indices of nodes_. Newcomers stand by during a pause, unless the job would stand still without
+// them.
+std::vector<std::size_t> Job::taking_part(TimePoint now) const {
+  const bool pause = attempt_ >= 0 && newcomers_.pause_ends(now);
+  std::vector<std::size_t> all, belonging;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].leaving) continue;
+    all.push_back(i);
+    if (!came_later(nodes_[i]) || newcomers_.settled(nodes_[i].member_since, now)) {
+      belonging.push_back(i);
+    }
+  }
+  const bool enough = belonging.size() >= static_cast<std::size_t>(limits_.round.nodes_min);
+  return pause && enough ? belonging : all;
+}
+
+RoundState Job::round_state(const std::vector<std::size_t>& present) const {
   RoundState state{.opened = opened_, .enough_since = {}, .reforming = attempt_ >= 0};
-  for (const Node& node : nodes_) {
-    if (node.leaving) continue;
+  for (const std::size_t i : present) {
+    const Node& node = nodes_[i];
     state.nodes.push_back({.host = node.hello.host,
                            .node_rank = node.hello.node_rank,
                            .nproc = node.hello.nproc,
@@ -533,7 +691,7 @@ RoundState Job::round_state() const {
 bool Job::others_go_on_without(const Node& leaver, int signal) const {
   if (!limits_.round.elastic || verdict_ || leaver.hello.node_id == limits_.host_node_id)
     return false;
-  if (phase_ == Phase::Forming || leaver.part == Part::Idle) return true;
+  if (phase_ == Phase::Forming || leaver.part == Part::Idle || came_later(leaver)) return true;
   // Also when fewer than MIN remain: they wait for another node, as they would if the machine had
   // died without a word. SIGTERM is a scheduler that wants the machine back; any other signal is
   // somebody who wants the job over.

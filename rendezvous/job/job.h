@@ -12,14 +12,16 @@
 //
 // rendezvous/coordinator.cpp feeds in messages, lost connections and ticks, and carries out what
 // comes back, in order. The restart budget is one counter for the whole job; every failure, a lost
-// node too, takes one from it (restart_policy.h). Two changes of membership are free: a node that
-// joins an elastic job, and one that leaves it after SIGTERM. However a node went, the others wait
+// node too, takes one from it (restart_policy.h). Changes of membership are free: a node that joins
+// an elastic job, one that leaves it after SIGTERM, and the loss of one that came later
+// (newcomers.h). However a node went, the others wait
 // for others in its place, up to the join time-out, when fewer than MIN are left.
 // A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -27,6 +29,7 @@
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/job/newcomers.h"
 #include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
 #include "rendezvous/job/round.h"
@@ -64,6 +67,12 @@ struct JobLimits {
   std::uint64_t restart_seed = 0;          // RestartPolicy's.
   Milliseconds heartbeat_interval{1'000};  // 0: none are sent or expected (one node).
   Milliseconds heartbeat_timeout{5'000};
+  // How long a member may take to say that its workers have started, or, after a stop, that they
+  // are gone. It is alive all that time: without these, one that says neither would hold up the
+  // others for ever.
+  Milliseconds start_timeout{30'000};
+  Milliseconds stop_timeout{120'000};
+  Newcomers::Limits newcomers;
   std::string host_node_id;  // The agent that hosts the endpoint.
   std::string master_addr;   // Passed on to workers.
   int master_port = 0;
@@ -98,7 +107,12 @@ class Job {
     Liveness liveness;
     Part part = Part::Idle;
     int group_rank = -1;
-    bool leaving = false;  // Said so; takes part in no further round.
+    bool leaving = false;                   // Said so; takes part in no further round.
+    bool founder = false;                   // Of the first attempt, or an agent that was.
+    bool taken_in = false;                  // The others stopped for it, or it was a member.
+    bool departed = false;                  // Was counted as a newcomer that went.
+    bool started = false;                   // Has said so in this attempt.
+    std::optional<TimePoint> member_since;  // The first attempt that it took part in began then.
   };
 
   void hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now);
@@ -118,11 +132,18 @@ class Job {
   void leaving(Node& node, int signal, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
   void beat(TimePoint now);
+  void put_out(const Node& node, Finish finish, const std::string& why, TimePoint now);
+  void give_up_unready(TimePoint now, TimePoint::duration late);
+  bool came_later(const Node& node) const { return limits_.round.elastic && !node.founder; }
+  void count_departure(Node& node, TimePoint now);
+  void go_on_without_newcomer(const std::string& what, TimePoint now);
   void give_up_silent(TimePoint now, TimePoint::duration late);
 
   void try_close(TimePoint now);
-  void start_round(const RoundDecision& decision, TimePoint now);
-  void tell_spare(const Node& node);
+  void enlarge(TimePoint now);
+  void start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
+                   TimePoint now);
+  void tell_spare(const Node& node, const std::string& text);
   void tell_waiting(const RoundDecision& decision, TimePoint now);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
   void stop_all(std::string why, int signal, TimePoint now);
@@ -130,9 +151,12 @@ class Job {
   void check_reaped(TimePoint now);
   void finish(int exit_status, const std::string& why);
 
+  bool may_grow() const;
+  std::size_t members_max() const;
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
   Node* find(PeerId peer);
-  RoundState round_state() const;
+  std::vector<std::size_t> taking_part(TimePoint now) const;
+  RoundState round_state(const std::vector<std::size_t>& present) const;
   bool others_go_on_without(const Node& leaver, int signal) const;
   void log(std::string text, Log::Level level = Log::Level::Info);
   JobActions take() { return std::exchange(actions_, {}); }
@@ -148,6 +172,10 @@ class Job {
   std::optional<TimePoint> look_again_;
   TimePoint next_beat_;
   RestartPolicy restarts_;
+  Newcomers newcomers_;
+  std::set<std::string> founder_ids_;       // node_id of each agent of the first attempt.
+  std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
+  std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
   std::int64_t progress_ = 0;      // The furthest of all attempts.
   bool progressed_ = false;        // This attempt has come so far.

@@ -59,6 +59,11 @@ Milliseconds RestartPolicy::backoff() {
   return whole - Milliseconds{static_cast<std::int64_t>(next_random(seed_) % (half + 1))};
 }
 
+Milliseconds RestartPolicy::on_departure(Milliseconds attempt_ran, bool progressed) {
+  row_ = progressed || attempt_ran >= limits_.healthy ? 1 : row_ + 1;
+  return backoff();
+}
+
 RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds attempt_ran,
                                           bool progressed) {
   count(cause, attempt_ran, progressed);

@@ -47,6 +47,10 @@ class RestartPolicy {
   RestartDecision on_failure(const FirstCause& cause, Milliseconds attempt_ran,
                              bool progressed = false);
 
+  // An attempt ended because a node went that came later (newcomers.h). It uses no restart, but
+  // the next attempt waits as after a failure: else nodes could come and go as fast as they like.
+  Milliseconds on_departure(Milliseconds attempt_ran, bool progressed);
+
  private:
   void count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed);
   Milliseconds backoff();

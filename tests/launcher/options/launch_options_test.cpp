@@ -269,11 +269,12 @@ TEST_CASE("the job's id", "[options]") {
 }
 
 TEST_CASE("the rendezvous configuration", "[options]") {
-  const LaunchOptions result = options(
-      {"--rdzv-conf",
-       "'join_timeout=5,last_call_timeout=0,keep_alive_interval=2,is_host=true,read_timeout=9'"});
+  const LaunchOptions result = options({"--rdzv-conf",
+                                        "'join_timeout=5,last_call_timeout=0,start_timeout=7,keep_"
+                                        "alive_interval=2,is_host=true,read_timeout=9'"});
   CHECK(result.join_timeout == 5s);
   CHECK(result.last_call_timeout == 0s);
+  CHECK(result.start_timeout == 7s);
   CHECK(result.heartbeat_interval == 2s);
   CHECK(result.heartbeat_timeout == 6s);
   CHECK(result.is_host == true);

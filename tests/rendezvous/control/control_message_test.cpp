@@ -109,6 +109,7 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
 }
 
 TEST_CASE("the small messages of agents are read back", "[rendezvous][control_message]") {
+  CHECK(round_trip(Started{7}).attempt == 7);
   CHECK(round_trip(WorkersSucceeded{7}).attempt == 7);
   CHECK(round_trip(Reaped{7}).attempt == 7);
   CHECK_FALSE(round_trip(Reaped{7}).cause);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "tests/testing/catch.h"
 
@@ -105,17 +106,20 @@ class Scenario {
     return all.front();
   }
 
+  std::set<PeerId> mute;  // Say nothing about their workers.
   std::vector<PeerId> closed;
   std::vector<int> attempts;  // StartAttempt actions.
   std::optional<int> over;    // JobOver's exit status.
 
  private:
   void take(const JobActions& actions) {
+    std::vector<PeerId> started;
     for (const JobAction& action : actions) {
       if (const auto* send = std::get_if<SendTo>(&action)) {
         if (std::holds_alternative<RoundStart>(send->message)) {
           CHECK_FALSE(attempts.empty());  // The store is emptied before anybody starts.
           CHECK(attempts.back() == std::get<RoundStart>(send->message).attempt);
+          if (!mute.contains(send->peer)) started.push_back(send->peer);
         }
         inbox_[send->peer].push_back(send->message);
       }
@@ -125,6 +129,7 @@ class Scenario {
         attempts.push_back(start->attempt);
       if (const auto* end = std::get_if<JobOver>(&action)) over = end->exit_status;
     }
+    for (const PeerId peer : started) say(peer, Started{job_.attempt()});
   }
 
   JobLimits limits_;
@@ -771,4 +776,196 @@ TEST_CASE("a coordinator that slept gives a rank's holder its time again", "[ren
   s.say(2, Heartbeat{});  // Had waited in the socket.
 
   CHECK(s.got<Refused>(3).size() == 1);
+}
+
+TEST_CASE("15.5: a member that is silent about its workers is dropped, and says so nobody else",
+          "[rendezvous][job]") {
+  Scenario s(static_job(2, 1));
+  s.mute = {2};
+  s.join(1);
+  s.join(2);
+
+  s.run_for(29'000ms, {1, 2});
+  CHECK(s.got<Stop>(1).empty());
+  s.run_for(1'000ms, {1, 2});
+
+  CHECK(s.got_one<Stop>(1).why.find("did not say within 30 s that its workers have started") !=
+        std::string::npos);
+  CHECK(s.got_one<Finish>(2).exit_status == exit_status::node_lost);
+  CHECK(s.closed == std::vector<PeerId>{2});
+}
+
+TEST_CASE("15.5: a coordinator that slept gives members their time to start again",
+          "[rendezvous][job]") {
+  Scenario s(static_job(2, 1));
+  s.mute = {2};
+  s.join(1);
+  s.join(2);
+
+  s.pass(600s);
+  s.tick();
+
+  CHECK(s.got<Stop>(1).empty());
+}
+
+TEST_CASE("15.5: a member that never says that its workers are gone does not hold up the others",
+          "[rendezvous][job]") {
+  Scenario s = two_running(1);
+  s.got<Waiting>(1);
+  s.fail(1);
+  s.reap(1);
+
+  s.run_for(119'000ms, {1, 2});
+  CHECK(s.got<Waiting>(1).empty());
+  s.run_for(1'000ms, {1, 2});
+
+  CHECK(s.closed == std::vector<PeerId>{2});
+  CHECK_FALSE(s.got<Waiting>(1).empty());  // For another node 1.
+}
+
+namespace {
+
+// Two founders of a job that may have four nodes.
+Scenario growing(int max_restarts) {
+  JobLimits limits = elastic_job(1, 4, max_restarts);
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  REQUIRE(s.got<RoundStart>(1).size() == 1);
+  return s;
+}
+
+void founders_reap(Scenario& s) {
+  s.reap(1);
+  s.reap(2);
+}
+
+}  // namespace
+
+TEST_CASE("15.5: who joins and drops uses up no restarts, and cannot do it fast",
+          "[rendezvous][job]") {
+  Scenario s = growing(1);
+  PeerId stranger = 10;
+  for (int second = 0; second < 20; ++second) {
+    s.join(++stranger);
+    founders_reap(s);
+    s.lose(stranger);
+    founders_reap(s);
+    s.run_for(1'000ms, {1, 2});
+  }
+  CHECK(s.attempts.size() <= 8);  // 54 before.
+  CHECK_FALSE(s.over);
+
+  s.fail(1);  // The job's own restart is still there.
+  CHECK_FALSE(s.got<Stop>(2).back().final_verdict);
+}
+
+TEST_CASE("15.5: many that joined together and go one by one cost one restart a pause",
+          "[rendezvous][job]") {
+  Scenario s = growing(1);
+  s.join(11);
+  founders_reap(s);
+  s.join(12);
+  founders_reap(s);
+  s.reap(11);
+  const std::size_t attempts = s.attempts.size();
+
+  s.lose(11);  // 12 stands by from here on.
+  founders_reap(s);
+  s.reap(12);
+  s.pass(500ms);
+  s.tick();
+  CHECK(s.attempts.size() == attempts + 1);
+  s.lose(12);
+
+  CHECK(s.attempts.size() == attempts + 1);
+  CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
+}
+
+TEST_CASE("15.5: a node that comes later cannot end the job", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  REQUIRE(s.got<RoundStart>(3).size() == 1);
+  s.got<Stop>(1);
+
+  SECTION("by a failure that nothing can heal") {
+    s.fail(3, {.kind = FirstCause::Kind::StartFailed, .exit_code = 127, .retriable = false});
+    CHECK(s.got_one<Finish>(3).exit_status == 127);
+  }
+  SECTION("by a failure that may come back") {
+    s.fail(3);
+    CHECK(s.got_one<Finish>(3).may_rejoin);
+  }
+  SECTION("by Ctrl-C") {
+    s.say(3, Leaving{2});
+    s.reap(3);
+  }
+  SECTION("by its silence") { s.run_for(5'000ms, {1, 2}); }
+  SECTION("by a second hello") { s.join(3); }
+
+  CHECK_FALSE(s.got_one<Stop>(1).final_verdict);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+  CHECK_FALSE(s.over);
+  CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
+}
+
+TEST_CASE("a node that has settled in fails as the others do", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  s.run_for(301'000ms, {1, 2, 3});
+
+  s.fail(3);
+
+  CHECK(s.got<Stop>(1).back().final_verdict);
+}
+
+TEST_CASE("a node that stands by hears for how long, and is taken in then", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  s.lose(3);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+  s.got<RoundStart>(1);
+
+  s.join(4);
+  CHECK(s.got_one<Waiting>(4).text.find("stands by for 4.5 s") != std::string::npos);
+  s.run_for(5'000ms, {1, 2, 4});
+  founders_reap(s);
+
+  CHECK(s.got<RoundStart>(4).size() == 1);
+}
+
+TEST_CASE("a founder that was cut off comes back at once, whoever else came and went",
+          "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.join(3);
+  founders_reap(s);
+  s.lose(3);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+
+  s.lose(2);
+  s.reap(1);
+  s.rejoin(4, 2);
+  s.reap(1);
+  s.pass(60s);
+  s.tick();
+
+  CHECK(s.got<RoundStart>(4).size() == 1);
+}
+
+TEST_CASE("15.5: spares are bounded", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 1, 0));
+  for (PeerId peer = 1; peer <= 18; ++peer) s.join(peer);
+  CHECK(s.got<Refused>(18).empty());
+  s.join(19);
+  CHECK(s.got_one<Refused>(19).reason == "there are enough spares");
 }
