@@ -19,6 +19,8 @@
 #include "trainer/optimizer/parameter_kinds.h"
 #include "trainer/sgd_options.h"
 #include "trainer/training_step.h"
+#include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {

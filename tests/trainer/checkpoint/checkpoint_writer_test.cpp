@@ -184,7 +184,7 @@ TEST_CASE("as many checkpoints stay as were asked for, and two at least", "[trai
   }
 }
 
-// Run by hand: test_checkpoint "[stall]". ResNet-50 with momentum is 205 MB.
+// Run by hand: test_trainer "[stall]". ResNet-50 with momentum is 205 MB.
 TEST_CASE("how long a step stands still for a checkpoint of ResNet-50", "[.][stall]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());

@@ -11,13 +11,13 @@ using namespace ddprun::trainer;
 
 namespace {
 
-struct Results {
+struct ConvResults {
   torch::Tensor y, x_gradient, weight_gradient;
 };
 
 // In double precision, of these values or of their sizes.
-Results plain_conv(const PaddedConv& conv, const torch::Tensor& x, const torch::Tensor& direction,
-                   bool of_sizes) {
+ConvResults plain_conv(const PaddedConv& conv, const torch::Tensor& x,
+                       const torch::Tensor& direction, bool of_sizes) {
   const auto wide = [&](const torch::Tensor& values) {
     const torch::Tensor copy = values.detach().to(torch::kFloat64);
     return (of_sizes ? copy.abs() : copy.clone()).requires_grad_();
@@ -61,8 +61,8 @@ TEST_CASE("output and gradients are a convolution's, for every size", "[trainer]
             const torch::Tensor direction = torch::randn(y.sizes()).to(type);
             const auto found = torch::autograd::grad({y}, {x, conv.weight}, {direction});
 
-            const Results exact = plain_conv(conv, x, direction, /*of_sizes=*/false);
-            const Results sizes = plain_conv(conv, x, direction, /*of_sizes=*/true);
+            const ConvResults exact = plain_conv(conv, x, direction, /*of_sizes=*/false);
+            const ConvResults sizes = plain_conv(conv, x, direction, /*of_sizes=*/true);
             check_rounding(y, exact.y, sizes.y);
             check_rounding(found[0], exact.x_gradient, sizes.x_gradient);
             check_rounding(found[1], exact.weight_gradient, sizes.weight_gradient);

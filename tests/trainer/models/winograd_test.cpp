@@ -14,21 +14,21 @@ namespace {
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
-struct Layer {
+struct WinogradLayer {
   std::int64_t images, in, out, height, width;
 };
 
-std::ostream& operator<<(std::ostream& to, const Layer& layer) {
+std::ostream& operator<<(std::ostream& to, const WinogradLayer& layer) {
   return to << layer.images << " images of " << layer.height << " x " << layer.width << ", "
             << layer.in << " to " << layer.out << " channels";
 }
 
-struct Inputs {
+struct WinogradInputs {
   torch::Tensor x, weight, direction;  // `direction` is the gradient of y.
 };
 
 // Activations have the mean of values after ReLU, or a larger one.
-Inputs random_inputs(const Layer& layer, double mean) {
+WinogradInputs winograd_inputs(const WinogradLayer& layer, double mean) {
   const auto values = [](std::vector<std::int64_t> sizes) {
     return torch::randn(sizes).contiguous(channels_last);
   };
@@ -37,14 +37,14 @@ Inputs random_inputs(const Layer& layer, double mean) {
           values({layer.images, layer.out, layer.height, layer.width})};
 }
 
-struct Results {
+struct WinogradResults {
   torch::Tensor y, x_gradient, weight_gradient;
   std::vector<torch::Tensor> all() const { return {y, x_gradient, weight_gradient}; }
 };
 
 template <typename Conv>
-Results run(const Inputs& in, torch::ScalarType type, torch::ScalarType weight_type,
-            const Conv& conv) {
+WinogradResults run(const WinogradInputs& in, torch::ScalarType type, torch::ScalarType weight_type,
+                    const Conv& conv) {
   const torch::Tensor x = in.x.detach().to(type, false, /*copy=*/true).requires_grad_();
   const torch::Tensor weight = in.weight.detach().to(weight_type, false, true).requires_grad_();
   const torch::Tensor y = conv(x, weight);
@@ -53,20 +53,20 @@ Results run(const Inputs& in, torch::ScalarType type, torch::ScalarType weight_t
 }
 
 template <typename Conv>
-Results run(const Inputs& in, torch::ScalarType type, const Conv& conv) {
+WinogradResults run(const WinogradInputs& in, torch::ScalarType type, const Conv& conv) {
   return run(in, type, type, conv);
 }
 
-Results run_bfloat16(const Inputs& in) {
+WinogradResults run_bfloat16(const WinogradInputs& in) {
   return run(in, torch::kBFloat16, torch::kFloat32, winograd_conv);
 }
 
-torch::Tensor plain_conv(const torch::Tensor& x, const torch::Tensor& weight) {
+torch::Tensor winograd_plain_conv(const torch::Tensor& x, const torch::Tensor& weight) {
   return torch::conv2d(x, weight, {}, 1, 1);
 }
 
 // Images that bfloat16 holds exactly; weights that it does not.
-Inputs with_bfloat16_images(Inputs in) {
+WinogradInputs with_bfloat16_images(WinogradInputs in) {
   for (torch::Tensor* images : {&in.x, &in.direction}) {
     *images = images->to(torch::kBFloat16).to(torch::kFloat32);
   }
@@ -86,7 +86,7 @@ class ThreadCount {
   int before_;
 };
 
-const std::vector<Layer> layers{
+const std::vector<WinogradLayer> winograd_layers{
     {1, 16, 16, 1, 1},    {3, 16, 48, 2, 3},    {2, 48, 16, 4, 4},    {1, 64, 64, 30, 17},
     {5, 64, 64, 8, 8},    {2, 80, 144, 14, 14}, {3, 128, 64, 9, 5},   {1, 16, 512, 7, 7},
     {17, 512, 512, 7, 7}, {1, 512, 16, 1, 3},   {70, 320, 528, 4, 5}, {2, 272, 256, 13, 14},
@@ -102,7 +102,8 @@ std::ostream& operator<<(std::ostream& out, const Errors& errors) {
   return out << "relative error " << errors.ours << ", LibTorch's " << errors.plain;
 }
 
-Errors compare(const torch::Tensor& ours, const torch::Tensor& plain, const torch::Tensor& exact) {
+Errors compare_errors(const torch::Tensor& ours, const torch::Tensor& plain,
+                      const torch::Tensor& exact) {
   REQUIRE(ours.sizes() == exact.sizes());
   CHECK(ours.is_contiguous(channels_last));
   const double size = rms(exact);
@@ -113,17 +114,17 @@ Errors compare(const torch::Tensor& ours, const torch::Tensor& plain, const torc
 
 TEST_CASE("results are a convolution's within a few of its rounding errors", "[trainer][model]") {
   torch::manual_seed(1);
-  for (const Layer& layer : layers) {
+  for (const WinogradLayer& layer : winograd_layers) {
     for (const double mean : {0.0, 4.0}) {
       INFO(layer << ", mean " << mean);
-      const Inputs in = random_inputs(layer, mean);
+      const WinogradInputs in = winograd_inputs(layer, mean);
 
       const std::vector<torch::Tensor> ours = run(in, torch::kFloat32, winograd_conv).all();
 
-      const auto exact = run(in, torch::kFloat64, plain_conv).all();
-      const auto plain = run(in, torch::kFloat32, plain_conv).all();
+      const auto exact = run(in, torch::kFloat64, winograd_plain_conv).all();
+      const auto plain = run(in, torch::kFloat32, winograd_plain_conv).all();
       for (std::size_t i = 0; i < ours.size(); ++i) {
-        const Errors errors = compare(ours[i], plain[i], exact[i]);
+        const Errors errors = compare_errors(ours[i], plain[i], exact[i]);
         INFO("result " << i << ": " << errors);
         CHECK(errors.ours <= 10 * errors.plain + 1e-7);
         CHECK((ours[i] - exact[i]).abs().max().item<double>() <= 2e-5 * errors.size);
@@ -135,17 +136,17 @@ TEST_CASE("results are a convolution's within a few of its rounding errors", "[t
 TEST_CASE("in bfloat16 results are rounded once, and the weights' gradient is not",
           "[trainer][model]") {
   torch::manual_seed(4);
-  for (const Layer& layer : layers) {
+  for (const WinogradLayer& layer : winograd_layers) {
     INFO(layer);
-    const Inputs in = with_bfloat16_images(random_inputs(layer, 0.5));
+    const WinogradInputs in = with_bfloat16_images(winograd_inputs(layer, 0.5));
 
     const std::vector<torch::Tensor> ours = run_bfloat16(in).all();
 
-    const auto exact = run(in, torch::kFloat64, plain_conv).all();
-    const auto plain = run(in, torch::kBFloat16, plain_conv).all();
+    const auto exact = run(in, torch::kFloat64, winograd_plain_conv).all();
+    const auto plain = run(in, torch::kBFloat16, winograd_plain_conv).all();
     const torch::ScalarType types[] = {torch::kBFloat16, torch::kBFloat16, torch::kFloat32};
     for (std::size_t i = 0; i < ours.size(); ++i) {
-      const Errors errors = compare(ours[i], plain[i], exact[i]);
+      const Errors errors = compare_errors(ours[i], plain[i], exact[i]);
       INFO("result " << i << ": " << errors);
       CHECK(ours[i].scalar_type() == types[i]);
       const double rounding = types[i] == torch::kBFloat16 ? 0x1p-8 : 0.0;
@@ -159,9 +160,9 @@ TEST_CASE("in bfloat16 results are rounded once, and the weights' gradient is no
 TEST_CASE("a convolution has the same bits each time and for each number of threads",
           "[trainer][model]") {
   torch::manual_seed(2);
-  for (const Layer& layer : layers) {
+  for (const WinogradLayer& layer : winograd_layers) {
     INFO(layer);
-    const Inputs in = random_inputs(layer, 1);
+    const WinogradInputs in = winograd_inputs(layer, 1);
     const auto run_with = [&](int threads) {
       const ThreadCount count(threads);
       std::vector<torch::Tensor> results = run(in, torch::kFloat32, winograd_conv).all();
@@ -178,8 +179,8 @@ TEST_CASE("a convolution has the same bits each time and for each number of thre
 
 TEST_CASE("a convolution reads and writes nothing outside of its tensors", "[trainer][model]") {
   torch::manual_seed(3);
-  const Layer layer{2, 48, 80, 6, 5};
-  const Inputs in = random_inputs(layer, 1);
+  const WinogradLayer layer{2, 48, 80, 6, 5};
+  const WinogradInputs in = winograd_inputs(layer, 1);
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     INFO(torch::toString(type));
     // By NaN, at an odd address.
@@ -194,7 +195,7 @@ TEST_CASE("a convolution reads and writes nothing outside of its tensors", "[tra
     const torch::Tensor y = winograd_conv(x, weight);
     const auto found = torch::autograd::grad({y}, {x, weight}, {surrounded(in.direction, type)});
 
-    const Results expected = run(in, type, torch::kFloat32, winograd_conv);
+    const WinogradResults expected = run(in, type, torch::kFloat32, winograd_conv);
     CHECK(torch::equal(y, expected.y));
     CHECK(torch::equal(found[0], expected.x_gradient));
     CHECK(torch::equal(found[1], expected.weight_gradient));
@@ -202,7 +203,7 @@ TEST_CASE("a convolution reads and writes nothing outside of its tensors", "[tra
 }
 
 TEST_CASE("a NaN reaches every result of a convolution that it is part of", "[trainer][model]") {
-  Inputs in = random_inputs({1, 16, 16, 9, 9}, 0);
+  WinogradInputs in = winograd_inputs({1, 16, 16, 9, 9}, 0);
   in.x[0][3][4][4] = NAN;
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     const torch::Tensor y = winograd_conv(in.x.to(type), in.weight);
@@ -211,21 +212,21 @@ TEST_CASE("a NaN reaches every result of a convolution that it is part of", "[tr
 }
 
 TEST_CASE("only the gradients that somebody asks for are computed", "[trainer][model]") {
-  const Inputs in = random_inputs({2, 16, 32, 5, 5}, 0);
+  const WinogradInputs in = winograd_inputs({2, 16, 32, 5, 5}, 0);
   const torch::Tensor weight = in.weight.clone().requires_grad_();
 
   winograd_conv(in.x, weight).backward(in.direction);
 
   CHECK(weight.grad().strides() == weight.strides());
   CHECK_FALSE(in.x.grad().defined());
-  const Results all = run(in, torch::kFloat32, winograd_conv);
+  const WinogradResults all = run(in, torch::kFloat32, winograd_conv);
   CHECK(torch::equal(weight.grad(), all.weight_gradient));
   const torch::NoGradGuard no_grad;
   CHECK_FALSE(winograd_conv(in.x, weight).requires_grad());
 }
 
 TEST_CASE("other orders of memory are converted, other convolutions refused", "[trainer][model]") {
-  const Inputs in = random_inputs({2, 16, 32, 5, 6}, 0);
+  const WinogradInputs in = winograd_inputs({2, 16, 32, 5, 6}, 0);
   const torch::Tensor y = winograd_conv(in.x, in.weight);
   const auto planes = [](const torch::Tensor& values) { return values.contiguous(); };
 
@@ -234,13 +235,13 @@ TEST_CASE("other orders of memory are converted, other convolutions refused", "[
   CHECK_FALSE(winograd_pays(in.x, planes(in.weight)));
   CHECK(torch::equal(winograd_conv(planes(in.x), planes(in.weight)), y));
 
-  const auto narrow = [](const Inputs& of) { return of.x.to(torch::kBFloat16); };
-  const Inputs large = random_inputs({2, 32, 48, 7, 7}, 0);
+  const auto narrow = [](const WinogradInputs& of) { return of.x.to(torch::kBFloat16); };
+  const WinogradInputs large = winograd_inputs({2, 32, 48, 7, 7}, 0);
   CHECK(winograd_pays(narrow(large), large.weight) == winograd_is_fast());
   CHECK_FALSE(winograd_pays(narrow(large), large.weight.to(torch::kBFloat16)));
   CHECK_FALSE(winograd_pays(large.x, large.weight.to(torch::kBFloat16)));
   CHECK_FALSE(winograd_pays(narrow(in), in.weight));  // 16 channels.
-  const Inputs small = random_inputs({64, 32, 48, 2, 2}, 0);
+  const WinogradInputs small = winograd_inputs({64, 32, 48, 2, 2}, 0);
   CHECK(winograd_pays(small.x, small.weight) == winograd_is_fast());
   CHECK_FALSE(winograd_pays(narrow(small), small.weight));
   CHECK_FALSE(winograd_pays(in.x.to(torch::kHalf), in.weight));
@@ -249,8 +250,8 @@ TEST_CASE("other orders of memory are converted, other convolutions refused", "[
   CHECK_FALSE(winograd_pays(in.x, torch::randn({24, 16, 3, 3}).contiguous(channels_last)));
   CHECK_FALSE(winograd_pays(in.x, torch::randn({32, 8, 3, 3}).contiguous(channels_last)));
   CHECK_FALSE(winograd_pays(in.x.slice(0, 0, 0), in.weight));
-  CHECK_FALSE(winograd_pays(random_inputs({90, 16, 32, 1, 2}, 0).x, in.weight));
-  CHECK_FALSE(winograd_pays(random_inputs({1, 16, 32, 5, 6}, 0).x, in.weight));
+  CHECK_FALSE(winograd_pays(winograd_inputs({90, 16, 32, 1, 2}, 0).x, in.weight));
+  CHECK_FALSE(winograd_pays(winograd_inputs({1, 16, 32, 5, 6}, 0).x, in.weight));
   CHECK_THROWS_WITH(winograd_conv(in.x, torch::randn({32, 16, 5, 5})),
                     Catch::Matchers::Contains("winograd_pays"));
 }

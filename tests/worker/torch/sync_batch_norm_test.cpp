@@ -17,7 +17,7 @@ namespace {
 using torch::nn::BatchNorm2d;
 using torch::nn::BatchNorm2dOptions;
 
-bool close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-5) {
+bool near(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-5) {
   return at::allclose(a, b, tolerance, tolerance);
 }
 
@@ -60,16 +60,16 @@ TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[
       const at::Tensor y = sync_batch_norm(*norm, x, group);
       (y * part(weights_of_loss())).sum().backward();
 
-      RANK_CHECK(close(y, part(expected), 1e-4));
-      RANK_CHECK(close(x.grad(), part(all.grad()), 2e-4));
-      RANK_CHECK(close(norm->running_mean, alone->running_mean));
-      RANK_CHECK(close(norm->running_var, alone->running_var));
+      RANK_CHECK(near(y, part(expected), 1e-4));
+      RANK_CHECK(near(x.grad(), part(all.grad()), 2e-4));
+      RANK_CHECK(near(norm->running_mean, alone->running_mean));
+      RANK_CHECK(near(norm->running_var, alone->running_var));
       at::Tensor weight_gradient = norm->weight.grad().clone();
       all_reduce(communicator, weight_gradient, ReduceOp::Sum);
-      RANK_CHECK(close(weight_gradient, alone->weight.grad(), 1e-3));
+      RANK_CHECK(near(weight_gradient, alone->weight.grad(), 1e-3));
       at::Tensor bias_gradient = norm->bias.grad().clone();
       all_reduce(communicator, bias_gradient, ReduceOp::Sum);
-      RANK_CHECK(close(bias_gradient, alone->bias.grad(), 1e-4));
+      RANK_CHECK(near(bias_gradient, alone->bias.grad(), 1e-4));
     });
   }
 }
@@ -120,9 +120,9 @@ TEST_CASE("with SyncBatchNorm two ranks train as one rank with the double batch"
 
     const auto mine = net->named_parameters();
     for (const auto& item : alone->named_parameters()) {
-      RANK_CHECK(close(mine[item.key()], item.value(), 1e-4));
+      RANK_CHECK(near(mine[item.key()], item.value(), 1e-4));
     }
-    RANK_CHECK(close(net->synced->running_var, alone->synced->running_var, 1e-4));
+    RANK_CHECK(near(net->synced->running_var, alone->synced->running_var, 1e-4));
   });
 }
 
@@ -160,9 +160,9 @@ TEST_CASE("ranks whose batches differ in size train as one rank with all images"
 
     const auto mine = net->named_parameters();
     for (const auto& item : alone->named_parameters()) {
-      RANK_CHECK(close(mine[item.key()], item.value(), 1e-4));
+      RANK_CHECK(near(mine[item.key()], item.value(), 1e-4));
     }
-    RANK_CHECK(close(net->norm->running_mean, alone->norm->running_mean, 1e-4));
+    RANK_CHECK(near(net->norm->running_mean, alone->norm->running_mean, 1e-4));
   });
 }
 
@@ -209,10 +209,10 @@ void train_some(torch::nn::Module& net, Forward&& forward, const at::Tensor& x, 
 void check_equal_nets(const ReplicaNetImpl& net, const ReplicaNetImpl& alone) {
   const auto parameters = net.named_parameters(), buffers = net.named_buffers();
   for (const auto& item : alone.named_parameters()) {
-    RANK_CHECK(close(parameters[item.key()], item.value(), 1e-4));
+    RANK_CHECK(near(parameters[item.key()], item.value(), 1e-4));
   }
   for (const auto& item : alone.named_buffers()) {
-    RANK_CHECK(close(buffers[item.key()], item.value(), 1e-4));
+    RANK_CHECK(near(buffers[item.key()], item.value(), 1e-4));
   }
 }
 
@@ -263,8 +263,8 @@ TEST_CASE("a backward after the next forward meets with its own number of replic
   ReplicatedImpl replicated(net, 3);
   replicated.parallel.synchronize_batch_norms({});
 
-  CHECK(close(gradients(net, [&](const at::Tensor& b) { return replicated.forward(b); }),
-              gradients(alone, [&](const at::Tensor& b) { return alone->forward(b); }), 1e-4));
+  CHECK(near(gradients(net, [&](const at::Tensor& b) { return replicated.forward(b); }),
+             gradients(alone, [&](const at::Tensor& b) { return alone->forward(b); }), 1e-4));
 }
 
 TEST_CASE("what one replica throws leaves forward, and those who wait for it are released",
@@ -324,7 +324,7 @@ TEST_CASE("bfloat16 images are normalised with statistics in float", "[worker][s
     RANK_CHECK(x.grad().scalar_type() == at::kBFloat16);
     RANK_CHECK(norm->weight.grad().scalar_type() == at::kFloat);
     const at::Tensor rounded = images().to(at::kBFloat16).to(at::kFloat);
-    RANK_CHECK(close(y.to(at::kFloat), make_norm()->forward(rounded), 0.05));
+    RANK_CHECK(near(y.to(at::kFloat), make_norm()->forward(rounded), 0.05));
   });
 }
 
