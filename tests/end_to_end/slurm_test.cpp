@@ -36,11 +36,9 @@ struct SubmitFolder {
   ProcessResult with_slurm(const std::string& commands,
                            std::map<std::string, std::string> variables = {}) const {
     variables.insert({{"DDPRUN", binary("ddprun")}, {"OMP_NUM_THREADS", "1"}});
-    // Three ports that follow each other, below those which the kernel hands out.
-    const std::string port = std::to_string(12'000 + ::getpid() % 2'500 * 3);
-    return run({sources + "/tests/end_to_end/slurm_cluster", port, "/bin/bash", "-ec",
+    return run({sources + "/tests/end_to_end/slurm_cluster", "/bin/bash", "-ec",
                 "cd '" + folder.path() + "'\n" + commands},
-               200s, variables);
+               300s, variables);
   }
 
   TemporaryFolder folder;
@@ -158,6 +156,41 @@ TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same numbe
   CHECK(contains(result.output, "; queueing job "));
   CHECK(contains(result.output, "turn 1 rank 0 of 2"));
   CHECK(contains(result.output, "JobState=COMPLETED"));
+}
+
+// A minute is Slurm's shortest limit. The first job gets its signal a minute early, as node.sbatch
+// asks for, which is soon after its start; the second goes without one, until Slurm ends its step.
+TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is over") {
+  const SubmitFolder place;
+  write_program(place.folder / "train",
+                "echo \"turn ${SLURM_RESTART_COUNT:-0} rank $RANK of $WORLD_SIZE\"\n"
+                "[ \"${SLURM_RESTART_COUNT:-0}\" != 0 ] || exec sleep 300\n");
+  const auto result = place.with_slurm(
+      "export NPROC=1\n"
+      "submit='sbatch --parsable --time=1 --cpus-per-task=1'\n"
+      "early=$($submit -o early.out scripts/node.sbatch)\n"
+      "late=$($submit -o late.out --signal=CONT@60 scripts/node.sbatch)\n"
+      "for turn in early late; do\n"
+      "  until grep -q 'turn 1 rank 0' $turn.out && grep -q 'turn 1 rank 1' $turn.out; do\n"
+      "    sleep 0.2\n"
+      "  done\n"
+      "done\n"
+      "until [ -z \"$(squeue -h)\" ]; do sleep 0.1; done\n"
+      "for job in $early $late; do scontrol show job $job | grep -oE 'JobState=[A-Z]*'; done\n"
+      "cat late.out; echo BELOW: early; cat early.out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "JobState=COMPLETED") == 2);
+  const auto below = result.output.find("BELOW: early");
+  REQUIRE(below != std::string::npos);
+  const std::string late = result.output.substr(0, below), early = result.output.substr(below);
+  CHECK(contains(late, "DUE TO TIME LIMIT"));
+  CHECK_FALSE(contains(early, "DUE TO TIME LIMIT"));
+  for (const std::string& output : {early, late}) {
+    CHECK(contains(output, "got SIGTERM: stopping 1 worker"));
+    CHECK(count_of(output, "; queueing job ") == 1);
+  }
 }
 
 TEST_CASE("Slurm: workers.sbatch and array.sbatch train, with train on PATH") {
