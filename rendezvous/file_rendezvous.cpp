@@ -168,12 +168,12 @@ std::optional<FileNote> FileNote::parse(const std::string& text) {
 }
 
 FileRendezvous::FileRendezvous(const std::string& path, int rank, int world_size,
-                               milliseconds timeout, const std::string& address)
+                               milliseconds timeout, const std::string& address, WaitWords words)
     : path_(path), rank_(rank), world_size_(world_size) {
   if (rank == 0) {
     host_it(address, timeout);
   } else {
-    find_it(timeout);
+    find_it(timeout, std::move(words));
   }
 }
 
@@ -214,7 +214,8 @@ void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
   write_note(path_, note_);
 }
 
-void FileRendezvous::find_it(milliseconds timeout) {
+void FileRendezvous::find_it(milliseconds timeout, WaitWords words) {
+  LongWait wait(std::move(words), Clock::now());
   const auto deadline = Clock::now() + timeout;
   std::string problem = "it is not there yet: is rank 0 running, and does it see the same file?";
   std::string hopeless;  // The token of a job that has no place for this rank.
@@ -242,7 +243,9 @@ void FileRendezvous::find_it(milliseconds timeout) {
         break;
       }
     }
-    if (Clock::now() + pause >= deadline) break;
+    const auto now = Clock::now();
+    if (now + pause >= deadline) break;
+    if (wait.is_due(now)) wait.tell(now, "the rendezvous file " + path_ + ": " + problem);
     std::this_thread::sleep_for(pause);
   }
   throw FileRendezvousTimeout("rank " + std::to_string(rank_) +

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rendezvous/hosted_store.h"
+#include "rendezvous/long_wait.h"
 
 namespace ddprun::rendezvous {
 
@@ -53,9 +54,11 @@ class FileRendezvous {
   // Returns once this rank has met the store of its own job: rank 0 hosts it. `address`: the one
   // that rank 0 announces; "" = all of its host's. Throws FileRendezvousTimeout after `timeout`,
   // and FileRendezvousError when the file cannot be written, or when a living job uses the same
-  // file; at once when the path is taken by something that is no rendezvous file.
+  // file; at once when the path is taken by something that is no rendezvous file. `words`: what
+  // ranks say that wait for rank 0's store.
   FileRendezvous(const std::string& path, int rank, int world_size,
-                 std::chrono::milliseconds timeout, const std::string& address = "");
+                 std::chrono::milliseconds timeout, const std::string& address = "",
+                 WaitWords words = {});
   // Rank 0 removes the file, if it is still its own, and ends the store.
   ~FileRendezvous();
   FileRendezvous(const FileRendezvous&) = delete;
@@ -66,7 +69,7 @@ class FileRendezvous {
 
  private:
   void host_it(const std::string& address, std::chrono::milliseconds timeout);
-  void find_it(std::chrono::milliseconds timeout);
+  void find_it(std::chrono::milliseconds timeout, WaitWords words);
 
   std::string path_;
   int rank_;

@@ -24,6 +24,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/long_wait.h"
+
 namespace ddprun::rendezvous {
 
 // What was asked, of which store (host:port), and what came of it.
@@ -57,6 +59,8 @@ struct StoreClientOptions {
   std::string attempt;
   // Whose store it is: messages ask whether that one is running.
   std::string hosted_by = "the launcher";
+  // What is said while the first connection is waited for.
+  WaitWords connecting;
 };
 
 class StoreClient {

@@ -126,6 +126,9 @@ struct CommunicatorOptions {
   // not call the communicator. Empty: a line on standard error.
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(const std::string& text)> on_slow_wait;
+  // A wait to meet them, which may last for hours, is told of there after this time and then each
+  // minute: for whom.
+  std::chrono::milliseconds slow_meeting{10'000};
   bool shared_memory = true;  // False: TCP also within a host (for tests and comparison).
   // Where peers connect to this rank: an interface's name, an address of this host, or a network
   // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "rendezvous/host_name.h"
+#include "rendezvous/long_wait.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"
@@ -37,11 +38,14 @@ std::string process_identity() {
 std::string number_text(int number) { return std::to_string(number); }
 
 class Meeting {
+  using Clock = std::chrono::steady_clock;
+
  public:
   Meeting(const WorkerEnv& env, const CommunicatorOptions& options, const StoreEndpoint& endpoint)
       : env_(env),
         options_(options),
-        deadline_(std::chrono::steady_clock::now() + options.connect_timeout),
+        since_(Clock::now()),
+        deadline_(since_ + options.connect_timeout),
         store_(endpoint.host, endpoint.port, store_client_options(env, options)),
         prefix_("ddprun/meeting/" + env.run_id + "/" + number_text(env.restart_count) + "/") {}
 
@@ -82,13 +86,7 @@ class Meeting {
   std::vector<WorkerNote> notes_of_all() {
     std::vector<std::string> keys;
     for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(key(rank));
-    try {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline_ - std::chrono::steady_clock::now());
-      store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
-    } catch (const rendezvous::StoreTimeout&) {
-      give_up(keys);
-    }
+    wait_for(keys);
     std::vector<WorkerNote> notes;
     for (const std::string& text : store_.multi_get(keys)) {
       throw_if_given_up(text);
@@ -97,23 +95,48 @@ class Meeting {
     return notes;
   }
 
+  void wait_for(const std::vector<std::string>& keys) {
+    rendezvous::LongWait wait(meeting_words(env_, options_), since_);
+    for (;;) {
+      const auto until = std::min(deadline_, wait.next());
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      try {
+        return store_.wait(keys, std::max(left, std::chrono::milliseconds{1}));
+      } catch (const rendezvous::StoreTimeout&) {
+        const auto now = Clock::now();
+        if (now >= deadline_) return give_up(keys);
+        if (!wait.is_due(now)) continue;
+        const std::vector<int> missing = missing_ranks(keys);
+        if (!missing.empty()) wait.tell(now, names_of_missing(missing) + " did not come yet");
+      }
+    }
+  }
+
+  std::vector<int> missing_ranks(const std::vector<std::string>& keys) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < env_.world_size; ++rank) {
+      const std::string& one = keys[static_cast<std::size_t>(rank)];
+      if (!store_.check(std::span(&one, 1))) missing.push_back(rank);
+    }
+    return missing;
+  }
+
+  std::string names_of_missing(const std::vector<int>& missing) const {
+    std::string text;
+    for (const int rank : missing) text += (text.empty() ? "rank " : ", rank ") + number_text(rank);
+    return text + " of " + number_text(env_.world_size);
+  }
+
   // The first one whose time is up tells all others why, in the places of those that are missing:
   // these places are what the others wait for.
   void give_up(const std::vector<std::string>& keys) {
-    std::string missing;
-    std::vector<std::string> empty;
-    for (int rank = 0; rank < env_.world_size; ++rank) {
-      const std::string& one = keys[static_cast<std::size_t>(rank)];
-      if (store_.check(std::span(&one, 1))) continue;
-      missing += (missing.empty() ? "rank " : ", rank ") + number_text(rank);
-      empty.push_back(one);
-    }
-    if (empty.empty()) return;  // They came at the last moment, or somebody else gave up.
-    const std::string verdict = missing + " of " + number_text(env_.world_size) + " did not come " +
+    const std::vector<int> missing = missing_ranks(keys);
+    if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
+    const std::string verdict = names_of_missing(missing) + " did not come " +
                                 within_limit(options_) +
                                 "; start every rank with the same init method and world size";
     try {
-      for (const std::string& one : empty) store_.compare_set(one, "", given_up + verdict);
+      for (const int rank : missing) store_.compare_set(key(rank), "", given_up + verdict);
     } catch (const rendezvous::StoreError&) {  // Somebody gave up before, and rank 0 is gone.
     }
     end_with(verdict);
@@ -159,7 +182,8 @@ class Meeting {
 
   const WorkerEnv& env_;
   const CommunicatorOptions& options_;
-  std::chrono::steady_clock::time_point deadline_;
+  Clock::time_point since_;
+  Clock::time_point deadline_;
   rendezvous::StoreClient store_;
   std::string prefix_;
 };

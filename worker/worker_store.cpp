@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -52,9 +53,9 @@ class Meetings {
     auto& met = met_[{env.rendezvous_file, env.rank}];
     if (!met) {
       owner_ = ::getpid();
-      met = std::make_unique<rendezvous::FileRendezvous>(env.rendezvous_file, env.rank,
-                                                         env.world_size, options.connect_timeout,
-                                                         chosen_address(options.interface));
+      met = std::make_unique<rendezvous::FileRendezvous>(
+          env.rendezvous_file, env.rank, env.world_size, options.connect_timeout,
+          chosen_address(options.interface), meeting_words(env, options));
     }
     return {met->host(), met->port()};
   }
@@ -96,7 +97,23 @@ StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& option
 rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
                                                     const CommunicatorOptions& options) {
   return {.timeout = options.connect_timeout,
-          .hosted_by = env.use_agent_store ? "the launcher" : "rank 0"};
+          .hosted_by = env.use_agent_store ? "the launcher" : "rank 0",
+          .connecting = meeting_words(env, options)};
+}
+
+rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOptions& options) {
+  std::string rank =
+      "rank " + std::to_string(env.rank) + " of " + std::to_string(env.world_size) + " has waited ";
+  std::string limit = "; it gives up after " + rendezvous::time_text(options.connect_timeout) +
+                      " (" + options.connect_timeout_name + " sets the limit)";
+  auto tell = options.on_slow_wait;
+  if (!tell) tell = [](const std::string& text) { std::cerr << "ddprun: " + text + "\n"; };
+  return {.tell =
+              [=](std::chrono::milliseconds waited, const std::string& problem) {
+                tell(rank + "for " + rendezvous::time_text(waited) +
+                     " to meet the others: " + problem + limit);
+              },
+          .first = options.slow_meeting};
 }
 
 std::string within_limit(const CommunicatorOptions& options) {

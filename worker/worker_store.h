@@ -23,6 +23,9 @@ StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& option
 rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
                                                     const CommunicatorOptions& options);
 
+// What a rank says that waits to meet the others: to options.on_slow_wait, with the limit.
+rendezvous::WaitWords meeting_words(const WorkerEnv& env, const CommunicatorOptions& options);
+
 // "within 60 s (CommunicatorOptions::connect_timeout sets the limit)"
 std::string within_limit(const CommunicatorOptions& options);
 

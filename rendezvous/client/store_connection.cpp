@@ -59,12 +59,19 @@ StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::stri
       name_(host_ + ":" + std::to_string(port)),
       hosted_by_(std::move(hosted_by)) {}
 
-std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout) {
+std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout,
+                                     WaitWords words) {
+  LongWait wait(std::move(words), Clock::now());
   const Deadline deadline = Clock::now() + timeout;
   for (milliseconds pause = pause_first;; pause = std::min(pause * 3 / 2, pause_max)) {
     if (try_connect(attempt, deadline)) return identity_;
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    const auto now = Clock::now();
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - now);
     if (left <= milliseconds(0)) break;
+    if (wait.is_due(now)) {
+      wait.tell(now,
+                "store " + name_ + ": " + problem_ + " (is " + hosted_by_ + " running there?)");
+    }
     std::this_thread::sleep_for(std::min(jittered(pause), left));
   }
   throw StoreConnectionLost("cannot connect to store " + name_ + " within " + time_text(timeout) +

@@ -37,7 +37,8 @@ class StoreConnection {
   // Resolves the host, connects and shakes hands; what fails is tried again, after a pause that
   // grows from 5 ms to 1 s, for `timeout`. The handshake is VALIDATE, PING, and the question for
   // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost.
-  std::string connect(std::string_view attempt, std::chrono::milliseconds timeout);
+  std::string connect(std::string_view attempt, std::chrono::milliseconds timeout,
+                      WaitWords words = {});
   bool open() const { return fd_.valid(); }
   // False if it is known to be broken: the peer has closed it, or said something unasked.
   bool idle();

@@ -13,7 +13,8 @@ using std::chrono::milliseconds;
 
 StoreLink::StoreLink(const std::string& host, std::uint16_t port, StoreClientOptions options)
     : connection_(host, port, options.hosted_by), options_(std::move(options)) {
-  check_identity("connect()", connection_.connect(options_.attempt, options_.timeout));
+  check_identity("connect()",
+                 connection_.connect(options_.attempt, options_.timeout, options_.connecting));
 }
 
 void StoreLink::post(const std::string& call, Deadline until, std::string_view request) {

@@ -106,6 +106,36 @@ TEST_CASE("a worker that never comes is named, with the limit and its option") {
   }
 }
 
+TEST_CASE(
+    "14.17: a worker that waits for the others says so after 10 s, and trains when they come") {
+  const TemporaryFolder folder;
+  const std::string file = "file://" + (folder / "meet"), tcp = tcp_url(), other_tcp = tcp_url();
+  const auto worker = [](int rank, const std::string& url) {
+    return small_training({"--steps", "2", "--init-method", url, "--rank", std::to_string(rank),
+                           "--world-size", "2"});
+  };
+  Process without_file(worker(1, file), one_thread), without_store(worker(1, tcp), one_thread),
+      without_peer(worker(0, other_tcp), one_thread);
+
+  CHECK(
+      without_file.wait_for_output("rank 1 of 2 has waited for 10 s to meet the others: the "
+                                   "rendezvous file " +
+                                       (folder / "meet") + ": it is not there yet",
+                                   limit));
+  CHECK(without_store.wait_for_output("to meet the others: store 127.0.0.1:", limit));
+  CHECK(without_peer.wait_for_output("to meet the others: rank 1 of 2 did not come yet", limit));
+  CHECK(contains(without_peer.output(), "(--connect-timeout sets the limit)"));
+
+  Process file_host(worker(0, file), one_thread), store_host(worker(0, tcp), one_thread),
+      peer(worker(1, other_tcp), one_thread);
+  for (Process* process :
+       {&without_file, &without_store, &without_peer, &file_host, &store_host, &peer}) {
+    const auto result = process->wait(limit);
+    INFO(result.output);
+    CHECK(result.status == 0);
+  }
+}
+
 TEST_CASE("without rank 0 the others say where they looked") {
   TemporaryFolder folder;
   const auto options = small_training({"--steps", "1", "--connect-timeout", "1"});

@@ -96,6 +96,25 @@ TEST_CASE("a rank of the next job waits for its own rank 0", "[file_rendezvous]"
   CHECK(old_port != 0);
 }
 
+TEST_CASE("14.17: a rank that waits for the file says what is the matter with it",
+          "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  std::promise<std::string> told;
+  auto rank_1 = std::async(std::launch::async, [&] {
+    WaitWords words;
+    words.first = 20ms;
+    words.tell = [&](std::chrono::milliseconds, const std::string& text) { told.set_value(text); };
+    return FileRendezvous(path, 1, 2, 60s, "", words).port();
+  });
+
+  CHECK(told.get_future().get() ==
+        "the rendezvous file " + path +
+            ": it is not there yet: is rank 0 running, and does it see the same file?");
+  FileRendezvous rank_0(path, 0, 2, 60s);
+  CHECK(rank_1.get() == rank_0.port());
+}
+
 TEST_CASE("no file within the timeout is an error that names it", "[file_rendezvous]") {
   const TemporaryFolder folder;
   const std::string path = folder / "meet";

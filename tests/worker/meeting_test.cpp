@@ -1,6 +1,7 @@
 // Workers started by hand that wait for one that never comes: who hears why, and before what.
 #include "worker/meeting.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -47,6 +48,42 @@ std::future<std::string> meet(const WorkerEnv& env, std::chrono::milliseconds li
 void wait_for_key(StoreClient& store, const std::string& key) { store.wait(std::vector{key}, 60s); }
 
 }  // namespace
+
+TEST_CASE("14.17: a worker that waits to meet the others says for whom, and goes on",
+          "[worker][meeting]") {
+  std::optional<HostedStore> store(std::in_place, "127.0.0.1", std::uint16_t{0});
+  const std::uint16_t port = store->port();
+  store.reset();  // Rank 0, whose store it is, comes last.
+
+  std::promise<std::string> at_first, later;
+  std::atomic<int> told_first = 0, told_later = 0;
+  CommunicatorOptions options;
+  options.connect_timeout = 60s;
+  options.slow_meeting = 20ms;
+  options.on_slow_wait = [&](const std::string& text) {
+    if (told_first++ == 0) at_first.set_value(text);
+    if (text.find("did not come yet") != text.npos && told_later++ == 0) later.set_value(text);
+  };
+  auto rank_1 = std::async(std::launch::async, [&] {
+    return meet_workers(worker(1, 3, port), options).group_world_size;
+  });
+
+  const std::string no_store = at_first.get_future().get();
+  CHECK(no_store.find("rank 1 of 3 has waited for ") == 0);
+  CHECK(no_store.find("Connection refused") != no_store.npos);
+  CHECK(no_store.find("it gives up after 60 s (CommunicatorOptions::connect_timeout") !=
+        no_store.npos);
+
+  store.emplace("127.0.0.1", port);
+  const std::string others = later.get_future().get();
+  CHECK(others.find("rank 0, rank 2 of 3 did not come yet") != others.npos);
+
+  StoreClient client("127.0.0.1", port);
+  for (const char* rank : {"rank/0", "rank/2"}) {
+    client.set(key(rank), to_text(WorkerNote{.host = "h", .world_size = 3}));
+  }
+  CHECK(rank_1.get() == 2);
+}
 
 TEST_CASE("a worker that gives up says why even when rank 0 heard it and is gone at once",
           "[worker][meeting]") {
