@@ -37,7 +37,7 @@ _ddprun_place() {
 _ddprun_options() {
   switches=(
     --virtual-local-rank --standalone --module -m --no-python --run-path --use-env --pass-local-rank
-    --dry-run --collapse-output --pty --quiet -q --help --version
+    --dry-run --stay --collapse-output --pty --quiet -q --help --version
   )
   valued=(
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr

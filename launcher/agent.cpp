@@ -35,6 +35,7 @@
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/job_status.h"
+#include "launcher/session.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
@@ -69,6 +70,7 @@ class Agent {
         forwarded_signals_(io_),
         status_signals_(io_),
         goodbye_timer_(io_),
+        session_(io_, [this] { on_session_lost(); }),
         attempt_(io_, output_, events_, options_, host_name_,
                  {[this](const FirstCause& cause) {
                     local_cause_ = cause;
@@ -85,6 +87,7 @@ class Agent {
   void wait_for_forwarded_signal();
   void wait_for_status_signal();
   void on_signal(int signal);
+  void on_session_lost();
 
   bool open_key();
   asio::awaitable<void> join();
@@ -119,6 +122,7 @@ class Agent {
   asio::signal_set forwarded_signals_;  // Are the workers' business.
   asio::signal_set status_signals_;     // Ask where the job stands.
   asio::steady_timer goodbye_timer_;
+  Session session_;
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
   EndpointPlan plan_;
@@ -179,6 +183,7 @@ void Agent::handle_signals() {
   };
   for (const int signal : options_.signals_to_handle) {
     if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.
+    if (signal == SIGHUP && !options_.stay) session_.watch();
     add(signals_, signal);
   }
   for (const int signal : options_.signals_to_forward) add(forwarded_signals_, signal);
@@ -250,6 +255,13 @@ void Agent::on_signal(int signal) {
     }
   }
   apply(machine_.signal_received(signal, client_ && client_->connected()));
+}
+
+// A terminal would have sent SIGHUP. Whoever reads this does so in another node's output, or not at
+// all.
+void Agent::on_session_lost() {
+  spdlog::warn("the session that started this job is lost (--stay goes on without it)");
+  on_signal(SIGHUP);
 }
 
 // ---- joining ----

@@ -185,6 +185,7 @@ void Decision::decide_signals() {
 
 void Decision::decide_output() {
   result.quiet = on("quiet");
+  result.stay = on("stay");
   if (const auto* redirects = get("redirects")) result.redirects = parse_std_map(*redirects);
   if (const auto* tee = get("tee")) result.tee = parse_std_map(*tee);
   if (const auto* ranks = get("local-ranks-filter"); ranks != nullptr && !ranks->value.empty()) {

@@ -96,6 +96,8 @@ struct LaunchOptions {
 
   std::string report_file;  // How the job ended, as JSON; "" = none.
 
+  bool stay = false;  // Whoever started the job by ssh may go.
+
   std::vector<int> signals_to_handle;      // Signal numbers; the first asks all workers to stop.
   std::vector<int> signals_to_forward;     // Passed on to the workers, which go on.
   std::optional<std::string> omp_threads;  // "auto" or a number; unset: torchrun's rule.

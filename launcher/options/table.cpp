@@ -125,6 +125,9 @@ const std::vector<OptionRow>& option_table() {
        "SIGQUIT kills them."},
       {"forward-signals", 0, "NAME,...", "none", Failures, false,
        "Signals that are passed on to this node's workers, such as USR1,USR2; the job goes on."},
+      {"stay", 0, "", "off", Failures, false,
+       "Go on when the ssh session that started the job is lost. Otherwise the job ends then as by "
+       "SIGHUP, unless it was started by nohup or writes to a file."},
       {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
        "The first restart comes at once, the second in a row after this time, each further one "
        "after twice as long, up to 30 s, with jitter. 0: none waits."},

@@ -1,0 +1,90 @@
+// A job that was started by ssh without a terminal, whose session is lost. A shell plays sshd: it
+// holds the other ends of the launcher's stdin, stdout and stderr, and is killed.
+#include "launcher/session.h"
+
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/job_place.h"
+
+using namespace ddprun::testing;
+using ddprun::launcher::session_is_lost;
+
+namespace {
+
+// Starts `job` as sshd does; says "launcher PID." once its worker is up, and waits.
+std::vector<std::string> session_of(const std::vector<std::string>& job) {
+  std::vector<std::string> argv = {
+      "/bin/bash", "-c",
+      "coproc exec \"$@\" 2>&1\n"
+      "until read -r line <&${COPROC[0]} && [[ $line = *up* ]]; do :; done\n"
+      "echo \"launcher $COPROC_PID.\"\n"
+      "wait $COPROC_PID",
+      "session"};
+  return argv + job;
+}
+
+// What a quiet worker is: it has said its only word.
+const std::string quiet = "echo up; exec sleep 300";
+
+// The session's launcher and all that it has started.
+std::vector<int> processes_of(Process& session) {
+  REQUIRE(session.wait_for_output(".\n", 20s));
+  const int launcher = number_after(session.output(), "launcher ");
+  std::vector<int> all = descendants_of(launcher);
+  all.push_back(launcher);
+  return all;
+}
+
+nlohmann::json report_in(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace
+
+TEST_CASE("14.17: readers and a parent may go, each alone") {
+  CHECK(session_is_lost({.output_gone = true, .input_gone = true}));
+  CHECK(session_is_lost({.output_gone = true, .parent_gone = true}));
+  CHECK_FALSE(session_is_lost({.output_gone = true}));
+  CHECK_FALSE(session_is_lost({.input_gone = true, .parent_gone = true}));
+}
+
+TEST_CASE("14.17: a quiet job ends when the ssh session that started it is lost") {
+  const Place place;
+  const std::string report = place.folder / "report.json";
+  Process session(session_of(launch({"--standalone", "--report", report}) + shell(quiet)),
+                  place.variables());
+  const std::vector<int> job = processes_of(session);
+
+  session.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone(job, 20s));
+  check_nothing_left(place);
+  CHECK(report_in(report)["exit_status"] == 128 + SIGHUP);
+}
+
+TEST_CASE("14.17: --stay and nohup keep a job whose ssh session is lost") {
+  for (const bool by_nohup : {false, true}) {
+    INFO((by_nohup ? "nohup" : "--stay"));
+    const Place place;
+    const std::string report = place.folder / "report.json";
+    std::vector<std::string> command =
+        launch({"--standalone", "--report", report, "--forward-signals", "USR2"});
+    if (by_nohup) command.insert(command.begin(), "nohup");
+    if (!by_nohup) command.push_back("--stay");
+    // It ends by itself once it is told to, which is after the loss.
+    Process session(
+        session_of(command + shell("trap 'exit 0' USR2; echo up; while :; do sleep 0.05; done")),
+        place.variables());
+    const std::vector<int> job = processes_of(session);
+
+    session.send_signal(SIGKILL);
+    REQUIRE(session.wait(20s).ended);
+    ::kill(job.back(), SIGUSR2);
+
+    CHECK(wait_until_gone(job, 20s));
+    CHECK(report_in(report)["exit_status"] == 0);
+  }
+}
