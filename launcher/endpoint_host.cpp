@@ -71,6 +71,9 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
   auto host = std::make_unique<EndpointHost>();
   const int port = options.endpoint_port;
   for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);
+  // Workers of this node may come from any address of it, and from the one that they are told.
+  for (const std::string& own : own_addresses()) host->store_access_.allow(own);
+  host->store_access_.allow(plan.master_addr);
   try {
     // The server hands over sockets only while the event loop runs: the coordinator is there then.
     host->server_ = std::make_unique<rendezvous::Server>(
@@ -78,6 +81,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
         rendezvous::ServerOptions{.bind_address = plan.bind_address,
                                   .port = options.endpoint_port,
                                   .store_access = &host->store_access_,
+                                  .own_users_only = true,
                                   .connections_max = budget.store_connections,
                                   .strangers = strangers},
         [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
@@ -98,9 +102,10 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
               [host = host.get()](int attempt) {
                 host->server_->start_attempt(std::to_string(attempt));
               },
-          .on_admitted =
+          .on_members =
               [host = host.get()](const std::vector<std::string>& addresses) {
-                for (const std::string& address : addresses) host->store_access_.allow(address);
+                host->store_access_.set_members(addresses);
+                host->server_->recheck_access();
               },
           .progress =
               [host = host.get()] {

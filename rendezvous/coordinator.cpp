@@ -72,6 +72,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     if (callbacks.progress) job.on_progress(callbacks.progress());
   }
   void carry_out(JobActions actions);
+  void tell_members(const Members& members);
   void schedule_tick();
   void check_idle();
   void close();
@@ -165,7 +166,10 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
     hello->from = remote;
     // As we see it is how the others reach it too, unless it knows better (several networks).
     if (hello->address.empty()) hello->address = remote;
-    found->second.addresses = {remote, hello->address};
+    found->second.addresses = {remote};
+    // What a stranger announces could be anybody's address, and would open the store to it.
+    if (tls && found->second.connection->proved())
+      found->second.addresses.push_back(hello->address);
   }
   ask_progress();
   carry_out(job.on_message(id, *parsed.message, Clock::now()));
@@ -207,7 +211,7 @@ void Coordinator::Impl::log_stranger(const std::string& name, const std::string&
 }
 
 // In order: the store is emptied before anybody hears that an attempt starts, and a node's address
-// may use the store before the node hears that it is welcome.
+// may use the store before the node hears that it has workers to start.
 void Coordinator::Impl::carry_out(JobActions actions) {
   for (JobAction& action : actions) {
     if (const auto* send = std::get_if<SendTo>(&action)) {
@@ -216,13 +220,14 @@ void Coordinator::Impl::carry_out(JobActions actions) {
       if (std::holds_alternative<Welcome>(send->message)) {
         strangers.remove(send->peer);
         peer->second.connection->limit_input(std::numeric_limits<std::size_t>::max());
-        if (callbacks.on_admitted) callbacks.on_admitted(peer->second.addresses);
       }
       peer->second.connection->send(send->message);
     } else if (const auto* end = std::get_if<CloseAfterSending>(&action)) {
       dismiss(end->peer);
     } else if (const auto* start = std::get_if<StartAttempt>(&action)) {
       callbacks.on_start_attempt(start->attempt);
+    } else if (const auto* members = std::get_if<Members>(&action)) {
+      tell_members(*members);
     } else if (const auto* log = std::get_if<Log>(&action)) {
       const auto stranger = log->stranger ? peers.find(*log->stranger) : peers.end();
       if (stranger != peers.end()) {
@@ -234,6 +239,17 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     }
   }
   schedule_tick();
+}
+
+void Coordinator::Impl::tell_members(const Members& members) {
+  if (!callbacks.on_members) return;
+  std::vector<std::string> addresses;
+  for (const PeerId id : members.peers) {
+    const auto peer = peers.find(id);
+    if (peer == peers.end()) continue;
+    addresses.insert(addresses.end(), peer->second.addresses.begin(), peer->second.addresses.end());
+  }
+  callbacks.on_members(addresses);
 }
 
 void Coordinator::Impl::schedule_tick() {

@@ -23,8 +23,9 @@ namespace ddprun::rendezvous {
 struct CoordinatorCallbacks {
   // Before the workers of an attempt may start: empty the store.
   std::function<void(int attempt)> on_start_attempt;
-  // A node takes part from now on; `addresses` are those it comes from and announced.
-  std::function<void(const std::vector<std::string>& addresses)> on_admitted;
+  // These nodes have workers now, and no others: the addresses that their connections come from,
+  // and those that they announced if they have proved the job's key.
+  std::function<void(const std::vector<std::string>& addresses)> on_members;
   // How far the workers of this attempt say they are (rendezvous/progress_key.h); 0: they do not.
   // Asked before everything that may end the attempt. May be empty.
   std::function<std::int64_t()> progress;

@@ -14,7 +14,8 @@ namespace ddprun::rendezvous {
 struct HostedStore::Impl {
   Impl(const std::string& bind_address, std::uint16_t port)
       // There is no coordinator: an agent that calls finds its connection closed.
-      : server(std::in_place, io, ServerOptions{.bind_address = bind_address, .port = port},
+      : server(std::in_place, io,
+               ServerOptions{.bind_address = bind_address, .port = port, .own_users_only = true},
                [](asio::ip::tcp::socket, const std::string&) {}),
         thread([this] { io.run(); }) {}
   ~Impl() {

@@ -22,6 +22,7 @@
 
 #include "rendezvous/store/linger_policy.h"
 #include "rendezvous/store/peer_log.h"
+#include "rendezvous/store/socket_owner.h"
 #include "rendezvous/store/store_sessions.h"
 
 namespace ddprun::rendezvous {
@@ -59,6 +60,25 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
                   },
                   [this](int fd, const std::string& reason) { log_refused(fd, reason); }}) {
     watch_listener();
+    if (!options.own_users_only) return;
+    owners.emplace(listener.get());
+    if (owners->unavailable().empty()) return;
+    // Seen once, and not refused: a job in a container without this would never start.
+    spdlog::warn(
+        "port {}: the kernel does not say whose connections from this machine are ({}): its other "
+        "users can connect, too",
+        port, owners->unavailable());
+    owners.reset();
+  }
+
+  // Why a connection from this machine is turned away; "" when it is not.
+  std::string foreign(int fd) const {
+    if (!owners || !SocketOwner::is_local(fd)) return "";
+    const auto owner = owners->of_peer(fd);
+    if (!owner) return "it comes from this machine, but no process holds its other end";
+    return is_own_user(*owner)
+               ? ""
+               : "it is of another user of this machine, uid " + std::to_string(*owner);
   }
 
   void watch_listener() {
@@ -129,6 +149,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   }
 
   void take(UniqueFd fd, const asio::ip::address& from) {
+    if (const std::string why = foreign(fd.get()); !why.empty()) return log_refused(fd.get(), why);
     const bool stranger = !sessions.permits(from);
     if (!stranger && sessions.size() - sessions.strangers() >= options.connections_max) {
       log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
@@ -193,6 +214,11 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
                  uncounted(line));
   }
 
+  void recheck_access() {
+    sessions.recheck_access(Clock::now());
+    arm_deadline_timer();
+  }
+
   void start_attempt(const std::string& name) {
     sessions.start_attempt(name);
     // Those in the kernel's queue connected before this moment, too.
@@ -218,6 +244,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::steady_timer accept_timer;
   asio::steady_timer deadline_timer;
   Clock::time_point armed_for = Clock::time_point::max();
+  std::optional<SocketOwner> owners;
   LingerPolicy linger;
   PeerLog peer_log;
   StoreSessions sessions;
@@ -233,6 +260,8 @@ Server::~Server() { close(); }
 std::uint16_t Server::port() const { return impl_->port; }
 
 void Server::start_attempt(const std::string& name) { impl_->start_attempt(name); }
+
+void Server::recheck_access() { impl_->recheck_access(); }
 
 std::optional<std::int64_t> Server::number(std::string_view key) const {
   return impl_->sessions.store().number(key);

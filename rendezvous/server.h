@@ -37,6 +37,10 @@ class Server {
   // new connection and belongs to an attempt of another name is turned away ("" fits all).
   void start_attempt(const std::string& name = {});
 
+  // The list of ServerOptions::store_access has changed: closes the connections of those who are
+  // not on it any more.
+  void recheck_access();
+
   // The value of a key as a number; nothing: there is no such key, or it holds something else.
   // `key` as clients send it, with "/" before it.
   std::optional<std::int64_t> number(std::string_view key) const;

@@ -3,7 +3,11 @@
 #include "launcher/machine/local_addresses.h"
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <asio/io_context.hpp>
 #include <asio/ip/udp.hpp>
 #include <filesystem>
@@ -50,6 +54,24 @@ bool holds_one_of(const std::filesystem::path& descriptors, const std::set<std::
 }
 
 }  // namespace
+
+std::vector<std::string> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  std::vector<std::string> addresses;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(one->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
+        0) {
+      addresses.emplace_back(text.data());
+    }
+  }
+  ::freeifaddrs(list);
+  return addresses;
+}
 
 bool is_local_address(const std::string& address) {
   asio::error_code error;

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace ddprun::launcher {
 
 // Asks the system by binding a socket to it: true for every address of this machine.
 bool is_local_address(const std::string& address);
+
+// Those of all interfaces, numeric.
+std::vector<std::string> own_addresses();
 
 // "pid 4127 (python3)" of the process that listens on `port`, or "" when that cannot be known (it
 // belongs to another user).

@@ -381,6 +381,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   count_departure(*found, now);
   const Node lost = *found;
   nodes_.erase(found);
+  if (lost.part != Part::Idle) tell_members();
   if (phase_ == Phase::Finished) return;
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
@@ -537,8 +538,11 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     addresses.push_back(nodes_[present[place.node]].hello.address);
   }
   for (const Place& place : decision.members) {
+    nodes_[present[place.node]].part = Part::Running;
+  }
+  tell_members();
+  for (const Place& place : decision.members) {
     Node& node = nodes_[present[place.node]];
-    node.part = Part::Running;
     node.group_rank = place.group_rank;
     node.taken_in = true;
     if (!node.member_since) node.member_since = now;
@@ -563,6 +567,15 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     if (node.part == Part::Idle) tell_spare(node, std::string(no_place));
   }
   enlarge_again_ = newcomers_.pause_ends(now);
+}
+
+// A spare has no workers that could need the store; who is lost has none any more.
+void Job::tell_members() {
+  Members members;
+  for (const Node& node : nodes_) {
+    if (node.part != Part::Idle) members.peers.push_back(node.peer);
+  }
+  actions_.push_back(std::move(members));
 }
 
 void Job::tell_spare(const Node& node, const std::string& text) {

@@ -47,6 +47,10 @@ struct CloseAfterSending {
 struct StartAttempt {  // Empty the store; comes before the messages that start workers.
   int attempt = 0;
 };
+struct Members {  // These have workers now, and nobody else; comes before the messages that start
+                  // them.
+  std::vector<PeerId> peers;
+};
 struct Log {
   enum class Level { Info, Warning } level = Level::Info;
   std::string text;
@@ -57,7 +61,7 @@ struct Log {
 struct JobOver {
   int exit_status = 0;
 };
-using JobAction = std::variant<SendTo, CloseAfterSending, StartAttempt, Log, JobOver>;
+using JobAction = std::variant<SendTo, CloseAfterSending, StartAttempt, Members, Log, JobOver>;
 using JobActions = std::vector<JobAction>;
 
 struct JobLimits {
@@ -143,6 +147,7 @@ class Job {
   void enlarge(TimePoint now);
   void start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                    TimePoint now);
+  void tell_members();
   void tell_spare(const Node& node, const std::string& text);
   void tell_waiting(const RoundDecision& decision, TimePoint now);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);

@@ -50,6 +50,15 @@ bool AccessList::allow(const std::string& address_or_network) {
   return true;
 }
 
+void AccessList::set_members(const std::vector<std::string>& addresses) {
+  members_.clear();
+  for (const std::string& text : addresses) {
+    asio::error_code error;
+    const auto address = asio::ip::make_address(text, error);
+    if (!error) members_.insert(bytes_of(address));
+  }
+}
+
 bool AccessList::permits(const asio::ip::address& address) const {
   const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
   const bool loopback =
@@ -57,7 +66,7 @@ bool AccessList::permits(const asio::ip::address& address) const {
              : address.is_loopback();
   if (loopback) return true;
   const Bytes bytes = bytes_of(address);
-  return hosts_.count(bytes) != 0 ||
+  return hosts_.count(bytes) != 0 || members_.count(bytes) != 0 ||
          std::any_of(networks_.begin(), networks_.end(), [&](const Network& network) {
            return same_prefix(bytes, network.bytes, network.prefix_bits);
          });

@@ -1,8 +1,9 @@
-// Which hosts may talk to the store: those of the job, this machine itself, and whom the user
-// named.
+// Which hosts may talk to the store: those that have workers of the job now, this machine itself,
+// and whom the user named.
 //
-// The store holds no secrets, but whoever can write to it can stop the job or lead its workers
-// astray. It cannot tell a worker from another process of the same host (docs/security.md).
+// Whoever can write to the store can stop the job or lead its workers astray. An address cannot
+// tell a worker from another process of the same host; of this machine's own processes the kernel
+// says whose they are (socket_owner.h, docs/security.md).
 #pragma once
 
 #include <array>
@@ -18,6 +19,9 @@ class AccessList {
   // "10.0.0.7", "10.0.0.0/8", "fd00::/8". False: not understood, nothing is allowed by it.
   bool allow(const std::string& address_or_network);
 
+  // The hosts that have workers now, in place of those before. What is no address is left out.
+  void set_members(const std::vector<std::string>& addresses);
+
   // Loopback always is. An IPv4 address is the same in its IPv6 spelling (::ffff:10.0.0.7).
   bool permits(const asio::ip::address& address) const;
 
@@ -30,6 +34,7 @@ class AccessList {
   static Bytes bytes_of(const asio::ip::address& address);
 
   std::set<Bytes> hosts_;
+  std::set<Bytes> members_;
   std::vector<Network> networks_;
 };
 

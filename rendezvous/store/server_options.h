@@ -18,6 +18,9 @@ struct ServerOptions {
   std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
   // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
   const AccessList* store_access = nullptr;
+  // Connections from this machine must be of our own user's processes, or root's, where the kernel
+  // tells (socket_owner.h).
+  bool own_users_only = false;
   // Of those who may use the store; later ones are closed at once, and logged.
   std::size_t connections_max = 65'536;
   // Of one address, so that one host cannot take them all.

@@ -89,6 +89,21 @@ void StoreSessions::add(UniqueFd fd, const asio::ip::address& from, Clock::time_
   }
 }
 
+void StoreSessions::recheck_access(Clock::time_point now) {
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    const Connection* connection = connections_[id].connection.get();
+    if (connection == nullptr || permits(connection->from)) continue;
+    if (connection->classified) {
+      refuse(id, "its host has no part in this job any more");
+      continue;
+    }
+    // May belong to an agent that has yet to speak.
+    strangers_.remove(token_of(id));
+    const auto oldest = strangers_.add(token_of(id), host_key(connection->from), now);
+    if (oldest) refuse(static_cast<ConnectionId>(*oldest), "it said nothing, and others came");
+  }
+}
+
 void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
   if (find(token) == nullptr) return;
   const auto id = static_cast<ConnectionId>(token);

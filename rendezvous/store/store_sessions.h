@@ -59,6 +59,9 @@ class StoreSessions {
   bool permits(const asio::ip::address& from) const;
   std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
 
+  // Who is served has changed: closes the connections of those who are not any more.
+  void recheck_access(Clock::time_point now);
+
   // Something is ready on the connection of this token; an old token is ignored. Bounded work.
   void on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
 

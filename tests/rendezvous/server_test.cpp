@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <asio.hpp>
@@ -384,6 +385,50 @@ TEST_CASE("15.5: silent connections of strangers are few, and do not last", "[se
   Client silent_client(f, "");  // May use the store, and take its time.
   worker.sync();
   CHECK_FALSE(silent_client.readable(1'000));
+}
+
+TEST_CASE("15.3: who is a member no more loses its open connections", "[server]") {
+  const string own = own_address();
+  if (own.empty()) DDPRUN_SKIP("this machine has no address but loopback");
+  AccessList members;
+  members.set_members({own});
+  ServerOptions options;
+  options.bind_address = "";
+  options.store_access = &members;
+  Fixture f(options);
+  Client gone(f.port(), validate, own.c_str(), own.c_str()), stays(f);
+  gone.sync();
+  stays.sync();
+
+  f.run([&] {
+    members.set_members({});
+    f.server->recheck_access();
+  });
+
+  CHECK(gone.closed());
+  CHECK(Client(f.port(), validate, own.c_str(), own.c_str()).closed());
+  stays.sync();
+}
+
+TEST_CASE("15.3: another user of this machine is turned away, whatever it speaks", "[server]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to become another user one must be root");
+  ServerOptions options;
+  options.own_users_only = true;
+  Fixture f(options);
+  Client own(f);
+  own.sync();
+  for (const string& first : {validate + op(StoreOp::Ping) + "ping", string("{}\n")}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setuid(54'321) != 0) ::_exit(2);
+      const Client stranger(f.port(), first);
+      ::_exit(stranger.closed() ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  own.sync();
 }
 
 TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {

@@ -1,6 +1,7 @@
 // The job-wide verdict as scenarios: messages in, messages out, time as a number.
 #include "rendezvous/job/job.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <map>
@@ -106,7 +107,8 @@ class Scenario {
     return all.front();
   }
 
-  std::set<PeerId> mute;  // Say nothing about their workers.
+  std::set<PeerId> mute;        // Say nothing about their workers.
+  std::vector<PeerId> members;  // Who may use the store.
   std::vector<PeerId> closed;
   std::vector<int> attempts;  // StartAttempt actions.
   std::optional<int> over;    // JobOver's exit status.
@@ -119,12 +121,14 @@ class Scenario {
         if (std::holds_alternative<RoundStart>(send->message)) {
           CHECK_FALSE(attempts.empty());  // The store is emptied before anybody starts.
           CHECK(attempts.back() == std::get<RoundStart>(send->message).attempt);
+          CHECK(std::count(members.begin(), members.end(), send->peer) == 1);
           if (!mute.contains(send->peer)) started.push_back(send->peer);
         }
         inbox_[send->peer].push_back(send->message);
       }
       if (const auto* close = std::get_if<CloseAfterSending>(&action))
         closed.push_back(close->peer);
+      if (const auto* now_in = std::get_if<Members>(&action)) members = now_in->peers;
       if (const auto* start = std::get_if<StartAttempt>(&action))
         attempts.push_back(start->attempt);
       if (const auto* end = std::get_if<JobOver>(&action)) over = end->exit_status;
@@ -968,4 +972,18 @@ TEST_CASE("15.5: spares are bounded", "[rendezvous][job]") {
   CHECK(s.got<Refused>(18).empty());
   s.join(19);
   CHECK(s.got_one<Refused>(19).reason == "there are enough spares");
+}
+
+TEST_CASE("15.3: the store is for those that have workers now", "[rendezvous][job]") {
+  Scenario s(elastic_job(2, 2, 1));
+  s.join(1);
+  CHECK(s.members.empty());
+  s.join(2);
+  s.join(3);
+  CHECK(s.members == std::vector<PeerId>{1, 2});  // Not the spare.
+
+  s.lose(2);
+  CHECK(s.members == std::vector<PeerId>{1});
+  s.reap(1);
+  CHECK(s.members == std::vector<PeerId>{1, 3});
 }

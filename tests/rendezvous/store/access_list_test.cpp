@@ -25,6 +25,20 @@ TEST_CASE("without more, only this machine itself", "[rendezvous][access]") {
   }
 }
 
+TEST_CASE("15.3: members are those of now, whoever the user named stays", "[rendezvous][access]") {
+  AccessList list;
+  REQUIRE(list.allow("10.0.0.1"));
+  list.set_members({"10.0.0.7", "::ffff:10.0.0.8", "not an address", ""});
+  CHECK(permits(list, "10.0.0.7"));
+  CHECK(permits(list, "10.0.0.8"));
+
+  list.set_members({"10.0.0.8"});
+
+  CHECK_FALSE(permits(list, "10.0.0.7"));
+  CHECK(permits(list, "10.0.0.8"));
+  CHECK(permits(list, "10.0.0.1"));
+}
+
 TEST_CASE("hosts are allowed one by one, in either spelling", "[rendezvous][access]") {
   AccessList list;
   REQUIRE(list.allow("10.0.0.7"));
