@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""A stranger on a job's network: attacks its one port. For attackers_test.cpp.
+
+  attacker.py ATTACK HOST PORT [AMOUNT] [key=value ...]
+
+Each attack says "began" when it is under way and "ended ..." with what came of it. It knows nothing of the
+job but the port, and, where it says hello, what a guess or an ear on a plain network would give (run_id=,
+nnodes=MIN:MAX).
+"""
+
+import json
+import os
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+
+def connect(host, port, timeout=10.0):
+    return socket.create_connection((host, port), timeout=timeout)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def is_open(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(4096) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def silent(host, port, amount, given):
+    """Connections that say nothing, and are kept."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    share = hard - 100
+    if amount > share:  # As many processes as it takes.
+        return shared_out(host, port, amount, share, given)
+    held, refused = [], 0
+    for _ in range(amount):
+        try:
+            held.append(connect(host, port))
+        except OSError:
+            refused += 1
+    say("began")
+    if "wait" in given:
+        sys.stdin.readline()
+    still = sum(is_open(connection) for connection in held)
+    say(f"ended opened={len(held)} refused={refused} open={still}")
+    time.sleep(float(given.get("stay", 0)))
+
+
+def shared_out(host, port, amount, share, given):
+    helpers = []
+    for begin in range(0, amount, share):
+        words = [sys.executable, "-B", __file__, "silent", host, str(port), str(min(share, amount - begin)), "wait=1",
+                 f"stay={given.get('stay', 0)}"]
+        helpers.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for helper in helpers:
+        helper.stdout.readline()
+    say("began")
+    sums = {"opened": 0, "refused": 0, "open": 0}
+    for helper in helpers:
+        helper.stdin.write("\n")
+        helper.stdin.flush()
+        for word in helper.stdout.readline().split()[1:]:
+            name, _, number = word.partition("=")
+            sums[name] += int(number)
+    say("ended " + " ".join(f"{name}={number}" for name, number in sums.items()))
+    for helper in helpers:
+        helper.wait()
+
+
+def half_open(host, port, amount, given):
+    """First packets of connections from addresses that nobody has: never completed."""
+    own = given["from"]
+    prefix = own.rsplit(".", 1)[0]
+    sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    say("began")
+
+    def checksum(data):
+        total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        return ~total & 0xFFFF
+
+    target, sent = socket.inet_aton(host), 0
+    for number in range(amount):
+        source = socket.inet_aton(f"{prefix}.{100 + number % 150}")
+        tcp = struct.pack("!HHIIBBHHH", 1024 + number // 150 % 60000, port, number, 0, 5 << 4, 2, 64240, 0, 0)
+        pseudo = source + target + struct.pack("!BBH", 0, socket.IPPROTO_TCP, len(tcp))
+        tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+        head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 0, 0, 64, socket.IPPROTO_TCP, 0, source, target)
+        try:
+            sender.sendto(head + tcp, (host, 0))
+            sent += 1
+        except OSError:
+            time.sleep(0.001)
+    say(f"ended sent={sent}")
+
+
+def flood(host, port, seconds, pieces):
+    """Connection after connection, each with the next of `pieces`; what came back is put together."""
+    say("began")
+    end, count, replies = time.monotonic() + seconds, 0, set()
+    while time.monotonic() < end:
+        try:
+            with connect(host, port) as connection:
+                connection.sendall(pieces[count % len(pieces)])
+                connection.shutdown(socket.SHUT_WR)
+                connection.settimeout(2)
+                replies.add(connection.recv(4096))
+        except OSError:
+            pass
+        count += 1
+    for reply in sorted(replies)[:8]:
+        say(f"heard {reply!r}")
+    say(f"ended connections={count}")
+
+
+def junk(host, port, seconds, given):
+    pieces = [os.urandom(64), b"\x16\x03\x01\x02\x00\x01" + os.urandom(512), b"GET / HTTP/1.1\r\n\r\n", b"{" * 9000 + b"\n",
+              b"{\"type\":\"hello\"}\n", b"\x16", b"\x16\x03\x01\xff\xff" + b"\0" * 20000, b"\0\xce\xf7\x85\x3c\x0dabcd"]
+    flood(host, port, seconds, pieces)
+
+
+def slow_tls(host, port, amount, given):
+    """Handshakes that come byte by byte."""
+    held = [connect(host, port) for _ in range(amount)]
+    record = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(501)
+    say("began")
+    for byte in record[:int(given.get("bytes", 40))]:
+        for connection in held:
+            try:
+                connection.send(bytes([byte]))
+            except OSError:
+                pass
+        time.sleep(0.1)
+    say(f"ended opened={amount} open={sum(is_open(connection) for connection in held)}")
+
+
+def hello(given, number):
+    low, _, high = given.get("nnodes", "1:2").partition(":")
+    message = {
+        "type": "hello", "version": int(given.get("version", 2)), "run_id": given.get("run_id", "none"),
+        "node_id": f"stranger-{os.getpid()}-{number}", "host": given.get("host", "stranger\x1b[2J"),
+        "address": given.get("address", ""), "nproc": int(given.get("nproc", 1)), "role": "default",
+        "elastic": given.get("elastic", "1") == "1", "nnodes_min": int(low), "nnodes_max": int(high or low),
+        "max_restarts": 0, "pid": 1}
+    if "rank" in given:
+        message["node_rank"] = int(given["rank"])
+    return json.dumps(message).encode() + b"\n"
+
+
+def refused(host, port, seconds, given):
+    """Hellos without the secret."""
+    flood(host, port, seconds, [hello(given, 0), hello({**given, "run_id": "another"}, 1)])
+
+
+class Member:
+    """An agent that lies."""
+
+    def __init__(self, host, port, given, number):
+        self.connection = connect(host, port)
+        self.rest = b""
+        self.send_bytes(hello(given, number))
+
+    def send_bytes(self, data):
+        self.connection.sendall(data)
+
+    def send(self, **message):
+        self.send_bytes(json.dumps(message).encode() + b"\n")
+
+    def next(self, seconds):
+        """The next message; None: nothing came, or the connection ended."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self.rest:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.connection], [], [], left)[0]:
+                return None
+            try:
+                data = self.connection.recv(65536)
+            except OSError:
+                return None
+            if not data:
+                return None
+            self.rest += data
+        line, _, self.rest = self.rest.partition(b"\n")
+        return json.loads(line)
+
+    def wait_for(self, kind, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            message = self.next(end - time.monotonic())
+            if message is None:
+                return None
+            if message["type"] == kind:
+                return message
+            if message["type"] == "heartbeat":
+                self.send(type="heartbeat")
+        return None
+
+
+def join_and(host, port, seconds, given):
+    """Joins again and again; `then`: drop, leave, or fail."""
+    say("began")
+    end, rounds, joined = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < end:
+        try:
+            member = Member(host, port, given, joined)
+            if member.wait_for("welcome", 5) is None:
+                continue
+            joined += 1
+            start = member.wait_for("round", min(1.0, end - time.monotonic()))
+            if start is not None:
+                rounds += 1
+                if given.get("then") == "leave":
+                    member.send(type="leaving", signal=2)
+                if given.get("then") == "fail":
+                    member.send(type="worker_failed", attempt=start["attempt"], cause={
+                        "kind": "start_failed", "host": "x", "node_rank": 0, "rank": 0, "local_rank": 0, "pid": 1,
+                        "exit_code": 3, "signal": 0, "core_dumped": False, "retriable": False, "attempt": 0,
+                        "ran_ms": 1, "message": "\x1b[2J", "last_stderr": ""})
+                    member.next(1)
+            member.connection.close()
+        except OSError:
+            time.sleep(0.01)
+    say(f"ended joined={joined} rounds={rounds}")
+
+
+def mute(host, port, seconds, given):
+    """Joins, is alive, and never says anything about its workers."""
+    member = Member(host, port, given, 0)
+    say("began" if member.wait_for("round", 60) else "never began")
+    began = time.monotonic()
+    message = member.wait_for("finish", seconds)
+    say(f"ended {message['why'] if message else 'without a word'} after {time.monotonic() - began:.1f} s")
+
+
+def spare(host, port, seconds, given):
+    """Stands by as a spare, and tries the store."""
+    member = Member(host, port, given, 0)
+    say("began" if member.wait_for("welcome", 20) else "never began")
+    with connect(host, port) as store:
+        store.sendall(b"\0\xce\xf7\x85\x3c\x0dabcd")
+        store.settimeout(5)
+        try:
+            answer = store.recv(4)
+        except OSError:
+            answer = b""
+    say(f"ended store={'served' if answer == b'abcd' else 'refused'}")
+
+
+ATTACKS = {"silent": silent, "half-open": half_open, "junk": junk, "slow-tls": slow_tls, "refused": refused,
+           "join": join_and, "mute": mute, "spare": spare}
+
+
+def main():
+    plain = [word for word in sys.argv[1:] if "=" not in word]
+    given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    if len(plain) not in (3, 4) or plain[0] not in ATTACKS:
+        sys.exit(__doc__)
+    amount = plain[3] if len(plain) == 4 else "10"
+    kind = plain[0]
+    number = int(amount) if kind in ("silent", "half-open", "slow-tls") else float(amount)
+    ATTACKS[kind](plain[1], int(plain[2]), number, given)
+
+
+main()

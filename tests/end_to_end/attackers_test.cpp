@@ -1,0 +1,187 @@
+// A stranger on the network of a running job (attacker.py on a host of its own): what it may try,
+// and what must hold. Issue 15's first paragraph is the list; docs/security.md the promise.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/network_hosts.h"
+#include "tests/testing/patience.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr const char* port = "29500";
+constexpr int stranger = 2;  // The host that has no part in the job.
+
+// Ends with 0 on USR1.
+const std::string program = read_pid +
+                            "trap 'exit 0' USR1; echo \"attempt $TORCHELASTIC_RESTART_COUNT: $RANK "
+                            "of $WORLD_SIZE, shell $pid;\"; "
+                            "while :; do sleep 0.02; done";
+
+std::vector<std::string> attack(const NetworkHosts& hosts, const std::vector<std::string>& words,
+                                const std::vector<std::string>& more = {}) {
+  return hosts.on(
+      stranger,
+      std::vector<std::string>{"python3", "-B", DDPRUN_SOURCE_DIR "/tests/end_to_end/attacker.py",
+                               words[0], NetworkHosts::address(0), port} +
+          std::vector<std::string>(words.begin() + 1, words.end()) + more);
+}
+
+long resident_kib(int pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) return std::stol(line.substr(6));
+  }
+  return 0;
+}
+
+// Kills the node's only worker; between two attempts there is none.
+void kill_worker(Process& node) {
+  const std::string shell_file = std::filesystem::canonical("/bin/sh").filename();
+  const auto limit = std::chrono::steady_clock::now() + patience(60s);
+  while (std::chrono::steady_clock::now() < limit) {
+    node.wait_for_output("reads what it said meanwhile", 50ms);
+    for (const int pid : descendants_running(node.pid(), shell_file)) {
+      ::kill(pid, SIGKILL);
+      return;
+    }
+  }
+  FAIL("no worker");
+}
+
+void finish(const std::vector<Process*>& nodes) {
+  for (Process* node : nodes) node->send_signal(SIGUSR1);
+  for (Process* node : nodes) {
+    const auto ended = node->wait(60s);
+    INFO(ended.output);
+    CHECK(ended.status == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "15.6: strangers without the secret do not stop, join, blow up or fill the log of a job") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  const TemporaryFolder home;
+  const std::map<std::string, std::string> variables = {{"XDG_CONFIG_HOME", home.path()}};
+  const auto node = [&](int rank) {
+    // Few descriptors: what a stranger could take would be missed at the next restart.
+    return hosts.on(
+        rank,
+        std::vector<std::string>{"sh", "-c", "ulimit -n 4096; exec \"$0\" \"$@\""} +
+            launch({"--nnodes", "2", "--node-rank", std::to_string(rank), "--master-addr",
+                    NetworkHosts::address(0), "--max-restarts", "1", "--forward-signals", "USR1"}) +
+            shell(program));
+  };
+  Process first(node(0), variables);
+  Process second(node(1), variables);
+  REQUIRE(first.wait_for_output("attempt 0: 0 of 2, shell ", 60s));
+  REQUIRE(second.wait_for_output("attempt 0: 1 of 2, shell ", 60s));
+  const long before_kib = resident_kib(first.pid());
+
+  Process silent(attack(hosts, {"silent", "24000"}, {"stay=600"}));
+  const bool held = silent.wait_for_output("ended ", 240s);
+  INFO(silent.output());
+  REQUIRE(held);
+  CHECK(number_after(silent.output(), "open=") <= 256);
+  kill_worker(first);
+  CHECK(first.wait_for_output("attempt 1: 0 of 2, shell ", 60s));
+  CHECK(second.wait_for_output("attempt 1: 1 of 2, shell ", 60s));
+
+  const auto half_open =
+      run(attack(hosts, {"half-open", "20000"}, {"from=" + NetworkHosts::address(stranger)}), 120s);
+  INFO(half_open.output);
+  CHECK(contains(half_open.output, "ended sent="));
+  CHECK(contains(run(attack(hosts, {"slow-tls", "200"}), 120s).output, "ended "));
+  for (const char* kind : {"junk", "refused"}) {
+    const auto heard = run(attack(hosts, {kind, "2"}), 60s);
+    INFO(heard.output);
+    CHECK(contains(heard.output, "ended connections="));
+    for (const char* secret : {"2:2", "static", "10.77.0.2", "attempt", "rank 1"}) {
+      CHECK_FALSE(contains(heard.output, secret));
+    }
+  }
+  CHECK(
+      contains(run(attack(hosts, {"join", "2"}, {"nnodes=2:2", "elastic=0", "rank=1"}), 60s).output,
+               "joined=0"));
+
+  first.wait_for_output("reads what it said meanwhile", 50ms);
+  CHECK(resident_kib(first.pid()) - before_kib < 64 * 1'024);
+  CHECK(first.output().size() < 32 * 1'024);
+  CHECK_FALSE(contains(first.output(), "\033"));
+  CHECK_FALSE(contains(first.output(), "attempt 2"));
+  finish({&first, &second});
+}
+
+TEST_CASE("15.6: with --auth none strangers can join, but not end the job or wear it out") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  const auto node = [&](int host) {
+    return hosts.on(host, launch({"--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                  NetworkHosts::address(0) + ":" + port, "--auth", "none",
+                                  "--max-restarts", "1", "--forward-signals", "USR1", "--rdzv-conf",
+                                  "last_call_timeout=0,start_timeout=1"}) +
+                              shell(program));
+  };
+  Process first(node(0));
+  Process second(node(1));
+  REQUIRE(first.wait_for_output("attempt 0: 0 of 2, shell ", 60s));
+  REQUIRE(second.wait_for_output("attempt 0: 1 of 2, shell ", 60s));
+  const std::vector<std::string> guess = {"nnodes=2:3"};
+
+  for (const char* then : {"drop", "leave", "fail"}) {
+    const auto done = run(
+        attack(hosts, {"join", "3"}, guess + std::vector<std::string>{std::string("then=") + then}),
+        60s);
+    INFO(done.output);
+    CHECK(number_after(done.output, "joined=") >= 1);
+  }
+  first.wait_for_output("reads what it said meanwhile", 50ms);
+  // Where join-and-leave had made 54 in 20 s.
+  CHECK(count_of(first.output(), ": 0 of ") < 20);
+  CHECK_FALSE(contains(first.output(), "0 of 1 restarts left"));
+  CHECK_FALSE(contains(first.output(), "\033"));
+  CHECK(first.output().size() < 64 * 1'024);
+
+  // The one restart that it has is still its own.
+  kill_worker(first);
+  REQUIRE(first.wait_for_output("0 of 1 restarts left", 60s));
+  first.send_signal(SIGTERM);  // The end, which the strangers had not brought.
+  CHECK(first.wait(60s).status == 75);
+  CHECK(second.wait(60s).status == 75);
+}
+
+TEST_CASE("15.6: a member that is silent about its workers is put out, and a spare has no store") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(3);
+  const auto node = [&](int host, const std::string& nodes) {
+    return hosts.on(
+        host, launch({"--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                      NetworkHosts::address(0) + ":" + port, "--auth", "none", "--forward-signals",
+                      "USR1", "--rdzv-conf", "last_call_timeout=0,start_timeout=1"}) +
+                  shell(program));
+  };
+  SECTION("silent") {
+    Process first(node(0, "1:2"));
+    REQUIRE(first.wait_for_output("attempt 0: 0 of 1", 60s));
+    const auto done = run(attack(hosts, {"mute", "60"}, {"nnodes=1:2"}), 120s);
+    INFO(done.output);
+    CHECK(contains(done.output, "did not say within 1 s that its workers have started"));
+    REQUIRE(first.wait_for_output("attempt 2: 0 of 1", 60s));
+    finish({&first});
+  }
+  SECTION("spare") {
+    Process first(node(0, "1:1"));
+    REQUIRE(first.wait_for_output("attempt 0: 0 of 1", 60s));
+    const auto done = run(attack(hosts, {"spare", "10"}, {"nnodes=1:1"}), 60s);
+    INFO(done.output);
+    CHECK(contains(done.output, "store=refused"));
+    finish({&first});
+  }
+}
