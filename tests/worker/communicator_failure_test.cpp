@@ -217,10 +217,11 @@ TEST_CASE("different calls are an error that says who called what", "[worker][co
   };
   for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
     for (const auto& [name, other] : others) {
-      const auto errors = spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
-        sum(comm, 10);
-        comm.rank() == 0 ? sum(comm, 100) : other(comm);
-      });
+      const auto errors =
+          spawn({.world = 2, .wiring = wiring}, [&, call = other](Communicator& comm) {
+            sum(comm, 10);
+            comm.rank() == 0 ? sum(comm, 100) : call(comm);
+          });
       for (const std::string& error : errors) {
         INFO(name_of(wiring) << ": " << error);
         CHECK(contains(error, "rank 0 called all_reduce(count=100, float32, sum), call 2") |

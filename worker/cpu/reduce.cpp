@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -272,6 +273,7 @@ void reduce_with(std::span<const void* const> sources, std::span<void* const> de
 
 void reduce_tree(std::span<const void* const> sources, std::span<void* const> destinations,
                  std::size_t count, DataType type, ReduceOp op, bool streaming) {
+  assert(!sources.empty() && sources.size() <= tree_ranks_max);
   switch (type) {
     case DataType::Float32:
       return reduce_with<float>(sources, destinations, count, op, streaming);

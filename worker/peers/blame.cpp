@@ -5,7 +5,7 @@ namespace ddprun::worker {
 
 std::string names_of(RankSet ranks, const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t rank = 0; rank < 64; ++rank) {
+  for (std::size_t rank = 0; rank < ranks_max; ++rank) {
     if ((ranks >> rank & 1) == 0) continue;
     if (!text.empty()) text += ", ";
     text +=

@@ -14,7 +14,7 @@
 namespace ddprun::worker {
 
 using RankSet = std::uint64_t;        // Bit r: rank r.
-inline constexpr int ranks_max = 64;  // Of one CPU communicator: a RankSet has no more.
+inline constexpr int ranks_max = 64;  // In a RankSet, and so of one CPU communicator.
 
 // "rank 1, rank 3". names[r] stands for rank r, where it is given: "rank 1 (pid 4127 on 10.0.0.2)".
 std::string names_of(RankSet ranks, const std::vector<std::string>& names = {});

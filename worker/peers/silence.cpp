@@ -6,7 +6,8 @@
 namespace ddprun::worker {
 
 Silence judge_silence(int rank, int peer, const std::vector<std::optional<RankSet>>& heard) {
-  if (heard.size() <= 2) return {Silence::Kind::Unknown, 0};
+  // Over NCCL there may be more ranks than a RankSet can name: then nobody's word is understood.
+  if (heard.size() <= 2 || heard.size() > ranks_max) return {Silence::Kind::Unknown, 0};
   const RankSet silent_one = RankSet{1} << peer;
   bool answered = false;
   RankSet witnesses = 0;

@@ -21,7 +21,7 @@ struct Silence {
     LinkCut,   // `witnesses` hear both ends.
     PeerGone,  // Nobody who answered hears the peer.
     SelfLost,  // Nobody answered: this rank's own network is the likelier end.
-    Unknown,   // There is nobody else to ask.
+    Unknown,   // There is nobody else to ask, or there are more ranks than a RankSet has bits.
   };
   Kind kind = Kind::Unknown;
   RankSet witnesses = 0;

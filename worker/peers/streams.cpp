@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -23,6 +24,7 @@ PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<UniqueFd> co
   for (UniqueFd& connection : connections) {
     peers_.emplace_back().connection = std::move(connection);
   }
+  assert(!at(rank).connection);
 }
 
 void PeerStreams::begin(Peer& peer, Traffic traffic) {
@@ -31,6 +33,7 @@ void PeerStreams::begin(Peer& peer, Traffic traffic) {
 }
 
 void PeerStreams::finish(Peer& peer, Traffic traffic) {
+  assert(peer.pending[index(traffic)] > 0);
   --peer.pending[index(traffic)];
   --pending_[index(traffic)];
 }
@@ -43,6 +46,7 @@ std::uint64_t PeerStreams::post_send(int peer, const Call& call, std::uint32_t p
   out.header.part = part;
   out.header.bytes = bytes;
   Peer& p = peers_[static_cast<std::size_t>(peer)];
+  assert(p.connection);  // Also within a host: only the collectives use its memory.
   p.outgoing.push_back(out);
   begin(p, traffic_of(call));
   return ++p.posted;
@@ -56,6 +60,7 @@ std::uint64_t PeerStreams::post_receive(int peer, const Call& call, std::uint32_
   in.expected.part = part;
   in.expected.bytes = bytes;
   Peer& p = peers_[static_cast<std::size_t>(peer)];
+  assert(p.connection);
   begin(p, traffic_of(call));
   Receiving& receiving = p.receiving[index(traffic_of(call))];
   receiving.expected.push_back(in);

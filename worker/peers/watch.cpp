@@ -191,7 +191,7 @@ void PeerWatch::give_verdict() {
 // says whether the way there and back works, without a message of ours and whatever the peer does.
 RankSet PeerWatch::heard() const {
   RankSet ranks = 0;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+  for (std::size_t rank = 0; rank < std::min<std::size_t>(peers_.size(), ranks_max); ++rank) {
     if (!open_[rank]) continue;
     tcp_info info{};
     socklen_t size = sizeof(info);

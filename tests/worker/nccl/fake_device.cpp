@@ -21,7 +21,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(device->events.size() + 1);
+  *event = reinterpret_cast<cudaEvent_t>(&device->handles.emplace_back());
   device->events[*event] = cudaErrorNotReady;
   return cudaSuccess;
 }

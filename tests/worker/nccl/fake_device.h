@@ -6,9 +6,11 @@
 #include <nccl.h>
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "tests/testing/patience.h"
 
@@ -42,6 +44,7 @@ class Happening {
 
 struct FakeDevice {
   std::map<cudaEvent_t, cudaError_t> events;  // What each says when asked; made: not ready.
+  std::deque<char> handles;                   // Places that events point to.
   std::vector<cudaEvent_t> recorded;          // In order.
   std::function<void()> on_abort = [] {};     // In ncclCommAbort.
   std::function<void()> on_free = [] {};      // In cudaFree and ncclMemFree.

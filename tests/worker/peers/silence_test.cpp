@@ -47,6 +47,12 @@ TEST_CASE("a peer that nobody hears is gone, one who hears nobody is cut off its
   CHECK(contains(to_string(alone, 0, 1, names, "5 s"), "rank 0 (on 10.0.0.1) is cut off"));
 }
 
+TEST_CASE("of more ranks than a set has bits nobody is a witness", "[worker][silence]") {
+  // Rank 65 would have the bit of rank 1, whom all hear.
+  const std::vector<std::optional<RankSet>> heard(66, r0 | r1);
+  CHECK(judge_silence(0, 65, heard).kind == Silence::Kind::Unknown);
+}
+
 TEST_CASE("two ranks alone cannot tell a link from a host", "[worker][silence]") {
   const Silence silence = judge_silence(1, 0, {none, none});
   CHECK(silence.kind == Silence::Kind::Unknown);
