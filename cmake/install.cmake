@@ -15,7 +15,8 @@ set_target_properties(ddprun_communicator PROPERTIES EXPORT_NAME worker)
 set_target_properties(ddprun_worker_env PROPERTIES EXPORT_NAME worker_env)
 set_target_properties(ddprun_store_client PROPERTIES EXPORT_NAME store_client)
 set_target_properties(ddprun_store PROPERTIES EXPORT_NAME store)
-install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun_store
+set_target_properties(ddprun_secure PROPERTIES EXPORT_NAME secure)
+install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun_secure ddprun_store
         EXPORT ddprunWorker ARCHIVE COMPONENT development)
 install(EXPORT ddprunWorker FILE ddprunWorkerTargets.cmake NAMESPACE ddprun::
         DESTINATION ${package_dir} COMPONENT development)

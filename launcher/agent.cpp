@@ -269,7 +269,9 @@ void Agent::on_session_lost() {
 // Before this node listens anywhere or says a word to anybody.
 bool Agent::open_key() {
   try {
-    tls_ = open_control_key(options_);
+    JobKeys keys = open_job_keys(options_);
+    tls_ = std::move(keys.control);
+    attempt_.set_worker_key(std::move(keys.workers));
     return true;
   } catch (const rendezvous::SecurityError& error) {
     why_ = error.what();

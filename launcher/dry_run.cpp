@@ -20,6 +20,7 @@
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/time_text.h"
+#include "rendezvous/worker_key_place.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -197,6 +198,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
                               ? "default, as there are several workers"
                               : source("omp-threads")},
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
+      {rendezvous::worker_key_variable, "descriptor with the workers' key"},
       {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;
@@ -227,7 +229,9 @@ void Plan::describe_workers() {
       .environment = facts_.environment,
       .console_columns = 0,
       .cpus = facts_.cpus,
-      .places = facts_.places};
+      .places = facts_.places,
+      // Any number but -1: nothing is started.
+      .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1};
   const auto specs = make_worker_specs(inputs);
   for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
   using Values = std::map<std::string, std::string>;

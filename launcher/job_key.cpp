@@ -7,6 +7,7 @@
 #include "launcher/endpoint.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
+#include "rendezvous/worker_key.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -31,7 +32,7 @@ rendezvous::SecretBytes open_secret(const LaunchOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<const rendezvous::TlsContext> open_control_key(const LaunchOptions& options) {
+JobKeys open_job_keys(const LaunchOptions& options) {
   if (!needs_secret(options)) {
     if (options.auth == Auth::None && another_host_may_join(options)) {
       const auto given = options.sources.find("auth");
@@ -40,10 +41,11 @@ std::shared_ptr<const rendezvous::TlsContext> open_control_key(const LaunchOptio
           given == options.sources.end() ? "--auth none" : given->second, options.endpoint_host,
           options.endpoint_port);
     }
-    return nullptr;
+    return {};
   }
   const rendezvous::SecretBytes secret = open_secret(options);
-  return std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, options.run_id));
+  return {std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, options.run_id)),
+          rendezvous::hand_over_key(rendezvous::worker_key(secret, options.run_id))};
 }
 
 std::string other_secret_advice(const LaunchOptions& options) {

@@ -78,6 +78,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .console_columns = terminal_columns(),
                                   .cpus = usable_cpus(),
                                   .places = asked_places(options_),
+                                  .key_fd = worker_key_.get(),
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);

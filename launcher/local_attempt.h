@@ -23,6 +23,7 @@
 #include "launcher/workers/worker_group.h"
 #include "launcher/workers/worker_specs.h"
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -39,6 +40,9 @@ class LocalAttempt {
   LocalAttempt(asio::io_context& io, OutputForwarder& output, EventLog& events,
                const LaunchOptions& options, std::string host_name,
                LocalAttemptCallbacks callbacks);
+
+  // What the workers of all attempts get; none when it is never called.
+  void set_worker_key(rendezvous::UniqueFd key) { worker_key_ = std::move(key); }
 
   // Starts the workers of a round. Returns why it could not; then none is running and no callback
   // comes.
@@ -78,6 +82,7 @@ class LocalAttempt {
   std::string log_files(int local_rank) const;
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
+  rendezvous::UniqueFd worker_key_;
   EventLog& events_;
   const LaunchOptions& options_;
   std::string host_name_;

@@ -137,6 +137,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.environment = make_environment(spec.variables, guard_variable);
   setup.stdout_fd = out.write_end.get();
   setup.stderr_fd = err.write_end.get();
+  setup.key_fd = spec.key_fd;
   setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
   int error_number = 0;

@@ -17,6 +17,7 @@ struct WorkerSpec {
   std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
   std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
   WorkerOutput output;                                         // Where stdout and stderr go.
+  int key_fd = -1;        // Of the workers' key; -1 = none. Stays its owner's.
   std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
 };
 

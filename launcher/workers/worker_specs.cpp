@@ -9,6 +9,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/worker_key_place.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::launcher {
@@ -207,6 +208,13 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     } else if (inputs.environment("DDPRUN_TERMINAL_COLUMNS")) {
       spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS",
                                   "0");  // An outer launcher's is not ours.
+    }
+    spec.key_fd = inputs.key_fd;
+    if (inputs.key_fd >= 0) {
+      spec.variables.emplace_back(rendezvous::worker_key_variable,
+                                  std::to_string(rendezvous::worker_key_fd));
+    } else if (inputs.environment(rendezvous::worker_key_variable)) {
+      spec.variables.emplace_back(rendezvous::worker_key_variable, "");  // As above.
     }
     specs.push_back(std::move(spec));
   }

@@ -29,6 +29,7 @@ struct WorkerSpecInputs {
   int console_columns = 0;         // Of the terminal on stdout; 0: it is none.
   int cpus = 1;                    // That this process may use.
   std::vector<WorkerCpus> places;  // By local rank; empty: not asked for.
+  int key_fd = -1;                 // As WorkerSpec's.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };
 

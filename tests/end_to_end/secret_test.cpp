@@ -90,6 +90,39 @@ TEST_CASE("a node with a secret of its own is refused, told how to get the job's
   CHECK(first.wait(20s).status == 0);
 }
 
+TEST_CASE("workers prove a key to each other that they inherit, which is not the secret") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  const std::string program =
+      "echo \"fd $DDPRUN_SECRET_FD holds $(wc -c < /proc/self/fd/3)\"; exec " +
+      binary("summing_worker");
+  Process first(hosts.on(0, node(0, {}, program)), home.variables());
+  Process second(hosts.on(1, node(1, {}, program)), home.variables());
+  REQUIRE(first.wait_for_output("summing", 60s));
+  REQUIRE(second.wait_for_output("summing", 60s));
+  CHECK(contains(first.output(), "fd 3 holds 32"));
+  std::string secret = content_of(home.secret_file());
+  secret.pop_back();
+  for (const int pid : descendants_running(first.pid(), "summing_worker")) {
+    CHECK_FALSE(core_would_hold(std::to_string(pid), secret));
+  }
+}
+
+TEST_CASE("a worker whose key was closed on the way says so, and does not go on without it") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  Process first(hosts.on(0, node(0, {}, "exec " + binary("summing_worker"))), home.variables());
+  Process second(hosts.on(1, node(1, {}, "exec 3<&-; exec " + binary("summing_worker"))),
+                 home.variables());
+  const auto two = second.wait(60s);
+  INFO(two.output);
+  CHECK(two.status != 0);
+  CHECK(contains(two.output, "DDPRUN_SECRET_FD=3 names no key"));
+  CHECK(first.wait(60s).status != 0);
+}
+
 TEST_CASE("a stranger's hello is answered with one line that tells nothing of the job") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(2);

@@ -21,9 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t hello_magic = 0x48504444;  // "DDPH"
-constexpr std::size_t callers_max = 1024;          // Connections that have not said hello yet.
-constexpr int accept_pause_ms = 50;                // When descriptors have run out.
+constexpr std::size_t callers_max = 1024;  // Connections that have not said who they are.
+constexpr int accept_pause_ms = 50;        // When descriptors have run out.
 
 int milliseconds_left(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -77,21 +76,6 @@ void tune(int fd, bool watch) {
 
 }  // namespace
 
-// The first bytes of every connection.
-struct Mesh::Hello {
-  std::uint32_t magic = hello_magic;
-  std::uint32_t epoch = 0;
-  std::uint32_t rank = 0;
-  Channel channel = Channel::Data;
-  char secret[32] = {};
-};
-
-struct Mesh::Caller {
-  UniqueFd socket;
-  Hello hello;
-  std::size_t received = 0;
-};
-
 std::string to_text(const PeerAddress& a) {
   std::ostringstream out;
   out << "1 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
@@ -113,8 +97,17 @@ PeerAddress parse_peer_address(const std::string& text) {
   return a;
 }
 
-Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip)
-    : rank_(rank), epoch_(epoch), secret_(rendezvous::random_id()) {
+std::shared_ptr<const WorkerKey> job_key() {
+  try {
+    return rendezvous::own_worker_key();
+  } catch (const rendezvous::SecurityError& error) {
+    throw CommunicatorError(error.what());
+  }
+}
+
+Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip,
+           std::shared_ptr<const WorkerKey> key)
+    : rank_(rank), epoch_(epoch), secret_(rendezvous::random_id()), key_(std::move(key)) {
   const auto address = resolve(ip, 0);
   listener_ = UniqueFd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound{};
@@ -129,8 +122,8 @@ Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip)
                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-UniqueFd Mesh::call(int peer, const PeerAddress& to, Channel channel,
-                    Clock::time_point deadline) const {
+OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel,
+                            Clock::time_point deadline) const {
   const auto address = resolve(to.ip, to.port);
   UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = fd ? 0 : errno;
@@ -147,86 +140,117 @@ UniqueFd Mesh::call(int peer, const PeerAddress& to, Channel channel,
       }
     }
   }
-  Hello hello;
-  hello.epoch = epoch_;
-  hello.rank = static_cast<std::uint32_t>(rank_);
-  hello.channel = channel;
-  std::memcpy(hello.secret, to.secret.data(), std::min(to.secret.size(), sizeof(hello.secret)));
-  // A fresh connection's buffer takes these few bytes at once.
-  if (error == 0 && ::send(fd.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
-    error = errno;
-  }
+  OutgoingGreeting greeting(std::move(fd),
+                            {.epoch = epoch_,
+                             .caller = static_cast<std::uint32_t>(rank_),
+                             .callee = static_cast<std::uint32_t>(peer),
+                             .channel = channel,
+                             .word = to.secret},
+                            key_);
+  if (error == 0) error = greeting.begin();
   if (error != 0) {
     throw CommunicatorError("rank " + std::to_string(rank_) + " cannot connect to rank " +
                             std::to_string(peer) + " at " + to.ip + ":" + std::to_string(to.port) +
                             ": " + std::strerror(error));
   }
-  return fd;
+  return greeting;
 }
 
-bool Mesh::take(Caller& caller, std::vector<PeerSockets>& sockets) const {
-  const Hello& hello = caller.hello;
-  const auto rank = static_cast<std::size_t>(hello.rank);
-  if (hello.magic != hello_magic || hello.epoch != epoch_ || rank >= sockets.size() ||
-      std::memcmp(hello.secret, secret_.data(), sizeof(hello.secret)) != 0) {
-    return false;
+// Whoever has called and proved it, if nobody else has that place.
+void Mesh::take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) const {
+  const auto rank = static_cast<std::size_t>(caller.contact().caller);
+  if (rank >= sockets.size() || static_cast<int>(rank) <= rank_) return;
+  UniqueFd& place =
+      caller.contact().channel == MeshChannel::Data ? sockets[rank].data : sockets[rank].watch;
+  if (!place) place = caller.take();
+}
+
+std::string Mesh::missing(const std::vector<PeerSockets>& sockets) const {
+  std::string ranks;
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_ || (sockets[rank].data && sockets[rank].watch)) continue;
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
-  UniqueFd& place = hello.channel == Channel::Data ? sockets[rank].data : sockets[rank].watch;
-  if (place || static_cast<int>(rank) <= rank_) return false;
-  place = std::move(caller.socket);
-  return true;
+  return ranks;
 }
 
-void Mesh::accept_all(std::vector<PeerSockets>& sockets, Clock::time_point deadline) {
-  const auto missing = [&] {
-    std::string ranks;
-    for (std::size_t rank = static_cast<std::size_t>(rank_) + 1; rank < sockets.size(); ++rank) {
-      if (sockets[rank].data && sockets[rank].watch) continue;
-      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    return ranks;
-  };
-  std::vector<Caller> callers;
+// Those that were called answer while they themselves are called, so both are waited for at once:
+// ranks that first finished their own calls would come to their turns one after the other.
+void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,
+                     const std::vector<PeerAddress>& peers, Clock::time_point deadline) {
+  std::vector<IncomingGreeting> callers;
   std::string short_of;  // Not empty: why the last connection could not be accepted.
-  while (!missing().empty()) {
+  while (!missing(sockets).empty()) {
     if (Clock::now() >= deadline) {
-      throw CommunicatorError("rank " + std::to_string(rank_) + " was not called by rank(s) " +
-                              missing() + " in time" + (short_of.empty() ? "" : ": " + short_of));
+      throw CommunicatorError("rank " + std::to_string(rank_) +
+                              (calls.empty() ? " was not called by rank(s) "
+                                             : " has no proven connection with rank(s) ") +
+                              missing(sockets) + " in time" +
+                              (short_of.empty() ? "" : ": " + short_of));
     }
     // A listener that cannot accept stays readable: it is left out, and tried again after a pause.
     const bool pausing = !short_of.empty();
     const int left_ms = milliseconds_left(deadline);
     std::vector<pollfd> polled{{pausing ? -1 : listener_.get(), POLLIN, 0}};
-    for (const Caller& caller : callers) polled.push_back({caller.socket.get(), POLLIN, 0});
+    for (const IncomingGreeting& caller : callers) polled.push_back({caller.fd(), POLLIN, 0});
+    for (const OutgoingGreeting& call : calls) polled.push_back({call.fd(), POLLIN, 0});
     ::poll(polled.data(), polled.size(), pausing ? std::min(left_ms, accept_pause_ms) : left_ms);
+    for (std::size_t i = calls.size(); i-- > 0;) {
+      if (polled[1 + callers.size() + i].revents == 0) continue;
+      if (!finish(calls[i], sockets, peers)) continue;
+      calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(i));
+    }
     for (std::size_t i = callers.size(); i-- > 0;) {
       if (polled[i + 1].revents == 0) continue;
-      Caller& caller = callers[i];
-      const ssize_t got =
-          ::recv(caller.socket.get(), reinterpret_cast<char*>(&caller.hello) + caller.received,
-                 sizeof(Hello) - caller.received, MSG_DONTWAIT);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-      if (got > 0) caller.received += static_cast<std::size_t>(got);
-      if (got > 0 && caller.received < sizeof(Hello)) continue;
-      if (got > 0) take(caller, sockets);  // A stranger's connection is closed by the next line.
+      const GreetingState state = callers[i].go_on();
+      if (state == GreetingState::Waiting) continue;
+      if (state == GreetingState::Done) take(callers[i], sockets);
+      // A stranger's connection is closed by this.
       callers.erase(callers.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (!pausing && polled[0].revents == 0) continue;
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     short_of = socket ? "" : shortage(errno);
-    if (socket && callers.size() < callers_max) callers.push_back({std::move(socket), {}, 0});
+    if (!socket) continue;
+    // Ranks speak at once: the one that has been silent longest is a stranger.
+    if (callers.size() >= callers_max) callers.erase(callers.begin());
+    callers.emplace_back(std::move(socket), epoch_, rank_, secret_, key_);
   }
+}
+
+// True when this call has come to its end; a call that failed ends all of it.
+bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
+                  const std::vector<PeerAddress>& peers) const {
+  const GreetingState state = call.go_on();
+  if (state == GreetingState::Waiting) return false;
+  const std::size_t peer = call.contact().callee;
+  if (state == GreetingState::Failed) {
+    throw CommunicatorError("rank " + std::to_string(rank_) + " cannot connect to rank " +
+                            std::to_string(peer) + " at " + peers[peer].ip + ":" +
+                            std::to_string(peers[peer].port) + ": " + call.why());
+  }
+  UniqueFd& place =
+      call.contact().channel == MeshChannel::Data ? sockets[peer].data : sockets[peer].watch;
+  place = call.take();
+  return true;
 }
 
 std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
                                        Clock::time_point deadline) {
   std::vector<PeerSockets> sockets(peers.size());
+  std::vector<OutgoingGreeting> calls;
   for (int peer = 0; peer < rank_; ++peer) {
-    const auto index = static_cast<std::size_t>(peer);
-    sockets[index].data = call(peer, peers[index], Channel::Data, deadline);
-    sockets[index].watch = call(peer, peers[index], Channel::Watch, deadline);
+    const PeerAddress& address = peers[static_cast<std::size_t>(peer)];
+    for (const MeshChannel channel : {MeshChannel::Data, MeshChannel::Watch}) {
+      calls.push_back(call(peer, address, channel, deadline));
+      if (!key_ && finish(calls.back(), sockets, peers)) calls.pop_back();
+    }
   }
-  accept_all(sockets, deadline);
+  try {
+    greet_all(calls, sockets, peers, deadline);
+  } catch (const rendezvous::SecurityError& error) {
+    throw CommunicatorError(error.what());
+  }
   for (PeerSockets& pair : sockets) {
     if (!pair.data) continue;
     tune(pair.data.get(), false);

@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/unique_fd.h"
 #include "worker/communicator.h"
+#include "worker/peers/mesh_greeting.h"
 #include "worker/peers/shared_memory.h"
 
 namespace ddprun::worker {
@@ -23,7 +25,7 @@ struct PeerAddress {
   std::string host = "-";  // Ranks share memory only if these are equal; for tests.
   std::string ip;          // Where it listens.
   std::uint16_t port = 0;
-  std::string secret;      // What a caller must show, so that strangers are turned away.
+  std::string secret;      // What a caller must show or prove to know, for the store has it.
   SegmentAddress segment;  // Its shared memory; fd -1: none.
 };
 
@@ -39,33 +41,39 @@ struct PeerSockets {
   UniqueFd watch;  // The same, with keep-alive, so that a silent host is noticed.
 };
 
+// The key that this process proves and asks its peers for; null where its launcher gave it none.
+// Throws CommunicatorError.
+std::shared_ptr<const WorkerKey> job_key();
+
 class Mesh {
  public:
   // Listens on a free port of `ip` (a numeric address). Throws CommunicatorError.
-  Mesh(int rank, std::uint32_t epoch, const std::string& ip);
+  Mesh(int rank, std::uint32_t epoch, const std::string& ip,
+       std::shared_ptr<const WorkerKey> key = job_key());
 
   std::uint16_t port() const { return port_; }
   const std::string& secret() const { return secret_; }
 
   // Connects to all `peers` (index = rank) and stops listening. Throws CommunicatorError that
-  // names the peer that could not be reached or did not call before `deadline`.
+  // names the peer that could not be reached, did not call before `deadline`, or has another key.
   std::vector<PeerSockets> connect(const std::vector<PeerAddress>& peers,
                                    std::chrono::steady_clock::time_point deadline);
 
  private:
-  enum class Channel : std::uint32_t { Data, Watch };
-  struct Hello;
-  struct Caller;
-
-  UniqueFd call(int peer, const PeerAddress& address, Channel channel,
-                std::chrono::steady_clock::time_point deadline) const;
-  void accept_all(std::vector<PeerSockets>& sockets,
-                  std::chrono::steady_clock::time_point deadline);
-  bool take(Caller& caller, std::vector<PeerSockets>& sockets) const;
+  OutgoingGreeting call(int peer, const PeerAddress& address, MeshChannel channel,
+                        std::chrono::steady_clock::time_point deadline) const;
+  void greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,
+                 const std::vector<PeerAddress>& peers,
+                 std::chrono::steady_clock::time_point deadline);
+  bool finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
+              const std::vector<PeerAddress>& peers) const;
+  void take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) const;
+  std::string missing(const std::vector<PeerSockets>& sockets) const;
 
   int rank_;
   std::uint32_t epoch_;
   std::string secret_;
+  std::shared_ptr<const WorkerKey> key_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
 };

@@ -156,6 +156,22 @@ TEST_CASE("a child has only descriptors 0, 1 and 2, whatever we have open", "[ch
   ::close(leaky);
 }
 
+TEST_CASE("a child that gets a key has it at descriptor 3, whatever its number was", "[child]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const int leaky = ::fcntl(0, F_DUPFD, 100);
+  REQUIRE(::write(ends[1], "key\n", 4) == 4);
+  ChildSetup setup =
+      setup_of({"sh", "-c", "read word <&3; test $word = key && ! test -e /proc/$$/fd/4"});
+  setup.key_fd = ends[0];
+
+  auto child = start(setup);
+  REQUIRE(child);
+  CHECK(wait_for(*child).exit_code == 0);
+  CHECK(::fcntl(ends[0], F_GETFD) == FD_CLOEXEC);  // Still ours.
+  for (const int fd : {ends[0], ends[1], leaky}) ::close(fd);
+}
+
 TEST_CASE("a child leads its own session, with no signal blocked or ignored", "[child]") {
   sigset_t block, before;
   ::sigemptyset(&block);

@@ -1,0 +1,83 @@
+// Both ends of the descriptor in one file, so that they cannot drift apart.
+#include "rendezvous/worker_key.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <system_error>
+
+#include "rendezvous/secure/openssl_library.h"
+#include "rendezvous/secure/psk.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int key_seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+// Whatever else happens to have that number is no key.
+bool is_handed_key(int fd) {
+  struct stat status {};
+  return ::fcntl(fd, F_GET_SEALS) == key_seals && ::fstat(fd, &status) == 0 &&
+         status.st_size == static_cast<off_t>(key_bytes);
+}
+
+}  // namespace
+
+KeyProof WorkerKey::prove(std::string_view statement) const {
+  KeyProof proof{};
+  std::size_t size = 0;
+  if (openssl().EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, key_.data(), key_.size(),
+                          reinterpret_cast<const unsigned char*>(statement.data()),
+                          statement.size(), proof.data(), proof.size(), &size) == nullptr ||
+      size != proof.size()) {
+    throw SecurityError("cannot prove the job's key: OpenSSL's HMAC failed");
+  }
+  return proof;
+}
+
+bool WorkerKey::proves(std::string_view statement, const KeyProof& proof) const {
+  const KeyProof right = prove(statement);
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < right.size(); ++i) difference |= right[i] ^ proof[i];
+  return difference == 0;
+}
+
+UniqueFd hand_over_key(const SecretBytes& key) {
+  UniqueFd fd(::memfd_create("ddprun worker key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::write(fd.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()) ||
+      ::fcntl(fd.get(), F_ADD_SEALS, key_seals) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot keep the workers' key");
+  }
+  return fd;
+}
+
+std::shared_ptr<const WorkerKey> handed_worker_key(const std::optional<std::string>& variable) {
+  if (!variable || variable->empty()) return nullptr;
+  int fd = -1;
+  const char* end = variable->data() + variable->size();
+  const auto [stop, error] = std::from_chars(variable->data(), end, fd);
+  SecretBytes key(key_bytes);
+  // Not read(), which all workers of a node would share the position of.
+  if (error != std::errc() || stop != end || !is_handed_key(fd) ||
+      ::pread(fd, key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) {
+    throw SecurityError(std::string(worker_key_variable) + "=" + *variable +
+                        " names no key of ddprun: a program between ddprun and this worker has "
+                        "closed the descriptor; let it pass on descriptor " +
+                        *variable + " (Python's subprocess: pass_fds), or run with --auth none");
+  }
+  return std::make_shared<WorkerKey>(std::move(key));
+}
+
+std::shared_ptr<const WorkerKey> own_worker_key() {
+  static const std::shared_ptr<const WorkerKey> key = [] {
+    const char* value = std::getenv(worker_key_variable);
+    return handed_worker_key(value == nullptr ? std::nullopt : std::optional<std::string>(value));
+  }();
+  return key;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,228 @@
+// How ranks come to trust the connections between them: by a word from the store, or by the key
+// that their launcher gave them.
+#include "worker/peers/mesh.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "rendezvous/worker_key.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+
+using namespace ddprun::worker;
+using namespace std::chrono_literals;
+namespace rendezvous = ddprun::rendezvous;
+
+namespace {
+
+using Key = std::shared_ptr<const WorkerKey>;
+
+Key key_of(char letter) {
+  return std::make_shared<WorkerKey>(rendezvous::SecretBytes::copy_of(std::string(32, letter)));
+}
+
+// Ranks with these keys meet on loopback; what each ended with, "" if it has met all.
+std::vector<std::string> meet(const std::vector<Key>& keys, std::chrono::milliseconds limit = 20s) {
+  std::vector<Mesh> meshes;
+  std::vector<PeerAddress> addresses;
+  for (std::size_t rank = 0; rank < keys.size(); ++rank) {
+    meshes.emplace_back(static_cast<int>(rank), 7, "127.0.0.1", keys[rank]);
+    addresses.push_back({.ip = "127.0.0.1",
+                         .port = meshes.back().port(),
+                         .secret = meshes.back().secret(),
+                         .segment = {}});
+  }
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  std::vector<std::vector<PeerSockets>> sockets(keys.size());
+  std::vector<std::string> errors(keys.size());
+  std::vector<std::thread> ranks;
+  for (std::size_t rank = 0; rank < keys.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        sockets[rank] = meshes[rank].connect(addresses, deadline);
+        // Each tells each its rank, over both channels.
+        for (std::size_t peer = 0; peer < keys.size(); ++peer) {
+          if (peer == rank) continue;
+          for (const int fd : {sockets[rank][peer].data.get(), sockets[rank][peer].watch.get()}) {
+            const char mine = static_cast<char>(rank);
+            if (::send(fd, &mine, 1, MSG_NOSIGNAL) != 1) errors[rank] = "cannot send";
+            char theirs = -1;
+            pollfd polled{fd, POLLIN, 0};
+            ::poll(&polled, 1, 20'000);
+            if (::recv(fd, &theirs, 1, 0) != 1 || theirs != static_cast<char>(peer)) {
+              errors[rank] = "another rank answers";
+            }
+          }
+        }
+      } catch (const CommunicatorError& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return errors;
+}
+
+struct SocketPair {
+  SocketPair() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    one = UniqueFd(ends[0]);
+    other = UniqueFd(ends[1]);
+  }
+  UniqueFd one, other;
+};
+
+const std::string word(mesh_word_chars, 'w');
+const MeshContact contact{.epoch = 7, .caller = 1, .callee = 0, .word = word};
+
+std::string read_from(int fd) {
+  std::string bytes(4096, '\0');
+  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return bytes;
+}
+void write_to(int fd, const std::string& bytes) {
+  REQUIRE(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+}  // namespace
+
+TEST_CASE("ranks with one key meet, and so do ranks without any", "[mesh]") {
+  for (const Key& key : {key_of('a'), Key()}) {
+    for (const std::string& error : meet(std::vector<Key>(5, key))) CHECK(error.empty());
+  }
+}
+
+TEST_CASE("a rank with another key, or none, is named by those that cannot prove it theirs",
+          "[mesh]") {
+  for (const Key& other : {key_of('b'), Key()}) {
+    const auto errors = meet({key_of('a'), other}, 500ms);
+    INFO(errors[0] << "\n" << errors[1]);
+    CHECK(errors[0].find("was not called by rank(s) 1") != std::string::npos);
+    CHECK_FALSE(errors[1].empty());
+  }
+  const auto errors = meet({Key(), key_of('a')}, 500ms);
+  INFO(errors[1]);
+  CHECK(errors[1].find("rank 1 cannot connect to rank 0 at 127.0.0.1") != std::string::npos);
+  CHECK(errors[1].find("another secret") != std::string::npos);
+}
+
+TEST_CASE("strangers in the way, with the published word too, hinder nobody", "[mesh]") {
+  const Key key = key_of('a');
+  Mesh first(0, 7, "127.0.0.1", key), second(1, 7, "127.0.0.1", key);
+  const std::vector<PeerAddress> addresses = {
+      {.ip = "127.0.0.1", .port = first.port(), .secret = first.secret(), .segment = {}},
+      {.ip = "127.0.0.1", .port = second.port(), .secret = second.secret(), .segment = {}}};
+  // It has read the store: it knows the word, and says it as a rank without a key would.
+  Mesh stranger(1, 7, "127.0.0.1", nullptr);
+  const auto soon = std::chrono::steady_clock::now() + 300ms;
+  std::string refused;
+  std::thread liar([&] {
+    try {
+      auto sockets = stranger.connect(addresses, soon);
+      pollfd polled{sockets[0].data.get(), POLLIN, 0};
+      ::poll(&polled, 1, 20'000);
+      char byte = 0;
+      refused = ::recv(sockets[0].data.get(), &byte, 1, 0) <= 0 ? "closed" : "let in";
+    } catch (const CommunicatorError& error) {
+      refused = error.what();
+    }
+  });
+  const auto deadline = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
+  auto met = std::async(std::launch::async, [&] { return first.connect(addresses, deadline); });
+  liar.join();
+  CHECK(refused == "closed");
+  CHECK(bool(second.connect(addresses, deadline)[0].data));
+  CHECK(bool(met.get()[1].data));
+}
+
+TEST_CASE("a greeting that was overheard admits nobody", "[mesh]") {
+  const Key key = key_of('a');
+  SocketPair pair;
+  OutgoingGreeting caller(std::move(pair.one), contact, key);
+  SocketPair tapped;
+  IncomingGreeting callee(std::move(tapped.one), 7, 0, word, key);
+  REQUIRE(caller.begin() == 0);
+  const std::string hello = read_from(pair.other.get());
+  write_to(tapped.other.get(), hello);
+  REQUIRE(callee.go_on() == GreetingState::Waiting);
+  write_to(pair.other.get(), read_from(tapped.other.get()));
+  REQUIRE(caller.go_on() == GreetingState::Done);
+  const std::string proof = read_from(pair.other.get());
+  write_to(tapped.other.get(), proof);
+  REQUIRE(callee.go_on() == GreetingState::Done);
+  CHECK(callee.contact().caller == 1);
+  CHECK((hello + proof).find(word) == std::string::npos);
+
+  SocketPair again;
+  IncomingGreeting other(std::move(again.one), 7, 0, word, key);
+  write_to(again.other.get(), hello);
+  REQUIRE(other.go_on() == GreetingState::Waiting);
+  write_to(again.other.get(), proof);
+  CHECK(other.go_on() == GreetingState::Failed);
+}
+
+TEST_CASE("an answer cannot be made of the caller's own words", "[mesh]") {
+  const Key key = key_of('a');
+  SocketPair pair, mirror;
+  OutgoingGreeting caller(std::move(pair.one), contact, key);
+  REQUIRE(caller.begin() == 0);
+  const std::string hello = read_from(pair.other.get());
+  // The caller listens, too, at its own rank: an attacker lets it answer itself.
+  IncomingGreeting same(std::move(mirror.one), 7, 1, word, key);
+  write_to(mirror.other.get(), hello);
+  REQUIRE(same.go_on() == GreetingState::Waiting);
+  write_to(pair.other.get(), read_from(mirror.other.get()));
+  CHECK(caller.go_on() == GreetingState::Failed);
+  CHECK(caller.why().find("does not have the job's secret") != std::string::npos);
+}
+
+TEST_CASE("every part of a contact is in its statement", "[mesh]") {
+  const std::string one(mesh_word_chars, '1'), two(mesh_word_chars, '2');
+  const auto statement = [&](const MeshContact& about, bool by_caller = true) {
+    return mesh_statement(by_caller, about, one.data(), two.data());
+  };
+  const std::string text = statement(contact);
+  CHECK(statement(contact, false) != text);
+  CHECK(mesh_statement(true, contact, two.data(), one.data()) != text);
+  MeshContact other = contact;
+  other.epoch = 8;
+  CHECK(statement(other) != text);
+  other = contact;
+  other.caller = 2;
+  CHECK(statement(other) != text);
+  other = contact;
+  other.callee = 2;
+  CHECK(statement(other) != text);
+  other = contact;
+  other.channel = MeshChannel::Watch;
+  CHECK(statement(other) != text);
+  other = contact;
+  other.word = one;
+  CHECK(statement(other) != text);
+}
+
+TEST_CASE("a key is handed over in a descriptor that only such a key can be", "[mesh]") {
+  CHECK(rendezvous::handed_worker_key(std::nullopt) == nullptr);
+  CHECK(rendezvous::handed_worker_key("") == nullptr);
+  const auto fd = rendezvous::hand_over_key(rendezvous::SecretBytes::copy_of(std::string(32, 'a')));
+  const Key key = rendezvous::handed_worker_key(std::to_string(fd.get()));
+  REQUIRE(key);
+  CHECK(key_of('a')->proves("a statement", key->prove("a statement")));
+  CHECK_FALSE(key_of('b')->proves("a statement", key->prove("a statement")));
+  CHECK_FALSE(key->proves("another", key->prove("a statement")));
+  CHECK(::write(fd.get(), "x", 1) < 0);  // Sealed: no worker can change the others'.
+
+  const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  for (const std::string& wrong :
+       {std::string("nine"), std::string("-1"), std::string("1000"), std::to_string(file.get())}) {
+    CHECK_THROWS_AS(rendezvous::handed_worker_key(wrong), rendezvous::SecurityError);
+  }
+}

@@ -1,0 +1,127 @@
+// Never more bytes are taken than the greeting has: what follows is the channel's.
+#include "worker/peers/mesh_greeting.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/random_id.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr std::uint32_t hello_magic = 0x48504444;           // "DDPH"
+constexpr std::uint32_t hello_with_key_magic = 0x4B504444;  // "DDPK"
+
+// Done: all of `size` bytes are there. Failed: the other side has gone.
+GreetingState receive_part(int fd, void* to, std::size_t size, std::size_t& received) {
+  const ssize_t got = ::recv(fd, static_cast<char*>(to) + received, size - received, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return GreetingState::Waiting;
+  if (got <= 0) return GreetingState::Failed;
+  received += static_cast<std::size_t>(got);
+  return received == size ? GreetingState::Done : GreetingState::Waiting;
+}
+
+// A fresh connection's buffer takes these few bytes at once.
+int send_part(int fd, const void* data, std::size_t size) {
+  const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(size) ? 0 : sent < 0 ? errno : EAGAIN;
+}
+
+std::string fresh_nonce() { return rendezvous::random_id(mesh_word_chars / 2); }
+
+}  // namespace
+
+std::string mesh_statement(bool by_caller, const MeshContact& contact, const char* caller_nonce,
+                           const char* callee_nonce) {
+  // All parts have a fixed length, so that no two statements read alike.
+  std::string text = by_caller ? "ddprun mesh: caller" : "ddprun mesh: callee";
+  for (const std::uint32_t number : {contact.epoch, contact.caller, contact.callee,
+                                     static_cast<std::uint32_t>(contact.channel)}) {
+    for (int byte = 0; byte < 4; ++byte) text += static_cast<char>(number >> (8 * byte));
+  }
+  text.append(caller_nonce, mesh_word_chars).append(callee_nonce, mesh_word_chars);
+  std::string word = contact.word;
+  word.resize(mesh_word_chars);
+  return text + word;
+}
+
+OutgoingGreeting::OutgoingGreeting(UniqueFd socket, MeshContact contact,
+                                   std::shared_ptr<const WorkerKey> key)
+    : socket_(std::move(socket)), contact_(std::move(contact)), key_(std::move(key)) {}
+
+int OutgoingGreeting::begin() {
+  MeshHello hello;
+  hello.magic = key_ ? hello_with_key_magic : hello_magic;
+  hello.epoch = contact_.epoch;
+  hello.rank = contact_.caller;
+  hello.channel = contact_.channel;
+  if (key_) nonce_ = fresh_nonce();
+  const std::string& word = key_ ? nonce_ : contact_.word;
+  std::memcpy(hello.word, word.data(), std::min(word.size(), sizeof hello.word));
+  return send_part(socket_.get(), &hello, sizeof hello);
+}
+
+GreetingState OutgoingGreeting::go_on() {
+  if (!key_) return GreetingState::Done;
+  const GreetingState state = receive_part(socket_.get(), &answer_, sizeof answer_, received_);
+  if (state == GreetingState::Failed) {
+    return fail("it closed the connection: it has another secret, none, or another attempt");
+  }
+  if (state == GreetingState::Waiting) return state;
+  if (!key_->proves(mesh_statement(false, contact_, nonce_.data(), answer_.nonce), answer_.proof)) {
+    return fail("what answers there does not have the job's secret");
+  }
+  const auto proof = key_->prove(mesh_statement(true, contact_, nonce_.data(), answer_.nonce));
+  const int error = send_part(socket_.get(), proof.data(), proof.size());
+  return error == 0 ? GreetingState::Done : fail(std::strerror(error));
+}
+
+GreetingState OutgoingGreeting::fail(const std::string& why) {
+  why_ = why;
+  return GreetingState::Failed;
+}
+
+IncomingGreeting::IncomingGreeting(UniqueFd socket, std::uint32_t epoch, int rank, std::string word,
+                                   std::shared_ptr<const WorkerKey> key)
+    : socket_(std::move(socket)), key_(std::move(key)) {
+  contact_.epoch = epoch;
+  contact_.callee = static_cast<std::uint32_t>(rank);
+  contact_.word = std::move(word);
+}
+
+GreetingState IncomingGreeting::go_on() {
+  if (answered_) {
+    const GreetingState state = receive_part(socket_.get(), &proof_, sizeof proof_, received_);
+    if (state != GreetingState::Done) return state;
+    return key_->proves(mesh_statement(true, contact_, hello_.word, answer_.nonce), proof_)
+               ? GreetingState::Done
+               : GreetingState::Failed;
+  }
+  const GreetingState state = receive_part(socket_.get(), &hello_, sizeof hello_, received_);
+  if (state != GreetingState::Done) return state;
+  if (hello_.magic != (key_ ? hello_with_key_magic : hello_magic) ||
+      hello_.epoch != contact_.epoch) {
+    return GreetingState::Failed;
+  }
+  contact_.caller = hello_.rank;
+  contact_.channel = hello_.channel;
+  if (key_) return answer();
+  const bool right = contact_.word.size() == sizeof hello_.word &&
+                     std::memcmp(hello_.word, contact_.word.data(), sizeof hello_.word) == 0;
+  return right ? GreetingState::Done : GreetingState::Failed;
+}
+
+GreetingState IncomingGreeting::answer() {
+  const std::string nonce = fresh_nonce();
+  std::memcpy(answer_.nonce, nonce.data(), sizeof answer_.nonce);
+  answer_.proof = key_->prove(mesh_statement(false, contact_, hello_.word, answer_.nonce));
+  answered_ = true;
+  received_ = 0;
+  return send_part(socket_.get(), &answer_, sizeof answer_) == 0 ? GreetingState::Waiting
+                                                                 : GreetingState::Failed;
+}
+
+}  // namespace ddprun::worker

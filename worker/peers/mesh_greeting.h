@@ -1,0 +1,106 @@
+// The first bytes of a connection between two ranks, seen from either side.
+//
+//   without a key   caller: hello, with the word that the callee has published in the store
+//   with a key      caller: hello, with a nonce; callee: a nonce and its proof; caller: its proof
+//
+// A proof is of the workers' key (rendezvous/worker_key.h) over both nonces, both ranks, the
+// channel, the attempt, the callee's word and the side that makes it: overheard, sent back, or
+// meant for another connection it proves nothing. What follows on the connection is not sealed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rendezvous/unique_fd.h"
+#include "rendezvous/worker_key.h"
+
+namespace ddprun::worker {
+
+using rendezvous::UniqueFd;
+using rendezvous::WorkerKey;
+
+enum class MeshChannel : std::uint32_t { Data, Watch };
+
+enum class GreetingState : std::uint8_t { Waiting, Done, Failed };
+
+constexpr std::size_t mesh_word_chars = 32;  // Of random_id().
+
+// Which connection it is.
+struct MeshContact {
+  std::uint32_t epoch = 0;
+  std::uint32_t caller = 0;  // Ranks.
+  std::uint32_t callee = 0;
+  MeshChannel channel = MeshChannel::Data;
+  std::string word;  // The callee's, mesh_word_chars long.
+};
+
+struct MeshHello {
+  std::uint32_t magic = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t rank = 0;
+  MeshChannel channel = MeshChannel::Data;
+  char word[mesh_word_chars] = {};  // The callee's; with a key the caller's nonce.
+};
+
+struct MeshAnswer {
+  char nonce[mesh_word_chars] = {};
+  rendezvous::KeyProof proof{};
+};
+
+// What `proof` is of; for tests, too.
+std::string mesh_statement(bool by_caller, const MeshContact& contact, const char* caller_nonce,
+                           const char* callee_nonce);
+
+// Both need a socket that does not block; `key` may be null. go_on() when it is readable.
+class OutgoingGreeting {
+ public:
+  OutgoingGreeting(UniqueFd socket, MeshContact contact, std::shared_ptr<const WorkerKey> key);
+
+  int begin();  // Says hello; returns errno, or 0. Without a key that is all.
+  GreetingState go_on();
+
+  const MeshContact& contact() const { return contact_; }
+  const std::string& why() const { return why_; }  // After Failed.
+  int fd() const { return socket_.get(); }
+  UniqueFd take() { return std::move(socket_); }
+
+ private:
+  GreetingState fail(const std::string& why);
+
+  UniqueFd socket_;
+  MeshContact contact_;
+  std::shared_ptr<const WorkerKey> key_;
+  std::string nonce_;
+  MeshAnswer answer_;
+  std::size_t received_ = 0;
+  std::string why_;
+};
+
+class IncomingGreeting {
+ public:
+  // Of the one that is called: its attempt, rank and word.
+  IncomingGreeting(UniqueFd socket, std::uint32_t epoch, int rank, std::string word,
+                   std::shared_ptr<const WorkerKey> key);
+
+  GreetingState go_on();
+
+  const MeshContact& contact() const { return contact_; }  // After Done: who has called.
+  int fd() const { return socket_.get(); }
+  UniqueFd take() { return std::move(socket_); }
+
+ private:
+  GreetingState answer();
+
+  UniqueFd socket_;
+  MeshContact contact_;
+  std::shared_ptr<const WorkerKey> key_;
+  MeshHello hello_;
+  MeshAnswer answer_;
+  rendezvous::KeyProof proof_{};
+  std::size_t received_ = 0;
+  bool answered_ = false;
+};
+
+}  // namespace ddprun::worker
