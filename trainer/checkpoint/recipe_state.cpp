@@ -17,9 +17,10 @@ const char* name_of(OptimizerKind kind) { return kind == OptimizerKind::Lars ? "
 void check_average(const ModelAverage& average, const PartState& state) {
   if (state.tensors.empty()) return;
   const auto own = average.tensors();
-  for (const auto& [name, tensor] : own) {
+  for (const auto& item : own) {
+    const auto& [name, tensor] = item;
     const auto found = std::find_if(state.tensors.begin(), state.tensors.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
+                                    [&](const auto& entry) { return entry.first == item.first; });
     if (found == state.tensors.end()) {
       throw std::invalid_argument(fmt::format("the averaged weights lack '{}'", name));
     }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace ddprun::trainer {
@@ -63,11 +64,11 @@ void TensorSnapshot::reserve(std::size_t bytes, bool from_gpu) {
                          torch::TensorOptions(torch::kUInt8).pinned_memory(from_gpu));
   auto* begin = static_cast<char*>(memory_.data_ptr());
   if (!from_gpu) {
-    const auto from = (reinterpret_cast<std::uintptr_t>(begin) + page_bytes - 1) / page_bytes;
-    const auto to = (reinterpret_cast<std::uintptr_t>(begin) + bytes) / page_bytes;
-    if (to > from) {  // Only a hint: nothing is lost where it is refused.
-      ::madvise(reinterpret_cast<void*>(from * page_bytes), (to - from) * page_bytes,
-                MADV_HUGEPAGE);
+    void* pages = begin;
+    std::size_t left = bytes;
+    if (std::align(page_bytes, page_bytes, pages, left) != nullptr) {
+      // Only a hint: nothing is lost where it is refused.
+      ::madvise(pages, left / page_bytes * page_bytes, MADV_HUGEPAGE);
     }
   }
   // The first touch makes the kernel hand out the page: now, in the writer's thread, and not in a

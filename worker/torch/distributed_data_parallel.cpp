@@ -61,6 +61,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   check_model_agreement(communicator, describe(), device);
   // A broadcast of its own, whose staging memory, as large as the model, goes with it.
   TensorBroadcast(communicator).run(state, 0);
+  options_.queue_is_shared = options_.queue != nullptr;
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
   reducer_ = std::make_unique<GradientReducer>(communicator, queue_, std::move(trained), options_);
 }

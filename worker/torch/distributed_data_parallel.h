@@ -57,7 +57,8 @@ struct DataParallelOptions : ReducerOptions {
   // of it nevertheless, for tests and measurements.
   bool reduce_world_of_one = false;
 
-  // Something in the place of reduction_queue_of(communicator), to which it must hand on all.
+  // reduction_queue_of(communicator), or something in its place that hands on all to it. Given by
+  // those whose module reduces in the middle of backward, too (BatchNormGroup).
   std::shared_ptr<ReductionQueue> queue;
 };
 

@@ -61,6 +61,7 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
     : communicator_(communicator),
       queue_(std::move(queue)),
       group_(ReducerGroup::of(communicator)),
+      queue_is_shared_(options.queue_is_shared),
       unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
       policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
@@ -162,6 +163,13 @@ bool GradientReducer::can_finish() const {
 }
 
 bool GradientReducer::launch_full_buckets() {
+  if (policy_.looks_for_unused && queue_is_shared_) return false;  // At the end, by finish().
+  queue_full_buckets();
+  // The count of uses and the order of arrival are collectives of finish().
+  return progress_.all_taken() && !policy_.looks_for_unused && !policy_.settles_order;
+}
+
+void GradientReducer::queue_full_buckets() {
   // In the plan's order, not as they fill: all ranks must make the same calls in the same order.
   while (const auto bucket = progress_.take_full_bucket()) {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
@@ -172,8 +180,6 @@ bool GradientReducer::launch_full_buckets() {
       queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
     }
   }
-  // The count of uses and the order of arrival are collectives of finish().
-  return progress_.all_taken() && !policy_.looks_for_unused && !policy_.settles_order;
 }
 
 void GradientReducer::reduce_without_backward() {
@@ -187,7 +193,7 @@ void GradientReducer::reduce_without_backward() {
 void GradientReducer::finish() {
   const at::NoGradGuard no_grad;
   if (policy_.looks_for_unused) give_zeros();
-  launch_full_buckets();
+  queue_full_buckets();
   assert(progress_.all_taken());
   if (policy_.looks_for_unused) count_uses();
   queue_->wait();

@@ -54,6 +54,11 @@ struct ReducerOptions {
   // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
   // bf16_compress_hook; sums are taken in float. Costs two passes over the gradients.
   bool bfloat16_gradients = false;
+
+  // Others (SyncBatchNorm) reduce through the same queue in the middle of backward. Where a
+  // parameter may then be unused on one rank and used on another, its bucket would come before
+  // their reduction on one and after it on the other: all buckets go at the end of such a backward.
+  bool queue_is_shared = false;
 };
 
 // Those of the options, or by whether all ranks share memory; the same on all ranks.
@@ -93,6 +98,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   bool is_running() const override { return running_; }
   bool can_finish() const override;
   bool launch_full_buckets() override;
+  void queue_full_buckets();
   void finish() override;
   std::string unfinished_message() const override;
 
@@ -106,6 +112,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   Communicator& communicator_;
   std::shared_ptr<ReductionQueue> queue_;
   std::shared_ptr<ReducerGroup> group_;
+  const bool queue_is_shared_;
   UnusedParameters unused_;
   ReductionPolicy policy_;  // For the reduction that is running, or else the next.
   FlatGradients gradients_;

@@ -299,6 +299,49 @@ TEST_CASE("replicas of one device cannot meet in autograd's one thread", "[worke
   CHECK_THROWS_AS(replicas.synchronize_batch_norms({}), std::invalid_argument);
 }
 
+// In backward a branch comes before the norm.
+struct NormedBranchesImpl : torch::nn::Module {
+  explicit NormedBranchesImpl(const BatchNormGroup& group) {
+    norm = register_module("norm", SyncBatchNorm2d(BatchNorm2dOptions(3), group));
+    left = register_module("left", torch::nn::Conv2d(3, 4, 3));
+    right = register_module("right", torch::nn::Conv2d(3, 4, 3));
+  }
+  at::Tensor forward(const at::Tensor& x, bool use_left) {
+    const at::Tensor normed = norm(x);
+    return (use_left ? left : right)(normed).pow(2).mean();
+  }
+  SyncBatchNorm2d norm{nullptr};
+  torch::nn::Conv2d left{nullptr}, right{nullptr};
+};
+TORCH_MODULE(NormedBranches);
+
+TEST_CASE("ranks that use different branches keep one order of buckets and statistics",
+          "[worker][sync_bn][ddp][unused]") {
+  const auto gradients = [](ThreadCommunicator& communicator, BucketLimits buckets) {
+    DataParallelOptions options;
+    options.buckets = buckets;
+    options.find_unused_parameters = true;
+    options.queue = reduction_queue_of(communicator, at::kCPU);
+    const BatchNormGroup group{options.queue, communicator.rank(), 2};
+    NormedBranches net = seeded(3, [&] { return NormedBranches(group); });
+    DistributedDataParallel ddp(net, communicator, options);
+    const at::Tensor x = seeded(4, [] { return torch::randn({8, 3, 8, 8}); });
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      ddp.forward(x.narrow(0, 4 * communicator.rank(), 4), (communicator.rank() + step) % 2 == 0)
+          .backward();
+    }
+    return std::vector<at::Tensor>{net->norm->weight.grad().clone(),
+                                   net->left->weight.grad().clone(),
+                                   net->right->bias.grad().clone()};
+  };
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    const auto small = gradients(communicator, {16, 64, 16});
+    const auto whole = gradients(communicator, BucketLimits::whole_step());
+    for (std::size_t i = 0; i < small.size(); ++i) RANK_CHECK(near(small[i], whole[i]));
+  });
+}
+
 TEST_CASE("SyncBatchNorm has BatchNorm2d's parameters and its evaluation mode",
           "[worker][sync_bn]") {
   SyncBatchNorm2d synced(BatchNorm2dOptions(4), BatchNormGroup{nullptr, 0, 2});
