@@ -15,6 +15,7 @@ import tables
 # name: (module, rounds by default[, what the module's run() takes besides])
 BENCHMARKS = {
     "launch": ("launch", 7),
+    "secret": ("secret_start", 40),
     "forward": ("forward", 5),
     "restart": ("restart", 7),
     "idle": ("idle", 3),
