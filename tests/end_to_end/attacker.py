@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A stranger on a job's network: attacks its one port. For attackers_test.cpp.
+"""A stranger on a job's network: attacks its one port. For attackers_test.cpp and
+scripts/bench strangers.
 
   attacker.py ATTACK HOST PORT [AMOUNT] [key=value ...]
 
