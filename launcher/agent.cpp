@@ -126,7 +126,8 @@ class Agent {
   std::unique_ptr<EndpointHost> endpoint_;  // On the node that hosts it.
   std::unique_ptr<rendezvous::ControlClient> client_;
   EndpointPlan plan_;
-  std::shared_ptr<const rendezvous::TlsContext> tls_;  // Null: the job's nodes prove nothing.
+  std::shared_ptr<const rendezvous::TlsContext> tls_;       // Null: the job's nodes prove nothing.
+  std::shared_ptr<const rendezvous::WorkerKey> store_key_;  // With --store-auth.
   LocalAttempt attempt_;
   AgentStateMachine machine_;
 
@@ -271,6 +272,7 @@ bool Agent::open_key() {
   try {
     JobKeys keys = open_job_keys(options_);
     tls_ = std::move(keys.control);
+    store_key_ = std::move(keys.store);
     attempt_.set_worker_key(std::move(keys.workers));
     return true;
   } catch (const rendezvous::SecurityError& error) {
@@ -301,7 +303,7 @@ asio::awaitable<void> Agent::join() {
   }
   if (!plan.warning.empty()) spdlog::warn("{}", plan.warning);
   if (plan.role != EndpointPlan::Role::Join) {
-    endpoint_ = EndpointHost::open(io_, options_, plan, node_id_, tls_);
+    endpoint_ = EndpointHost::open(io_, options_, plan, node_id_, tls_, store_key_);
     if (endpoint_) machine_.endpoint_opened();
     if (endpoint_) events_.endpoint_opened(plan.bind_address, endpoint_->port());
   }

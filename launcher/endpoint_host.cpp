@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -49,6 +51,16 @@ std::size_t open_files_limit() {
   return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? static_cast<std::size_t>(files.rlim_cur) : 1'024;
 }
 
+// Empty without a key: then nobody is asked.
+std::function<bool(std::string_view, std::string_view)> proof_check(
+    std::shared_ptr<const rendezvous::WorkerKey> key) {
+  if (!key) return {};
+  return [key](std::string_view statement, std::string_view proof) {
+    const auto bytes = rendezvous::proof_of_text(proof);
+    return bytes && key->proves(statement, *bytes);
+  };
+}
+
 std::string port_in_use(const std::string& where, int port) {
   const std::string holder = port_holder(port);
   return fmt::format(
@@ -61,7 +73,8 @@ std::string port_in_use(const std::string& where, int port) {
 
 std::unique_ptr<EndpointHost> EndpointHost::open(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
-    const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls) {
+    const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls,
+    std::shared_ptr<const rendezvous::WorkerKey> store_key) {
   raise_open_files_limit();
   const DescriptorBudget budget =
       share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);
@@ -81,6 +94,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
         rendezvous::ServerOptions{.bind_address = plan.bind_address,
                                   .port = options.endpoint_port,
                                   .store_access = &host->store_access_,
+                                  .proves = proof_check(std::move(store_key)),
                                   .own_users_only = true,
                                   .connections_max = budget.store_connections,
                                   .strangers = strangers},

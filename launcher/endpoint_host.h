@@ -15,6 +15,7 @@
 #include "rendezvous/coordinator.h"
 #include "rendezvous/server.h"
 #include "rendezvous/store/access_list.h"
+#include "rendezvous/worker_key.h"
 
 namespace ddprun::launcher {
 
@@ -31,7 +32,8 @@ class EndpointHost {
   // null: nothing.
   static std::unique_ptr<EndpointHost> open(asio::io_context& io, const LaunchOptions& options,
                                             const EndpointPlan& plan, const std::string& node_id,
-                                            std::shared_ptr<const rendezvous::TlsContext> tls);
+                                            std::shared_ptr<const rendezvous::TlsContext> tls,
+                                            std::shared_ptr<const rendezvous::WorkerKey> store_key);
 
   std::uint16_t port() const { return server_->port(); }
 

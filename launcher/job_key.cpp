@@ -41,11 +41,22 @@ JobKeys open_job_keys(const LaunchOptions& options) {
           given == options.sources.end() ? "--auth none" : given->second, options.endpoint_host,
           options.endpoint_port);
     }
+    if (options.store_auth) {
+      throw rendezvous::SecurityError(
+          "--store-auth: with --auth none workers have no secret to prove: leave one of them out");
+    }
     return {};
   }
   const rendezvous::SecretBytes secret = open_secret(options);
-  return {std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, options.run_id)),
-          rendezvous::hand_over_key(rendezvous::worker_key(secret, options.run_id))};
+  JobKeys keys;
+  keys.control =
+      std::make_shared<rendezvous::TlsContext>(rendezvous::control_key(secret, options.run_id));
+  keys.workers = rendezvous::hand_over_key(rendezvous::worker_key(secret, options.run_id));
+  if (options.store_auth) {
+    keys.store =
+        std::make_shared<rendezvous::WorkerKey>(rendezvous::worker_key(secret, options.run_id));
+  }
+  return keys;
 }
 
 std::string other_secret_advice(const LaunchOptions& options) {

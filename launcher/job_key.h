@@ -8,6 +8,7 @@
 #include "launcher/options/launch_options.h"
 #include "rendezvous/secure/tls_context.h"
 #include "rendezvous/unique_fd.h"
+#include "rendezvous/worker_key.h"
 
 namespace ddprun::launcher {
 
@@ -15,6 +16,7 @@ namespace ddprun::launcher {
 struct JobKeys {
   std::shared_ptr<const rendezvous::TlsContext> control;  // Between the agents.
   rendezvous::UniqueFd workers;                           // For this node's workers to inherit.
+  std::shared_ptr<const rendezvous::WorkerKey> store;     // With --store-auth: the same.
 };
 
 // Empty where none is needed (needs_secret() of endpoint.h); that --auth none is why, it says in

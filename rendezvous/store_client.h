@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,6 +60,9 @@ struct StoreClientOptions {
   std::string attempt;
   // Whose store it is: messages ask whether that one is running.
   std::string hosted_by = "the launcher";
+  // Proves that this process is of the job, to a store that asks for it (--store-auth): called with
+  // the statement to be proved. Empty: it cannot.
+  std::function<std::string(std::string_view statement)> prove;
   // What is said while the first connection is waited for.
   WaitWords connecting;
 };

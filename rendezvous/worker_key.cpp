@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -70,6 +71,21 @@ std::shared_ptr<const WorkerKey> handed_worker_key(const std::optional<std::stri
                         *variable + " (Python's subprocess: pass_fds), or run with --auth none");
   }
   return std::make_shared<WorkerKey>(std::move(key));
+}
+
+std::string proof_text(const KeyProof& proof) { return {proof.begin(), proof.end()}; }
+
+std::optional<KeyProof> proof_of_text(std::string_view text) {
+  KeyProof proof{};
+  if (text.size() != proof.size()) return std::nullopt;
+  std::copy(text.begin(), text.end(), proof.begin());
+  return proof;
+}
+
+std::function<std::string(std::string_view statement)> own_store_prover() {
+  const auto key = own_worker_key();
+  if (!key) return {};
+  return [key](std::string_view statement) { return proof_text(key->prove(statement)); };
 }
 
 std::shared_ptr<const WorkerKey> own_worker_key() {

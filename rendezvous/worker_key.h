@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,13 @@ UniqueFd hand_over_key(const SecretBytes& key);
 // What stands behind `variable`'s value: null where it is not set. Throws SecurityError when it is
 // set and the descriptor is not that file: a program in between has closed it.
 std::shared_ptr<const WorkerKey> handed_worker_key(const std::optional<std::string>& variable);
+
+// As text, for the store (rendezvous/wire/store_attempt.h).
+std::string proof_text(const KeyProof& proof);
+std::optional<KeyProof> proof_of_text(std::string_view text);
+
+// Proves the key of this process to a store; empty when it has none. Throws as above.
+std::function<std::string(std::string_view statement)> own_store_prover();
 
 // That of this process, looked up once. Throws as above.
 std::shared_ptr<const WorkerKey> own_worker_key();

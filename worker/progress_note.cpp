@@ -2,10 +2,12 @@
 // call.
 #include "worker/progress_note.h"
 
+#include <stdexcept>
 #include <string>
 
 #include "rendezvous/progress_key.h"
 #include "rendezvous/store_client.h"
+#include "rendezvous/worker_key.h"
 
 namespace ddprun::worker {
 namespace {
@@ -28,7 +30,7 @@ void ProgressNote::reached(std::int64_t position) {
   next_ = now + pause;
   try {
     tell(position);
-  } catch (const rendezvous::StoreError&) {
+  } catch (const std::runtime_error&) {  // No store, or no key to prove to it.
     wanted_ = false;
     store_.reset();
   }
@@ -38,7 +40,9 @@ void ProgressNote::tell(std::int64_t position) {
   if (!store_) {
     store_ = std::make_unique<rendezvous::StoreClient>(
         env_.master_addr, env_.master_port,
-        rendezvous::StoreClientOptions{.timeout = tell_limit, .hosted_by = "the launcher"});
+        rendezvous::StoreClientOptions{.timeout = tell_limit,
+                                       .hosted_by = "the launcher",
+                                       .prove = rendezvous::own_store_prover()});
   }
   store_->set(rendezvous::progress_key, std::to_string(position), tell_limit);
 }

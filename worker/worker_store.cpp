@@ -13,6 +13,7 @@
 #include "rendezvous/file_rendezvous.h"
 #include "rendezvous/hosted_store.h"
 #include "rendezvous/time_text.h"
+#include "rendezvous/worker_key.h"
 #include "worker/network_interface.h"
 
 namespace ddprun::worker {
@@ -98,6 +99,7 @@ rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
                                                     const CommunicatorOptions& options) {
   return {.timeout = options.connect_timeout,
           .hosted_by = env.use_agent_store ? "the launcher" : "rank 0",
+          .prove = rendezvous::own_store_prover(),
           .connecting = meeting_words(env, options)};
 }
 

@@ -94,6 +94,9 @@ const std::vector<OptionRow>& option_table() {
        "Who else may use the store, such as 10.1.0.0/16 for workers in containers with addresses "
        "of "
        "their own."},
+      {"store-auth", 0, "", "off", Endpoint, false,
+       "The store serves only programs that prove the job's secret: those on ddprun's C++ library, "
+       "and no Python ones."},
       {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
        "Address under which the other nodes reach this one."},
 

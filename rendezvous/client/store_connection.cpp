@@ -37,6 +37,13 @@ constexpr std::size_t identity_bytes_max = 256;
 constexpr const char* closed_by_store =
     "the store closed the connection (a new attempt began, it refused the request, or it ended)";
 
+void put_compare_set(std::string& out, std::string_view key, std::string_view desired) {
+  out += static_cast<char>(StoreOp::CompareSet);
+  put_string(out, key);
+  put_string(out, {});
+  put_string(out, desired);
+}
+
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
@@ -53,11 +60,13 @@ milliseconds jittered(milliseconds pause) {
 
 }  // namespace
 
-StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::string hosted_by)
+StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::string hosted_by,
+                                 Prove prove)
     : host_(std::move(host)),
       port_(port),
       name_(host_ + ":" + std::to_string(port)),
-      hosted_by_(std::move(hosted_by)) {}
+      hosted_by_(std::move(hosted_by)),
+      prove_(std::move(prove)) {}
 
 std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout,
                                      WaitWords words) {
@@ -142,6 +151,7 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
   put_string(hello, {});
   // Never the same twice: an emptied store would keep it.
   put_string(hello, "#" + random_id(8));
+  if (prove_) put_compare_set(hello, challenge_key, "");
   input_.clear();
   input_at_ = 0;
   try {
@@ -151,6 +161,7 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
     if (store && size > 0 && size <= identity_bytes_max) {
       identity_.resize(size);
       receive(identity_.data(), size, deadline, "handshake");
+      if (prove_) prove_key(deadline);
       problem_.clear();
       return true;
     }
@@ -158,6 +169,21 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
   } catch (const StoreError&) {  // problem_ says why.
   }
   return false;
+}
+
+// The question for the challenge is out already: it costs a store that wants no proof nothing.
+void StoreConnection::prove_key(Deadline deadline) {
+  const auto size = receive_number<std::uint64_t>(deadline, "handshake");
+  if (size == 0) return;
+  if (size > identity_bytes_max) fail("handshake", "its challenge is too long");
+  std::string challenge(size, '\0');
+  receive(challenge.data(), size, deadline, "handshake");
+  std::string answer;
+  put_compare_set(answer, proof_key, prove_(store_proof_statement(challenge)));
+  send(answer, deadline, "handshake");
+  if (receive_number<std::uint64_t>(deadline, "handshake") != 0) {
+    fail("handshake", "it garbled the answer to our proof");
+  }
 }
 
 // What is left of an answer that somebody gave up, or the end of the connection: neither can be

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,10 @@ class StoreConnection {
   using Clock = std::chrono::steady_clock;
   using Deadline = Clock::time_point;
 
-  // `hosted_by`: whose store it is, for messages.
-  StoreConnection(std::string host, std::uint16_t port, std::string hosted_by);
+  using Prove = std::function<std::string(std::string_view statement)>;
+
+  // `hosted_by`: whose store it is, for messages. `prove`: StoreClientOptions'.
+  StoreConnection(std::string host, std::uint16_t port, std::string hosted_by, Prove prove = {});
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
@@ -70,6 +73,7 @@ class StoreConnection {
   bool try_connect(std::string_view attempt, Deadline deadline);
   bool try_address(const addrinfo& address, Deadline deadline);
   bool shake_hands(std::string_view attempt, Deadline deadline);
+  void prove_key(Deadline deadline);
   void receive(char* to, std::size_t size, Deadline deadline, const std::string& call);
   void require_open(const std::string& call) const;
   bool poll_until(short events, Deadline deadline) const;
@@ -80,6 +84,7 @@ class StoreConnection {
   std::uint16_t port_;
   std::string name_;
   std::string hosted_by_;
+  Prove prove_;
   UniqueFd fd_;
   std::string problem_;   // Why it could not be made, or was closed.
   std::string identity_;  // What the store answered to the question for its attempt.

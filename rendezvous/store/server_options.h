@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/store/strangers.h"
 
@@ -18,6 +20,9 @@ struct ServerOptions {
   std::uint16_t port = 0;                  // 0 picks a free port; read it back with port().
   // Who may talk to the store; null: everybody who can reach the port. Must outlive the server.
   const AccessList* store_access = nullptr;
+  // --store-auth: whether `proof` proves the statement of store_attempt.h; empty: none is asked
+  // for.
+  std::function<bool(std::string_view statement, std::string_view proof)> proves = {};
   // Connections from this machine must be of our own user's processes, or root's, where the kernel
   // tells (socket_owner.h).
   bool own_users_only = false;

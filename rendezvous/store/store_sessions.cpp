@@ -192,8 +192,13 @@ void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::ti
 
 // Carries out the request that the parser holds. False: the connection is closed.
 bool StoreSessions::serve(ConnectionId id) {
-  const std::string refused =
-      store_.handle(id, connections_[id].connection->parser.request(), reply_, woken_);
+  const Heard heard = connections_[id].connection->proved ? Heard::ForStore : hear_unproved(id);
+  std::string refused;
+  if (heard == Heard::ForStore) {
+    refused = store_.handle(id, connections_[id].connection->parser.request(), reply_, woken_);
+  } else if (heard == Heard::Refused) {
+    refused = "it does not prove the job's key (--store-auth)";
+  }
   if (!refused.empty()) {
     if (flush(id)) refuse(id, refused);
     queue_wakes();
@@ -202,6 +207,32 @@ bool StoreSessions::serve(ConnectionId id) {
   if (reply_.size() < flush_bytes_min || flush(id)) return true;
   queue_wakes();
   return false;
+}
+
+// A client that has proved nothing is served the handshake alone, and nobody is without
+// --store-auth.
+StoreSessions::Heard StoreSessions::hear_unproved(ConnectionId id) {
+  Connection& connection = *connections_[id].connection;
+  const StoreRequest& request = connection.parser.request();
+  const bool compare_set = request.op == StoreOp::CompareSet;
+  if (compare_set && request.key == challenge_key) {
+    if (options_.proves && connection.challenge.empty()) connection.challenge = random_id(16);
+    reply_.put_bytes(connection.challenge);
+    return Heard::Answered;
+  }
+  if (!options_.proves) return Heard::ForStore;
+  if (compare_set && request.key == proof_key) {
+    // Once: what was wrong must not be tried again.
+    const std::string challenge = std::exchange(connection.challenge, {});
+    connection.proved =
+        !challenge.empty() && options_.proves(store_proof_statement(challenge), request.desired);
+    if (!connection.proved) return Heard::Refused;
+    reply_.put_bytes({});
+    return Heard::Answered;
+  }
+  const bool handshake = request.op == StoreOp::Validate || request.op == StoreOp::Ping ||
+                         (compare_set && request.key.starts_with(attempt_key_prefix));
+  return handshake ? Heard::ForStore : Heard::Refused;
 }
 
 void StoreSessions::start_attempt(const std::string& name) {

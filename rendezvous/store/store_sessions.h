@@ -95,6 +95,8 @@ class StoreSessions {
     bool stale = false;                              // Connected before the current attempt began.
     bool wake_pending = false;  // Must be sent the byte of an ended wait, before all else.
     bool wants_write = false;   // EPOLLOUT is armed.
+    bool proved = false;        // That it has the workers' key, where that is asked for.
+    std::string challenge;      // To be proved; empty: not asked for yet.
   };
   struct Slot {
     std::unique_ptr<Connection> connection;
@@ -113,6 +115,8 @@ class StoreSessions {
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
   bool serve(ConnectionId id);
+  enum class Heard { ForStore, Answered, Refused };
+  Heard hear_unproved(ConnectionId id);
   void refuse(ConnectionId id, const std::string& reason);
   void close(ConnectionId id);
   // What goes out.

@@ -20,6 +20,17 @@ namespace ddprun::rendezvous {
 
 inline constexpr std::string_view attempt_key_prefix = "ddprun/attempt/";
 
+// With --store-auth a client proves the key of the job's workers before it is served. It asks for
+// a challenge with a COMPARE_SET of the one key that expects and proposes nothing; our server
+// answers with a number of this connection alone, or with nothing when it asks for no proof. The
+// answer is a COMPARE_SET of the other key that proposes what is made of store_proof_statement().
+inline constexpr std::string_view challenge_key = "ddprun/challenge";
+inline constexpr std::string_view proof_key = "ddprun/proof";
+
+inline std::string store_proof_statement(std::string_view challenge) {
+  return std::string("ddprun store: client ").append(challenge);
+}
+
 struct StoreAttempt {
   std::string name;   // "0", "1" ...; empty: the server does not know.
   std::string nonce;  // Of this server and this attempt, and of no other.

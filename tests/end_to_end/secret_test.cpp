@@ -212,3 +212,28 @@ TEST_CASE("a secret file that others can read ends the launch before anything is
   CHECK(result.status == 2);
   CHECK(contains(result.output, "chmod 600"));
 }
+
+TEST_CASE("15.3: with --store-auth the store serves ddprun's workers alone") {
+  const Home home;
+  const std::vector<std::string> options = {"--store-auth", "--nproc-per-node", "2"};
+  Process job(launch(options) + std::vector<std::string>{binary("summing_worker")},
+              home.variables());
+  const bool summing = job.wait_for_output("summing", 60s);
+  INFO(job.output());
+  CHECK(summing);
+
+  // What torch's client says first, and then a question.
+  const auto other = run(
+      launch(options) + std::vector<std::string>{"bash", "-c",
+                                                 "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && "
+                                                 R"(printf '\000\316\367\205\074\007' >&3 && )"
+                                                 "test -z \"$(head -c 8 <&3)\" && echo refused"},
+      60s, home.variables());
+  INFO(other.output);
+  CHECK(count_of(other.output, "refused") >= 2);
+
+  const auto without = run(launch({"--auth", "none", "--store-auth"}) + shell("true"), 60s);
+  INFO(without.output);
+  CHECK(without.status != 0);
+  CHECK(contains(without.output, "--store-auth: with --auth none"));
+}

@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "rendezvous/store/access_list.h"
+#include "rendezvous/store_client.h"
+#include "rendezvous/wire/store_attempt.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
@@ -429,6 +431,49 @@ TEST_CASE("15.3: another user of this machine is turned away, whatever it speaks
     CHECK(status == 0);
   }
   own.sync();
+}
+
+TEST_CASE("15.3: with --store-auth nobody is served who does not prove the key", "[server]") {
+  ServerOptions options;
+  std::vector<string> statements;
+  options.proves = [&](std::string_view statement, std::string_view proof) {
+    statements.emplace_back(statement);
+    return proof == "right " + string(statement);
+  };
+  Fixture f(options);
+  const auto with = [&](const string& word) {
+    StoreClientOptions client{.timeout = 10s, .reconnect_timeout = 0s};
+    client.prove = [word](std::string_view statement) { return word + " " + string(statement); };
+    return client;
+  };
+  StoreClient own("127.0.0.1", f.port(), with("right"));
+  own.set("k", "v");
+  CHECK(own.get("k") == "v");
+  StoreClient second("127.0.0.1", f.port(), with("right"));
+  CHECK(second.get("k") == "v");
+  REQUIRE(statements.size() == 2);
+  CHECK(statements[0] != statements[1]);  // What was overheard is no use.
+
+  auto wrong = with("wrong");
+  wrong.timeout = 100ms;
+  CHECK_THROWS_AS(StoreClient("127.0.0.1", f.port(), wrong), StoreError);
+  const string challenge = op(StoreOp::CompareSet) + text(challenge_key) + text("") + text("");
+  const string guess = op(StoreOp::CompareSet) + text(proof_key) + text("") + text("right ");
+  for (const string& request :
+       {set("k", "x"), get("k"), op(StoreOp::NumKeys), guess, challenge + guess, wait("never")}) {
+    const Client stranger(f, validate + request);
+    stranger.read(64);
+    CHECK(stranger.closed());
+  }
+  CHECK(own.get("k") == "v");
+}
+
+TEST_CASE("a client with a key costs a store that asks for no proof nothing", "[server]") {
+  Fixture f;
+  StoreClientOptions options{.timeout = 10s};
+  options.prove = [](std::string_view) -> string { throw StoreError("nobody asked"); };
+  StoreClient client("127.0.0.1", f.port(), options);
+  CHECK(client.num_keys() == 0);
 }
 
 TEST_CASE("when descriptors run out, accepting goes on as soon as there are some", "[server]") {
