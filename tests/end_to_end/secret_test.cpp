@@ -141,7 +141,8 @@ TEST_CASE("a stranger's hello is answered with one line that tells nothing of th
   CHECK_FALSE(contains(told.output, "salary-model"));
 }
 
-TEST_CASE("--auth none runs without a secret, and says once on each node what that means") {
+TEST_CASE(
+    "a job of --auth none runs without a secret, and says once on each node what that means") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(2);
   const Home home;
