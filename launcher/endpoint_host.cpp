@@ -75,6 +75,12 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
     const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls,
     std::shared_ptr<const rendezvous::WorkerKey> store_key) {
+  // Our own agent comes this way, and so do the workers of a single node: they would wait for each
+  // other until the join timeout.
+  if (plan.bind_address.empty() || plan.bind_address == "127.0.0.1") {
+    const std::string problem = loopback_problem();
+    if (!problem.empty()) throw EndpointError(problem);
+  }
   raise_open_files_limit();
   const DescriptorBudget budget =
       share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);

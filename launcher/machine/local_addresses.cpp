@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <asio/io_context.hpp>
 #include <asio/ip/udp.hpp>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -84,6 +87,27 @@ bool is_local_address(const std::string& address) {
   socket.open(endpoint.protocol(), error);
   if (!error) socket.bind(endpoint, error);
   return !error;
+}
+
+std::string loopback_problem() {
+  // Connecting a datagram socket sends nothing: the kernel looks up the way, as for a connection.
+  asio::error_code error;
+  asio::io_context io;
+  asio::ip::udp::socket socket(io);
+  socket.open(asio::ip::udp::v4(), error);
+  if (!error) socket.connect({asio::ip::address_v4::loopback(), 9}, error);
+  if (!error) return "";
+  const std::string problem =
+      fmt::format("this host cannot reach itself at 127.0.0.1 ({})", error.message());
+  ifreq loopback{};
+  std::strncpy(loopback.ifr_name, "lo", IFNAMSIZ - 1);
+  const bool known = ::ioctl(socket.native_handle(), SIOCGIFFLAGS, &loopback) == 0;
+  if (known && (loopback.ifr_flags & IFF_UP) == 0) {
+    return problem +
+           ": the loopback interface is down, as it is in a new network namespace; start it there "
+           "with `ip link set lo up`";
+  }
+  return problem + "; `ip address show lo` says what the loopback interface has";
 }
 
 std::string port_holder(int port) {

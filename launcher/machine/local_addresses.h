@@ -12,6 +12,10 @@ bool is_local_address(const std::string& address);
 // Those of all interfaces, numeric.
 std::vector<std::string> own_addresses();
 
+// Why a program cannot connect to this machine itself through 127.0.0.1, and what to do; "" = it
+// can.
+std::string loopback_problem();
+
 // "pid 4127 (python3)" of the process that listens on `port`, or "" when that cannot be known (it
 // belongs to another user).
 std::string port_holder(int port);

@@ -43,6 +43,32 @@ bool names_rank(const std::string& text, int rank) {
 
 }  // namespace
 
+TEST_CASE(
+    "14.8: where the loopback interface is down ddprun ends at once, and says how to start it") {
+  const std::vector<std::string> network = {"unshare", "--net"};
+  if (run(network + std::vector<std::string>{"true"}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not make a network namespace (unshare --net)");
+  }
+  const auto worker = shell("echo worker ran");
+  for (const auto& options :
+       {std::vector<std::string>{"--standalone"}, {"--nproc-per-node", "2"}}) {
+    const auto refused = run(network + launch(options) + worker, 20s);
+    INFO(refused.output);
+    CHECK(refused.status == 70);
+    CHECK(contains(refused.output,
+                   "this host cannot reach itself at 127.0.0.1 (Network is unreachable)"));
+    CHECK(contains(refused.output, "`ip link set lo up`"));
+    CHECK_FALSE(contains(refused.output, "waiting for"));
+  }
+
+  const auto mended = run(network + shell("ip link set lo up && exec \"$@\"") +
+                              std::vector<std::string>{"sh"} + launch({"--standalone"}) + worker,
+                          20s);
+  INFO(mended.output);
+  CHECK(mended.status == 0);
+  CHECK(contains(mended.output, "worker ran"));
+}
+
 TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(3);
