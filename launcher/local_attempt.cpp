@@ -55,7 +55,8 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
       group_(
           io, output,
           {[this](const WorkerEnd& end) { on_exit(end); }, [this] { callbacks_.on_all_reaped(); }},
-          {.leftover_grace = options.shutdown_timeout}) {
+          {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
+           .failed_grace = options.shutdown_timeout}) {
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
                        environment_variable("TERM"));
   output.on_resized([this] { group_.forward_signal(SIGWINCH); });

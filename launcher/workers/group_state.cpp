@@ -42,13 +42,16 @@ GroupStep GroupState::deadline_passed(TimePoint now) {
   return {{Kill}, "the grace is over"};
 }
 
-GroupStep GroupState::looked(int running, bool leftovers, TimePoint now) {
+GroupStep GroupState::looked(GroupEnds ends, bool leftovers, TimePoint now) {
   if (!active_) return {{}, "no workers"};
-  if (running > 0) return {{}, "workers live"};
+  if (ends == GroupEnds::NotAll) return {{}, "workers live"};
   if (!leftovers) return finished(Finish, "nothing is left");
   // An orphan may have been born since the last look: each look asks, or kills, those that are new.
   if (killing_) return {{Kill}, "something is left, and the grace is over"};
-  if (!deadline_) deadline_ = now + limits_.leftover_grace;
+  if (!deadline_) {
+    deadline_ =
+        now + (ends == GroupEnds::SomeFailed ? limits_.failed_grace : limits_.leftover_grace);
+  }
   return {{Ask}, "the workers have ended, and left something behind"};
 }
 

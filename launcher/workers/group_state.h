@@ -27,9 +27,13 @@ struct WorkerGroupLimits {
   // A worker that ended is reported after those that began to end before it; should one of these
   // take longer than this (a driver that releases a GPU), without it.
   std::chrono::milliseconds order_wait{1'000};
-  // What workers leave behind when all have ended by themselves gets SIGTERM, and SIGKILL after
-  // this.
-  std::chrono::milliseconds leftover_grace{30'000};
+  // What workers leave behind when all have succeeded gets SIGTERM, and SIGKILL after this. Nobody
+  // waits for it: torchrun lets it live, mpirun gives it a second. An uploader of logs may need
+  // some, and a job that has succeeded must not look as if it hung.
+  std::chrono::milliseconds leftover_grace{5'000};
+  // The same when one of them has failed, which may be the shell around a program that a
+  // scheduler's SIGTERM has reached, too, and that saves its work now.
+  std::chrono::milliseconds failed_grace{30'000};
 };
 
 enum class GroupAction {
@@ -44,6 +48,8 @@ struct GroupStep {
   std::vector<GroupAction> actions;
   std::string reason;  // Never empty.
 };
+
+enum class GroupEnds { NotAll, AllSucceeded, SomeFailed };
 
 // A worker as next_to_tell() sees it.
 struct GroupMember {
@@ -73,9 +79,9 @@ class GroupState {
   void started();  // Of an attempt. Not while one is active.
   GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now);
   GroupStep deadline_passed(TimePoint now);
-  // After each look at the processes: `running` workers whose end was not told, and whether any
-  // other process of theirs is left.
-  GroupStep looked(int running, bool leftovers, TimePoint now);
+  // After each look at the processes: what is told of the workers' ends, and whether any other
+  // process of theirs is left.
+  GroupStep looked(GroupEnds ends, bool leftovers, TimePoint now);
 
   // In the order in which they began to end. Call again until it names nobody.
   TellStep next_to_tell(const std::vector<GroupMember>& members, const EndedEarlier& ended_earlier,

@@ -26,6 +26,7 @@
 #include <climits>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "launcher/workers/child_guard.h"
@@ -33,6 +34,7 @@
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/worker_members.h"
+#include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
 
@@ -91,7 +93,9 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void finish();
   void kill_now();
   std::vector<int> leaders() const;
+  GroupEnds ends() const;
   void kill_members();
+  void name_leftovers();
   int running() const;
   bool is_active() const { return state.active() && !abandoned; }
 
@@ -105,7 +109,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   asio::steady_timer order_timer;  // How long a worker's end is kept back for an earlier one's.
   std::unique_ptr<DeathOrder> order;
   std::unique_ptr<ChildGuard> guard;
-  std::string temporary_folder;  // For the guard.
+  std::string temporary_folder;   // For the guard.
+  std::set<int> named_leftovers;  // Of this attempt.
   std::vector<std::shared_ptr<Worker>> workers;
   WorkerMembers members;
   bool abandoned = false;  // The owner has gone: nothing is told any more.
@@ -135,6 +140,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
     throw;
   }
   state.started();
+  named_leftovers.clear();
   watch_orphans();
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
@@ -287,6 +293,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step) {
         members.ask(leaders(), state.signal());
         break;
       case GroupAction::Kill:
+        if (running() == 0) name_leftovers();
         kill_members();
         break;
       case GroupAction::GiveUp:
@@ -296,6 +303,15 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step) {
     }
   }
   watch_deadline();
+}
+
+// Once for each process: who wonders why a job that was over took so long reads its name.
+void WorkerGroup::Impl::name_leftovers() {
+  for (const ProcessRow& row : WorkerMembers::of(leaders())) {
+    if (row.state == 'Z' || !named_leftovers.insert(row.pid).second) continue;
+    spdlog::warn("killing pid {} ({}), which a worker left behind and {} did not end", row.pid,
+                 row.name, rendezvous::signal_name(state.signal()));
+  }
 }
 
 void WorkerGroup::Impl::watch_deadline() {
@@ -348,7 +364,7 @@ void WorkerGroup::Impl::settle() {
   const std::vector<int> adopted = WorkerMembers::adopted_children();
   bool left = false;
   for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
-  if (is_active()) carry_out(state.looked(running(), left, Clock::now()));
+  if (is_active()) carry_out(state.looked(ends(), left, Clock::now()));
 }
 
 // Called at each SIGCHLD: the guard is a child like any other, and somebody may have killed it. The
@@ -387,6 +403,14 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
     if (!worker->child.reaped()) pids.push_back(worker->child.pid());
   }
   return pids;
+}
+
+GroupEnds WorkerGroup::Impl::ends() const {
+  if (running() > 0) return GroupEnds::NotAll;
+  const bool failed = std::any_of(workers.begin(), workers.end(), [](const auto& worker) {
+    return !worker->status || worker->status->signal != 0 || worker->status->exit_code != 0;
+  });
+  return failed ? GroupEnds::SomeFailed : GroupEnds::AllSucceeded;
 }
 
 void WorkerGroup::Impl::kill_members() {

@@ -131,6 +131,27 @@ TEST_CASE("a signal ends what a worker that is gone has left behind") {
   }
 }
 
+TEST_CASE("14.6: what workers leave behind does not hold up a success for --shutdown-timeout") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  for (const int code : {0, 7}) {
+    const Place place;
+    // Deaf to SIGTERM from its first moment on.
+    const std::string worker =
+        deaf + "sleep 300 & echo \"child $!.\"; exit " + std::to_string(code);
+    const std::string grace = code == 0 ? "10000" : "0.4";
+
+    const auto result = run(launch({"--standalone", "--shutdown-timeout", grace}) + shell(worker),
+                            60s, place.variables());
+
+    INFO(result.output);
+    CHECK(result.status == code);
+    CHECK(contains(result.output,
+                   "killing pid " + std::to_string(number_after(result.output, "child ")) +
+                       " (sleep), which a worker left behind and SIGTERM did not end"));
+    check_nothing_left(place);
+  }
+}
+
 TEST_CASE("a second signal while workers are stopped: Ctrl-C kills, others wait for the grace") {
   DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   for (const HandledSignal& signal : handled_signals) {

@@ -77,46 +77,50 @@ TEST_CASE("a later stop may be in more of a hurry, never in less", "[group_state
   CHECK(group.deadline() == t + 8s);
 }
 
+TEST_CASE("14.6: what is left after a success has less time than after a failure",
+          "[group_state]") {
+  const WorkerGroupLimits defaults;
+  GroupState succeeded, failed, stopped;
+  for (GroupState* group : {&succeeded, &failed, &stopped}) group->started();
+  succeeded.looked(GroupEnds::AllSucceeded, true, t);
+  failed.looked(GroupEnds::SomeFailed, true, t);
+  stopped.stop(SIGTERM, 100s, t);
+  stopped.looked(GroupEnds::AllSucceeded, true, t);
+
+  CHECK(defaults.leftover_grace < defaults.failed_grace);
+  CHECK(succeeded.deadline() == t + defaults.leftover_grace);
+  CHECK(failed.deadline() == t + defaults.failed_grace);
+  CHECK(stopped.deadline() == t + 100s);  // As was promised.
+}
+
 TEST_CASE("a look ends the group when nothing is left, and asks or kills what is new",
           "[group_state]") {
   GroupState group = running_group();
-  CHECK(acts(group.looked(2, true, t)).empty());
+  CHECK(acts(group.looked(GroupEnds::NotAll, true, t)).empty());
   CHECK_FALSE(group.deadline());
 
-  CHECK(acts(group.looked(0, true, t + 1s)) == Actions{Ask});
+  CHECK(acts(group.looked(GroupEnds::AllSucceeded, true, t + 1s)) == Actions{Ask});
   CHECK(group.deadline() == t + 31s);
-  CHECK(acts(group.looked(0, true, t + 9s)) == Actions{Ask});
+  CHECK(acts(group.looked(GroupEnds::AllSucceeded, true, t + 9s)) == Actions{Ask});
   CHECK(group.deadline() == t + 31s);  // Once: leftovers cannot prolong it.
 
   SECTION("they end") {
-    CHECK(acts(group.looked(0, false, t + 10s)) == Actions{Finish});
+    CHECK(acts(group.looked(GroupEnds::AllSucceeded, false, t + 10s)) == Actions{Finish});
     CHECK_FALSE(group.active());
-    CHECK(acts(group.looked(0, false, t + 10s)).empty());
+    CHECK(acts(group.looked(GroupEnds::AllSucceeded, false, t + 10s)).empty());
   }
   SECTION("they do not") {
     group.deadline_passed(t + 31s);
-    CHECK(acts(group.looked(0, true, t + 32s)) == Actions{Kill});
+    CHECK(acts(group.looked(GroupEnds::AllSucceeded, true, t + 32s)) == Actions{Kill});
     CHECK(group.deadline() == t + 36s);
   }
-}
-
-TEST_CASE("14.6: what outlives a stopped worker has the same grace as the worker",
-          "[group_state]") {
-  GroupState failed = running_group();
-  failed.stop(SIGTERM, 30s, t);
-  failed.looked(0, true, t + 1s);
-  GroupState succeeded = running_group();
-  succeeded.looked(0, true, t);
-
-  CHECK(failed.deadline() == t + 30s);
-  CHECK(succeeded.deadline() == t + 30s);
 }
 
 TEST_CASE("a new attempt knows nothing of the one before", "[group_state]") {
   GroupState group = running_group();
   group.stop(SIGINT, 0s, t);
   group.deadline_passed(t);
-  group.looked(0, false, t);
+  group.looked(GroupEnds::AllSucceeded, false, t);
 
   group.started();
 
