@@ -15,6 +15,7 @@
 
 #include "launcher/output/collapsing_console.h"
 #include "launcher/output/console.h"
+#include "launcher/output/prefix.h"
 #include "launcher/output/pty.h"
 #include "launcher/output/stream.h"
 #include "launcher/output/tail.h"
@@ -97,7 +98,7 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
                                             const std::string& prefix) {
   const int color = stream.console->colors() ? rank_color(worker.local_rank) : -1;
   stream.prefix = colored(prefix, color);
-  stream.prefix_columns = static_cast<int>(prefix.size());
+  stream.prefix_columns = columns_of(prefix);
   if (!worker.collapse) return;
   auto& collapsing =
       stream.console == out.get() && !stream.is_err ? collapsing_out : collapsing_err;

@@ -2,9 +2,34 @@
 // fill half a line.
 #include "launcher/output/prefix.h"
 
+#include <locale.h>
+#include <wchar.h>
+
+#include <cwchar>
+
 #include "launcher/output/placeholders.h"
 
 namespace ddprun::launcher {
+
+int columns_of(std::string_view text) {
+  // The locale of whoever started us may be "C", in which nothing beyond ASCII is printable.
+  static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  const locale_t before = ::uselocale(utf8);
+  int columns = 0;
+  std::mbstate_t state{};
+  while (!text.empty()) {
+    wchar_t character = 0;
+    const std::size_t bytes = std::mbrtowc(&character, text.data(), text.size(), &state);
+    const bool whole = bytes > 0 && bytes <= text.size();
+    const int width = whole ? ::wcwidth(character) : 1;
+    columns += width < 0 ? 1 : width;  // A terminal shows something for what it does not know.
+    if (!whole) state = {};
+    text.remove_prefix(whole ? bytes : 1);
+  }
+  ::uselocale(before);
+  return columns;
+}
+
 std::string rank_set(const std::vector<int>& ranks, int base) {
   std::string text;
   for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -16,6 +17,9 @@ struct LinePrefix {
   // One for several: "[default0-3,7]:". Ascending local ranks.
   std::string of(const std::vector<int>& local_ranks) const;
 };
+
+// How many columns of a terminal the text takes, which is UTF-8; escape codes are not understood.
+int columns_of(std::string_view text);
 
 // "0-3,7" for {0, 1, 2, 3, 7}, with `base` added to each.
 std::string rank_set(const std::vector<int>& ranks, int base = 0);

@@ -123,7 +123,7 @@ Prefixed line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
 // A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
 // progress line, and how much of the terminal's width our prefix leaves.
 std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& output) {
-  const int taken = output.out.prefixed ? static_cast<int>(output.prefix.size()) : 0;
+  const int taken = output.out.prefixed ? columns_of(output.prefix) : 0;
   return std::to_string(std::max(1, inputs.console_columns - taken));
 }
 

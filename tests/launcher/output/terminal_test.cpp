@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "launcher/output/forwarder.h"
+#include "launcher/output/prefix.h"
 #include "launcher/output/pty.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
@@ -198,6 +199,26 @@ TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[o
   screen.output->drain(*stream);
   text += screen.shown();
   CHECK(text == sent);
+}
+
+TEST_CASE("a prefix is as wide as it looks, whatever its bytes", "[output][terminal]") {
+  CHECK(columns_of("") == 0);
+  CHECK(columns_of("[default0]:") == 11);
+  CHECK(columns_of("[\xc3\xa9t\xc3\xa9]:") == 6);      // An accent is two bytes.
+  CHECK(columns_of("[e\xcc\x81]:") == 4);              // Or a character of no width.
+  CHECK(columns_of("\xe8\xae\xad\xe7\xbb\x83") == 4);  // Wide ones.
+  CHECK(columns_of("\xff\xc3") == 2);                  // No UTF-8.
+
+  Screen screen;
+  const Pty pty = open_pty();
+  WorkerOutput worker;
+  worker.pty = true;
+  worker.prefix = "[\xc3\xa9]:";
+  const auto stream = screen.output->add(worker, pty.our_end, -1);
+  TerminalSize size;
+  REQUIRE(read_terminal_size(pty.worker_end, size));
+  CHECK(size.columns == 96);
+  ::close(pty.worker_end);
 }
 
 TEST_CASE("a worker's terminal is as wide as the prefix leaves, and follows the launcher's",
