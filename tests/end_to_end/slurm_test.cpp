@@ -48,12 +48,14 @@ struct SubmitFolder {
   if (const auto at = (result).output.find("SKIPPED: "); at != std::string::npos) \
   DDPRUN_SKIP((result).output.substr(at + 9))
 
-// A folder with `srun` and `scontrol` in it, first on PATH. scontrol notes what it is asked.
+// A folder with `srun` and `scontrol` in it, first on PATH. scontrol notes what it is asked to do,
+// and shows of a job what notes.job says.
 std::map<std::string, std::string> fake_slurm(const TemporaryFolder& folder) {
   const std::string bin = folder / "bin";
   fs::create_directory(bin);
   fs::create_symlink(sources + "/tests/end_to_end/fake_srun", bin + "/srun");
-  write_program(bin + "/scontrol", "echo \"$*\" >>\"$NOTES\"\n");
+  write_program(bin + "/scontrol",
+                "[ \"$1\" != show ] || exec cat \"$NOTES.job\"\necho \"$*\" >>\"$NOTES\"\n");
   return {{"PATH", bin + ":" + std::getenv("PATH")},
           {"NOTES", folder / "notes"},
           {"SLURM_JOB_ID", "4711"},
@@ -89,6 +91,18 @@ TEST_CASE("node.sbatch queues itself again when it was stopped before the end") 
 
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
   CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  for (const char* reason : {"TimeLimit", "Preempted"}) {
+    fs::remove(place.folder / "notes");
+    std::ofstream(place.folder / "notes.job")
+        << "JobId=4711\n   JobState=COMPLETING Reason=" << reason << " Dependency=(null)\n";
+    CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+    CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  }
+  // Not when somebody cancelled it.
+  std::ofstream(place.folder / "notes.job") << "   JobState=COMPLETING Reason=None\n";
+  CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
+  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  fs::remove(place.folder / "notes.job");
   // Not for ever, and not for another reason.
   variables.insert({"SLURM_RESTART_COUNT", "20"});
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
@@ -159,38 +173,47 @@ TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same numbe
 }
 
 // A minute is Slurm's shortest limit. The first job gets its signal a minute early, as node.sbatch
-// asks for, which is soon after its start; the second goes without one, until Slurm ends its step.
+// asks for, which is soon after its start; the second goes without one, until Slurm ends it, and
+// its workers take their time to stop; the third is cancelled.
 TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is over") {
   const SubmitFolder place;
   write_program(place.folder / "train",
                 "echo \"turn ${SLURM_RESTART_COUNT:-0} rank $RANK of $WORLD_SIZE\"\n"
-                "[ \"${SLURM_RESTART_COUNT:-0}\" != 0 ] || exec sleep 300\n");
+                "[ \"${SLURM_RESTART_COUNT:-0}\" = 0 ] || exit 0\n"
+                "trap 'sleep 2; echo \"rank $RANK saved\"; exit 75' TERM\n"
+                "while :; do sleep 0.1; done\n");
   const auto result = place.with_slurm(
       "export NPROC=1\n"
       "submit='sbatch --parsable --time=1 --cpus-per-task=1'\n"
       "early=$($submit -o early.out scripts/node.sbatch)\n"
       "late=$($submit -o late.out --signal=CONT@60 scripts/node.sbatch)\n"
-      "for turn in early late; do\n"
-      "  until grep -q 'turn 1 rank 0' $turn.out && grep -q 'turn 1 rank 1' $turn.out; do\n"
-      "    sleep 0.2\n"
-      "  done\n"
-      "done\n"
-      "until [ -z \"$(squeue -h)\" ]; do sleep 0.1; done\n"
-      "for job in $early $late; do scontrol show job $job | grep -oE 'JobState=[A-Z]*'; done\n"
-      "cat late.out; echo BELOW: early; cat early.out\n");
+      "cancelled=$($submit -o cancelled.out --time=9 scripts/node.sbatch)\n"
+      "until [ \"$(grep -sc 'turn 0' cancelled.out)\" = 2 ]; do sleep 0.1; done\n"
+      "scancel $cancelled\n"
+      "until [ -z \"$(squeue -h)\" ]; do sleep 0.2; done\n"
+      "for job in early late cancelled; do\n"
+      "  echo BEGIN $job; scontrol show job ${!job} | grep -oE 'JobState=[A-Z]*'; cat $job.out\n"
+      "done\n");
   SKIP_WITHOUT_SLURM(result);
   INFO(result.output);
   CHECK(result.status == 0);
-  CHECK(count_of(result.output, "JobState=COMPLETED") == 2);
-  const auto below = result.output.find("BELOW: early");
-  REQUIRE(below != std::string::npos);
-  const std::string late = result.output.substr(0, below), early = result.output.substr(below);
+  const auto part = [&](const std::string& begin, const std::string& end) {
+    const auto from = result.output.find("BEGIN " + begin), to = result.output.find("BEGIN " + end);
+    return from == std::string::npos ? "" : result.output.substr(from, to - from);
+  };
+  const std::string early = part("early", "late"), late = part("late", "cancelled"),
+                    cancelled = part("cancelled", "nothing");
+  for (const std::string& output : {early, late}) {
+    CHECK(contains(output, "JobState=COMPLETED"));
+    CHECK(count_of(output, " saved\n") == 2);
+    CHECK(count_of(output, "; queueing job ") == 1);
+    CHECK(count_of(output, "turn 1 rank ") == 2);
+  }
   CHECK(contains(late, "DUE TO TIME LIMIT"));
   CHECK_FALSE(contains(early, "DUE TO TIME LIMIT"));
-  for (const std::string& output : {early, late}) {
-    CHECK(contains(output, "got SIGTERM: stopping 1 worker"));
-    CHECK(count_of(output, "; queueing job ") == 1);
-  }
+  CHECK(contains(cancelled, "JobState=CANCELLED"));
+  CHECK(count_of(cancelled, " saved\n") == 2);
+  CHECK_FALSE(contains(cancelled, "; queueing job "));
 }
 
 TEST_CASE("Slurm: workers.sbatch and array.sbatch train, with train on PATH") {
