@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,8 @@ std::atomic<bool> recorded{false};
 std::atomic<bool> handling_signal{false};
 std::atomic<bool> terminating{false};  // std::terminate has told all; the abort is its end.
 
+// As strict as the readers are (RFC 3629): a file with an overlong form, half of a surrogate pair
+// or a number that is no character would not be JSON to them, and the cause would be lost.
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -49,9 +52,15 @@ bool is_utf8(std::string_view text) {
                                : byte >> 3 == 0x1e ? 4
                                                    : 0;
     if (length == 0 || i + length > text.size()) return false;
+    std::uint32_t character = length == 1 ? byte : byte & (0x7fu >> length);
     for (std::size_t k = 1; k < length; ++k) {
-      if (static_cast<unsigned char>(text[i + k]) >> 6 != 2) return false;
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      if (next >> 6 != 2) return false;
+      character = character << 6 | (next & 0x3f);
     }
+    constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};  // By length.
+    const bool surrogate = character >= 0xd800 && character <= 0xdfff;
+    if (character < least[length] || character > 0x10ffff || surrogate) return false;
     i += length;
   }
   return true;

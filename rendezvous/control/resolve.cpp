@@ -2,6 +2,7 @@
 // do, and nothing else may wait for it (Ctrl-C in particular).
 #include "rendezvous/control/resolve.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
@@ -99,7 +100,7 @@ asio::awaitable<Resolved> resolve(std::string host) {
   const auto lookup = std::make_shared<Lookup>();
   lookup->host = std::move(host);
   asio::posix::stream_descriptor done(co_await asio::this_coro::executor,
-                                      dup(lookup->done_fd.get()));
+                                      fcntl(lookup->done_fd.get(), F_DUPFD_CLOEXEC, 0));
   start_thread(lookup);
   std::array<std::uint64_t, 1> count{};
   asio::error_code error;

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -74,6 +75,18 @@ TEST_CASE("text that is not UTF-8 still gives valid JSON", "[worker][error_file]
   const fs::path file = folder / "error.json";
   run_child(file, [] { record_error("caf\xe9"); });
   CHECK(read_json(file)["message"]["message"] == "caf\xc3\xa9");
+
+  // What only looks like UTF-8: overlong forms of '/', half of a surrogate pair, beyond Unicode.
+  for (const char* text : {"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", "\xed\xa0\x80",
+                           "\xf4\x90\x80\x80", "\xc3"}) {
+    run_child(file, [&] { record_error(text); });
+    const auto json = read_json(file);
+    CHECK(json["message"]["message"].get<std::string>().size() == 2 * std::strlen(text));
+  }
+  for (const char* text : {"\xc2\x80", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x98\x80"}) {
+    run_child(file, [&] { record_error(text); });
+    CHECK(read_json(file)["message"]["message"] == text);
+  }
 }
 
 TEST_CASE("an uncaught exception is recorded with its type and text", "[worker][error_file]") {
