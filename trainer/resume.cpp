@@ -45,9 +45,12 @@ bool resume_from_folder(TrainingJob& job) {
       job.reporter->warning(fmt::format("{}; trying the checkpoint before it", error.what()));
     } catch (const std::runtime_error& error) {
       const auto aside = job.folder->set_aside(names.back());
+      // Where it lies from now on, and not where it was found.
+      const bool unlisted = dynamic_cast<const UnlistedCheckpointError*>(&error) != nullptr;
       job.reporter->warning(
-          fmt::format("{}; {}trying the checkpoint before it", error.what(),
-                      aside == path ? "" : "renamed to " + aside.filename().string() + ", "));
+          fmt::format("{}; {}trying the checkpoint before it{}", error.what(),
+                      aside == path ? "" : "renamed to " + aside.filename().string() + ", ",
+                      unlisted ? "; if it is the right one: --resume " + aside.string() : ""));
     }
   }
   // Also when an earlier start found so: a restart of the job must not begin at step 0.

@@ -142,6 +142,28 @@ TEST_CASE("a torn checkpoint is reported, put aside, and the one before is used"
   CHECK(read_bytes(newest + ".corrupt") == torn);
 }
 
+TEST_CASE("a whole checkpoint that the manifest does not list is named where it lies then",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  REQUIRE(train(checkpoint_run(folder, "--epochs 2"), folder).code == 0);
+  const std::string newest = file_in(folder, "epoch_0002_step_0000014.safetensors");
+  const std::string other = read_bytes(file_in(folder, "epoch_0001_step_0000007.safetensors"));
+  write_bytes(newest, other);
+
+  const Result result = train(checkpoint_run(folder, "--epochs 2"), folder);
+
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(contains(result.output, "is not the file that manifest.json lists"));
+  const std::string advised = newest + ".corrupt";
+  CHECK(contains(result.output, "if it is the right one: --resume " + advised));
+  CHECK(read_bytes(advised) == other);
+  const Result resumed = train(quick_run(folder, "--resume " + quoted(advised)), folder);
+  INFO(resumed.output);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.output, "resumed from " + advised));
+}
+
 TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer][program]") {
   const ScratchFolder folder;
   REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);

@@ -141,11 +141,9 @@ Safetensors CheckpointFolder::read(const CheckpointName& name) const {
   const auto checksum = contents.metadata.find(checksum_key);
   if (listed != manifest_.end() &&
       (checksum == contents.metadata.end() || checksum->second != listed->second.checksum)) {
-    throw SafetensorsError(fmt::format(
-        "{} is not the file that {} lists: its checksum is {}, expected {}. If it is the right "
-        "one, give its path to --resume",
-        path_of(name).string(), manifest_name,
-        checksum == contents.metadata.end() ? "missing" : checksum->second,
+    throw UnlistedCheckpointError(fmt::format(
+        "{} is not the file that {} lists: its checksum is {}, expected {}", path_of(name).string(),
+        manifest_name, checksum == contents.metadata.end() ? "missing" : checksum->second,
         listed->second.checksum));
   }
   return contents;

@@ -32,6 +32,12 @@ struct CheckpointName {
 // Nothing for any other name.
 std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name);
 
+// A whole file, but another than the manifest lists: a copy from elsewhere, or an older one.
+class UnlistedCheckpointError : public SafetensorsError {
+ public:
+  using SafetensorsError::SafetensorsError;
+};
+
 class CheckpointFolder {
  public:
   enum class Access { Save, ReadOnly };
@@ -52,8 +58,8 @@ class CheckpointFolder {
   bool has_best() const;
   bool has_damaged() const;  // A checkpoint that was set aside, by this run or an earlier one.
 
-  // Throws SafetensorsError for a file that is damaged, and for one that the manifest knows as
-  // another; SafetensorsAccessError for one that may be sound.
+  // Throws SafetensorsError for a file that is damaged, UnlistedCheckpointError for one that the
+  // manifest knows as another, SafetensorsAccessError for one that may be sound.
   Safetensors read(const CheckpointName& name) const;
 
   // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones. Returns

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), as TFRecord files want it. Core. A core: no sockets, threads or clock.
+// CRC-32C (Castagnoli), as TFRecord files want it. A core: no sockets, threads or clock.
 #pragma once
 
 #include <cstdint>
