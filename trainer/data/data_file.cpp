@@ -86,10 +86,12 @@ int verify_checksums(const std::filesystem::path& folder) {
   int checked = 0;
   std::string line;
   while (std::getline(list, line)) {
-    std::istringstream words(line);
-    std::string expected, name;
-    if (!(words >> expected >> name)) continue;
-    if (name.starts_with("*")) name.erase(0, 1);  // sha256sum's mark of binary mode.
+    if (line.ends_with('\r')) line.pop_back();  // A list that was made on Windows.
+    // One blank, then sha256sum's mark of text or binary mode: the rest is the name, with its
+    // blanks.
+    const std::size_t blank = line.find(' ');
+    if (blank == line.npos || line.size() < blank + 3) continue;
+    const std::string expected = line.substr(0, blank), name = line.substr(blank + 2);
     const std::string found = digest_of(folder / name, EVP_sha256());
     if (found != expected) {
       throw DataError(fmt::format("{} has the SHA-256 {}, but {} expects {}: fetch the file again",

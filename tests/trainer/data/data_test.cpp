@@ -129,6 +129,10 @@ TEST_CASE("a file whose SHA-256 is not the listed one is named", "[trainer][data
   write_bytes(folder / "SHA256SUMS", sum + "  abc\n");  // FIPS 180-2, appendix B.1.
   CHECK(verify_checksums(folder.path()) == 1);
 
+  write_bytes(folder / "a b  c", "abc");
+  write_bytes(folder / "SHA256SUMS", sum + "  abc\n" + sum + " *a b  c\r\n\n");
+  CHECK(verify_checksums(folder.path()) == 2);
+
   write_bytes(folder / "abc", "abd");
 
   const std::string message = message_of<DataError>([&] { verify_checksums(folder.path()); });
