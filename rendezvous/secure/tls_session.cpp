@@ -18,7 +18,7 @@ constexpr int alert_reasons = 1000;  // OpenSSL: 1000 + number of an alert that 
 }  // namespace
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, Role role)
-    : context_(std::move(context)), role_(role), ssl_(openssl().SSL_new(context_->native())) {
+    : context_(std::move(context)), ssl_(openssl().SSL_new(context_->native())) {
   const OpenSsl& ssl = openssl();
   from_wire_ = ssl.BIO_new(ssl.BIO_s_mem());
   to_wire_ = ssl.BIO_new(ssl.BIO_s_mem());

@@ -61,7 +61,6 @@ class TlsSession {
   void fail_handshake();
 
   const std::shared_ptr<const TlsContext> context_;
-  const Role role_;
   ssl_st* ssl_;
   bio_st* from_wire_;  // Both belong to ssl_.
   bio_st* to_wire_;

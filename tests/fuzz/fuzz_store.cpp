@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/secure/tls_session.h"
 #include "rendezvous/store/store_sessions.h"
 #include "tests/fuzz/finding.h"
 
@@ -47,7 +48,8 @@ class Clients {
       : epoll_(epoll_create1(EPOLL_CLOEXEC)),
         sessions_(options(), epoll_.get(),
                   {[](const UniqueFd&, const std::string& received) {
-                     require(received.front() == '{', "a store client was taken for an agent");
+                     require(received.front() == '{' || received.front() == tls_first_byte,
+                             "a store client was taken for an agent");
                    },
                    [](int, const std::string& reason) {
                      require(!reason.empty(), "closed without a reason");
