@@ -111,10 +111,12 @@ TEST_CASE("a stopped process is named while the others wait for it", "[worker][c
     const auto board = MappedExchange::create(2);
     const pid_t child = ::fork();
     if (child == 0) {
-      const auto comm = connect_rank({.wiring = wiring}, 1, board);
-      comm->barrier();
-      ::raise(SIGSTOP);
-      comm->barrier();
+      {
+        const auto comm = connect_rank({.wiring = wiring}, 1, board);
+        comm->barrier();
+        ::raise(SIGSTOP);
+        comm->barrier();
+      }  // With a goodbye: who just exits may take the barrier's end from its peer.
       ::_exit(0);
     }
     Cluster cluster{.wiring = wiring};
