@@ -449,15 +449,7 @@ void Job::give_up_unready(TimePoint now, TimePoint::duration late) {
   }
   const std::string why = fmt::format("it did not say within {} that its workers {}",
                                       time_text(limit), starting ? "have started" : "are gone");
-  for (const PeerId peer : unready) {
-    const Node* node = find(peer);
-    if (node == nullptr) continue;
-    put_out(*node,
-            {.exit_status = exit_status::node_lost,
-             .why = "this node counts as lost: " + why,
-             .may_rejoin = limits_.round.elastic},
-            why, now);
-  }
+  for (const PeerId peer : unready) count_as_lost(peer, why, now);
 }
 
 void Job::beat(TimePoint now) {
@@ -474,15 +466,20 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
   for (const PeerId peer : silent) {
     const std::string why =
         fmt::format("nothing heard from it for {}", time_text(limits_.heartbeat_timeout));
-    // Should it only have been asleep, this tells it that the others have gone on without it.
-    const Node* node = find(peer);
-    if (node == nullptr) continue;
-    put_out(*node,
-            {.exit_status = exit_status::node_lost,
-             .why = "this node counts as lost: " + why,
-             .may_rejoin = limits_.round.elastic},
-            why, now);
+    count_as_lost(peer, why, now);
   }
+}
+
+// Should it only have been asleep, this tells it that the others have gone on without it. One that
+// is out already, because of another's loss, is not found.
+void Job::count_as_lost(PeerId peer, const std::string& why, TimePoint now) {
+  const Node* node = find(peer);
+  if (node == nullptr) return;
+  put_out(*node,
+          {.exit_status = exit_status::node_lost,
+           .why = "this node counts as lost: " + why,
+           .may_rejoin = limits_.round.elastic},
+          why, now);
 }
 
 // ---- rounds ----

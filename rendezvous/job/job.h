@@ -141,6 +141,7 @@ class Job {
   bool came_later(const Node& node) const { return limits_.round.elastic && !node.founder; }
   void count_departure(Node& node, TimePoint now);
   void go_on_without_newcomer(const std::string& what, TimePoint now);
+  void count_as_lost(PeerId peer, const std::string& why, TimePoint now);
   void give_up_silent(TimePoint now, TimePoint::duration late);
 
   void try_close(TimePoint now);

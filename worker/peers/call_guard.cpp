@@ -30,6 +30,8 @@ Call CallGuard::begin(CallKind kind, std::size_t count, DataType type,
   call.root = root;
   call.sequence = ++calls_;
   throw_if_aborted(call);
+  // Counted before anything is checked: a call that is refused here is made by the peers all the
+  // same, and theirs must not meet this rank's next one.
   require(count <= SIZE_MAX / 16 / static_cast<std::size_t>(world_size_), call,
           "this many elements do not fit any memory");
   require(is_supported(type, op), call, "the average of integers is not an integer: use sum");
@@ -63,6 +65,8 @@ void CallGuard::throw_aborted(const Call& call) const {
 }
 
 void CallGuard::fail(const Call& call, const std::string& reason) {
+  // The group's first reason is what is thrown, which need not be this one: who fails because a
+  // peer has ended must say so in the peer's words.
   group_.abort(reason);
   throw_aborted(call);
 }
