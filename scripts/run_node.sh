@@ -10,6 +10,18 @@
 # start the next attempt together while MAX_RESTARTS allows it.
 set -euo pipefail
 
+# A stop may come before there is a launcher that could hear it, and ends whatever runs here in its
+# place. It asks for another turn all the same, as the launcher does.
+stopped=
+report=
+trap stopped=1 TERM
+finish() {
+  local status=$?
+  [ -z "$report" ] || rm -f "$report"
+  if [ "$status" -eq 143 ] && [ -n "$stopped" ]; then exit 75; fi
+}
+trap finish EXIT
+
 if [ $# -eq 0 ]; then
   sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
@@ -55,27 +67,30 @@ launch=("$ddprun"
 # How often a launcher that is killed itself (out of memory, by hand) is started again. The other
 # nodes wait for it while the job has restarts left.
 AGENT_RESTARTS=${AGENT_RESTARTS:-0}
+[ -z "$stopped" ] || exit 143
 [ "$AGENT_RESTARTS" -gt 0 ] || exec "${launch[@]}" "$@"
 
 # A job whose worker was killed ends with the same 137 as a launcher that was; but only a launcher
 # that was not killed writes how the job ended.
-report=$(mktemp -u)
-trap 'rm -f "$report"' EXIT
 agent=
 # Slurm's signals reach the launcher as well, and it takes a second SIGTERM for the first; others
 # send them to this script alone.
-trap '[ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' TERM
+trap 'stopped=1; [ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' TERM
 trap '[ -z "$agent" ] || kill -INT "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' INT
+report=$(mktemp -u)
 while :; do
   rm -f "$report"
   "${launch[@]}" --report "$report" "$@" &
   agent=$!
+  [ -z "$stopped" ] || kill -TERM "$agent" 2>/dev/null || true  # It came just before.
   status=0
   wait "$agent" || status=$?
   while kill -0 "$agent" 2>/dev/null; do  # A trap had ended the wait.
     status=0
     wait "$agent" || status=$?
   done
+  # Killed by SIGTERM: it came before the launcher heard signals.
+  if [ "$status" -eq 143 ] && [ ! -e "$report" ]; then exit 75; fi
   if [ "$status" -ne 137 ] || [ -e "$report" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
   AGENT_RESTARTS=$((AGENT_RESTARTS - 1))
   echo "run_node.sh: the launcher of node $NODE_RANK was killed; starting it again," \

@@ -134,6 +134,36 @@ TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose wo
   CHECK(file_text(place.folder / "notes") == "start\n");
 }
 
+TEST_CASE("run_node.sh asks for another turn when it is stopped before its launcher hears it") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  variables["DDPRUN"] = place.folder / "launcher";
+  const std::string agent_restarts = GENERATE("0", "3");
+  variables["AGENT_RESTARTS"] = agent_restarts;
+  CAPTURE(agent_restarts);
+  const auto status = [&] {
+    return run_in(place.folder.path(), "run_node.sh train", variables).status;
+  };
+  // While the script still asks who node 0 is, and Slurm's signal ends what it asks as well.
+  variables.erase("MASTER_ADDR");
+  variables["SLURM_STEP_NODELIST"] = "localhost";
+  write_program(place.folder / "bin/scontrol", "kill -TERM $SCRIPT_PID $$\n");
+  write_program(place.folder / "launcher", "echo started >>\"$NOTES\"\n");
+  const auto asking =
+      run({"/bin/bash", "-c",
+           "cd '" + place.folder.path() +
+               "' && export SCRIPT_PID=$$ && exec /bin/bash scripts/run_node.sh train"},
+          60s, variables);
+  INFO(asking.output);
+  CHECK(asking.status == 75);
+  CHECK_FALSE(fs::exists(place.folder / "notes"));
+  // While the launcher starts. Without a script that waits for it, its end is the job's.
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  write_program(place.folder / "launcher", "echo started >>\"$NOTES\"; kill -TERM $$\n");
+  CHECK(status() == (agent_restarts == "0" ? 143 : 75));
+  CHECK(file_text(place.folder / "notes") == "started\n");
+}
+
 TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {
   const SubmitFolder place;
   const auto result = place.with_slurm(
@@ -172,9 +202,9 @@ TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same numbe
   CHECK(contains(result.output, "JobState=COMPLETED"));
 }
 
-// A minute is Slurm's shortest limit. The first job gets its signal a minute early, as node.sbatch
-// asks for, which is soon after its start; the second goes without one, until Slurm ends it, and
-// its workers take their time to stop; the third is cancelled.
+// The first job gets its signal a minute before its time is over, as node.sbatch asks for, or up to
+// another minute earlier, which is Slurm's own measure; the second goes without one, until Slurm
+// ends it, and its workers take their time to stop; the third is cancelled.
 TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is over") {
   const SubmitFolder place;
   write_program(place.folder / "train",
@@ -185,7 +215,7 @@ TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is ov
   const auto result = place.with_slurm(
       "export NPROC=1\n"
       "submit='sbatch --parsable --time=1 --cpus-per-task=1'\n"
-      "early=$($submit -o early.out scripts/node.sbatch)\n"
+      "early=$($submit -o early.out --time=3 scripts/node.sbatch)\n"
       "late=$($submit -o late.out --signal=CONT@60 scripts/node.sbatch)\n"
       "cancelled=$($submit -o cancelled.out --time=9 scripts/node.sbatch)\n"
       "until [ \"$(grep -sc 'turn 0' cancelled.out)\" = 2 ]; do sleep 0.1; done\n"
