@@ -1,10 +1,12 @@
-// Where the job stands, in one line, for who sends SIGUSR1 as to dd(1).
+// Where the job stands, in one line: when an attempt starts, and for who sends SIGUSR1 as to dd(1).
 // A core: no sockets, threads or clock.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <vector>
+
+#include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {
 
@@ -23,5 +25,9 @@ struct JobStatus {
 };
 
 std::string to_text(const JobStatus& status);
+
+// What is said when a round starts on a node with `workers` of its workers; "" when it goes without
+// saying: a job on one node that starts for the first time.
+std::string round_text(const rendezvous::RoundStart& round, int workers, bool may_have_nodes);
 
 }  // namespace ddprun::launcher

@@ -1,4 +1,4 @@
-// The line that SIGUSR1 asks for.
+// The line that SIGUSR1 asks for, and the one that an attempt begins with.
 #include "launcher/report/job_status.h"
 
 #include "tests/testing/catch.h"
@@ -28,4 +28,20 @@ TEST_CASE("the status says which attempt runs, since when, and which workers are
 TEST_CASE("before the first attempt the status says what is waited for", "[launcher][status]") {
   const JobStatus status{.since = 30s, .join_timeout = 600s};
   CHECK(to_text(status) == "waiting for the other nodes for 30 s, at most 600 s in all");
+}
+
+TEST_CASE("an attempt is announced unless it is the first one of a job on one node",
+          "[launcher][status]") {
+  ddprun::rendezvous::RoundStart round{.attempt = 0, .group_world_size = 1, .world_size = 2};
+  CHECK(round_text(round, 2, false).empty());
+  CHECK(round_text(round, 2, true) == "attempt 0: 2 workers");
+  round.attempt = 3;
+  CHECK(round_text(round, 2, false) == "attempt 3: 2 workers");
+  round.group_rank = 1;
+  round.group_world_size = 2;
+  round.rank_base = 2;
+  round.world_size = 4;
+  CHECK(round_text(round, 2, true) ==
+        "attempt 3: 2 nodes, 4 workers; this is node 1 with ranks 2 to 3");
+  CHECK(round_text(round, 1, true) == "attempt 3: 2 nodes, 4 workers; this is node 1 with rank 2");
 }

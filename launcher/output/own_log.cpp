@@ -1,16 +1,16 @@
-// The launcher's own log lines, in order with the workers' output.
-#pragma once
+// A sink of spdlog's rather than a log of ours: all rooms, and rendezvous/ below them, write to its
+// default logger, and need not know whose console it ends on.
+#include "launcher/output/own_log.h"
 
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <string>
 
-#include "launcher/output/forwarder.h"
-
 namespace ddprun::launcher {
+namespace {
 
-// For one thread, that of the forwarder, which must outlive the sink's last message.
 class ForwarderSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit ForwarderSink(OutputForwarder& output) : output_(output) {}
@@ -31,5 +31,16 @@ class ForwarderSink : public spdlog::sinks::base_sink<spdlog::details::null_mute
  private:
   OutputForwarder& output_;
 };
+
+}  // namespace
+
+OwnLog::OwnLog(OutputForwarder& output, bool quiet) : before_(spdlog::default_logger()) {
+  auto logger = std::make_shared<spdlog::logger>("ddprun", std::make_shared<ForwarderSink>(output));
+  logger->set_pattern("[ddprun] %v");
+  logger->set_level(quiet ? spdlog::level::warn : spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+OwnLog::~OwnLog() { spdlog::set_default_logger(before_); }
 
 }  // namespace ddprun::launcher

@@ -1,0 +1,82 @@
+// Three sets rather than one with a table beside it: asio calls back for each set alone, and keeps
+// for it what comes while nobody waits.
+#include "launcher/agent_signals.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "rendezvous/control/first_cause.h"
+
+namespace ddprun::launcher {
+namespace {
+
+void handle_all(asio::signal_set& set, const std::vector<int>& signals) {
+  for (const int signal : signals) {
+    asio::error_code error;
+    set.add(signal, error);
+    if (error) {
+      spdlog::warn("cannot handle {}: {}", rendezvous::signal_name(signal), error.message());
+    }
+  }
+}
+
+}  // namespace
+
+bool signal_is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+SignalPlan plan_signals(const LaunchOptions& options,
+                        const std::function<bool(int signal)>& is_ignored) {
+  SignalPlan plan;
+  for (const int signal : options.signals_to_handle) {
+    if (signal == SIGHUP && is_ignored(signal)) continue;  // nohup: meant to outlive its terminal.
+    if (signal == SIGHUP) plan.watch_session = !options.stay;
+    plan.to_end.push_back(signal);
+  }
+  plan.to_forward = options.signals_to_forward;
+  // SIGUSR1 asks as it asks dd(1), unless it has another meaning in this job: Slurm's
+  // --signal=USR1@60 makes it the end that is near.
+  const auto has = [](const std::vector<int>& signals) {
+    return std::find(signals.begin(), signals.end(), SIGUSR1) != signals.end();
+  };
+  const bool is_free = !has(options.signals_to_handle) && !has(options.signals_to_forward);
+  if (is_free && !is_ignored(SIGUSR1)) plan.to_tell = {SIGUSR1};
+  return plan;
+}
+
+AgentSignals::AgentSignals(asio::io_context& io, SignalCallbacks callbacks)
+    : callbacks_(std::move(callbacks)),
+      to_end_(io),
+      to_forward_(io),
+      to_tell_(io),
+      session_(io, [this] {
+        // A terminal would have sent SIGHUP. Whoever reads this does so in another node's output,
+        // or not at all.
+        spdlog::warn("the session that started this job is lost (--stay goes on without it)");
+        callbacks_.on_end(SIGHUP);
+      }) {}
+
+void AgentSignals::handle(const SignalPlan& plan) {
+  if (plan.watch_session) session_.watch();
+  handle_all(to_end_, plan.to_end);
+  handle_all(to_forward_, plan.to_forward);
+  handle_all(to_tell_, plan.to_tell);
+  wait_for(to_end_, callbacks_.on_end);
+  wait_for(to_forward_, callbacks_.on_forward);
+  wait_for(to_tell_, [this](int) { callbacks_.on_tell(); });
+}
+
+void AgentSignals::wait_for(asio::signal_set& set, const std::function<void(int)>& act) {
+  set.async_wait([this, &set, act](const asio::error_code& error, int signal) {
+    if (error) return;
+    act(signal);
+    wait_for(set, act);
+  });
+}
+
+}  // namespace ddprun::launcher

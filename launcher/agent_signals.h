@@ -1,0 +1,53 @@
+// The signals that reach this agent, and what each of them asks for: the end of the job, to be
+// passed on to the workers, or a word on where the job stands.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <functional>
+#include <vector>
+
+#include "launcher/options/launch_options.h"
+#include "launcher/session.h"
+
+namespace ddprun::launcher {
+
+struct SignalPlan {
+  std::vector<int> to_end;
+  std::vector<int> to_forward;
+  std::vector<int> to_tell;    // Where the job stands.
+  bool watch_session = false;  // Its loss stands for the SIGHUP that nobody sends then.
+};
+
+// `is_ignored`: whether whoever started us wants the signal ignored.
+SignalPlan plan_signals(const LaunchOptions& options,
+                        const std::function<bool(int signal)>& is_ignored);
+
+struct SignalCallbacks {
+  std::function<void(int signal)> on_end;  // Of each one, and SIGHUP when the session is lost.
+  std::function<void(int signal)> on_forward;
+  std::function<void()> on_tell;
+};
+
+// Callbacks come from the io_context.
+class AgentSignals {
+ public:
+  AgentSignals(asio::io_context& io, SignalCallbacks callbacks);
+
+  // From here on the planned signals do what they do by default no more.
+  void handle(const SignalPlan& plan);
+
+ private:
+  void wait_for(asio::signal_set& set, const std::function<void(int)>& act);
+
+  SignalCallbacks callbacks_;
+  asio::signal_set to_end_;
+  asio::signal_set to_forward_;
+  asio::signal_set to_tell_;
+  Session session_;
+};
+
+// Whether this process ignores `signal`, as nohup leaves SIGHUP.
+bool signal_is_ignored(int signal);
+
+}  // namespace ddprun::launcher

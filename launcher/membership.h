@@ -1,0 +1,83 @@
+// This node's membership in the job: its keys, the endpoint if it hosts it, and the connection to
+// the coordinator, which may be lost and made again.
+//
+//   join() --> keys --> endpoint, if it is ours --> connection --> messages
+//                                                     ^     |
+//                                        rejoin()     +-----+ on_lost
+//
+// It decides nothing about the job: what it hears goes to the agent.
+#pragma once
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/endpoint.h"
+#include "launcher/endpoint_host.h"
+#include "launcher/options/launch_options.h"
+#include "rendezvous/control/control_client.h"
+#include "rendezvous/control/control_message.h"
+#include "rendezvous/secure/tls_context.h"
+#include "rendezvous/unique_fd.h"
+#include "rendezvous/worker_key.h"
+
+namespace ddprun::launcher {
+
+struct MembershipCallbacks {
+  // For this node's workers to inherit; once, before anything else.
+  std::function<void(rendezvous::UniqueFd key)> on_worker_key;
+  std::function<void(const std::string& address, int port)> on_endpoint_opened;
+  std::function<void(const rendezvous::ControlMessage&)> on_message;
+  // As ControlClientCallbacks have them. The connection's end after the job's is no loss.
+  std::function<void(const std::string& why)> on_unreachable;
+  std::function<void(const std::string& why, bool silent)> on_lost;
+};
+
+// Lives on the agent's io_context, in its thread; callbacks come from there.
+class Membership {
+ public:
+  // The references must outlive it.
+  Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
+             MembershipCallbacks callbacks);
+
+  // Makes this node a member, which messages then tell. Throws rendezvous::SecurityError when this
+  // node has no key, before it listens anywhere or says a word to anybody, and EndpointError.
+  asio::awaitable<void> join();
+
+  // Whether the job could take this node back after it was cut off.
+  bool may_rejoin() const;
+  // Connects anew, as a new member. May be called from a callback.
+  void rejoin();
+
+  void send(const rendezvous::ControlMessage& message);  // Ignored while not connected.
+  bool connected() const { return client_ && client_->connected(); }
+
+  // Ends the connection, and calls `on_left` when the endpoint, if it is here, has served the other
+  // nodes, at the latest after `linger`. May be called from a callback; no other one comes after.
+  void leave(std::chrono::milliseconds linger, std::function<void()> on_left);
+
+ private:
+  void connect();
+  rendezvous::ControlClientOptions where_to() const;
+  rendezvous::Hello hello() const;
+
+  asio::io_context& io_;
+  const LaunchOptions& options_;
+  MembershipCallbacks callbacks_;
+  std::string host_name_;
+  std::string node_id_;
+  std::string replaced_id_;  // What it was before this node was cut off.
+  EndpointPlan plan_;
+  std::shared_ptr<const rendezvous::TlsContext> tls_;       // Null: the job's nodes prove nothing.
+  std::shared_ptr<const rendezvous::WorkerKey> store_key_;  // With --store-auth.
+  std::unique_ptr<EndpointHost> endpoint_;                  // On the node that hosts it.
+  std::unique_ptr<rendezvous::ControlClient> client_;
+  bool finish_heard_ = false;
+  bool left_ = false;
+};
+
+}  // namespace ddprun::launcher
