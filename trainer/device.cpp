@@ -33,7 +33,7 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
     return error.what();
   }
   if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
-  const auto devices = static_cast<int>(torch::cuda::device_count());
+  const c10::DeviceIndex devices = torch::cuda::device_count();
   if (!options.gpu_ids.empty()) {
     if (std::size_t(env.local_rank + 1) * std::size_t(replicas) > options.gpu_ids.size()) {
       return fmt::format("--gpu-ids names {} GPUs, too few for local rank {} with {}",

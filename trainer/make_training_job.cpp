@@ -185,7 +185,7 @@ Sgd make_optimizer(const TrainingJob& job) {
   for (const auto& entry : job.model->named_parameters()) {
     parameters.emplace_back(entry.key(), entry.value());
   }
-  return Sgd(std::move(parameters), sgd_options(job.options, *job.model));
+  return Sgd(parameters, sgd_options(job.options, *job.model));
 }
 
 void add_recipe_parts(TrainingJob& job) {

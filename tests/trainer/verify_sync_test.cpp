@@ -27,7 +27,7 @@ TORCH_MODULE(NormNet);
 Sgd optimizer_for(const torch::nn::Module& net) {
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
   for (const auto& item : net.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return Sgd(std::move(parameters), {});
+  return Sgd(parameters, {});
 }
 
 // Trains three steps on `ranks` ranks, with `damage` in the middle of them; what each rank throws.

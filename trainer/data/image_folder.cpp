@@ -35,7 +35,7 @@ struct Leaf {
 };
 
 struct Tally {
-  std::size_t others = 0;
+  std::int64_t others = 0;
   std::string first_other;
 };
 

@@ -41,9 +41,9 @@ std::string make_header(const NamedTensors& tensors, const Json& metadata) {
   if (!metadata.empty()) header[metadata_key] = metadata;
   std::size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
-    const auto dtype = std::find_if(dtypes.begin(), dtypes.end(), [&](const DtypeName& entry) {
-      return entry.type == tensor.scalar_type();
-    });
+    const torch::ScalarType type = tensor.scalar_type();
+    const auto dtype = std::find_if(dtypes.begin(), dtypes.end(),
+                                    [&](const DtypeName& entry) { return entry.type == type; });
     if (dtype == dtypes.end()) fail(name, "a tensor type that safetensors files cannot hold");
     header[name] = {{"dtype", dtype->name},
                     {"shape", tensor.sizes().vec()},

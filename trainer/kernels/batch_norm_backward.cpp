@@ -20,7 +20,8 @@ DDPRUN_INLINE void add_gradient_sums_plane(const Value* gradient, const Value* y
     const std::int64_t end = std::min(n, begin + plane_part);
     float s = 0;
     float p = 0;
-    if (y == nullptr) {
+    // clang-tidy takes these three for one: it does not look into loops under "omp".
+    if (y == nullptr) {  // NOLINT(bugprone-branch-clone)
 #pragma omp simd reduction(+ : s, p)
       for (std::int64_t i = begin; i < end; ++i) {
         const float g = load(gradient[i]);

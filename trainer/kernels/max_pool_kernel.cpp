@@ -110,8 +110,8 @@ void forward_plane(const PoolGeometry& geometry, SplitPlane& split, Best& best, 
   split.fill(x);
   std::fill(best.values.begin(), best.values.end(), lowest);
   for (std::int64_t i = 0; i < rows * split.pitch(); ++i) {  // The first tap inside the plane.
-    best.taps[static_cast<std::size_t>(i)] =
-        (i < split.pitch() ? window : 0) + (i % split.pitch() == 0 ? 1 : 0);
+    const std::int64_t tap = (i < split.pitch() ? window : 0) + (i % split.pitch() == 0 ? 1 : 0);
+    best.taps[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(tap);  // 0, 1, 3 or 4.
   }
   for (std::int64_t i = 0; i < window; ++i) {
     for (std::int64_t j = 0; j < window; ++j) {

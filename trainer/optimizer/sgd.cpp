@@ -32,12 +32,12 @@ std::vector<torch::Tensor> as_rows(std::vector<torch::Tensor> tensors) {
 
 }  // namespace
 
-Sgd::Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options)
+Sgd::Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, SgdOptions options)
     : options_(std::move(options)) {
-  for (auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter] : parameters) {
     const bool decays = !options_.no_decay.contains(name);
     const bool adapts = options_.lars && !options_.lars->not_adapted.contains(name);
-    slots_.push_back({std::move(name), std::move(parameter), {}, decays, adapts});
+    slots_.push_back({name, parameter, {}, decays, adapts});
   }
 }
 

@@ -34,7 +34,7 @@ struct SgdOptions {
 class Sgd {
  public:
   // Keeps references to `parameters`; their storage must not be replaced afterwards.
-  Sgd(std::vector<std::pair<std::string, torch::Tensor>> parameters, SgdOptions options);
+  Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, SgdOptions options);
 
   // Parameters without a gradient are left alone.
   void step(double learning_rate);

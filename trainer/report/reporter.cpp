@@ -112,8 +112,8 @@ void Reporter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
   warn_of_tensorboard();
 }
 
-void Reporter::end(const std::string& name, nlohmann::ordered_json fields) {
-  event(name, std::move(fields));
+void Reporter::end(const std::string& name, const nlohmann::ordered_json& fields) {
+  event(name, fields);
   if (!tensorboard_) return;
   tensorboard_->flush();
   warn_of_tensorboard();
@@ -141,7 +141,7 @@ void Reporter::warning(const std::string& text) {
   std::cerr << "train: warning: " << text << std::endl;
 }
 
-void Reporter::event(const std::string& name, nlohmann::ordered_json fields) {
+void Reporter::event(const std::string& name, const nlohmann::ordered_json& fields) {
   if (!metrics_.is_open()) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json json{{"event", name},
@@ -235,7 +235,7 @@ void Reporter::validation(const ValidationReport& r) {
                                 {"prec5", r.prec5},   {"best_prec1", r.best_prec1},
                                 {"images", r.images}, {"seconds", r.seconds}};
   if (r.averaged) fields["averaged"] = true;
-  event("validation", std::move(fields));
+  event("validation", fields);
   const std::string prefix = r.averaged ? "val_ema/" : "val/";
   scalars(r.step, {scalar(prefix + "loss", r.loss), scalar(prefix + "prec1", r.prec1),
                    scalar(prefix + "prec5", r.prec5)});

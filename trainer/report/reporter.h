@@ -104,9 +104,10 @@ class Reporter {
   // The run goes on after `step` steps; `markdown` says what it is.
   void begin(std::int64_t step, const std::string& markdown);
 
-  void line(const std::string& text);                                  // A plain line.
-  void warning(const std::string& text);                               // To standard error.
-  void event(const std::string& name, nlohmann::ordered_json fields);  // To the metrics file.
+  void line(const std::string& text);     // A plain line.
+  void warning(const std::string& text);  // To standard error.
+  void event(const std::string& name,
+             const nlohmann::ordered_json& fields);  // To the metrics file.
 
   void progress(const StepReport& report);  // At most ten times a second; terminals only.
   bool wants_progress() const {
@@ -118,7 +119,7 @@ class Reporter {
   void validation_batch(const StepReport& report);  // The same for a batch of validation.
   void validation(const ValidationReport& report);
   // The last event; all files are complete after it.
-  void end(const std::string& name, nlohmann::ordered_json fields);
+  void end(const std::string& name, const nlohmann::ordered_json& fields);
 
  private:
   void step_text(const std::string& text);

@@ -6,7 +6,7 @@
 
 namespace ddprun::worker {
 
-ReplicaThreads::ReplicaThreads(std::size_t threads, int intra_op_threads) : errors_(threads) {
+ReplicaThreads::ReplicaThreads(std::size_t threads, int intra_op_threads) {
   at::get_num_threads();  // Fixes this thread's own number before other threads set theirs.
   for (std::size_t i = 0; i < threads; ++i) {
     threads_.emplace_back([this, i, intra_op_threads] { serve(i, intra_op_threads); });

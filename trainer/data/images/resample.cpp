@@ -23,6 +23,13 @@ std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255));
 }
 
+// Pillow's rounding: a half is added and C's conversion drops the rest. std::lround says another
+// number where the addition itself rounds (the double below 0.5 becomes 1 here), and the same
+// number as Pillow is the only right one.
+std::int64_t round_as_pillow(double not_negative) {
+  return static_cast<std::int64_t>(not_negative + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+}
+
 // Weights of output pixels begin .. end-1 of `out` when the input's pixels in0 .. in1 become all
 // of them; the input has `in` pixels. A triangle as wide as an output pixel, and as two input
 // pixels at least, normalised to a sum of 1.
@@ -39,8 +46,8 @@ void make_weights(std::int64_t in, double in0, double in1, std::int64_t out, std
   std::vector<double> exact(static_cast<std::size_t>(result.taps_max));
   for (std::int64_t i = begin; i < end; ++i) {
     const double center = in0 + (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<std::int64_t>(0, static_cast<std::int64_t>(center - support + 0.5));
-    const auto last = std::min(in, static_cast<std::int64_t>(center + support + 0.5));
+    const std::int64_t first = round_as_pillow(std::max(0.0, center - support));
+    const std::int64_t last = std::min(in, round_as_pillow(center + support));
     double sum = 0;
     for (std::int64_t x = first; x < last; ++x) {
       const double distance =
@@ -55,7 +62,7 @@ void make_weights(std::int64_t in, double in0, double in1, std::int64_t out, std
     std::int32_t* weights = result.weights.data() + at * static_cast<std::size_t>(result.taps_max);
     for (std::int64_t k = 0; k < last - first; ++k) {
       const double weight = exact[static_cast<std::size_t>(k)] / (sum != 0 ? sum : 1);
-      weights[k] = static_cast<std::int32_t>(0.5 + weight * (1 << fraction_bits));
+      weights[k] = static_cast<std::int32_t>(round_as_pillow(weight * (1 << fraction_bits)));
     }
   }
 }
