@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rendezvous/control/control_connection.h"
+#include "rendezvous/first_byte.h"
 #include "rendezvous/store/peer_log.h"
 #include "rendezvous/store/store_socket.h"
 

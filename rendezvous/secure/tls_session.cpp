@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "rendezvous/first_byte.h"
 #include "rendezvous/secure/openssl_library.h"
 #include "rendezvous/secure/psk.h"
 
@@ -39,7 +40,7 @@ TlsSession::~TlsSession() { openssl().SSL_free(ssl_); }
 void TlsSession::receive(std::string_view wire) {
   if (failure_ != TlsFailure::None) return;
   if (!established_) {
-    if (handshake_bytes_ == 0 && !wire.empty() && wire.front() == '{') {
+    if (handshake_bytes_ == 0 && !wire.empty() && wire.front() == plain_first_byte) {
       return fail(TlsFailure::PlainPeer, "it does not speak TLS");
     }
     handshake_bytes_ += wire.size();

@@ -18,8 +18,6 @@ struct bio_st;
 
 namespace ddprun::rendezvous {
 
-constexpr char tls_first_byte = 0x16;  // Of every TLS client; a store command or '{' is another.
-
 enum class TlsFailure : std::uint8_t {
   None,
   WrongKey,   // The other side does not have our key, or says that we do not have its.

@@ -12,14 +12,16 @@
 #include <random>
 #include <utility>
 
+#include "rendezvous/first_byte.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store/access_list.h"
+#include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr char tls_hello_byte =
-    0x16;  // A TLS record that holds a handshake; no command of a store.
+static_assert(store_op_last < tls_first_byte && store_op_last < plain_first_byte,
+              "an agent would be taken for a client of the store");
 
 constexpr std::size_t wakes_per_event_max = 1'024;
 constexpr std::size_t large_input_bytes = 1u << 20;  // Of a large value, read per event.
@@ -143,7 +145,7 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
   Connection& connection = *connections_[id].connection;
   connection.classified = true;
   strangers_.remove(token_of(id));
-  if (input.front() == '{' || input.front() == tls_hello_byte) {
+  if (begins_control(input.front())) {
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection.fd.get(), nullptr);
     UniqueFd fd = std::move(connection.fd);
     close(id);

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/secure/tls_session.h"
+#include "rendezvous/first_byte.h"
 #include "rendezvous/store/store_sessions.h"
 #include "tests/fuzz/finding.h"
 
@@ -48,7 +48,7 @@ class Clients {
       : epoll_(epoll_create1(EPOLL_CLOEXEC)),
         sessions_(options(), epoll_.get(),
                   {[](const UniqueFd&, const std::string& received) {
-                     require(received.front() == '{' || received.front() == tls_first_byte,
+                     require(begins_control(received.front()),
                              "a store client was taken for an agent");
                    },
                    [](int, const std::string& reason) {

@@ -8,6 +8,7 @@
 
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/coordinator.h"
+#include "rendezvous/first_byte.h"
 #include "rendezvous/secure/psk.h"
 #include "rendezvous/secure/tls_session.h"
 #include "rendezvous/server.h"

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "rendezvous/first_byte.h"
 #include "rendezvous/secure/openssl_library.h"
 #include "rendezvous/secure/psk.h"
 #include "tests/testing/catch.h"
