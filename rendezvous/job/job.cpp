@@ -15,8 +15,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr Milliseconds waiting_repeat{10'000};  // How often nodes hear again whom they wait for.
-
 constexpr std::string_view no_place = "all places are taken; this node stands by as a spare";
 
 // "node 1 (host-b)", or "node host-b" before it has a rank.
@@ -33,12 +31,10 @@ Refusal ending(const Hello& hello) {
 
 Job::Job(JobLimits limits, TimePoint now)
     : limits_(std::move(limits)),
-      opened_(now),
+      forming_(limits_.round, now),
       next_beat_(now + limits_.heartbeat_interval),
       restarts_(limits_.restarts, limits_.restart_seed),
-      newcomers_(limits_.newcomers) {
-  look_again_ = now + limits_.round.join_timeout;
-}
+      newcomers_(limits_.newcomers) {}
 
 // ---- events ----
 
@@ -105,7 +101,7 @@ std::optional<TimePoint> Job::next_tick() const {
     if (ready_by_) consider(*ready_by_);
     if (enlarge_again_) consider(*enlarge_again_);
   }
-  if (phase_ == Phase::Forming && look_again_) consider(*look_again_);
+  if (phase_ == Phase::Forming && forming_.look_again()) consider(*forming_.look_again());
   return next;
 }
 
@@ -283,12 +279,6 @@ FirstCause Job::placed(const Node& node, FirstCause cause) const {
   return cause;
 }
 
-// By this coordinator's clock. No failure of this attempt is older than the attempt.
-TimePoint Job::time_of(const FirstCause& cause, TimePoint now) const {
-  const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
-  return now - std::min(Milliseconds(cause.age_ms), ran);
-}
-
 void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
   if (message.attempt != attempt_ || node.part != Part::Running) return;
   const FirstCause cause = placed(node, message.cause);
@@ -296,7 +286,7 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
   if (phase_ == Phase::Stopping) {
     // All workers ask for it at the same step, and the first one heard may have been a newcomer's.
     if (settled && !verdict_ && asks_to_be_queued_again(cause)) {
-      cause_ = cause;
+      cause_.ended_by(cause, now);
       verdict_ = exit_status_of(cause);
     }
     return consider_earlier(cause, now);
@@ -306,28 +296,13 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
     const std::string why = describe(cause);
     return put_out(node, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
   }
-  if (cause.kind == FirstCause::Kind::WorkerFailed) failed_at_ = time_of(cause, now);
   fail_attempt(cause, SIGTERM, now);
 }
 
-// Two nodes tell how long ago their workers failed, each by its own clock; a report's way to here
-// is not in that. Only a difference that no way explains makes the later report the earlier
-// failure.
 void Job::consider_earlier(FirstCause cause, TimePoint now) {
-  constexpr Milliseconds way_max{1'000};
-  const auto is_workers = [](const FirstCause& it) {
-    return it.kind == FirstCause::Kind::WorkerFailed;
-  };
-  if (!failed_at_ || !cause_ || !is_workers(*cause_) || !is_workers(cause)) return;
-  const TimePoint at = time_of(cause, now);
-  if (at + way_max >= *failed_at_) return;
-  // The verdict is out with the exit status of the worker that ended first; that stays.
-  cause.ended_first = cause_->ended_first.empty() ? describe(*cause_) : cause_->ended_first;
-  cause.exit_code = cause_->exit_code;
-  cause.signal = cause_->signal;
-  cause_ = std::move(cause);
-  failed_at_ = at;
-  log(fmt::format("the first error was another one: {}", describe(*cause_)), Log::Level::Warning);
+  if (!cause_.heard_of(std::move(cause), now)) return;
+  log(fmt::format("the first error was another one: {}", describe(*cause_.get())),
+      Log::Level::Warning);
 }
 
 void Job::workers_succeeded(Node& node, int attempt, TimePoint) {
@@ -358,7 +333,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
                          .attempt = std::max(attempt_, 0)};
   if (others_go_on_without(node, signal)) {
     count_departure(node, now);
-    went_.push_back(fmt::format("{} left after {}", printed_name(node.hello), signal_name(signal)));
+    forming_.went(fmt::format("{} left after {}", printed_name(node.hello), signal_name(signal)));
     if (phase_ == Phase::Running && node.part != Part::Idle) {
       if (came_later(node)) return go_on_without_newcomer(describe(cause), now);
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);
@@ -369,7 +344,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
     return;
   }
   if (phase_ == Phase::Running) return fail_attempt(cause, signal, now);
-  if (!verdict_) cause_ = cause;
+  if (!verdict_) cause_.ended_by(cause, now);
   if (!verdict_) verdict_ = exit_status_of(cause);
   if (phase_ == Phase::Forming) finish(*verdict_, describe(cause));
 }
@@ -385,7 +360,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (phase_ == Phase::Finished) return;
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
-    went_.push_back(fmt::format("{} was lost", printed_name(lost.hello)));
+    forming_.went(fmt::format("{} was lost", printed_name(lost.hello)));
   }
   if (phase_ == Phase::Forming) return try_close(now);
   if (phase_ == Phase::Stopping) return check_reaped(now);
@@ -413,7 +388,7 @@ void Job::count_departure(Node& node, TimePoint now) {
 void Job::go_on_without_newcomer(const std::string& what, TimePoint now) {
   const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
   const Milliseconds delay = restarts_.on_departure(ran, progressed_);
-  if (delay.count() > 0) not_before_ = now + delay;
+  if (delay.count() > 0) forming_.wait_until(now + delay);
   const std::string when = delay.count() == 0 ? "" : " in " + time_text(delay);
   stop_all(fmt::format("{}; the others go on{}", what, when), SIGTERM, now);
 }
@@ -485,30 +460,17 @@ void Job::count_as_lost(PeerId peer, const std::string& why, TimePoint now) {
 // ---- rounds ----
 
 void Job::try_close(TimePoint now) {
-  if (not_before_ && now < *not_before_) {
-    look_again_ = not_before_;
-    return;
-  }
   const std::vector<std::size_t> present = taking_part(now);
-  RoundState state = round_state(present);
-  const int needed = limits_.round.elastic ? limits_.round.nodes_min : limits_.round.nodes_max;
-  const bool enough = static_cast<int>(state.nodes.size()) >= needed;
-  if (!enough) enough_since_.reset();
-  if (enough && !enough_since_) enough_since_ = now;
-  state.enough_since = enough_since_;
-
-  const RoundDecision decision = decide(state, limits_.round, now);
-  look_again_ = decision.look_again;
-  switch (decision.kind) {
+  const auto decision = forming_.look(round_nodes(present), now);
+  if (!decision) return;
+  switch (decision->kind) {
     case RoundDecision::Kind::Wait:
-      return tell_waiting(decision, now);
+      if (forming_.has_news(*decision, now)) tell_waiting(*decision);
+      return;
     case RoundDecision::Kind::Close:
-      return start_round(decision, present, now);
-    case RoundDecision::Kind::TimedOut: {
-      std::string why = decision.reason;
-      for (const std::string& one : went_) why += "; " + one;
-      return finish(exit_status::rendezvous_timeout, why);
-    }
+      return start_round(*decision, present, now);
+    case RoundDecision::Kind::TimedOut:
+      return finish(exit_status::rendezvous_timeout, decision->reason);
   }
 }
 
@@ -518,11 +480,8 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   ++attempt_;
   started_ = now;
   ready_by_ = now + limits_.start_timeout;
-  not_before_.reset();
-  cause_.reset();
-  failed_at_.reset();
+  cause_.attempt_began(now);
   progressed_ = false;
-  went_.clear();
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{attempt_});
   for (Node& node : nodes_) {
@@ -581,11 +540,7 @@ void Job::tell_spare(const Node& node, const std::string& text) {
                                                .text = text}});
 }
 
-void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {
-  look_again_ = std::min(look_again_.value_or(now + waiting_repeat), now + waiting_repeat);
-  if (decision.joined == told_joined_ && now - told_waiting_ < waiting_repeat) return;
-  told_joined_ = decision.joined;
-  told_waiting_ = now;
+void Job::tell_waiting(const RoundDecision& decision) {
   for (const Node& node : nodes_) {
     actions_.push_back(SendTo{
         node.peer,
@@ -596,11 +551,11 @@ void Job::tell_waiting(const RoundDecision& decision, TimePoint now) {
 // ---- verdicts ----
 
 void Job::fail_attempt(const FirstCause& cause, int signal, TimePoint now) {
-  cause_ = cause;
+  cause_.ended_by(cause, now);
   const auto ran = std::chrono::duration_cast<Milliseconds>(now - started_);
   const RestartDecision next = restarts_.on_failure(cause, ran, progressed_);
   if (!next.restart) verdict_ = exit_status_of(cause);
-  if (next.delay.count() > 0) not_before_ = now + next.delay;
+  if (next.delay.count() > 0) forming_.wait_until(now + next.delay);
   stop_all(fmt::format("{}; {}", describe(cause), next.reason), signal, now);
 }
 
@@ -613,7 +568,7 @@ void Job::stop_all(std::string why, int signal, TimePoint now) {
                   .why = std::move(why),
                   .final_verdict = verdict_.has_value(),
                   .exit_status = verdict_.value_or(0),
-                  .cause = cause_};
+                  .cause = cause_.get()};
   for (const Node& node : nodes_) {
     if (node.part == Part::Running || node.part == Part::Succeeded) {
       actions_.push_back(SendTo{node.peer, stop});
@@ -635,7 +590,8 @@ void Job::check_reaped(TimePoint now) {
     return node.part == Part::Running || node.part == Part::Succeeded;
   };
   if (std::any_of(nodes_.begin(), nodes_.end(), busy)) return;
-  if (verdict_) return finish(*verdict_, cause_ ? describe(*cause_) : "the job was stopped");
+  if (verdict_)
+    return finish(*verdict_, cause_.get() ? describe(*cause_.get()) : "the job was stopped");
 
   // A node that leaves while the others go on has its own end.
   for (const Node& node : nodes_) {
@@ -645,16 +601,14 @@ void Job::check_reaped(TimePoint now) {
   }
   phase_ = Phase::Forming;
   ready_by_.reset();
-  opened_ = now;
-  enough_since_.reset();
-  told_joined_ = -1;
+  forming_.reopen(now);
   try_close(now);
 }
 
 void Job::finish(int exit_status, const std::string& why) {
   phase_ = Phase::Finished;
   for (const Node& node : nodes_) {
-    actions_.push_back(SendTo{node.peer, Finish{exit_status, why, cause_}});
+    actions_.push_back(SendTo{node.peer, Finish{exit_status, why, cause_.get()}});
   }
   actions_.push_back(JobOver{exit_status});
 }
@@ -683,17 +637,17 @@ std::vector<std::size_t> Job::taking_part(TimePoint now) const {
   return pause && enough ? belonging : all;
 }
 
-RoundState Job::round_state(const std::vector<std::size_t>& present) const {
-  RoundState state{.opened = opened_, .enough_since = {}, .reforming = attempt_ >= 0};
+std::vector<RoundNode> Job::round_nodes(const std::vector<std::size_t>& present) const {
+  std::vector<RoundNode> nodes;
   for (const std::size_t i : present) {
     const Node& node = nodes_[i];
-    state.nodes.push_back({.host = node.hello.host,
-                           .node_rank = node.hello.node_rank,
-                           .nproc = node.hello.nproc,
-                           .role = node.hello.role,
-                           .hosts_endpoint = node.hello.node_id == limits_.host_node_id});
+    nodes.push_back({.host = node.hello.host,
+                     .node_rank = node.hello.node_rank,
+                     .nproc = node.hello.nproc,
+                     .role = node.hello.role,
+                     .hosts_endpoint = node.hello.node_id == limits_.host_node_id});
   }
-  return state;
+  return nodes;
 }
 
 // Whether an elastic job has no need of `leaver`. It must not be the endpoint's host: the store and

@@ -29,6 +29,8 @@
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/job/attempt_cause.h"
+#include "rendezvous/job/forming_round.h"
 #include "rendezvous/job/newcomers.h"
 #include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
@@ -131,7 +133,6 @@ class Job {
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);
   FirstCause placed(const Node& node, FirstCause cause) const;
-  TimePoint time_of(const FirstCause& cause, TimePoint now) const;
   void consider_earlier(FirstCause cause, TimePoint now);
   void leaving(Node& node, int signal, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
@@ -150,7 +151,7 @@ class Job {
                    TimePoint now);
   void tell_members();
   void tell_spare(const Node& node, const std::string& text);
-  void tell_waiting(const RoundDecision& decision, TimePoint now);
+  void tell_waiting(const RoundDecision& decision);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
   void stop_all(std::string why, int signal, TimePoint now);
   void check_succeeded();
@@ -162,7 +163,7 @@ class Job {
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
   Node* find(PeerId peer);
   std::vector<std::size_t> taking_part(TimePoint now) const;
-  RoundState round_state(const std::vector<std::size_t>& present) const;
+  std::vector<RoundNode> round_nodes(const std::vector<std::size_t>& present) const;
   bool others_go_on_without(const Node& leaver, int signal) const;
   void log(std::string text, Log::Level level = Log::Level::Info);
   JobActions take() { return std::exchange(actions_, {}); }
@@ -171,11 +172,8 @@ class Job {
   Phase phase_ = Phase::Forming;
   std::vector<Node> nodes_;  // In join order.
   int attempt_ = -1;
-  TimePoint started_;                    // This attempt.
-  std::optional<TimePoint> not_before_;  // The next one waits out its backoff.
-  TimePoint opened_;                     // When this round began to form.
-  std::optional<TimePoint> enough_since_;
-  std::optional<TimePoint> look_again_;
+  TimePoint started_;  // This attempt.
+  FormingRound forming_;
   TimePoint next_beat_;
   RestartPolicy restarts_;
   Newcomers newcomers_;
@@ -183,14 +181,9 @@ class Job {
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
-  std::int64_t progress_ = 0;      // The furthest of all attempts.
-  bool progressed_ = false;        // This attempt has come so far.
-  std::vector<std::string> went_;  // Since the last round: who, and how.
-  TimePoint told_waiting_;         // When nodes last heard whom they wait for.
-  int told_joined_ = -1;
-  std::optional<FirstCause> cause_;  // Of the end of this attempt.
-  // When cause_ happened, by this coordinator's clock; nothing = it is no worker's failure.
-  std::optional<TimePoint> failed_at_;
+  std::int64_t progress_ = 0;  // The furthest of all attempts.
+  bool progressed_ = false;    // This attempt has come so far.
+  AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   JobActions actions_;          // Collected by the event in progress.
 };

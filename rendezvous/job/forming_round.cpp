@@ -1,0 +1,59 @@
+// What decide() (round.h) cannot know, since it sees one moment: how long that moment has lasted.
+#include "rendezvous/job/forming_round.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+FormingRound::FormingRound(const RoundLimits& limits, TimePoint now)
+    : limits_(limits), opened_(now), look_again_(now + limits.join_timeout) {}
+
+// The backoff stays: the failure before it is why the round forms anew. So does who went.
+void FormingRound::reopen(TimePoint now) {
+  opened_ = now;
+  reforming_ = true;
+  enough_since_.reset();
+  told_joined_ = -1;
+}
+
+void FormingRound::went(std::string who_and_how) { went_.push_back(std::move(who_and_how)); }
+
+std::optional<RoundDecision> FormingRound::look(std::vector<RoundNode> nodes, TimePoint now) {
+  if (not_before_ && now < *not_before_) {
+    look_again_ = not_before_;
+    return std::nullopt;
+  }
+  const int needed = limits_.elastic ? limits_.nodes_min : limits_.nodes_max;
+  const bool enough = static_cast<int>(nodes.size()) >= needed;
+  if (!enough) enough_since_.reset();
+  if (enough && !enough_since_) enough_since_ = now;
+  RoundDecision decision = decide({.nodes = std::move(nodes),
+                                   .opened = opened_,
+                                   .enough_since = enough_since_,
+                                   .reforming = reforming_},
+                                  limits_, now);
+  look_again_ = decision.look_again;
+  switch (decision.kind) {
+    case RoundDecision::Kind::Wait:
+      look_again_ = std::min(look_again_.value_or(now + repeat), now + repeat);
+      break;
+    case RoundDecision::Kind::Close:
+      not_before_.reset();
+      went_.clear();
+      break;
+    case RoundDecision::Kind::TimedOut:
+      for (const std::string& one : went_) decision.reason += "; " + one;
+      break;
+  }
+  return decision;
+}
+
+bool FormingRound::has_news(const RoundDecision& wait, TimePoint now) {
+  if (wait.joined == told_joined_ && now - told_at_ < repeat) return false;
+  told_joined_ = wait.joined;
+  told_at_ = now;
+  return true;
+}
+
+}  // namespace ddprun::rendezvous
