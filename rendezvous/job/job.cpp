@@ -39,7 +39,7 @@ Job::Job(JobLimits limits, TimePoint now)
 // ---- events ----
 
 JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint now) {
-  Node* node = find(peer);
+  Node* node = nodes_.find(peer);
   if (node == nullptr) {
     hear_stranger(peer, message, now);
     return take();
@@ -122,14 +122,10 @@ void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint no
 void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
   // the random node_id that it had.
-  const auto replaced = [&](const Node& node) { return node.hello.node_id == hello.replaces; };
-  const auto old = std::find_if(nodes_.begin(), nodes_.end(), replaced);
-  if (!hello.replaces.empty() && old != nodes_.end()) {
-    replace(*old, "it was cut off, and made a new connection", now);
-  }
+  const Node* old = hello.replaces.empty() ? nullptr : nodes_.with_id(hello.replaces);
+  if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
   if (phase_ == Phase::Finished || verdict_) return refuse(peer, ending(hello));
-  const auto same_id = [&](const Node& node) { return node.hello.node_id == hello.node_id; };
-  if (std::any_of(nodes_.begin(), nodes_.end(), same_id)) {
+  if (nodes_.with_id(hello.node_id) != nullptr) {
     const std::string why = "an agent with this node_id is already here";
     return refuse(peer, {why, why});
   }
@@ -146,12 +142,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
     const std::string why = "there are enough spares";
     return refuse(peer, {why, fmt::format("node {}: {}, {}", hello.host, why, nodes_.size())});
   }
-  nodes_.push_back({peer, hello, Liveness(limits_.heartbeat_timeout, now)});
-  // The id that it had is random: nobody else can say it.
-  if (founder_ids_.erase(hello.replaces) > 0) {
-    founder_ids_.insert(hello.node_id);
-    nodes_.back().founder = true;
-  }
+  nodes_.add(peer, hello, Liveness(limits_.heartbeat_timeout, now));
   const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
   actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
                                           .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
@@ -166,7 +157,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   if (phase_ != Phase::Running) return;
   const bool held = may_grow() && enlarge_again_;
   tell_spare(
-      nodes_.back(),
+      peer,
       held ? fmt::format("nodes that came before did not stay; this one stands by for {}",
                          time_text(std::chrono::duration_cast<Milliseconds>(*enlarge_again_ - now)))
            : std::string(no_place));
@@ -178,11 +169,7 @@ std::size_t Job::members_max() const {
 }
 
 bool Job::may_grow() const {
-  const auto members = std::count_if(nodes_.begin(), nodes_.end(),
-                                     [](const Node& node) { return node.part == Part::Running; });
-  const bool all_running = std::none_of(
-      nodes_.begin(), nodes_.end(), [](const Node& node) { return node.part == Part::Succeeded; });
-  return limits_.round.elastic && all_running && members < limits_.round.nodes_max;
+  return limits_.round.elastic && nodes_.has_place(limits_.round.nodes_max);
 }
 
 // Takes in those that stand by, if there is a place and no pause (newcomers.h). Agents of the first
@@ -248,7 +235,7 @@ void Job::settle_claims(TimePoint now, TimePoint::duration late) {
   const Milliseconds patience = 2 * limits_.heartbeat_interval;
   while (const auto claim = claims_.take_due(now, late, patience)) {
     late = {};
-    if (const Node* holder = find(claim->holder)) {
+    if (const Node* holder = nodes_.find(claim->holder)) {
       const Node old = *holder;
       replace(old, "it fell silent, and its host has started another agent", now);
     }
@@ -350,12 +337,10 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
 }
 
 void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
-  const auto found = std::find_if(nodes_.begin(), nodes_.end(),
-                                  [&](const Node& node) { return node.peer == peer; });
-  if (found == nodes_.end()) return;
-  count_departure(*found, now);
-  const Node lost = *found;
-  nodes_.erase(found);
+  if (Node* node = nodes_.find(peer)) count_departure(*node, now);
+  const auto removed = nodes_.remove(peer);
+  if (!removed) return;
+  const Node& lost = *removed;
   if (lost.part != Part::Idle) tell_members();
   if (phase_ == Phase::Finished) return;
   if (!lost.leaving) {
@@ -417,9 +402,8 @@ void Job::give_up_unready(TimePoint now, TimePoint::duration late) {
   for (const Node& node : nodes_) {
     // Its own agent needs no limit: if that hangs, so does this.
     if (node.hello.node_id == limits_.host_node_id) continue;
-    const bool has_workers = node.part == Part::Running || node.part == Part::Succeeded;
     const bool waited_for = starting ? node.part == Part::Running && !node.started
-                                     : phase_ == Phase::Stopping && has_workers;
+                                     : phase_ == Phase::Stopping && node.has_workers();
     if (waited_for) unready.push_back(node.peer);
   }
   const std::string why = fmt::format("it did not say within {} that its workers {}",
@@ -448,7 +432,7 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
 // Should it only have been asleep, this tells it that the others have gone on without it. One that
 // is out already, because of another's loss, is not found.
 void Job::count_as_lost(PeerId peer, const std::string& why, TimePoint now) {
-  const Node* node = find(peer);
+  const Node* node = nodes_.find(peer);
   if (node == nullptr) return;
   put_out(*node,
           {.exit_status = exit_status::node_lost,
@@ -484,11 +468,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   progressed_ = false;
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{attempt_});
-  for (Node& node : nodes_) {
-    node.part = Part::Idle;
-    node.group_rank = -1;
-    node.started = false;
-  }
+  nodes_.attempt_begins();
   std::vector<std::string> addresses;
   for (const Place& place : decision.members) {
     addresses.push_back(nodes_[present[place.node]].hello.address);
@@ -502,10 +482,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     node.group_rank = place.group_rank;
     node.taken_in = true;
     if (!node.member_since) node.member_since = now;
-    if (attempt_ == 0) {
-      node.founder = true;
-      founder_ids_.insert(node.hello.node_id);
-    }
+    if (attempt_ == 0) nodes_.make_founder(node);
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt_,
                                      .max_restarts = limits_.restarts.restarts_max,
@@ -520,24 +497,18 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .addresses = addresses}});
   }
   for (const Node& node : nodes_) {
-    if (node.part == Part::Idle) tell_spare(node, std::string(no_place));
+    if (node.part == Part::Idle) tell_spare(node.peer, std::string(no_place));
   }
   enlarge_again_ = newcomers_.pause_ends(now);
 }
 
 // A spare has no workers that could need the store; who is lost has none any more.
-void Job::tell_members() {
-  Members members;
-  for (const Node& node : nodes_) {
-    if (node.part != Part::Idle) members.peers.push_back(node.peer);
-  }
-  actions_.push_back(std::move(members));
-}
+void Job::tell_members() { actions_.push_back(Members{nodes_.members()}); }
 
-void Job::tell_spare(const Node& node, const std::string& text) {
-  actions_.push_back(SendTo{node.peer, Waiting{.joined = static_cast<int>(nodes_.size()),
-                                               .wanted = limits_.round.nodes_max,
-                                               .text = text}});
+void Job::tell_spare(PeerId peer, const std::string& text) {
+  actions_.push_back(SendTo{peer, Waiting{.joined = static_cast<int>(nodes_.size()),
+                                          .wanted = limits_.round.nodes_max,
+                                          .text = text}});
 }
 
 void Job::tell_waiting(const RoundDecision& decision) {
@@ -570,26 +541,20 @@ void Job::stop_all(std::string why, int signal, TimePoint now) {
                   .exit_status = verdict_.value_or(0),
                   .cause = cause_.get()};
   for (const Node& node : nodes_) {
-    if (node.part == Part::Running || node.part == Part::Succeeded) {
-      actions_.push_back(SendTo{node.peer, stop});
-    }
+    if (node.has_workers()) actions_.push_back(SendTo{node.peer, stop});
   }
   check_reaped(now);
 }
 
 // There is no limit on how long a node may take to succeed: it is alive, or it would be lost.
 void Job::check_succeeded() {
-  const auto busy = [](const Node& node) { return node.part == Part::Running; };
-  if (std::none_of(nodes_.begin(), nodes_.end(), busy)) finish(0, "all workers succeeded");
+  if (!nodes_.any(Part::Running)) finish(0, "all workers succeeded");
 }
 
 // No attempt begins before every node has said that its workers are gone: an old one that still
 // holds a GPU or a port would take the new one down with it.
 void Job::check_reaped(TimePoint now) {
-  const auto busy = [](const Node& node) {
-    return node.part == Part::Running || node.part == Part::Succeeded;
-  };
-  if (std::any_of(nodes_.begin(), nodes_.end(), busy)) return;
+  if (nodes_.any_has_workers()) return;
   if (verdict_)
     return finish(*verdict_, cause_.get() ? describe(*cause_.get()) : "the job was stopped");
 
@@ -614,12 +579,6 @@ void Job::finish(int exit_status, const std::string& why) {
 }
 
 // ---- helpers ----
-
-Job::Node* Job::find(PeerId peer) {
-  const auto found = std::find_if(nodes_.begin(), nodes_.end(),
-                                  [&](const Node& node) { return node.peer == peer; });
-  return found == nodes_.end() ? nullptr : &*found;
-}
 
 // Indices of nodes_. Newcomers stand by during a pause, unless the job would stand still without
 // them.

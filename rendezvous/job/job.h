@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -34,6 +33,7 @@
 #include "rendezvous/job/newcomers.h"
 #include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
+#include "rendezvous/job/roster.h"
 #include "rendezvous/job/round.h"
 
 namespace ddprun::rendezvous {
@@ -100,26 +100,9 @@ class Job {
   bool finished() const { return phase_ == Phase::Finished; }
 
  private:
+  using Node = Roster::Node;
+  using Part = Roster::Part;
   enum class Phase { Forming, Running, Stopping, Finished };
-  enum class Part {
-    Idle,       // Waits for a round, or is a spare.
-    Running,    // Has workers of this attempt.
-    Succeeded,  // All its workers of this attempt exited with 0.
-    Reaped,     // Stopped; has no workers any more.
-  };
-  struct Node {
-    PeerId peer = 0;
-    Hello hello;
-    Liveness liveness;
-    Part part = Part::Idle;
-    int group_rank = -1;
-    bool leaving = false;                   // Said so; takes part in no further round.
-    bool founder = false;                   // Of the first attempt, or an agent that was.
-    bool taken_in = false;                  // The others stopped for it, or it was a member.
-    bool departed = false;                  // Was counted as a newcomer that went.
-    bool started = false;                   // Has said so in this attempt.
-    std::optional<TimePoint> member_since;  // The first attempt that it took part in began then.
-  };
 
   void hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now);
   void admit(PeerId peer, const Hello& hello, TimePoint now);
@@ -150,7 +133,7 @@ class Job {
   void start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                    TimePoint now);
   void tell_members();
-  void tell_spare(const Node& node, const std::string& text);
+  void tell_spare(PeerId peer, const std::string& text);
   void tell_waiting(const RoundDecision& decision);
   void fail_attempt(const FirstCause& cause, int signal, TimePoint now);
   void stop_all(std::string why, int signal, TimePoint now);
@@ -161,7 +144,6 @@ class Job {
   bool may_grow() const;
   std::size_t members_max() const;
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
-  Node* find(PeerId peer);
   std::vector<std::size_t> taking_part(TimePoint now) const;
   std::vector<RoundNode> round_nodes(const std::vector<std::size_t>& present) const;
   bool others_go_on_without(const Node& leaver, int signal) const;
@@ -170,14 +152,13 @@ class Job {
 
   JobLimits limits_;
   Phase phase_ = Phase::Forming;
-  std::vector<Node> nodes_;  // In join order.
+  Roster nodes_;
   int attempt_ = -1;
   TimePoint started_;  // This attempt.
   FormingRound forming_;
   TimePoint next_beat_;
   RestartPolicy restarts_;
   Newcomers newcomers_;
-  std::set<std::string> founder_ids_;       // node_id of each agent of the first attempt.
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;

@@ -7,16 +7,14 @@
 // A core: no sockets, threads or clock.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/job/roster.h"
 
 namespace ddprun::rendezvous {
-
-using PeerId = std::uint64_t;  // A control connection, numbered by the shell, never used twice.
 
 class RankClaims {
  public:
