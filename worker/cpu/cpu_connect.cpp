@@ -118,15 +118,9 @@ class Connecting {
     CpuPeers::Parts parts;
     parts.rank = rank_;
     parts.world_size = world_size_;
+    parts.watched = to_watch(sockets, addresses_);
     std::vector<UniqueFd> data;
-    for (int peer = 0; peer < world_size_; ++peer) {
-      data.push_back(std::move(sockets[at(peer)].data));
-      const PeerAddress& address = addresses_[at(peer)];
-      parts.watched.push_back(
-          {std::move(sockets[at(peer)].watch), "rank " + std::to_string(peer) + " (pid " +
-                                                   std::to_string(address.segment.pid) + " on " +
-                                                   address.ip + ")"});
-    }
+    for (PeerSockets& peer : sockets) data.push_back(std::move(peer.data));
     parts.streams = std::make_unique<PeerStreams>(rank_, epoch_, std::move(data));
     const auto sharing = std::count_if(segments_.begin(), segments_.end(),
                                        [](const SharedSegment& segment) { return bool(segment); });

@@ -10,14 +10,14 @@ DeviceQueue::~DeviceQueue() {
   for (cudaEvent_t event : spare_events_) cudaEventDestroy(event);
 }
 
-void DeviceQueue::add(const char* what, cudaStream_t stream, Clock::time_point deadline) {
+void DeviceQueue::add(const Call& call, cudaStream_t stream, Clock::time_point deadline) {
   if (spare_events_.empty()) {
     cudaEvent_t event = nullptr;
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     spare_events_.push_back(event);
   }
   check_cuda(cudaEventRecord(spare_events_.back(), stream), "cudaEventRecord");
-  queued_.push_back({spare_events_.back(), deadline, what});
+  queued_.push_back({spare_events_.back(), deadline, call});
   spare_events_.pop_back();
 }
 
@@ -27,15 +27,15 @@ DeviceQueue::Finding DeviceQueue::check(Clock::time_point now) {
     const cudaError_t status = cudaEventQuery(oldest.done);
     if (status == cudaErrorNotReady) {
       if (stalled_since_ == Clock::time_point{}) stalled_since_ = now;
-      if (now >= oldest.deadline) return {Finding::Kind::Late, oldest.what, stalled_since_, ""};
+      if (now >= oldest.deadline) return {Finding::Kind::Late, oldest.call, stalled_since_, ""};
       if (!slow_waits_.is_due(stalled_since_, stall_told_, now)) return {};
       stall_told_ = true;
-      return {Finding::Kind::Slow, oldest.what, stalled_since_, ""};
+      return {Finding::Kind::Slow, oldest.call, stalled_since_, ""};
     }
     // Of a kernel before it, most likely: the device takes no more work after an error, and says it
     // to whoever asks next.
     if (status != cudaSuccess) {
-      return {Finding::Kind::Failed, oldest.what, stalled_since_, cudaGetErrorString(status)};
+      return {Finding::Kind::Failed, oldest.call, stalled_since_, cudaGetErrorString(status)};
     }
     spare_events_.push_back(oldest.done);
     stalled_since_ = {};

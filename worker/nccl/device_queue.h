@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/peers/frame.h"
 #include "worker/peers/slow_wait.h"
 
 namespace ddprun::worker {
@@ -23,15 +24,14 @@ class DeviceQueue {
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
-  // What `stream` has been given so far, under the name `what` (a literal). Throws
-  // CommunicatorError.
-  void add(const char* what, cudaStream_t stream, Clock::time_point deadline);
+  // What `stream` has been given so far, `call` last. Throws CommunicatorError.
+  void add(const Call& call, cudaStream_t stream, Clock::time_point deadline);
   bool empty() const { return queued_.empty(); }
 
   // What is wrong with the oldest work now.
   struct Finding {
     enum class Kind { Fine, Slow, Late, Failed } kind = Kind::Fine;
-    const char* what = "";      // Which work.
+    Call call;                  // Which work.
     Clock::time_point since{};  // Slow: when it was first seen to be the oldest; said once.
     std::string error;          // Failed: in CUDA's words.
   };
@@ -42,7 +42,7 @@ class DeviceQueue {
   struct Queued {
     cudaEvent_t done;
     Clock::time_point deadline;
-    const char* what;
+    Call call;
   };
   const SlowWaitTeller& slow_waits_;
   std::deque<Queued> queued_;

@@ -26,6 +26,7 @@ ncclResult_t NcclHandle::start(const ncclUniqueId& id, int rank, int world_size)
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const std::lock_guard lock(mutex_);
+  assert(comm_ == nullptr);
   return ncclCommInitRankConfig(&comm_, world_size, id, rank, &config);
 }
 

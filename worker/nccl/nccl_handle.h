@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <cassert>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -25,6 +26,10 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   using Clock = std::chrono::steady_clock;
 
   explicit NcclHandle(int device) : device_(device) {}
+  // The communicator must have been ended: nobody else knows it.
+  ~NcclHandle() { assert(comm_ == nullptr); }
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
 
   int device() const { return device_; }
 

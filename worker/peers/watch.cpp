@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -281,6 +282,19 @@ void PeerWatch::send_to(std::size_t rank, std::uint32_t kind, const std::string&
 
 void PeerWatch::send_to_all(std::uint32_t kind, const std::string& text) noexcept {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) send_to(rank, kind, text);
+}
+
+std::vector<PeerWatch::Peer> to_watch(std::vector<PeerSockets>& sockets,
+                                      const std::vector<PeerAddress>& addresses) {
+  assert(sockets.size() == addresses.size());
+  std::vector<PeerWatch::Peer> peers;
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+    peers.push_back(
+        {std::move(sockets[rank].watch), "rank " + std::to_string(rank) + " (pid " +
+                                             std::to_string(addresses[rank].segment.pid) + " on " +
+                                             addresses[rank].ip + ")"});
+  }
+  return peers;
 }
 
 }  // namespace ddprun::worker

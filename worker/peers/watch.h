@@ -99,4 +99,9 @@ class PeerWatch final : public Abortable {
   std::thread thread_;
 };
 
+// The connections that a Mesh made for the watch, which are taken out of `sockets`, with the names
+// that messages give to the ranks behind them.
+std::vector<PeerWatch::Peer> to_watch(std::vector<PeerSockets>& sockets,
+                                      const std::vector<PeerAddress>& addresses);
+
 }  // namespace ddprun::worker

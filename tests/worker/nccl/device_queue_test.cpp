@@ -15,6 +15,12 @@ namespace {
 
 const DeviceQueue::Clock::time_point start{1h};
 
+Call call_of(CallKind kind) {
+  Call call;
+  call.kind = kind;
+  return call;
+}
+
 struct Queue {
   Queue() { device = &fake; }
 
@@ -27,8 +33,8 @@ struct Queue {
 
 TEST_CASE("work that is done leaves the queue, up to the first that is not", "[worker][cuda]") {
   Queue q;
-  for (const char* what : {"all_reduce", "broadcast", "all_gather"}) {
-    q.queue.add(what, nullptr, start + 600s);
+  for (const CallKind kind : {CallKind::AllReduce, CallKind::Broadcast, CallKind::AllGather}) {
+    q.queue.add(call_of(kind), nullptr, start + 600s);
   }
   q.fake.events[q.fake.recorded[0]] = cudaSuccess;
   q.fake.events[q.fake.recorded[2]] = cudaSuccess;  // Of another stream.
@@ -39,20 +45,20 @@ TEST_CASE("work that is done leaves the queue, up to the first that is not", "[w
   CHECK(q.queue.check(start).kind == Kind::Fine);
   CHECK(q.queue.empty());
 
-  q.queue.add("send", nullptr, start + 600s);
+  q.queue.add(call_of(CallKind::Message), nullptr, start + 600s);
   CHECK(q.fake.events.size() == 3);  // Used again.
 }
 
 TEST_CASE("an error of the device is no end of the work, and has CUDA's words", "[worker][cuda]") {
   Queue q;
-  q.queue.add("all_reduce", nullptr, start + 600s);
-  q.queue.add("broadcast", nullptr, start + 600s);
+  q.queue.add(call_of(CallKind::AllReduce), nullptr, start + 600s);
+  q.queue.add(call_of(CallKind::Broadcast), nullptr, start + 600s);
   q.fake.events[q.fake.recorded[0]] = cudaErrorIllegalAddress;
   q.fake.events[q.fake.recorded[1]] = cudaErrorIllegalAddress;
   for (int look = 0; look < 2; ++look) {
     const auto finding = q.queue.check(start);
     CHECK(finding.kind == Kind::Failed);
-    CHECK(finding.what == std::string("all_reduce"));
+    CHECK(finding.call.kind == CallKind::AllReduce);
     CHECK(finding.error == "an illegal memory access was encountered");
   }
 }
@@ -60,13 +66,13 @@ TEST_CASE("an error of the device is no end of the work, and has CUDA's words", 
 TEST_CASE("work on the device is told of once when it is slow, and late at its deadline",
           "[worker][cuda]") {
   Queue q;
-  q.queue.add("all_reduce", nullptr, start + 600s);
+  q.queue.add(call_of(CallKind::AllReduce), nullptr, start + 600s);
   CHECK(q.queue.check(start).kind == Kind::Fine);
   CHECK(q.queue.check(start + 29s).kind == Kind::Fine);
 
   const auto slow = q.queue.check(start + 30s);
   CHECK(slow.kind == Kind::Slow);
-  CHECK(slow.what == std::string("all_reduce"));
+  CHECK(slow.call.kind == CallKind::AllReduce);
   CHECK(slow.since == start);
   CHECK(q.queue.check(start + 31s).kind == Kind::Fine);
 

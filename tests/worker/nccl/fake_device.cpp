@@ -1,8 +1,10 @@
 // What libcudart and libnccl export, as far as it is called.
 #include "tests/worker/nccl/fake_device.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace ddprun::testing {
 
@@ -12,8 +14,29 @@ FakeDevice* device = nullptr;
 
 using ddprun::testing::device;
 
+namespace {
+
+// What NCCL answers once more: counts down.
+ncclResult_t nccl_state() {
+  if (device->nccl_looks <= 0) return device->nccl_result;
+  --device->nccl_looks;
+  return ncclInProgress;
+}
+
+ncclResult_t queue_work(const char* name) {
+  const std::lock_guard lock(device->mutex);
+  device->called.emplace_back(name);
+  return device->nccl_looks > 0 ? ncclInProgress : ncclSuccess;
+}
+
+}  // namespace
+
 extern "C" {
 
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device->devices;
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t error) {
@@ -21,19 +44,35 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const std::lock_guard lock(device->mutex);
   *event = reinterpret_cast<cudaEvent_t>(&device->handles.emplace_back());
   device->events[*event] = cudaErrorNotReady;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  const std::lock_guard lock(device->mutex);
   device->events.at(event) = cudaErrorNotReady;
   device->recorded.push_back(event);
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return device->events.at(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(device->mutex);
+  return device->events.at(event);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(device->mutex);
   device->events.erase(event);
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = device->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  if (device->stream_looks <= 0) return device->stream_result;
+  --device->stream_looks;
+  return cudaErrorNotReady;
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
@@ -50,13 +89,23 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22000;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t) { return "a word of NCCL"; }
+const char* ncclGetLastError(ncclComm_t) { return "and why"; }
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  for (std::size_t i = 0; i < sizeof(id->internal); ++i) id->internal[i] = static_cast<char>(7 * i);
+  return ncclSuccess;
+}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
   static int somewhere = 0;
   *comm = reinterpret_cast<ncclComm_t>(&somewhere);
-  return ncclSuccess;
+  return device->nccl_looks > 0 ? ncclInProgress : ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
-  *state = ncclSuccess;
+  *state = nccl_state();
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
@@ -78,5 +127,27 @@ ncclResult_t ncclCommRegister(const ncclComm_t, void* data, size_t, void** regis
   return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t, void*) { return ncclSuccess; }
+
+ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                           cudaStream_t) {
+  return queue_work("all_reduce");
+}
+ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  return queue_work("all_gather");
+}
+ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t) {
+  return queue_work("reduce_scatter");
+}
+ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                           cudaStream_t) {
+  return queue_work("broadcast");
+}
+ncclResult_t ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return queue_work("send");
+}
+ncclResult_t ncclRecv(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return queue_work("recv");
+}
 
 }  // extern "C"

@@ -5,11 +5,13 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/testing/patience.h"
@@ -43,11 +45,23 @@ class Happening {
 };
 
 struct FakeDevice {
+  std::mutex mutex;                           // Of what follows, where there is another thread.
   std::map<cudaEvent_t, cudaError_t> events;  // What each says when asked; made: not ready.
   std::deque<char> handles;                   // Places that events point to.
   std::vector<cudaEvent_t> recorded;          // In order.
-  std::function<void()> on_abort = [] {};     // In ncclCommAbort.
-  std::function<void()> on_free = [] {};      // In cudaFree and ncclMemFree.
+  std::vector<std::string> called;            // Functions of NCCL that queue work, in order.
+
+  // Set before there is another thread.
+  std::function<void()> on_abort = [] {};  // In ncclCommAbort.
+  std::function<void()> on_free = [] {};   // In cudaFree and ncclMemFree.
+  int devices = 1;
+  bool capturing = false;  // All streams record into a graph.
+
+  // So often NCCL and the stream say that they are not done yet. Then what comes of it.
+  std::atomic<int> nccl_looks{0};
+  std::atomic<ncclResult_t> nccl_result{ncclSuccess};
+  std::atomic<int> stream_looks{0};
+  std::atomic<cudaError_t> stream_result{cudaSuccess};
 };
 
 // That of the test that runs; each makes one first.

@@ -1,0 +1,188 @@
+// What is refused, what is waited for, and how work that cannot end is ended on all ranks.
+#include "worker/nccl/nccl_communicator.h"
+
+#include <array>
+#include <thread>
+
+#include "tests/testing/catch.h"
+#include "tests/testing/mapped_exchange.h"
+#include "tests/worker/nccl/fake_device.h"
+
+using namespace ddprun::worker;
+using namespace std::chrono_literals;
+using ddprun::testing::device;
+using ddprun::testing::FakeDevice;
+using ddprun::testing::Happening;
+using ddprun::testing::patience;
+
+namespace {
+
+template <typename Function>
+std::string error_of(Function function) {
+  try {
+    function();
+  } catch (const CommunicatorError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A world of one on the fake device.
+struct Lone {
+  Lone() {
+    device = &fake;
+    fake.on_abort = [this] { aborted.happen(); };
+  }
+  NcclCommunicator& communicator() {
+    if (!made) made = std::make_unique<NcclCommunicator>(WorkerEnv{}, options);
+    return *made;
+  }
+  std::string all_reduce() {
+    return error_of([this] {
+      communicator().all_reduce(data.data(), 4, DataType::Float32, ReduceOp::Sum, nullptr);
+    });
+  }
+
+  FakeDevice fake;
+  Happening aborted;
+  CommunicatorOptions options;
+  std::array<float, 4> data{};
+  std::unique_ptr<NcclCommunicator> made;
+};
+
+}  // namespace
+
+TEST_CASE("calls over NCCL are refused as those over CPU and MPI are", "[worker][cuda]") {
+  Lone job;
+  CHECK(job.all_reduce().empty());
+  CHECK(
+      error_of([&] {
+        job.communicator().all_gather(nullptr, job.data.data(), 4, DataType::Float32, nullptr);
+      }) ==
+      "all_gather(count=4, float32), call 2 failed on rank 0: rank 0: the data is a null pointer");
+  CHECK(job.fake.called == std::vector<std::string>{"all_reduce"});
+  CHECK(job.aborted.wait());  // The others would wait for this rank.
+  CHECK(contains(job.all_reduce(), "call 3 failed on rank 0: rank 0: the data is a null pointer"));
+}
+
+TEST_CASE("a message to a rank that there is not is an error of its own", "[worker][cuda]") {
+  Lone job;
+  CHECK(contains(
+      error_of([&] { job.communicator().send(job.data.data(), 4, DataType::Float32, 1, nullptr); }),
+      "send: there is no other rank 1 among 1"));
+  CHECK(job.all_reduce().empty());
+  CHECK_FALSE(job.aborted.has_happened());
+}
+
+TEST_CASE("work that the device does not end in time is aborted, and later calls say which",
+          "[worker][cuda]") {
+  Lone job;
+  job.options.collective_timeout = 1ms;
+  REQUIRE(job.all_reduce().empty());
+  CHECK(job.aborted.wait());
+  const std::string error = job.all_reduce();
+  INFO(error);
+  CHECK(contains(error,
+                 "rank 0: all_reduce(count=4, float32, sum), call 1 on the device timed out "
+                 "after 1 ms"));
+  CHECK(job.fake.called.size() == 1);
+}
+
+TEST_CASE("an error that NCCL finds in the background ends the communicator", "[worker][cuda]") {
+  Lone job;
+  job.communicator();
+  job.fake.nccl_result = ncclRemoteError;
+  CHECK(job.aborted.wait());
+  CHECK(contains(job.all_reduce(), "rank 0: a word of NCCL: and why"));
+}
+
+TEST_CASE("a call that NCCL goes on with in the background is waited for", "[worker][cuda]") {
+  Lone job;
+  job.fake.nccl_looks = 3;
+  job.communicator();  // Connecting is such a call, too.
+  CHECK(job.fake.nccl_looks <= 0);
+  job.fake.nccl_looks = 3;
+  CHECK(job.all_reduce().empty());
+  CHECK(job.fake.nccl_looks <= 0);
+}
+
+TEST_CASE("NCCL that does not connect in time is ended with the error", "[worker][cuda]") {
+  Lone job;
+  job.options.connect_timeout = 1ms;
+  job.fake.nccl_looks = 1'000'000;
+  CHECK(error_of([&] { job.communicator(); }) ==
+        "NCCL could not be started on rank 0: rank 0: ncclCommInitRankConfig did not end in time");
+  CHECK(job.aborted.has_happened());
+}
+
+TEST_CASE("a barrier waits for the stream, and fails with it", "[worker][cuda]") {
+  Lone job;
+  job.fake.stream_looks = 3;
+  job.communicator().barrier(nullptr);
+  CHECK(job.fake.stream_looks == 0);
+  CHECK(job.fake.called == std::vector<std::string>{"all_reduce"});
+
+  job.fake.stream_result = cudaErrorIllegalAddress;
+  CHECK(error_of([&] { job.communicator().barrier(nullptr); }) ==
+        "barrier(), call 2 failed on rank 0: rank 0: barrier(), call 2 failed: an illegal memory "
+        "access was encountered");
+}
+
+TEST_CASE("what is recorded into a graph is not watched", "[worker][cuda]") {
+  Lone job;
+  job.fake.capturing = true;
+  CHECK(job.all_reduce().empty());
+  CHECK(job.fake.called.size() == 1);
+  CHECK(job.fake.recorded.empty());
+}
+
+TEST_CASE("at the end NCCL is aborted before memory is given back", "[worker][cuda]") {
+  Lone job;
+  bool freed_after_abort = false;
+  job.fake.on_free = [&] { freed_after_abort = job.aborted.has_happened(); };
+  job.communicator().abort("enough");
+  job.made.reset();
+  CHECK(freed_after_abort);
+}
+
+TEST_CASE("a device that there is not is said before the others are met", "[worker][cuda]") {
+  Lone job;
+  job.fake.devices = 2;
+  job.options.cuda_device = 2;
+  MappedExchange nobody(MappedExchange::create(2), 0);
+  CHECK(error_of([&] { connect_nccl_peers(0, 2, 0, nobody, job.options); }) ==
+        "there is no CUDA device 2: this host has 2");
+}
+
+TEST_CASE("what one rank gives up with ends NCCL on all", "[worker][cuda]") {
+  FakeDevice fake;
+  device = &fake;
+  std::atomic<int> aborts{0};
+  Happening both;
+  fake.on_abort = [&] {
+    if (++aborts == 2) both.happen();
+  };
+  const auto board = MappedExchange::create(2);
+  std::array<std::string, 2> errors;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      CommunicatorOptions options;
+      options.connect_timeout = patience(20s);
+      MappedExchange exchange(board, rank);
+      errors[static_cast<std::size_t>(rank)] = error_of([&] {
+        NcclCommunicator communicator(connect_nccl_peers(rank, 2, 0, exchange, options), options);
+        if (rank == 1) communicator.abort("rank 1 has had enough");
+        both.wait();
+        communicator.barrier(nullptr);
+      });
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(aborts == 2);
+  for (const std::string& error : errors) CHECK(contains(error, "rank 1 has had enough"));
+}

@@ -1,0 +1,61 @@
+// Ends NCCL's communicator where nothing else would: a kernel that waits for a dead peer ends only
+// when the communicator is aborted, and the thread that queued it may wait for the device.
+//
+//   oldest work not done in time, or failed --+--> PeerWatch::abort(reason), so that every call
+//   NCCL's own error                        --+    says why; only then, and so also for the reasons
+//   a peer's death or abort, our abort()    -----> that come from elsewhere: ncclCommAbort
+//
+// In that order, because an aborted kernel looks like one that succeeded.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "worker/nccl/device_queue.h"
+#include "worker/nccl/nccl_handle.h"
+#include "worker/peers/frame.h"
+#include "worker/peers/slow_wait.h"
+#include "worker/peers/watch.h"
+
+namespace ddprun::worker {
+
+class DeviceWatchdog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  DeviceWatchdog(int rank, std::shared_ptr<NcclHandle> handle, const CommunicatorOptions& options);
+  ~DeviceWatchdog();
+  DeviceWatchdog(const DeviceWatchdog&) = delete;
+  DeviceWatchdog& operator=(const DeviceWatchdog&) = delete;
+
+  // Once, when there is a communicator. `group` must stay until stop().
+  void start(PeerWatch& group);
+  // Before this object ends. Nothing is aborted from then on.
+  void stop() noexcept;
+  // The group was aborted. Does not block; from any thread, also before start().
+  void wake() noexcept { changed_.notify_all(); }
+
+  // `call` has been queued on `stream`, and must be done at `deadline`. Throws CommunicatorError.
+  void watch(const Call& call, cudaStream_t stream, Clock::time_point deadline);
+
+ private:
+  void run();
+  DeviceQueue::Finding check_device();  // Aborts where work is late or failed.
+  void tell_slow(const DeviceQueue::Finding& slow);
+
+  const int rank_;
+  const std::shared_ptr<NcclHandle> handle_;
+  const SlowWaitTeller slow_waits_;
+
+  std::mutex mutex_;  // Guards queue_ and stop_.
+  std::condition_variable changed_;
+  DeviceQueue queue_{slow_waits_};
+  bool stop_ = false;
+
+  PeerWatch* group_ = nullptr;  // Null before start().
+  std::thread thread_;
+};
+
+}  // namespace ddprun::worker

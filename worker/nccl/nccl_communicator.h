@@ -1,0 +1,81 @@
+// The communicator over NCCL, for CUDA devices. Part of the CUDA module.
+//
+//   NcclCommunicator --> NcclHandle                 ncclAllReduce ... on the caller's stream
+//                    --> DeviceWatchdog --> NcclHandle    ncclCommAbort, when work cannot end
+//                    --> PeerWatch                  who died or gave up, on all ranks at once
+//
+// A call returns when it is queued. The communicator is non-blocking: no call of NCCL can hang its
+// thread, and every wait has a deadline.
+//
+// Calls are numbered and checked by the guard of the other communicators, but not announced to the
+// other ranks: that would wait for them, where a call of NCCL only queues. So different calls are
+// found out when they are late.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <memory>
+#include <string>
+
+#include "worker/communicator.h"
+#include "worker/nccl/device_watchdog.h"
+#include "worker/nccl/nccl_connect.h"
+#include "worker/nccl/nccl_handle.h"
+#include "worker/peers/call_guard.h"
+#include "worker/peers/watch.h"
+
+namespace ddprun::worker {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // Meets the others through the store. Throws CommunicatorError.
+  NcclCommunicator(const WorkerEnv& env, const CommunicatorOptions& options)
+      : NcclCommunicator(meet_nccl_peers(env, options), options) {}
+  NcclCommunicator(NcclPeers peers, const CommunicatorOptions& options);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  std::string description() const override { return description_; }
+  bool is_cuda() const override { return true; }
+
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
+                  Stream stream) override;
+  void all_gather(const void* send, void* recv, std::size_t count, DataType type,
+                  Stream stream) override;
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                      Stream stream) override;
+  void broadcast(void* data, std::size_t count, DataType type, int root, Stream stream) override;
+  void send(const void* data, std::size_t count, DataType type, int peer, Stream stream) override;
+  void recv(void* data, std::size_t count, DataType type, int peer, Stream stream) override;
+  void barrier(Stream stream) override;
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
+  void abort(const std::string& reason) noexcept override { group_.abort(reason); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void start_nccl(const NcclPeers& peers);
+  // Waits while NCCL works in the background. What went wrong; "": nothing, or the group was
+  // aborted meanwhile.
+  std::string settle(ncclResult_t result, Clock::time_point deadline);
+  // Has `function`(communicator, stream) called, and what it queues watched.
+  template <typename Function>
+  void queue(const Call& call, Stream stream, Function function);
+  // Until all that was queued on the stream is done, `call` last.
+  void wait_for(const Call& call, Stream stream);
+  [[noreturn]] void fail(const Call& call, const std::string& problem);
+
+  const int rank_;
+  const int world_size_;
+  const std::chrono::milliseconds timeout_;
+  std::string description_;
+  const std::shared_ptr<NcclHandle> handle_;
+  DeviceWatchdog watchdog_;
+  PeerWatch group_;  // After the watchdog, which its thread wakes.
+  CallGuard guard_;
+  std::shared_ptr<void> barrier_word_;
+};
+
+}  // namespace ddprun::worker

@@ -1,0 +1,78 @@
+// One exchange does it: a rank's address and, beside rank 0's, the id.
+#include "worker/nccl/nccl_connect.h"
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "worker/meeting.h"
+#include "worker/nccl/nccl_types.h"
+#include "worker/peers/mesh.h"
+
+namespace ddprun::worker {
+namespace {
+
+void require_device(int device) {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess || devices == 0) {
+    throw CommunicatorError(std::string("no CUDA device can be used on this host: ") +
+                            cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
+                            " (is a driver installed, is the device visible in this container?)");
+  }
+  if (device < 0 || device >= devices) {
+    throw CommunicatorError("there is no CUDA device " + std::to_string(device) +
+                            ": this host has " + std::to_string(devices));
+  }
+}
+
+// All of it but the others.
+NcclPeers begin_nccl_peers(int rank, int world_size, const CommunicatorOptions& options) {
+  require_device(options.cuda_device);
+  NcclPeers peers;
+  peers.rank = rank;
+  peers.world_size = world_size;
+  peers.device = options.cuda_device;
+  peers.deadline = std::chrono::steady_clock::now() + options.connect_timeout;
+  if (rank == 0 && ncclGetUniqueId(&peers.id) != ncclSuccess) {
+    throw CommunicatorError(std::string("ncclGetUniqueId: ") + ncclGetLastError(nullptr));
+  }
+  peers.watched.resize(1);
+  return peers;
+}
+
+}  // namespace
+
+NcclPeers connect_nccl_peers(int rank, int world_size, std::uint32_t epoch,
+                             AddressExchange& exchange, const CommunicatorOptions& options) {
+  NcclPeers peers = begin_nccl_peers(rank, world_size, options);
+  if (world_size == 1) return peers;
+  PeerAddress mine;
+  mine.ip = exchange.local_address();
+  // Listens before the address is published: whoever reads it may call at once.
+  Mesh mesh(rank, epoch, mine.ip);
+  mine.port = mesh.port();
+  mine.secret = mesh.secret();
+  mine.segment.pid = ::getpid();
+  const auto texts = exchange.all_gather(
+      to_text(mine) + " " + (rank == 0 ? to_text(peers.id) : "-"), peers.deadline);
+  std::vector<PeerAddress> addresses;
+  for (const std::string& text : texts) addresses.push_back(parse_peer_address(text));
+  peers.id = parse_nccl_id(texts[0].substr(texts[0].rfind(' ') + 1));
+  std::vector<PeerSockets> sockets = mesh.connect(addresses, peers.deadline);
+  peers.watched = to_watch(sockets, addresses);
+  return peers;
+}
+
+NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& options) {
+  if (env.world_size == 1) return begin_nccl_peers(env.rank, env.world_size, options);
+  // Before the others are met: a rank without a device must not keep them waiting for NCCL.
+  require_device(options.cuda_device);
+  const auto exchange = make_store_exchange(meet_workers(env, options), options);
+  return connect_nccl_peers(env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count),
+                            *exchange, options);
+}
+
+}  // namespace ddprun::worker
