@@ -36,8 +36,9 @@ _ddprun_place() {
 
 _ddprun_options() {
   switches=(
-    --virtual-local-rank --standalone --store-auth --module -m --no-python --run-path --use-env
-    --pass-local-rank --dry-run --stay --collapse-output --pty --quiet -q --help --version
+    --virtual-local-rank --standalone --store-auth --encrypt-gradients --module -m --no-python
+    --run-path --use-env --pass-local-rank --dry-run --stay --collapse-output --pty --quiet -q
+    --help --version
   )
   valued=(
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr

@@ -199,6 +199,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
                               : source("omp-threads")},
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
       {rendezvous::worker_key_variable, "descriptor with the workers' key"},
+      {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
       {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;

@@ -59,7 +59,8 @@ bool another_host_may_join(const LaunchOptions& options) {
 }
 
 bool needs_secret(const LaunchOptions& options) {
-  if (options.store_auth) return options.auth != Auth::None;        // Its workers have to prove it.
+  // Their workers need a key, to prove it or to derive others from it.
+  if (options.store_auth || options.encrypt_gradients) return options.auth != Auth::None;
   if (options.auth == Auth::Secret) return options.nnodes_max > 1;  // Tunnels end at a loopback.
   return options.auth == Auth::Auto && another_host_may_join(options);
 }

@@ -45,6 +45,11 @@ JobKeys open_job_keys(const LaunchOptions& options) {
       throw rendezvous::SecurityError(
           "--store-auth: with --auth none workers have no secret to prove: leave one of them out");
     }
+    if (options.encrypt_gradients) {
+      throw rendezvous::SecurityError(
+          "--encrypt-gradients: with --auth none there is no secret to make keys of: leave one of "
+          "them out");
+    }
     return {};
   }
   const rendezvous::SecretBytes secret = open_secret(options);

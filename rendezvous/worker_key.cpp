@@ -40,6 +40,13 @@ KeyProof WorkerKey::prove(std::string_view statement) const {
   return proof;
 }
 
+SecretBytes WorkerKey::derive(const SecretBytes& agreed, std::string_view use) const {
+  SecretBytes both(key_.size() + agreed.size());
+  std::copy_n(key_.data(), key_.size(), both.data());
+  std::copy_n(agreed.data(), agreed.size(), both.data() + key_.size());
+  return hkdf_sha256(both.bytes(), "ddprun workers' connection", use, key_bytes);
+}
+
 bool WorkerKey::proves(std::string_view statement, const KeyProof& proof) const {
   const KeyProof right = prove(statement);
   unsigned difference = 0;

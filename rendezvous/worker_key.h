@@ -28,6 +28,9 @@ class WorkerKey {
   // HMAC-SHA256. A statement must hold a number that the other side has chosen, or it could be one
   // that was overheard. Throws SecurityError.
   KeyProof prove(std::string_view statement) const;
+  // A key for one use: of one direction of one connection, whose sides have agreed on `agreed`
+  // (key_agreement.h). Throws SecurityError.
+  SecretBytes derive(const SecretBytes& agreed, std::string_view use) const;
   // In a time that does not tell how much of it was right.
   bool proves(std::string_view statement, const KeyProof& proof) const;
 

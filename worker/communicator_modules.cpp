@@ -97,17 +97,30 @@ Module& mpi_module() {
   return module;
 }
 
+// Who asked for it must not believe that it is done.
+void refuse_to_encrypt(const WorkerEnv& env, const std::string& carrier,
+                       const std::string& instead) {
+  if (!env.encrypt_gradients || env.world_size == 1) return;
+  throw CommunicatorError("rank " + std::to_string(env.rank) +
+                          " is to encrypt the gradients (--encrypt-gradients, "
+                          "DDPRUN_ENCRYPT_GRADIENTS=1), and " +
+                          carrier + " carries them, whose bytes ddprun does not see: " + instead +
+                          ", or leave the option out");
+}
+
 }  // namespace
 
 void open_cuda_module() { cuda_module().entry(); }
 
 std::unique_ptr<Communicator> make_nccl_communicator(const WorkerEnv& env,
                                                      const CommunicatorOptions& options) {
+  refuse_to_encrypt(env, "NCCL", "keep it on a network of its own (NCCL_SOCKET_IFNAME)");
   return cuda_module().make(env, options);
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(const WorkerEnv& env,
                                                     const CommunicatorOptions& options) {
+  refuse_to_encrypt(env, "MPI", "use one that encrypts by itself");
   return mpi_module().make(env, options);
 }
 

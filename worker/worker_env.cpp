@@ -149,6 +149,10 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   env.launched = reader.has("TORCHELASTIC_RUN_ID");
   env.run_id = reader.text("TORCHELASTIC_RUN_ID", env.run_id);
   env.error_file = reader.text("TORCHELASTIC_ERROR_FILE", "");
+  // As an empty one is for ddprun: as if it were not set.
+  if (!reader.text("DDPRUN_ENCRYPT_GRADIENTS", "").empty()) {
+    env.encrypt_gradients = reader.number("DDPRUN_ENCRYPT_GRADIENTS", 0, 1).value_or(0) == 1;
+  }
 }
 
 bool under_mpi(const Reader& reader) { return reader.has(kOpenMpi.rank) || reader.has(kPmi.rank); }

@@ -35,6 +35,9 @@ struct WorkerEnv {
   std::string
       error_file;  // TORCHELASTIC_ERROR_FILE: where to write the cause of death; "" = nowhere.
 
+  // DDPRUN_ENCRYPT_GRADIENTS: 1 = what ranks send each other over TCP is sealed.
+  bool encrypt_gradients = false;
+
   // True when a launcher (torchrun or ddprun) started this process.
   bool launched = false;
 

@@ -80,6 +80,8 @@ std::string environment() {
                      "by --numa-binding.")) +
          item(bold("DDPRUN_SECRET_FILE") + ", " + bold("DDPRUN_AUTH"),
               escaped("Defaults of --secret-file and --auth, for a machine or a cluster.")) +
+         item(bold("DDPRUN_ENCRYPT_GRADIENTS"),
+              escaped("1: as --encrypt-gradients. Also read by workers without ddprun.")) +
          item(bold("OMP_NUM_THREADS"),
               escaped("Set to 1 for the workers when there are several and it is not set; see "
                       "--omp-threads.")) +

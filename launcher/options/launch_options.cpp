@@ -187,6 +187,7 @@ void Decision::decide_output() {
   result.quiet = on("quiet");
   result.stay = on("stay");
   result.store_auth = on("store-auth");
+  result.encrypt_gradients = on("encrypt-gradients");
   if (const auto* redirects = get("redirects")) result.redirects = parse_std_map(*redirects);
   if (const auto* tee = get("tee")) result.tee = parse_std_map(*tee);
   if (const auto* ranks = get("local-ranks-filter"); ranks != nullptr && !ranks->value.empty()) {

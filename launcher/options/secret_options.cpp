@@ -1,5 +1,5 @@
-// Two variables without PET_ before them, because they are set once for a machine or a cluster and
-// not for a job.
+// Three variables without PET_ before them, because they are set once for a machine or a cluster
+// and not for a job.
 #include "launcher/options/secret_options.h"
 
 #include <utility>
@@ -12,7 +12,8 @@ namespace ddprun::launcher {
 
 void add_secret_variables(SplitArguments& split, const EnvironmentLookup& environment) {
   for (const auto& [option, variable] :
-       {std::pair("secret-file", "DDPRUN_SECRET_FILE"), std::pair("auth", "DDPRUN_AUTH")}) {
+       {std::pair("secret-file", "DDPRUN_SECRET_FILE"), std::pair("auth", "DDPRUN_AUTH"),
+        std::pair("encrypt-gradients", "DDPRUN_ENCRYPT_GRADIENTS")}) {
     const auto value = environment(variable);
     if (!value || value->empty() || split.find(option) != nullptr) continue;
     split.options[option] = {*value, std::string(variable) + "=" + *value};

@@ -6,7 +6,8 @@
 
 namespace ddprun::launcher {
 
-// DDPRUN_SECRET_FILE and DDPRUN_AUTH, where neither an option nor its PET_ variable was given.
+// DDPRUN_SECRET_FILE, DDPRUN_AUTH and DDPRUN_ENCRYPT_GRADIENTS, where neither an option nor its
+// PET_ variable was given.
 void add_secret_variables(SplitArguments& split, const EnvironmentLookup& environment);
 
 // Throws UsageExit. The file is not looked at before it is needed.

@@ -97,6 +97,10 @@ const std::vector<OptionRow>& option_table() {
       {"store-auth", 0, "", "off", Endpoint, false,
        "The store serves only programs that prove the job's secret: those on ddprun's C++ library, "
        "and no Python ones."},
+      {"encrypt-gradients", 0, "", "off", Endpoint, false,
+       "What workers on ddprun's library send each other over TCP is encrypted, with keys made of "
+       "the job's secret. Not over NCCL or MPI, which have connections of their own. Also "
+       "DDPRUN_ENCRYPT_GRADIENTS=1."},
       {"local-addr", 0, "ADDRESS", "found out", Endpoint, true,
        "Address under which the other nodes reach this one."},
 

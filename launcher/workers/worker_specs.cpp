@@ -216,6 +216,11 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     } else if (inputs.environment(rendezvous::worker_key_variable)) {
       spec.variables.emplace_back(rendezvous::worker_key_variable, "");  // As above.
     }
+    if (inputs.options.encrypt_gradients) {
+      spec.variables.emplace_back("DDPRUN_ENCRYPT_GRADIENTS", "1");
+    } else if (inputs.environment("DDPRUN_ENCRYPT_GRADIENTS")) {
+      spec.variables.emplace_back("DDPRUN_ENCRYPT_GRADIENTS", "");  // As above.
+    }
     specs.push_back(std::move(spec));
   }
   return specs;

@@ -23,12 +23,28 @@ namespace ddprun::rendezvous {
   F(BIO_write)                             \
   F(ERR_clear_error)                       \
   F(ERR_get_error)                         \
+  F(EVP_CIPHER_CTX_ctrl)                   \
+  F(EVP_CIPHER_CTX_free)                   \
+  F(EVP_CIPHER_CTX_new)                    \
+  F(EVP_CipherFinal_ex)                    \
+  F(EVP_CipherInit_ex)                     \
+  F(EVP_CipherUpdate)                      \
   F(EVP_KDF_CTX_free)                      \
   F(EVP_KDF_CTX_new)                       \
   F(EVP_KDF_derive)                        \
   F(EVP_KDF_fetch)                         \
   F(EVP_KDF_free)                          \
+  F(EVP_PKEY_CTX_free)                     \
+  F(EVP_PKEY_CTX_new)                      \
+  F(EVP_PKEY_Q_keygen)                     \
+  F(EVP_PKEY_derive)                       \
+  F(EVP_PKEY_derive_init)                  \
+  F(EVP_PKEY_derive_set_peer)              \
+  F(EVP_PKEY_free)                         \
+  F(EVP_PKEY_get_raw_public_key)           \
+  F(EVP_PKEY_new_raw_public_key)           \
   F(EVP_Q_mac)                             \
+  F(EVP_aes_256_gcm)                       \
   F(OPENSSL_init_crypto)                   \
   F(OPENSSL_init_ssl)                      \
   F(OSSL_PARAM_construct_end)              \

@@ -123,6 +123,49 @@ TEST_CASE("a worker whose key was closed on the way says so, and does not go on 
   CHECK(first.wait(60s).status != 0);
 }
 
+TEST_CASE("15.4: workers of two hosts encrypt on both, or are told to") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const NetworkHosts hosts(2);
+  const Home home;
+  const std::string program =
+      "echo \"asked: $DDPRUN_ENCRYPT_GRADIENTS\"; exec " + binary("summing_worker");
+  {
+    Process first(hosts.on(0, node(0, {"--encrypt-gradients"}, program)), home.variables());
+    Variables by_variable = home.variables();
+    by_variable["DDPRUN_ENCRYPT_GRADIENTS"] = "1";
+    Process second(hosts.on(1, node(1, {}, program)), by_variable);
+    const bool summing =
+        first.wait_for_output("summing", 60s) && second.wait_for_output("summing", 60s);
+    INFO(first.output() << second.output());
+    REQUIRE(summing);
+    CHECK(contains(first.output(), "asked: 1"));
+    CHECK(contains(second.output(), "asked: 1"));
+  }
+  Process first(hosts.on(0, node(0, {"--encrypt-gradients"}, program)), home.variables());
+  Process second(hosts.on(1, node(1, {}, program)), home.variables());
+  const auto one = first.wait(60s);
+  const auto two = second.wait(60s);
+  INFO(one.output << two.output);
+  CHECK(one.status != 0);
+  CHECK(two.status != 0);
+  CHECK(contains(one.output + two.output, "give --encrypt-gradients on all nodes, or on none"));
+}
+
+TEST_CASE("15.4: nothing is encrypted without a secret") {
+  const auto refused = run(launch({"--auth", "none", "--encrypt-gradients"}) + shell("true"), 60s);
+  INFO(refused.output);
+  CHECK(refused.status == 2);
+  CHECK(contains(refused.output, "--encrypt-gradients: with --auth none"));
+
+  const auto by_hand = run(
+      shell("export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 DDPRUN_ENCRYPT_GRADIENTS=1 MASTER_PORT=" +
+            std::to_string(free_port()) + "; RANK=1 LOCAL_RANK=1 " + binary("summing_worker") +
+            " & RANK=0 LOCAL_RANK=0 " + binary("summing_worker") + "; wait"),
+      60s);
+  INFO(by_hand.output);
+  CHECK(contains(by_hand.output, "is to encrypt the gradients and has no key"));
+}
+
 TEST_CASE("a stranger's hello is answered with one line that tells nothing of the job") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(2);

@@ -317,7 +317,7 @@ TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worke
     return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
   };
   const auto streams = [](std::uint32_t epoch, int rank, UniqueFd peer) {
-    std::vector<UniqueFd> connections(2);
+    std::vector<PeerLink> connections(2);
     connections[static_cast<std::size_t>(1 - rank)] = std::move(peer);
     return PeerStreams(rank, epoch, std::move(connections));
   };

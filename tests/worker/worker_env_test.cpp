@@ -197,3 +197,13 @@ TEST_CASE("two sizes of the world that differ are refused", "[env]") {
       error_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"WORLD_SIZE", "4"}}),
       {"WORLD_SIZE=4", "OMPI_COMM_WORLD_SIZE=2"}));
 }
+
+TEST_CASE("15.4: encryption is asked for by 1, and by nothing else that is taken") {
+  const std::string name = "DDPRUN_ENCRYPT_GRADIENTS";
+  CHECK(read(with(kTwoOfFour, name, "1")).encrypt_gradients);
+  for (const std::string off : {"0", ""}) {
+    CHECK_FALSE(read(with(kTwoOfFour, name, off)).encrypt_gradients);
+  }
+  CHECK_FALSE(read(kTwoOfFour).encrypt_gradients);
+  CHECK(mentions(error_of(with(kTwoOfFour, name, "yes")), {name, "yes", "at most 1"}));
+}

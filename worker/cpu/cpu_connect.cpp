@@ -41,7 +41,7 @@ class Connecting {
   CpuPeers::Parts run() {
     const std::string ip = exchange_.local_address();
     // Listens before the address is published: whoever reads it may call at once.
-    Mesh mesh(rank_, epoch_, ip);
+    Mesh mesh(rank_, epoch_, ip, options_.key ? options_.key : job_key(), options_.encrypt);
     create_segment();
     publish(mesh, ip);
     map_segments();
@@ -68,10 +68,25 @@ class Connecting {
     mine.ip = ip;
     mine.port = mesh.port();
     mine.secret = mesh.secret();
+    mine.encrypts = options_.encrypt;
     mine.segment.pid = ::getpid();
     if (segments_[at(rank_)]) mine.segment = segments_[at(rank_)].address();
     for (const std::string& text : exchange_.all_gather(to_text(mine), deadline_)) {
       addresses_.push_back(parse_peer_address(text));
+    }
+    check_encryption();
+  }
+
+  // They would not understand each other; this says so in words.
+  void check_encryption() const {
+    for (int peer = 0; peer < world_size_; ++peer) {
+      if (addresses_[at(peer)].encrypts == options_.encrypt) continue;
+      const auto encrypting = [](int rank, bool encrypts) {
+        return "rank " + std::to_string(rank) + (encrypts ? " encrypts" : " does not encrypt");
+      };
+      throw CommunicatorError(encrypting(rank_, options_.encrypt) + " the gradients, and " +
+                              encrypting(peer, !options_.encrypt) +
+                              ": give --encrypt-gradients on all nodes, or on none");
     }
   }
 
@@ -111,7 +126,7 @@ class Connecting {
            (all           ? "shared memory"
             : sharing > 1 ? "shared memory + TCP"
                           : "TCP") +
-           notes_;
+           (options_.encrypt && !all ? ", encrypted" : "") + notes_;
   }
 
   CpuPeers::Parts assemble(std::vector<PeerSockets> sockets) {
@@ -119,7 +134,7 @@ class Connecting {
     parts.rank = rank_;
     parts.world_size = world_size_;
     parts.watched = to_watch(sockets, addresses_);
-    std::vector<UniqueFd> data;
+    std::vector<PeerLink> data;
     for (PeerSockets& peer : sockets) data.push_back(std::move(peer.data));
     parts.streams = std::make_unique<PeerStreams>(rank_, epoch_, std::move(data));
     const auto sharing = std::count_if(segments_.begin(), segments_.end(),
@@ -148,7 +163,7 @@ CpuPeers::Parts lone_rank() {
   CpuPeers::Parts parts;
   parts.description = "cpu: 1 rank";
   parts.watched.resize(1);
-  parts.streams = std::make_unique<PeerStreams>(0, 0, std::vector<UniqueFd>(1));
+  parts.streams = std::make_unique<PeerStreams>(0, 0, std::vector<PeerLink>(1));
   return parts;
 }
 
@@ -174,8 +189,9 @@ CpuPeers::Parts connect_cpu_peers(int rank, int world_size, std::uint32_t epoch,
   return Connecting(rank, world_size, epoch, exchange, options).run();
 }
 
-CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, const CpuCommunicatorOptions& options) {
+CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions options) {
   check_world(env.rank, env.world_size);
+  options.encrypt |= env.encrypt_gradients;
   if (env.world_size == 1) return lone_rank();
   const WorkerEnv met = meet_workers(env, options.common);
   const auto exchange = make_store_exchange(met, options.common);

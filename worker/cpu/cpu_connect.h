@@ -18,6 +18,6 @@ CpuPeers::Parts connect_cpu_peers(int rank, int world_size, std::uint32_t epoch,
                                   AddressExchange& exchange, const CpuCommunicatorOptions& options);
 
 // The same through the job's store, which a world of one does not need.
-CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, const CpuCommunicatorOptions& options);
+CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions options);
 
 }  // namespace ddprun::worker

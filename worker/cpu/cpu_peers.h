@@ -26,7 +26,9 @@ namespace ddprun::worker {
 struct CpuCommunicatorOptions {
   CommunicatorOptions common;
   std::string host;  // Ranks share memory only if these are equal; "" = this machine's boot id.
-  std::size_t chunk_bytes = 1u << 20;  // Equal on all ranks; a multiple of 64.
+  std::size_t chunk_bytes = 1u << 20;    // Equal on all ranks; a multiple of 64.
+  bool encrypt = false;                  // All ranks or none: what goes over TCP is sealed.
+  std::shared_ptr<const WorkerKey> key;  // That ranks prove; null: the launcher's (job_key()).
 };
 
 class CpuPeers {

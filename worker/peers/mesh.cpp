@@ -80,7 +80,7 @@ std::string to_text(const PeerAddress& a) {
   std::ostringstream out;
   out << "1 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
       << ' ' << a.segment.fd << ' ' << a.segment.bytes << ' '
-      << (a.segment.token.empty() ? "-" : a.segment.token);
+      << (a.segment.token.empty() ? "-" : a.segment.token) << (a.encrypts ? " sealed" : " plain");
   return out.str();
 }
 
@@ -94,6 +94,8 @@ PeerAddress parse_peer_address(const std::string& text) {
     throw CommunicatorError("a rank published the address \"" + text.substr(0, 200) +
                             "\", which this version of ddprun does not understand");
   }
+  std::string kind;
+  a.encrypts = in >> kind && kind == "sealed";
   return a;
 }
 
@@ -106,8 +108,18 @@ std::shared_ptr<const WorkerKey> job_key() {
 }
 
 Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip,
-           std::shared_ptr<const WorkerKey> key)
-    : rank_(rank), epoch_(epoch), secret_(rendezvous::random_id()), key_(std::move(key)) {
+           std::shared_ptr<const WorkerKey> key, bool encrypts)
+    : rank_(rank),
+      epoch_(epoch),
+      secret_(rendezvous::random_id()),
+      key_(std::move(key)),
+      encrypts_(encrypts) {
+  if (encrypts_ && !key_) {
+    throw CommunicatorError(
+        "rank " + std::to_string(rank) +
+        " is to encrypt the gradients and has no key: ddprun hands one over where the job has a "
+        "secret (not with --auth none); under other launchers leave DDPRUN_ENCRYPT_GRADIENTS out");
+  }
   const auto address = resolve(ip, 0);
   listener_ = UniqueFd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound{};
@@ -145,7 +157,8 @@ OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel
                              .caller = static_cast<std::uint32_t>(rank_),
                              .callee = static_cast<std::uint32_t>(peer),
                              .channel = channel,
-                             .word = to.secret},
+                             .word = to.secret,
+                             .sealed = encrypts_},
                             key_);
   if (error == 0) error = greeting.begin();
   if (error != 0) {
@@ -160,7 +173,7 @@ OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel
 void Mesh::take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) const {
   const auto rank = static_cast<std::size_t>(caller.contact().caller);
   if (rank >= sockets.size() || static_cast<int>(rank) <= rank_) return;
-  UniqueFd& place =
+  PeerLink& place =
       caller.contact().channel == MeshChannel::Data ? sockets[rank].data : sockets[rank].watch;
   if (!place) place = caller.take();
 }
@@ -214,7 +227,7 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
     if (!socket) continue;
     // Ranks speak at once: the one that has been silent longest is a stranger.
     if (callers.size() >= callers_max) callers.erase(callers.begin());
-    callers.emplace_back(std::move(socket), epoch_, rank_, secret_, key_);
+    callers.emplace_back(std::move(socket), epoch_, rank_, secret_, key_, encrypts_);
   }
 }
 
@@ -229,7 +242,7 @@ bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
                             std::to_string(peer) + " at " + peers[peer].ip + ":" +
                             std::to_string(peers[peer].port) + ": " + call.why());
   }
-  UniqueFd& place =
+  PeerLink& place =
       call.contact().channel == MeshChannel::Data ? sockets[peer].data : sockets[peer].watch;
   place = call.take();
   return true;

@@ -18,8 +18,6 @@
 
 namespace ddprun::worker {
 
-using rendezvous::UniqueFd;
-
 // What a rank publishes about itself.
 struct PeerAddress {
   std::string host = "-";  // Ranks share memory only if these are equal; for tests.
@@ -27,6 +25,7 @@ struct PeerAddress {
   std::uint16_t port = 0;
   std::string secret;      // What a caller must show or prove to know, for the store has it.
   SegmentAddress segment;  // Its shared memory; fd -1: none.
+  bool encrypts = false;   // Told only for the words: the greeting is what checks it.
 };
 
 std::string to_text(const PeerAddress& address);
@@ -37,8 +36,8 @@ PeerAddress parse_peer_address(const std::string& text);  // Throws Communicator
 inline constexpr std::chrono::seconds peer_silence_max{5};
 
 struct PeerSockets {
-  UniqueFd data;   // Non-blocking, TCP_NODELAY.
-  UniqueFd watch;  // The same, with keep-alive, so that a silent host is noticed.
+  PeerLink data;   // Non-blocking, TCP_NODELAY.
+  PeerLink watch;  // The same, with keep-alive, so that a silent host is noticed.
 };
 
 // The key that this process proves and asks its peers for; null where its launcher gave it none.
@@ -47,9 +46,10 @@ std::shared_ptr<const WorkerKey> job_key();
 
 class Mesh {
  public:
-  // Listens on a free port of `ip` (a numeric address). Throws CommunicatorError.
+  // Listens on a free port of `ip` (a numeric address). `encrypts`: all connections are sealed,
+  // which takes a key. Throws CommunicatorError.
   Mesh(int rank, std::uint32_t epoch, const std::string& ip,
-       std::shared_ptr<const WorkerKey> key = job_key());
+       std::shared_ptr<const WorkerKey> key = job_key(), bool encrypts = false);
 
   std::uint16_t port() const { return port_; }
   const std::string& secret() const { return secret_; }
@@ -74,6 +74,7 @@ class Mesh {
   std::uint32_t epoch_;
   std::string secret_;
   std::shared_ptr<const WorkerKey> key_;
+  bool encrypts_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
 };

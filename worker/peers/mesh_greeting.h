@@ -5,7 +5,10 @@
 //
 // A proof is of the workers' key (rendezvous/worker_key.h) over both nonces, both ranks, the
 // channel, the attempt, the callee's word and the side that makes it: overheard, sent back, or
-// meant for another connection it proves nothing. What follows on the connection is not sealed.
+// meant for another connection it proves nothing. What follows on the connection is plain, unless
+// the contact is sealed: then the nonces are public keys (rendezvous/key_agreement.h), so that what
+// the sides prove is with whom they have agreed, and all that follows is sealed with keys derived
+// from the workers' key and from what was agreed, one for each direction.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +16,12 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/unique_fd.h"
+#include "rendezvous/key_agreement.h"
 #include "rendezvous/worker_key.h"
+#include "worker/peers/peer_link.h"
 
 namespace ddprun::worker {
 
-using rendezvous::UniqueFd;
 using rendezvous::WorkerKey;
 
 enum class MeshChannel : std::uint32_t { Data, Watch };
@@ -33,7 +36,8 @@ struct MeshContact {
   std::uint32_t caller = 0;  // Ranks.
   std::uint32_t callee = 0;
   MeshChannel channel = MeshChannel::Data;
-  std::string word;  // The callee's, mesh_word_chars long.
+  std::string word;     // The callee's, mesh_word_chars long.
+  bool sealed = false;  // With a key only; both sides must say so.
 };
 
 struct MeshHello {
@@ -64,7 +68,7 @@ class OutgoingGreeting {
   const MeshContact& contact() const { return contact_; }
   const std::string& why() const { return why_; }  // After Failed.
   int fd() const { return socket_.get(); }
-  UniqueFd take() { return std::move(socket_); }
+  PeerLink take();  // After Done. Throws rendezvous::SecurityError.
 
  private:
   GreetingState fail(const std::string& why);
@@ -72,6 +76,7 @@ class OutgoingGreeting {
   UniqueFd socket_;
   MeshContact contact_;
   std::shared_ptr<const WorkerKey> key_;
+  std::unique_ptr<rendezvous::KeyAgreement> agreement_;
   std::string nonce_;
   MeshAnswer answer_;
   std::size_t received_ = 0;
@@ -82,13 +87,13 @@ class IncomingGreeting {
  public:
   // Of the one that is called: its attempt, rank and word.
   IncomingGreeting(UniqueFd socket, std::uint32_t epoch, int rank, std::string word,
-                   std::shared_ptr<const WorkerKey> key);
+                   std::shared_ptr<const WorkerKey> key, bool sealed = false);
 
   GreetingState go_on();
 
   const MeshContact& contact() const { return contact_; }  // After Done: who has called.
   int fd() const { return socket_.get(); }
-  UniqueFd take() { return std::move(socket_); }
+  PeerLink take();  // After Done. Throws rendezvous::SecurityError.
 
  private:
   GreetingState answer();
@@ -96,6 +101,7 @@ class IncomingGreeting {
   UniqueFd socket_;
   MeshContact contact_;
   std::shared_ptr<const WorkerKey> key_;
+  std::unique_ptr<rendezvous::KeyAgreement> agreement_;
   MeshHello hello_;
   MeshAnswer answer_;
   rendezvous::KeyProof proof_{};

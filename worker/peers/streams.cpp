@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -18,10 +17,10 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<UniqueFd> connections)
+PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<PeerLink> connections)
     : rank_(rank), epoch_(epoch), interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!interrupt_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
-  for (UniqueFd& connection : connections) {
+  for (PeerLink& connection : connections) {
     peers_.emplace_back().connection = std::move(connection);
   }
   assert(!at(rank).connection);
@@ -84,6 +83,12 @@ PeerStreams::Progress PeerStreams::progress() {
 }
 
 void PeerStreams::lose(int peer, int error) {
+  // The connection is there, and what comes over it is not the peer's.
+  if (error == EBADMSG) {
+    fault_ = {peer, false,
+              "the connection from rank " + std::to_string(peer) + ": " + not_sealed_words};
+    return;
+  }
   fault_ = {peer, true,
             error == 0 ? "it closed the connection"
                        : std::string("its connection failed: ") + std::strerror(error)};
@@ -98,10 +103,9 @@ bool PeerStreams::send_some(int peer) {
   // In one call: without Nagle's algorithm two of them are two segments.
   iovec parts[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
                     {const_cast<unsigned char*>(out.data) + body, out.header.bytes - body}};
-  msghdr message{};
-  message.msg_iov = head == sizeof(FrameHeader) ? parts + 1 : parts;
-  message.msg_iovlen = head == sizeof(FrameHeader) || out.header.bytes == 0 ? 1 : 2;
-  const ssize_t sent = ::sendmsg(p.connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const bool one = head == sizeof(FrameHeader) || out.header.bytes == 0;
+  const ssize_t sent =
+      p.connection.send(head == sizeof(FrameHeader) ? parts + 1 : parts, one ? 1 : 2);
   if (sent < 0) {
     if (errno != EAGAIN && errno != EINTR) lose(peer, errno);
     return false;
@@ -116,7 +120,7 @@ bool PeerStreams::send_some(int peer) {
 }
 
 std::ptrdiff_t PeerStreams::read(int peer, void* to, std::size_t bytes) {
-  const ssize_t got = ::recv(at(peer).connection.get(), to, bytes, MSG_DONTWAIT);
+  const ssize_t got = peers_[static_cast<std::size_t>(peer)].connection.receive(to, bytes);
   if (got > 0) return got;
   if (got == 0) {
     lose(peer, 0);

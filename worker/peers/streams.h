@@ -35,7 +35,7 @@ inline Traffic traffic_of(const Call& call) {
 class PeerStreams {
  public:
   // Element r of `connections` leads to rank r; empty for `rank` itself.
-  PeerStreams(int rank, std::uint32_t epoch, std::vector<UniqueFd> connections);
+  PeerStreams(int rank, std::uint32_t epoch, std::vector<PeerLink> connections);
 
   // `data` must stay in place, a sent one unchanged, until it is done. Returns a ticket for sent():
   // 1, 2, ... per peer.
@@ -82,7 +82,7 @@ class PeerStreams {
     std::uint64_t completed = 0;
   };
   struct Peer {
-    UniqueFd connection;
+    PeerLink connection;
     std::deque<Outgoing> outgoing;
     Receiving receiving[2];
     FrameHeader header;            // The frame now being received ...

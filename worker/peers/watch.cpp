@@ -142,9 +142,13 @@ void PeerWatch::run() {
 
 bool PeerWatch::read_from(std::size_t peer) {
   char bytes[1024];
-  const ssize_t got = ::recv(peers_[peer].connection.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  PeerLink& connection = peers_[peer].connection;
+  ssize_t got = 0;
+  do {
+    got = connection.receive(bytes, sizeof(bytes));
+    if (got > 0) received_[peer].append(bytes, static_cast<std::size_t>(got));
+  } while (got > 0 && connection.has_opened());
   if (got > 0) {
-    received_[peer].append(bytes, static_cast<std::size_t>(got));
     handle_messages(peer);
     return true;
   }
@@ -157,6 +161,10 @@ bool PeerWatch::read_from(std::size_t peer) {
 void PeerWatch::lose(std::size_t peer, int error) {
   if (departed_[peer] || aborted()) return;
   if (is_silence(error)) return suspect(peer);
+  if (error == EBADMSG) {
+    abort("the connection from " + peers_[peer].name + ": " + not_sealed_words);
+    return;
+  }
   abort(peers_[peer].name + " is gone: its connection " +
         (error == 0 ? std::string("was closed") : std::string("failed: ") + std::strerror(error)) +
         ", without a goodbye (it crashed, was killed or its host went away)");
@@ -264,18 +272,14 @@ std::vector<std::optional<RankSet>> PeerWatch::ask(std::chrono::steady_clock::ti
 }
 
 void PeerWatch::send_to(std::size_t rank, std::uint32_t kind, const std::string& text) noexcept {
-  const Peer& peer = peers_[rank];
+  Peer& peer = peers_[rank];
   if (!peer.connection) return;
   const WatchHeader header{watch_magic, kind, static_cast<std::uint32_t>(text.size())};
   iovec parts[2] = {{const_cast<WatchHeader*>(&header), sizeof(header)},
                     {const_cast<char*>(text.data()), text.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
   const std::lock_guard lock(send_mutex_);
   // A handful of short messages in a connection's life: they always fit its buffer.
-  if (::sendmsg(peer.connection.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-      errno != EAGAIN) {
+  if (peer.connection.send_message(parts, 2) < 0 && errno != EAGAIN) {
     send_errors_[rank] = errno;
   }
 }

@@ -32,7 +32,7 @@ namespace ddprun::worker {
 class PeerWatch final : public Abortable {
  public:
   struct Peer {
-    UniqueFd connection;  // Empty for this rank itself.
+    PeerLink connection;  // Empty for this rank itself.
     std::string name;     // "rank 2 (pid 4127 on 10.0.0.2)"
   };
 
