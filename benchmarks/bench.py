@@ -6,6 +6,7 @@ import argparse
 import datetime
 import importlib
 import os
+import signal
 import sys
 
 import charts
@@ -41,7 +42,15 @@ def write_into_docs(name, text):
     path.write_text(tables.replaced(path.read_text(), name, text))
 
 
+def end_by_signal(number, _):
+    """As Ctrl-C does: what a benchmark has made (namespaces, processes) is taken away on the way out."""
+    signal.signal(number, signal.SIG_IGN)  # Once is enough: a second one must not end the cleaning up.
+    sys.exit(128 + number)
+
+
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_by_signal)
     names = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description=f"Benchmarks: {names}. Peers are measured in the same run, "

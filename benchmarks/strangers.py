@@ -38,6 +38,14 @@ class Hosts:
 
     def __enter__(self):
         self.names = [f"ddprun-{os.getpid()}-{end}" for end in "ab"]
+        try:
+            self.connect()
+        except BaseException:  # A signal's too: no __exit__ comes after this.
+            self.__exit__()
+            raise
+        return self
+
+    def connect(self):
         for name in self.names:
             ip("netns", "add", name)
         ip("link", "add", "cable", "netns", self.names[0], "type", "veth", "peer", "name", "cable", "netns", self.names[1])
@@ -45,7 +53,6 @@ class Hosts:
             ip("-n", name, "addr", "add", ADDRESS.format(number) + "/24", "dev", "cable")
             for device in ("lo", "cable"):
                 ip("-n", name, "link", "set", device, "up")
-        return self
 
     def __exit__(self, *_):
         for name in self.names:
@@ -59,9 +66,12 @@ class Hosts:
 
 def wait_for_steps(metrics, job):
     end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end and job.poll() is None:
+    while time.monotonic() < end:
+        ended = job.poll() is not None  # Before the look, or its last lines could be missed.
         if metrics.exists() and '"event":"train"' in metrics.read_text().replace(": ", ":"):
             return
+        if ended:
+            break
         time.sleep(0.05)
     raise RuntimeError("train did not begin to train")
 

@@ -56,7 +56,10 @@ def silent(host, port, amount, given):
         sys.stdin.readline()
     still = sum(is_open(connection) for connection in held)
     say(f"ended opened={len(held)} refused={refused} open={still}")
-    time.sleep(float(given.get("stay", 0)))
+    if "wait" in given:  # Until whoever started it has ended, in whatever way.
+        select.select([sys.stdin], [], [], float(given.get("stay", 0)))
+    else:
+        time.sleep(float(given.get("stay", 0)))
 
 
 def shared_out(host, port, amount, share, given):

@@ -1,0 +1,88 @@
+"""scripts/bench strangers leaves no namespace and no process behind, however it ends.
+
+  bench_strangers_test.py SOURCE_DIR
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(sys.argv[1])
+LIMIT_S = 120
+# A job: done at once for the first time, undisturbed; for the second time it says so and goes on.
+FAKE_DDPRUN = """#!{python}
+import json, pathlib, sys, time
+metrics = pathlib.Path(sys.argv[sys.argv.index("--metrics") + 1])
+metrics.write_text("".join(json.dumps({{"event": "train", "step": step, "images_per_s": 100}}) + "\\n"
+                           for step in range(10, 301, 10)))
+once = pathlib.Path({folder!r}) / "once"
+if once.exists():
+    (once.parent / "attacked").touch()
+    time.sleep(600)
+once.touch()
+"""
+
+
+def wait_for(what, holds):
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if holds():
+            return
+        time.sleep(0.05)
+    sys.exit(f"after {LIMIT_S} s: {what}")
+
+
+def namespaces(bench):
+    folder = pathlib.Path("/run/netns")
+    return [path.name for path in folder.glob(f"ddprun-{bench.pid}-*")] if folder.exists() else []
+
+
+def inside(bench, keys):
+    """Processes that are in one of the benchmark's namespaces, by the namespaces' keys."""
+    found = []
+    for link in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            if os.stat(link).st_ino in keys:
+                found.append(int(link.parts[2]))
+        except OSError:
+            pass  # Gone meanwhile.
+    return found
+
+
+probe = subprocess.run(["ip", "netns", "add", f"ddprun-{os.getpid()}-probe"], stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True) if os.geteuid() == 0 else None
+if probe is None or probe.returncode:
+    print("SKIPPED: no network namespaces here")
+    sys.exit(0)
+subprocess.run(["ip", "netns", "del", f"ddprun-{os.getpid()}-probe"], check=True)
+
+with tempfile.TemporaryDirectory() as folder:
+    programs = {"ddprun": FAKE_DDPRUN.format(python=sys.executable, folder=folder), "train": "#!/bin/sh\n"}
+    for name, text in programs.items():
+        path = pathlib.Path(folder) / name
+        path.write_text(text)
+        path.chmod(0o755)
+    with open(pathlib.Path(folder) / "output", "w+") as output:
+        bench = subprocess.Popen([sys.executable, "-B", str(SOURCE / "benchmarks" / "bench.py"), "strangers"],
+                                 env={**os.environ, "DDPRUN_BIN_DIR": folder}, stdin=subprocess.DEVNULL,
+                                 stdout=output, stderr=output)
+        try:
+            wait_for("no job is attacked", lambda: (pathlib.Path(folder) / "attacked").exists() or bench.poll() is not None)
+            keys = {os.stat(pathlib.Path("/run/netns") / name).st_ino for name in namespaces(bench)}
+            # The job, the attacker, and the helpers that hold its connections.
+            wait_for("no attacker runs", lambda: len(inside(bench, keys)) >= 2 or bench.poll() is not None)
+            bench.send_signal(signal.SIGTERM)
+            status = bench.wait(timeout=LIMIT_S)
+        finally:
+            bench.kill()
+            bench.wait()
+        output.seek(0)
+        said = output.read()
+    assert len(keys) == 2, (keys, said)
+    assert status == 128 + signal.SIGTERM, (status, said)
+    assert not namespaces(bench), namespaces(bench)
+    wait_for("processes are left behind in its namespaces", lambda: not inside(bench, keys))
+print("fine")
