@@ -1,7 +1,8 @@
 // How long an all-reduce takes, per buffer size: forks the ranks itself, or measures inside a job
 // that a launcher started (RANK and WORLD_SIZE set). Prints a table and one JSON line.
 //
-//   allreduce --world 2 --bytes 44700000,1000000 [--tcp] [--copy] [--pin] [--repetitions 50]
+//   allreduce --world 2 --bytes 44700000,1000000 [--tcp [--encrypt]] [--copy] [--pin]
+//   [--repetitions 50]
 //
 // benchmarks/allreduce_gloo.py is the same measurement of PyTorch's Gloo: every repetition starts
 // behind a barrier, and its time is that of the slowest rank.
@@ -30,6 +31,7 @@ struct Options {
   std::vector<std::size_t> bytes{44'700'000, 25'000'000, 1'000'000, 65'536, 1'024};
   int repetitions = 50;
   bool tcp = false;
+  bool encrypt = false;
   bool copy = false;
   bool pin = false;
 };
@@ -138,11 +140,18 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", options.bytes, "Buffer sizes, separated by commas")->delimiter(',');
   app.add_option("--repetitions", options.repetitions)->check(CLI::Range(1, 1'000'000));
   app.add_flag("--tcp", options.tcp, "TCP also within this host");
+  app.add_flag("--encrypt", options.encrypt,
+               "What forked ranks send each other over TCP is sealed");
   app.add_flag("--copy", options.copy, "Ordinary memory instead of allocate()'s");
   app.add_flag("--pin", options.pin, "Each forked rank on a core of its own");
   CLI11_PARSE(app, argc, argv);
   CpuCommunicatorOptions communicator_options;
   communicator_options.common.shared_memory = !options.tcp;
+  if (options.encrypt) {
+    communicator_options.encrypt = true;  // Any key: the ranks are ours.
+    communicator_options.key = std::make_shared<ddprun::rendezvous::WorkerKey>(
+        ddprun::rendezvous::SecretBytes(ddprun::rendezvous::record_key_bytes));
+  }
   try {
     const WorkerEnv env = read_worker_env();
     if (!env.launched) return run_forked(options, communicator_options);

@@ -16,8 +16,8 @@ REPETITIONS = 50
 LIMIT_S = 300
 
 
-def medians_us(argv):
-    argv = [*argv, "--world", "2", "--bytes", ",".join(str(size) for size in SIZES),
+def medians_us(argv, sizes=SIZES):
+    argv = [*argv, "--world", "2", "--bytes", ",".join(str(size) for size in sizes),
             "--repetitions", str(REPETITIONS)]
     done = subprocess.run(argv, env=measure.environment(OMP_NUM_THREADS="1"),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

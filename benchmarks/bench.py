@@ -25,6 +25,7 @@ BENCHMARKS = {
     "store-together": ("store", 1, "together"),
     "gloo-restart": ("gloo_restart", 10),
     "allreduce": ("allreduce", 5),
+    "encryption": ("encryption", 5),
     "train-cpu": ("train_cpu", 3),
     "train-cpu-bf16": ("train_cpu", 3, "bf16"),
     "train-cpu-224": ("train_cpu", 3, "224"),
