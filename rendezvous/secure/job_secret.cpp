@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/random_id.h"
 #include "rendezvous/unique_fd.h"
@@ -70,6 +71,13 @@ SecretBytes read_all(int fd, const std::string& file) {
   return buffer;
 }
 
+bool is_in_group(gid_t group) {
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(::getgroups(0, nullptr), 0)));
+  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  groups.resize(static_cast<std::size_t>(std::max(count, 0)));
+  return group == ::getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
 // As ssh does with its keys: a secret that others could read, or put there, is none.
 void check_secret_file(int fd, const std::string& file) {
   struct stat status {};
@@ -82,8 +90,11 @@ void check_secret_file(int fd, const std::string& file) {
     refuse_secret(file, fmt::format("it belongs to another user (number {})", status.st_uid),
                   "use a copy of your own");
   }
-  // A secret that Kubernetes mounts belongs to root, and to the pod's group, which may read it.
-  const mode_t too_open = status.st_mode & (ours ? 0077 : 0027);
+  // A secret that Kubernetes mounts belongs to root, and to the pod's group, which may read it:
+  // also where the pod runs as root. Group 0 there is what everything has that was given to nobody.
+  const bool of_a_group =
+      !ours || (status.st_uid == 0 && status.st_gid != 0 && is_in_group(status.st_gid));
+  const mode_t too_open = status.st_mode & (of_a_group ? 0027 : 0077);
   if (too_open != 0) {
     refuse_secret(file,
                   fmt::format("others may {} it (mode {:04o})",

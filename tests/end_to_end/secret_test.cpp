@@ -244,6 +244,52 @@ TEST_CASE("a secret comes on stdin, and from a file that the variable names") {
   CHECK_FALSE(std::filesystem::exists(home.secret_file()));
 }
 
+TEST_CASE("15.5: ssh hands a node the secret through its stdin") {
+  if (::geteuid() != 0) DDPRUN_SKIP("sshd needs root");
+  if (run(shell("PATH=$PATH:/usr/sbin; command -v sshd && command -v ssh && command -v ssh-keygen"),
+          20s)
+          .status != 0) {
+    DDPRUN_SKIP("there is no sshd (apt-get install openssh-server)");
+  }
+  const Home home;
+  const TemporaryFolder folder;
+  const std::uint16_t ssh_port = free_port();
+  // A /run of its own: sshd insists on a folder there that nobody else can write.
+  const std::string serve = "cd " + folder.path() +
+                            " && for k in host user; do ssh-keygen -q -t ed25519 -N '' -f $k; done "
+                            "&& cp user.pub allowed && mount -t tmpfs none /run && mkdir -m 755 "
+                            "/run/sshd && echo serves && "
+                            "exec /usr/sbin/sshd -D -e -f /dev/null -p " +
+                            std::to_string(ssh_port) + " -h " + folder / "host" +
+                            " -o ListenAddress=127.0.0.1 -o PidFile=none -o StrictModes=no "
+                            "-o AuthorizedKeysFile=" +
+                            folder / "allowed";
+  Process sshd({"unshare", "--mount", "bash", "-c", serve});
+  if (!sshd.wait_for_output("Server listening on 127.0.0.1", 20s)) {
+    DDPRUN_SKIP("sshd does not run here: " + sshd.output());
+  }
+  const std::string file = folder / "key";
+  std::ofstream(file) << std::string(64, 'k') << '\n';
+  REQUIRE(::chmod(file.c_str(), 0600) == 0);
+  const std::uint16_t port = free_port();
+  Process first(launch_node(0, port, {"--auth", "secret", "--secret-file", file}, {"/bin/true"}),
+                home.variables());
+  std::string there =
+      "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o "
+      "UserKnownHostsFile=/dev/null -i " +
+      folder / "user" + " -p " + std::to_string(ssh_port) +
+      " 127.0.0.1 env XDG_CONFIG_HOME=/nonexistent";
+  for (const std::string& word :
+       launch_node(1, port, {"--auth", "secret", "--secret-file", "-"}, {"/bin/true"})) {
+    there += " " + word;
+  }
+  const auto two = run(shell(there + " < " + file), 60s, home.variables());
+  INFO(two.output << sshd.output());
+  CHECK(two.status == 0);
+  CHECK(first.wait(30s).status == 0);
+  CHECK_FALSE(contains(two.output + sshd.output(), std::string(64, 'k')));
+}
+
 TEST_CASE("a secret file that others can read ends the launch before anything is said") {
   const Home home;
   const std::string file = home.folder / "key";

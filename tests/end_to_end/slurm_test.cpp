@@ -182,6 +182,22 @@ TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {
   CHECK(contains(result.output, "rank 1 of 2 on node 0\n"));
 }
 
+TEST_CASE("Slurm: 15.5: srun hands every node's ddprun the secret through its stdin") {
+  const SubmitFolder place;
+  const auto result = place.with_slurm(
+      "unset HOME XDG_CONFIG_HOME\n"
+      "(umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' >key)\n"
+      "srun -N2 --ntasks-per-node=1 $DDPRUN --auth secret --secret-file - "
+      "sh -c 'echo rank $RANK of $WORLD_SIZE, key in descriptor $DDPRUN_SECRET_FD' <key\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  for (const char* rank : {"0", "1"}) {
+    CHECK(count_of(result.output, std::string("rank ") + rank + " of 2, key in descriptor 3\n") ==
+          1);
+  }
+}
+
 TEST_CASE("Slurm: node.sbatch goes on after it was stopped, under the same number") {
   const SubmitFolder place;
   // The first turn waits to be stopped, the second ends.

@@ -2,7 +2,9 @@
 #include "rendezvous/secure/job_secret.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -80,6 +82,68 @@ TEST_CASE("a secret of another user is refused", "[secure][secret]") {
   const std::string path = file_with(folder, good);
   REQUIRE(::chown(path.c_str(), 4711, 0) == 0);
   tells(refusal_of(path), "belongs to another user (number 4711)");
+}
+
+// What kubelet makes of a Secret that is mounted: links to a folder that it changes at once for the
+// next version, and files of root's. With fsGroup they are the pod's group's to read.
+TEST_CASE("15.5: a secret that Kubernetes mounts serves the pod that it is for",
+          "[secure][secret]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root can make files of other groups");
+  const TemporaryFolder folder;
+  const auto path_in = [&](const std::string& name) { return folder / name; };
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  const std::string version = path_in("..2026_11_22_10_00_00.123456789");
+  REQUIRE(::mkdir(version.c_str(), 0755) == 0);
+  std::ofstream(version + "/secret") << good;
+  REQUIRE(::symlink("..2026_11_22_10_00_00.123456789", path_in("..data").c_str()) == 0);
+  REQUIRE(::symlink("..data/secret", path_in("secret").c_str()) == 0);
+
+  constexpr gid_t pod_group = 4242;
+  struct Case {
+    mode_t mode;
+    gid_t file_group;
+    uid_t user;
+    std::vector<gid_t> groups;  // Of the process.
+    std::string refusal;
+  };
+  const std::vector<Case> cases = {
+      {0400, 0, 0, {}, ""},                      // defaultMode: 0400, a container of root's.
+      {0440, pod_group, 1000, {pod_group}, ""},  // fsGroup, runAsUser.
+      {0440, pod_group, 0, {pod_group}, ""},     // fsGroup, a container of root's.
+      {0440, 0, 1000, {0}, ""},                  // A user of its own in group 0.
+      {0440, 0, 0, {0}, "others may read it"},
+      {0440, pod_group, 0, {}, "others may read it"},              // Not in the group: whose is it?
+      {0400, 0, 1000, {pod_group}, "Permission denied"},           // runAsUser without fsGroup.
+      {0644, pod_group, 1000, {pod_group}, "others may read it"},  // The usual defaultMode.
+      {0460, pod_group, 1000, {pod_group}, "others may write it"},
+  };
+  for (const Case& pod : cases) {
+    REQUIRE(::chown((version + "/secret").c_str(), 0, pod.file_group) == 0);
+    REQUIRE(::chmod((version + "/secret").c_str(), pod.mode) == 0);
+    int pipe_ends[2];
+    REQUIRE(::pipe(pipe_ends) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::string refusal = "cannot become that user";
+      if (::setgroups(pod.groups.size(), pod.groups.data()) == 0 &&
+          ::setresgid(pod.user, pod.user, pod.user) == 0 &&
+          ::setresuid(pod.user, pod.user, pod.user) == 0) {
+        refusal = refusal_of(path_in("secret"));
+      }
+      [[maybe_unused]] const auto written = ::write(pipe_ends[1], refusal.data(), refusal.size());
+      ::_exit(0);
+    }
+    const UniqueFd reads(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    std::string refusal(4096, '\0');
+    const ssize_t size = ::read(reads.get(), refusal.data(), refusal.size());
+    refusal.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    INFO("mode " << std::oct << pod.mode << std::dec << " of group " << pod.file_group << ", user "
+                 << pod.user << ": " << refusal);
+    if (pod.refusal.empty()) CHECK(refusal.empty());
+    CHECK(refusal.find(pod.refusal) != std::string::npos);
+  }
 }
 
 TEST_CASE("what cannot be a secret is refused with the reason", "[secure][secret]") {
