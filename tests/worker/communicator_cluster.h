@@ -6,11 +6,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/testing/mapped_exchange.h"
+#include "tests/testing/patience.h"
 #include "worker/cpu/cpu_communicator.h"
 
 namespace ddprun::worker {
@@ -37,7 +39,7 @@ struct Cluster {
   int world = 2;
   Wiring wiring = Wiring::SharedMemory;
   std::size_t chunk_bytes = 4096;  // Small, so that small tests have several chunks.
-  std::chrono::milliseconds collective_timeout{20'000};
+  std::chrono::milliseconds collective_timeout = testing::patience(std::chrono::seconds{20});
   std::uint32_t epoch = 0;
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(int rank, const std::string& text)> on_slow_wait;
@@ -46,7 +48,7 @@ struct Cluster {
 inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
                                                   std::shared_ptr<MappedExchange::Board> board) {
   CpuCommunicatorOptions options;
-  options.common.connect_timeout = std::chrono::seconds{20};
+  options.common.connect_timeout = testing::patience(std::chrono::seconds{20});
   options.common.collective_timeout = cluster.collective_timeout;
   options.common.slow_wait = cluster.slow_wait;
   if (cluster.on_slow_wait) {
@@ -99,5 +101,13 @@ inline std::vector<std::string> spawn(const Cluster& cluster,
   return errors;
 }
 #endif
+
+// Waits for `count` releases by other ranks. False: they did not come, so that a rank that waits
+// for what never happens ends its test with a failure.
+inline bool acquire(std::counting_semaphore<>& semaphore, int count) {
+  const auto limit = testing::patience(std::chrono::seconds{20});
+  while (count > 0 && semaphore.try_acquire_for(limit)) --count;
+  return count == 0;
+}
 
 }  // namespace ddprun::worker

@@ -123,7 +123,11 @@ TEST_CASE("test says false until the message is here", "[worker][communicator][a
         const auto request = comm.irecv(&value, 1, DataType::Int32, 1);
         wrong += request->test();  // Rank 1 sends after the barrier.
         comm.barrier();
-        while (!request->test()) std::this_thread::yield();
+        const auto deadline =
+            std::chrono::steady_clock::now() + ddprun::testing::patience(std::chrono::seconds{20});
+        while (!request->test() && std::chrono::steady_clock::now() < deadline) {
+          std::this_thread::yield();
+        }
         wrong += value != 42;
       } else {
         comm.barrier();

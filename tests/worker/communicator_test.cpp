@@ -386,7 +386,7 @@ TEST_CASE("ranks meet through the job's store, also for a second communicator",
       env.world_size = 3;
       env.master_port = store.port();
       CommunicatorOptions options;
-      options.connect_timeout = std::chrono::seconds{20};
+      options.connect_timeout = ddprun::testing::patience(std::chrono::seconds{20});
       try {
         const auto first = make_cpu_communicator(env, options);
         const auto second = make_cpu_communicator(env, options);

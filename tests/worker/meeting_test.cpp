@@ -9,13 +9,16 @@
 
 #include "rendezvous/hosted_store.h"
 #include "rendezvous/store_client.h"
+#include "rendezvous/time_text.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "worker/host_places.h"
 
 using namespace ddprun::worker;
 using namespace std::chrono_literals;
 using ddprun::rendezvous::HostedStore;
 using ddprun::rendezvous::StoreClient;
+using ddprun::testing::patience;
 
 namespace {
 
@@ -45,7 +48,16 @@ std::future<std::string> meet(const WorkerEnv& env, std::chrono::milliseconds li
   });
 }
 
-void wait_for_key(StoreClient& store, const std::string& key) { store.wait(std::vector{key}, 60s); }
+void wait_for_key(StoreClient& store, const std::string& key) {
+  store.wait(std::vector{key}, patience(30s));
+}
+
+// What comes of it; a failure where nothing does.
+std::string said(std::promise<std::string>& promise) {
+  auto future = promise.get_future();
+  REQUIRE(future.wait_for(patience(30s)) == std::future_status::ready);
+  return future.get();
+}
 
 }  // namespace
 
@@ -68,14 +80,14 @@ TEST_CASE("14.17: a worker that waits to meet the others says for whom, and goes
     return meet_workers(worker(1, 3, port), options).group_world_size;
   });
 
-  const std::string no_store = at_first.get_future().get();
+  const std::string no_store = said(at_first);
   CHECK(no_store.find("rank 1 of 3 has waited for ") == 0);
   CHECK(no_store.find("Connection refused") != no_store.npos);
   CHECK(no_store.find("it gives up after 60 s (CommunicatorOptions::connect_timeout") !=
         no_store.npos);
 
   store.emplace("127.0.0.1", port);
-  const std::string others = later.get_future().get();
+  const std::string others = said(later);
   CHECK(others.find("rank 0, rank 2 of 3 did not come yet") != others.npos);
 
   StoreClient client("127.0.0.1", port);
@@ -91,10 +103,11 @@ TEST_CASE("a worker that gives up says why even when rank 0 heard it and is gone
   StoreClient rank_0("127.0.0.1", store->port());
   rank_0.set(key("rank/0"), to_text(WorkerNote{.host = "h", .world_size = 4}));
 
-  auto rank_2 = meet(worker(2, 4, store->port()), 2s);
+  const auto limit = patience(300ms);
+  auto rank_2 = meet(worker(2, 4, store->port()), limit);
   wait_for_key(rank_0, key("rank/3"));  // The last place that it fills.
   store.reset();
 
-  const std::string said = rank_2.get();
-  CHECK(said.find("rank 1, rank 3 of 4 did not come within 2 s") == 0);
+  CHECK(rank_2.get().find("rank 1, rank 3 of 4 did not come within " +
+                          ddprun::rendezvous::time_text(limit)) == 0);
 }

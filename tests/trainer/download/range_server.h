@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/patience.h"
 #include "tests/testing/process.h"
 #include "tests/trainer/scratch.h"
 
@@ -20,7 +19,7 @@ class RangeServer {
   explicit RangeServer(const std::filesystem::path& folder,
                        const std::vector<std::string>& modes = {})
       : process_(command(folder, scratch_ / "log", modes)) {
-    if (!process_.wait_for_output("listening", testing::patience(std::chrono::seconds(10)))) {
+    if (!process_.wait_for_output("listening", std::chrono::seconds(10))) {
       throw std::runtime_error("the server did not start: " + process_.output());
     }
     const std::string& text = process_.output();

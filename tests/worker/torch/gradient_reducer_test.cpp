@@ -97,7 +97,8 @@ TEST_CASE("the first bucket is reduced before backward has come to the last grad
     };
     net->conv1->weight.register_hook([&](const at::Tensor&) {
       std::unique_lock lock(mutex);
-      if (!reduced.wait_for(lock, std::chrono::seconds(10), [&] { return reductions > 0; })) {
+      if (!reduced.wait_for(lock, testing::patience(std::chrono::seconds(10)),
+                            [&] { return reductions > 0; })) {
         waited_in_vain = true;
       }
     });

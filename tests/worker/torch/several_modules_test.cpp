@@ -139,8 +139,8 @@ TEST_CASE("the first module in backward is reduced before backward comes to the 
       // Backward goes on only when the judge's four buckets are reduced.
       made.register_hook([&](const at::Tensor&) {
         std::unique_lock lock(mutex);
-        RANK_CHECK(
-            reduced.wait_for(lock, std::chrono::seconds(20), [&] { return reductions == 4; }));
+        RANK_CHECK(reduced.wait_for(lock, testing::patience(std::chrono::seconds(20)),
+                                    [&] { return reductions == 4; }));
       });
       loss.backward();
       communicator.before_all_reduce = nullptr;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/patience.h"
 #include "worker/communicator.h"
 #include "worker/torch/libtorch.h"
 
@@ -32,7 +33,7 @@ class ThreadWorld {
   void abort(const std::string& reason);
 
   std::atomic<int> reductions{0};
-  std::chrono::milliseconds timeout{20'000};
+  std::chrono::milliseconds timeout = testing::patience(std::chrono::seconds{20});
 
  private:
   int size_;
