@@ -10,6 +10,14 @@ namespace ddprun::launcher {
 
 using enum GroupAction;
 
+GroupEnds ends_of(const std::vector<GroupMember>& members) {
+  const auto told = [](const GroupMember& member) { return member.told; };
+  const auto succeeded = [](const GroupMember& member) { return member.reaped && !member.failed; };
+  if (!std::all_of(members.begin(), members.end(), told)) return GroupEnds::NotAll;
+  return std::all_of(members.begin(), members.end(), succeeded) ? GroupEnds::AllSucceeded
+                                                                : GroupEnds::SomeFailed;
+}
+
 void GroupState::started() {
   assert(!active_);
   *this = GroupState(limits_);
@@ -40,6 +48,13 @@ GroupStep GroupState::deadline_passed(TimePoint now) {
   killing_ = true;
   deadline_ = now + limits_.kill_wait;
   return {{Kill}, "the grace is over"};
+}
+
+GroupStep GroupState::leader_ended(bool left_behind) const {
+  if (!active_) return {{}, "no workers"};
+  if (!left_behind) return {{}, "a worker ended, and all of its group"};
+  if (killing_) return {{}, "a worker ended, and SIGKILL is out to what it has left"};
+  return {{AskIts}, "a worker ended, and left something behind"};
 }
 
 GroupStep GroupState::looked(GroupEnds ends, bool leftovers, TimePoint now) {

@@ -38,9 +38,10 @@ struct WorkerGroupLimits {
 
 enum class GroupAction {
   AskAnew,  // The signal is another one: whoever was asked before is asked again.
-  Ask,      // Send GroupState::signal() to every member that was not asked yet.
+  Ask,      // Send GroupState::signal() to every member that was not asked yet ...
+  AskIts,   // ... to those in the session of the worker that ended just now.
   Kill,     // SIGKILL to every member.
-  GiveUp,   // Name what is left; the group ends without it.
+  GiveUp,   // Say what is left; the group ends without it.
   Finish,   // Nothing is left.
 };
 
@@ -51,7 +52,7 @@ struct GroupStep {
 
 enum class GroupEnds { NotAll, AllSucceeded, SomeFailed };
 
-// A worker as next_to_tell() sees it.
+// A worker, as the shell sees it.
 struct GroupMember {
   bool told = false;                                 // Its end was reported.
   bool reaped = false;                               // Its exit status is known.
@@ -63,6 +64,9 @@ struct GroupMember {
 // Whether member `other` began to end before `ended`, which is reaped, and has ended or is about
 // to.
 using EndedEarlier = std::function<bool(int other, int ended)>;
+
+// Of all of them: who was not told has not ended, and who could not be reaped did not succeed.
+GroupEnds ends_of(const std::vector<GroupMember>& members);
 
 struct TellStep {
   std::optional<int> member;  // Whose end to report now.
@@ -79,6 +83,9 @@ class GroupState {
   void started();  // Of an attempt. Not while one is active.
   GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now);
   GroupStep deadline_passed(TimePoint now);
+  // A worker has ended. `left_behind`: a process of its group still lives. That one is asked at
+  // once and not when all workers have ended: they may have hours to go.
+  GroupStep leader_ended(bool left_behind) const;
   // After each look at the processes: what is told of the workers' ends, and whether any other
   // process of theirs is left.
   GroupStep looked(GroupEnds ends, bool leftovers, TimePoint now);

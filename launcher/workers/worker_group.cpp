@@ -22,6 +22,7 @@
 #include <asio/post.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <cassert>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -84,7 +85,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void report_ended();
   void report(Worker& worker, const ExitStatus& status, Clock::time_point when, std::string note);
   void stop(int signal, std::chrono::milliseconds grace);
-  void carry_out(const GroupStep& step);
+  void carry_out(const GroupStep& step, int ended_pid = 0);
   void watch_deadline();
   void watch_order();
   void give_up();
@@ -93,7 +94,6 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void finish();
   void kill_now();
   std::vector<int> leaders() const;
-  GroupEnds ends() const;
   void kill_members();
   void name_leftovers();
   int running() const;
@@ -121,6 +121,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
 
 void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   if (state.active()) throw StartError("the workers of the attempt before have not ended", EBUSY);
+  assert(workers.empty());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) {
     order = std::make_unique<DeathOrder>(static_cast<int>(specs.size()));
@@ -189,10 +190,9 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
   if (!take_status(*worker)) return;  // Held by a debugger; settle() tries on the next SIGCHLD.
   const int pid = worker->child.pid();
   report_ended();
+  if (!is_active()) return;  // The owner has destroyed the group, or stopped it for good.
   // Anything left of its group? The question is cheap, the look at /proc is not.
-  if (is_active() && !state.killing() && ::kill(-pid, 0) == 0) {
-    members.ask(leaders(), state.signal(), pid);
-  }
+  carry_out(state.leader_ended(::kill(-pid, 0) == 0), pid);
   settle();
 }
 
@@ -253,6 +253,7 @@ void WorkerGroup::Impl::watch_order() {
 
 void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::time_point when,
                                std::string note) {
+  assert(!worker.gone);  // on_exit is called once per worker.
   worker.gone = true;
   worker.ended.reset();
   output.pump(*worker.stream);
@@ -283,7 +284,9 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
   carry_out(state.stop(signal, grace, Clock::now()));
 }
 
-void WorkerGroup::Impl::carry_out(const GroupStep& step) {
+// `ended_pid`: of the worker that ended just now, for AskIts.
+void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
+  if (!step.actions.empty()) spdlog::debug("workers: {}", step.reason);
   for (const GroupAction action : step.actions) {
     switch (action) {
       case GroupAction::AskAnew:
@@ -291,6 +294,10 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step) {
         break;
       case GroupAction::Ask:
         members.ask(leaders(), state.signal());
+        break;
+      case GroupAction::AskIts:
+        assert(ended_pid > 0);
+        members.ask(leaders(), state.signal(), ended_pid);
         break;
       case GroupAction::Kill:
         if (running() == 0) name_leftovers();
@@ -328,8 +335,10 @@ void WorkerGroup::Impl::watch_deadline() {
 // SIGKILL was sent long ago. The rest hangs in the kernel: nothing more can be done about it.
 void WorkerGroup::Impl::give_up() {
   const auto self = shared_from_this();
-  for (const auto& worker : std::vector(workers)) {  // Nobody is waited for any more.
-    if (!worker->gone && worker->status) report(*worker, *worker->status, worker->ended_at, "");
+  // Nobody is waited for any more; one may have ended just now, and its turn has not come.
+  for (const auto& worker : std::vector(workers)) {
+    if (worker->gone || !take_status(*worker)) continue;
+    report(*worker, *worker->status, worker->end_seen ? worker->ended_at : Clock::now(), "");
   }
   for (const ProcessRow& row : WorkerMembers::of(leaders())) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
@@ -348,6 +357,9 @@ void WorkerGroup::Impl::give_up() {
       report(**worker, ExitStatus{0, SIGKILL, false}, Clock::now(), note);
     }
   }
+  for (const auto& worker : std::vector(workers)) {  // /proc did not show it.
+    if (!worker->gone) report(*worker, ExitStatus{0, SIGKILL, false}, Clock::now(), "");
+  }
   finish();
 }
 
@@ -364,7 +376,7 @@ void WorkerGroup::Impl::settle() {
   const std::vector<int> adopted = WorkerMembers::adopted_children();
   bool left = false;
   for (int pid : adopted) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
-  if (is_active()) carry_out(state.looked(ends(), left, Clock::now()));
+  if (is_active()) carry_out(state.looked(ends_of(as_members()), left, Clock::now()));
 }
 
 // Called at each SIGCHLD: the guard is a child like any other, and somebody may have killed it. The
@@ -379,6 +391,7 @@ void WorkerGroup::Impl::keep_guard() {
 }
 
 void WorkerGroup::Impl::finish() {
+  assert(running() == 0 && !state.active());
   deadline_timer.cancel();
   order_timer.cancel();
   watched_deadline.reset();
@@ -403,14 +416,6 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
     if (!worker->child.reaped()) pids.push_back(worker->child.pid());
   }
   return pids;
-}
-
-GroupEnds WorkerGroup::Impl::ends() const {
-  if (running() > 0) return GroupEnds::NotAll;
-  const bool failed = std::any_of(workers.begin(), workers.end(), [](const auto& worker) {
-    return !worker->status || worker->status->signal != 0 || worker->status->exit_code != 0;
-  });
-  return failed ? GroupEnds::SomeFailed : GroupEnds::AllSucceeded;
 }
 
 void WorkerGroup::Impl::kill_members() {

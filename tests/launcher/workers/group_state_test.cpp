@@ -116,6 +116,33 @@ TEST_CASE("a look ends the group when nothing is left, and asks or kills what is
   }
 }
 
+TEST_CASE("what a worker leaves behind is asked when it ends, until SIGKILL is out",
+          "[group_state]") {
+  GroupState group = running_group();
+  CHECK(acts(group.leader_ended(false)).empty());
+  CHECK(acts(group.leader_ended(true)) == Actions{AskIts});
+  group.stop(SIGTERM, 30s, t);
+  CHECK(acts(group.leader_ended(true)) == Actions{AskIts});
+  group.deadline_passed(t + 30s);
+  CHECK(acts(group.leader_ended(true)).empty());
+  group.looked(GroupEnds::SomeFailed, false, t + 31s);
+  CHECK(acts(group.leader_ended(true)).empty());
+}
+
+TEST_CASE("how a group has ended is told by all of its workers", "[group_state]") {
+  using enum GroupEnds;
+  const GroupMember succeeded{.told = true, .reaped = true};
+  const GroupMember failed{.told = true, .reaped = true, .failed = true};
+  const GroupMember hangs{.told = true};  // Told of, though SIGKILL did not end it.
+  const GroupMember untold{.reaped = true};
+  CHECK(ends_of({}) == AllSucceeded);
+  CHECK(ends_of({succeeded, succeeded}) == AllSucceeded);
+  CHECK(ends_of({succeeded, failed}) == SomeFailed);
+  CHECK(ends_of({succeeded, hangs}) == SomeFailed);
+  CHECK(ends_of({succeeded, living()}) == NotAll);
+  CHECK(ends_of({failed, untold}) == NotAll);
+}
+
 TEST_CASE("a new attempt knows nothing of the one before", "[group_state]") {
   GroupState group = running_group();
   group.stop(SIGINT, 0s, t);
