@@ -8,8 +8,9 @@
 namespace ddprun::rendezvous {
 
 void AttemptCause::attempt_began(TimePoint now) {
-  *this = AttemptCause();
   began_ = now;
+  cause_.reset();
+  failed_at_.reset();
 }
 
 void AttemptCause::ended_by(FirstCause cause, TimePoint now) {
