@@ -69,12 +69,12 @@ std::optional<std::int64_t> time_stamp(const json& file, const char* name) {
   return value;
 }
 
-constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t second_ns = 1'000'000'000;
 
 // A time stamp outside of the attempt is somebody's mistake: seconds of another clock,
 // milliseconds.
 bool can_be(std::int64_t stamp_s, const ErrorFileTimes& times) {
-  return stamp_s >= times.attempt_began / second - 1 && stamp_s <= times.now / second + 1;
+  return stamp_s >= times.attempt_began / second_ns - 1 && stamp_s <= times.now / second_ns + 1;
 }
 
 // Our workers say the nanosecond (worker/error_file.h). torch's time stamp has whole seconds, in
@@ -82,13 +82,13 @@ bool can_be(std::int64_t stamp_s, const ErrorFileTimes& times) {
 void set_recorded_at(ErrorFile& result, const json& file, const ErrorFileTimes& times) {
   result.recorded_at = times.modified;
   if (const auto stamp = time_stamp(file, "timestamp_ns");
-      stamp && can_be(*stamp / second, times)) {
+      stamp && can_be(*stamp / second_ns, times)) {
     result.recorded_at = *stamp;
     result.exact = true;
   } else if (const auto seconds = time_stamp(file, "timestamp");
              seconds && can_be(*seconds, times)) {
-    const WallNs begin = *seconds * second;
-    result.recorded_at = std::clamp(times.modified, begin, begin + second - 1);
+    const WallNs begin = *seconds * second_ns;
+    result.recorded_at = std::clamp(times.modified, begin, begin + second_ns - 1);
   }
 }
 
