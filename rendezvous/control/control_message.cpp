@@ -226,7 +226,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   visit.id("node_id", hello.node_id, name_bytes_max);
   visit.text("host", hello.host, name_bytes_max);
   visit.text("address", hello.address, name_bytes_max);
-  visit.number("node_rank", hello.node_rank, 0, INT_MAX);
+  visit.number("node_rank", hello.node_rank, 0, nodes_limit - 1);
   visit.number("nproc", hello.nproc, 1, workers_per_node_limit);
   visit.text("role", hello.role, name_bytes_max);
   visit.flag("elastic", hello.elastic);

@@ -6,11 +6,13 @@ scripts/bench strangers.
 
 Each attack says "began" when it is under way and "ended ..." with what came of it. It knows nothing of the
 job but the port, and, where it says hello, what a guess or an ear on a plain network would give (run_id=,
-nnodes=MIN:MAX).
+nnodes=MIN:MAX). With secret=FILE it is one who has the secret, and lies.
 """
 
+import hmac
 import json
 import os
+import pathlib
 import resource
 import select
 import socket
@@ -137,18 +139,55 @@ def junk(host, port, seconds, given):
 
 
 def slow_tls(host, port, amount, given):
-    """Handshakes that come byte by byte."""
+    """Handshakes that come byte by byte, a byte each `pause` seconds, until nobody takes any more of them."""
     held = [connect(host, port) for _ in range(amount)]
     record = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(501)
     say("began")
+    sent = 0
     for byte in record[:int(given.get("bytes", 40))]:
         for connection in held:
             try:
                 connection.send(bytes([byte]))
             except OSError:
                 pass
-        time.sleep(0.1)
-    say(f"ended opened={amount} open={sum(is_open(connection) for connection in held)}")
+        sent += 1
+        time.sleep(float(given.get("pause", 0.1)))
+        if not any(is_open(connection) for connection in held):
+            break
+    say(f"ended opened={amount} bytes={sent} open={sum(is_open(connection) for connection in held)}")
+
+
+def client_hello(extensions, version=b"\x03\x03"):
+    """In as many records as it takes."""
+    listed = b"".join(struct.pack("!HH", kind, len(data)) + data for kind, data in extensions)
+    body = (version + os.urandom(32) + b"\0" + b"\0\x02\x13\x01" + b"\x01\0" +
+            struct.pack("!H", min(len(listed), 0xFFFF)) + listed)
+    message = b"\x01" + struct.pack("!I", len(body))[1:] + body
+    return b"".join(b"\x16\x03\x01" + struct.pack("!H", len(message[i:i + 16384])) + message[i:i + 16384]
+                    for i in range(0, len(message), 16384))
+
+
+def tls_shapes(host, port, seconds, given):
+    """What TLS has had attacks with: renegotiation, oversized tickets, extensions and records, and records
+    that have no place where they are."""
+    tls13 = [(43, b"\x02\x03\x04"), (10, b"\0\x02\0\x1d"), (45, b"\x01\x01"),
+             (51, b"\0\x24\0\x1d\0\x20" + os.urandom(32))]
+
+    def ticket(size):
+        identity = struct.pack("!H", size) + os.urandom(size) + b"\0\0\0\0"
+        return (41, struct.pack("!H", len(identity) & 0xFFFF) + identity + b"\0\x21\x20" + os.urandom(32))
+
+    flood(host, port, seconds, [
+        client_hello([(0xFF01, b"\x0c" + os.urandom(12))]),           # TLS 1.2, to be renegotiated.
+        client_hello([(0xFF01, b"\0")]) + b"\x16\x03\x03\0\x04\0\0\0\0" * 1000,  # HelloRequests.
+        client_hello(tls13 + [ticket(12_000)]), client_hello(tls13 + [ticket(65_000)]),
+        client_hello(tls13) + b"\x16\x03\x03\xff\xff" + b"\x04" * 65_535,  # A NewSessionTicket of a client's.
+        client_hello(tls13 + [(0x1000 + number, b"") for number in range(3_000)]),
+        client_hello(tls13 + [(0x2A2A, os.urandom(65_000))]),
+        client_hello(tls13) + b"\x14\x03\x03\0\x01\x01" * 5_000,  # ChangeCipherSpec without end.
+        client_hello(tls13) + os.urandom(20_000),
+        b"\x16\x03\x01\0\0" * 4_000, b"\x15\x03\x03\0\x02\x01\0" * 4_000, b"\x17\x03\x03\x40\0" + os.urandom(16_384),
+        b"\x16\x03\x03\0\x05\x18\0\0\x01\x01"])                        # A KeyUpdate for a beginning.
 
 
 def hello(given, number):
@@ -169,13 +208,45 @@ def refused(host, port, seconds, given):
     flood(host, port, seconds, [hello(given, 0), hello({**given, "run_id": "another"}, 1)])
 
 
+def tls_client(host, port, given, *more):
+    """OpenSSL's client with the job's key, as docs/control_protocol.md derives it from the secret."""
+    secret = pathlib.Path(given["secret"]).read_bytes().strip()
+    extracted = hmac.digest(b"ddprun job secret", secret, "sha256")
+    key = hmac.digest(extracted, b"control 1\0" + given.get("run_id", "none").encode() + b"\x01", "sha256")
+    return subprocess.Popen(
+        ["openssl", "s_client", *more, "-connect", f"{host}:{port}", "-psk", key.hex(), "-psk_identity", "ddprun",
+         "-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+class TlsSocket:
+    """As much of a socket as Member needs, of one who has the secret."""
+
+    def __init__(self, host, port, given):
+        self.client = tls_client(host, port, given, "-quiet")
+
+    def sendall(self, data):
+        self.client.stdin.write(data)
+        self.client.stdin.flush()
+
+    def fileno(self):
+        return self.client.stdout.fileno()
+
+    def recv(self, size):
+        return os.read(self.fileno(), size)
+
+    def close(self):
+        self.client.kill()
+        self.client.communicate()
+
+
 class Member:
     """An agent that lies."""
 
-    def __init__(self, host, port, given, number):
-        self.connection = connect(host, port)
+    def __init__(self, host, port, given, number, claim=None):
+        self.connection = TlsSocket(host, port, given) if "secret" in given else connect(host, port)
         self.rest = b""
-        self.send_bytes(hello(given, number))
+        self.send(**{**json.loads(hello(given, number)), **(claim or {})})
 
     def send_bytes(self, data):
         self.connection.sendall(data)
@@ -263,7 +334,110 @@ def spare(host, port, seconds, given):
     say(f"ended store={'served' if answer == b'abcd' else 'refused'}")
 
 
-ATTACKS = {"silent": silent, "half-open": half_open, "junk": junk, "slow-tls": slow_tls, "refused": refused,
+def impossible(host, port, amount, given):
+    """Hellos of one who has the secret, and claims what cannot be."""
+    claims = [{"nproc": number} for number in (0, -1, 4097, 2**31, 1e300, "4", None, [1])]
+    claims += [{"nnodes_min": low, "nnodes_max": high} for low, high in ((0, 0), (-1, 2), (3, 2), (1, 10**9), ("2", "3"))]
+    claims += [{"node_rank": number} for number in (-1, 10**9, 1.5, "0")]
+    claims += [{"version": number} for number in (-1, 0, 99, 2**40)]
+    claims += [{"type": kind} for kind in ("welcome", "refused", "round", "stop", "finish", "heartbeat", "started", "x", 7)]
+    claims += [{"run_id": "another"}, {"run_id": "x" * 60_000}, {"node_id": "n" * 60_000},
+               {"host": "h" * 70_000}, {"elastic": "yes"}, {"elastic": False}, {"address": {"a": 1}}, {"role": None},
+               {"pid": 2**70}, {"max_restarts": -(2**70)}, {"more": json.loads("[" * 200 + "]" * 200)}]
+    say("began")
+    welcomed = 0
+    for claim in claims:
+        member = Member(host, port, given, 0, claim)
+        try:
+            answer = member.next(15)
+        except OSError:
+            answer = None
+        if answer is not None and answer["type"] == "welcome" and "more" not in claim:
+            welcomed += 1
+            say(f"welcomed {claim}"[:200])
+        member.connection.close()
+    say(f"ended tried={len(claims)} welcomed={welcomed}")
+
+
+def lying_member(host, port, amount, given):
+    """Joins with the secret, and then says what is not so, over and over."""
+    member = Member(host, port, given, 0)
+    say("began" if member.wait_for("round", 60) else "never began")
+    cause = {"kind": "worker_failed", "host": "x" * 5_000, "node_rank": -7, "rank": 10**9, "local_rank": -1, "pid": -1,
+             "exit_code": 10**9, "signal": 999, "core_dumped": True, "retriable": True, "attempt": 10**9, "ran_ms": -1,
+             "message": "\x1b[2J" * 500, "last_stderr": "\x07" * 5_000}
+    lies = [{"type": "started", "attempt": 10**9}, {"type": "started", "attempt": -1},
+            {"type": "workers_succeeded", "attempt": 10**9}, {"type": "reaped", "attempt": 10**9},
+            {"type": "worker_failed", "attempt": 10**9, "cause": cause},
+            {"type": "round", "attempt": 3}, {"type": "finish", "exit_status": 0, "why": "all done"},
+            {"type": "stop", "attempt": 0, "signal": 9, "why": "go", "final": True, "exit_status": 0}]
+    sent = 0
+    try:
+        for number in range(int(amount)):
+            member.send(**lies[number % len(lies)])
+            sent += 1
+    except OSError:
+        pass
+    ended = member.wait_for("finish", 5)
+    member.connection.close()
+    say(f"ended sent={sent} put_out={'yes' if ended else 'closed'}")
+
+
+def key_updates(host, port, seconds, given):
+    """With the secret: new keys without end, and each time the wish for an answer."""
+    client = tls_client(host, port, given, "-ign_eof")
+    say("began")
+    end, sent = time.monotonic() + seconds, 0
+    try:
+        while time.monotonic() < end and client.poll() is None:
+            client.stdin.write(b"K\n")  # s_client's word for it, one of each read().
+            client.stdin.flush()
+            sent += 1
+            time.sleep(0.0005)
+    except OSError:
+        pass
+    client.kill()
+    client.communicate()
+    say(f"ended sent={sent}")
+
+
+def after_handshake(host, port, amount, given):
+    """With the secret: bytes that nobody has sealed, once both sides have proved it."""
+    say("began")
+    closed = 0
+    for _ in range(int(amount)):
+        listener = socket.create_server(("127.0.0.1", 0))
+        client = tls_client("127.0.0.1", listener.getsockname()[1], given, "-quiet")
+        inner, outer = listener.accept()[0], connect(host, port)
+        answered = False
+        while True:
+            ready = select.select([inner, outer], [], [], 20)[0]
+            if not ready or (inner in ready and answered):
+                break
+            if outer in ready:
+                inner.sendall(outer.recv(65536))
+                answered = True
+            else:
+                outer.sendall(inner.recv(65536))
+        outer.sendall(inner.recv(65536) + os.urandom(500))  # Its Finished, and then ours.
+        outer.settimeout(20)
+        try:
+            while outer.recv(65536):
+                pass
+            closed += 1
+        except ConnectionResetError:
+            closed += 1
+        except OSError:
+            pass
+        for each in (inner, outer, listener):
+            each.close()
+        client.kill()
+        client.communicate()
+    say(f"ended tried={int(amount)} closed={closed}")
+
+
+ATTACKS = {"tls-shapes": tls_shapes, "impossible": impossible, "lying-member": lying_member,
+           "key-updates": key_updates, "after-handshake": after_handshake, "silent": silent, "half-open": half_open, "junk": junk, "slow-tls": slow_tls, "refused": refused,
            "join": join_and, "mute": mute, "spare": spare}
 
 

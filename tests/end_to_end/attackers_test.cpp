@@ -94,12 +94,17 @@ TEST_CASE(
   CHECK(first.wait_for_output("attempt 1: 0 of 2, shell ", 60s));
   CHECK(second.wait_for_output("attempt 1: 1 of 2, shell ", 60s));
 
-  const auto half_open =
-      run(attack(hosts, {"half-open", "20000"}, {"from=" + NetworkHosts::address(stranger)}), 120s);
+  const auto half_open = run(
+      attack(hosts, {"half-open", "100000"}, {"from=" + NetworkHosts::address(stranger)}), 120s);
   INFO(half_open.output);
-  CHECK(contains(half_open.output, "ended sent="));
+  CHECK(number_after(half_open.output, "ended sent=") > 90'000);
   CHECK(contains(run(attack(hosts, {"slow-tls", "200"}), 120s).output, "ended "));
-  for (const char* kind : {"junk", "refused"}) {
+  // A byte a second: their time is over long before the record is.
+  const auto slowest = run(attack(hosts, {"slow-tls", "50"}, {"pause=1", "bytes=100"}), 240s);
+  INFO(slowest.output);
+  CHECK(contains(slowest.output, "open=0"));
+  CHECK(number_after(slowest.output, "bytes=") < 30);
+  for (const char* kind : {"junk", "refused", "tls-shapes"}) {
     const auto heard = run(attack(hosts, {kind, "2"}), 60s);
     INFO(heard.output);
     CHECK(contains(heard.output, "ended connections="));
@@ -117,6 +122,55 @@ TEST_CASE(
   CHECK_FALSE(contains(first.output(), "\033"));
   CHECK_FALSE(contains(first.output(), "attempt 2"));
   finish({&first, &second});
+}
+
+TEST_CASE("15.6: who has the secret and lies is refused or put out, and the job goes on") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  if (run(shell("command -v openssl"), 20s).status != 0) DDPRUN_SKIP("there is no openssl");
+  const NetworkHosts hosts(3);
+  const TemporaryFolder home;
+  const std::map<std::string, std::string> variables = {{"XDG_CONFIG_HOME", home.path()}};
+  const auto node = [&](int host) {
+    return hosts.on(host, launch({"--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                  NetworkHosts::address(0) + ":" + port, "--max-restarts", "1",
+                                  "--forward-signals", "USR1", "--rdzv-conf",
+                                  "last_call_timeout=0,start_timeout=1"}) +
+                              shell(program));
+  };
+  Process first(node(0), variables);
+  REQUIRE(first.wait_for_output("waiting for", 60s));
+  Process second(node(1), variables);
+  REQUIRE(first.wait_for_output("attempt 0: 0 of 2, shell ", 60s));
+  REQUIRE(second.wait_for_output("attempt 0: 1 of 2, shell ", 60s));
+  const long before_kib = resident_kib(first.pid());
+  const std::vector<std::string> known = {"secret=" + (home / "ddprun/secret"), "nnodes=2:3"};
+
+  const auto sealed_by_nobody = run(attack(hosts, {"after-handshake", "5"}, known), 120s);
+  INFO(sealed_by_nobody.output);
+  CHECK(contains(sealed_by_nobody.output, "closed=5"));
+  const auto updates = run(attack(hosts, {"key-updates", "3"}, known), 120s);
+  INFO(updates.output);
+  CHECK(number_after(updates.output, "sent=") > 0);
+  const auto claims = run(attack(hosts, {"impossible"}, known), 240s);
+  INFO(claims.output);
+  CHECK(contains(claims.output, "welcomed=0"));
+  const auto member = run(attack(hosts, {"lying-member", "2000"}, known), 120s);
+  INFO(member.output);
+  CHECK(contains(member.output, "began"));
+  CHECK(contains(member.output, "ended sent="));
+
+  first.wait_for_output("reads what it said meanwhile", 50ms);
+  INFO(first.output());
+  CHECK(resident_kib(first.pid()) - before_kib < 64 * 1'024);
+  CHECK(first.output().size() < 64 * 1'024);
+  CHECK_FALSE(contains(first.output(), "\033"));
+  CHECK_FALSE(contains(first.output(), "0 of 1 restarts left"));
+  // Whoever was put out did not take the restart that the job has.
+  kill_worker(first);
+  REQUIRE(first.wait_for_output("0 of 1 restarts left", 60s));
+  first.send_signal(SIGTERM);
+  CHECK(first.wait(60s).status == 75);
+  CHECK(second.wait(60s).status == 75);
 }
 
 TEST_CASE("15.6: with --auth none strangers can join, but not end the job or wear it out") {

@@ -197,6 +197,13 @@ TEST_CASE("15.5: a job's id is compared as it was given", "[rendezvous][control_
   CHECK(round_trip(Hello{.run_id = "a\tb", .node_id = "x\ny"}).run_id == "a\tb");
 }
 
+TEST_CASE("15.6: nobody is a node that no job has", "[rendezvous][control_message]") {
+  Hello hello{.run_id = "job", .node_id = "00ff", .node_rank = nodes_limit - 1};
+  CHECK(round_trip(hello).node_rank == nodes_limit - 1);
+  hello.node_rank = nodes_limit;
+  CHECK(error_of(encode(hello)).find("node_rank") != std::string::npos);
+}
+
 TEST_CASE("15.5: nobody has more workers than a machine can run", "[rendezvous][control_message]") {
   CHECK(round_trip(Hello{.nproc = 4'096}).nproc == 4'096);
   CHECK(error_of(encode(Hello{.nproc = 4'097})).find("from 1 to 4096") != std::string::npos);
