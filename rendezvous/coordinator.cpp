@@ -43,8 +43,9 @@ constexpr const char* has_no_secret =
 struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   struct Peer {
     std::shared_ptr<ControlConnection> connection;
-    std::string remote_name;                    // Kept for when it is gone.
-    std::unique_ptr<asio::steady_timer> limit;  // For its hello, or for its goodbye.
+    std::string remote_name;                    // Kept for when it is gone ...
+    std::string host;                           // ... and so is this.
+    std::unique_ptr<asio::steady_timer> limit;  // Until it is heard, for its hello or its goodbye.
     std::vector<std::string> addresses;         // Known with its hello.
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
   };
@@ -60,6 +61,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
         idle_timer(io_) {}
 
   void adopt(asio::ip::tcp::socket socket, std::string received);
+  void hear(PeerId id, bool speaks_plain, bool speaks_tls);
   void refuse_unproved(PeerId id, const char* reason);
   void limit(Peer& peer, PeerId id, const char* complaint);
   void dismiss(PeerId id);
@@ -96,10 +98,12 @@ void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received
   // Never the address of a Peer, nor a number used twice: a callback that is still queued for a
   // connection must not hit the next one.
   const PeerId id = next_id++;
-  if (const auto oldest = strangers.add(id, host_of(socket), Clock::now())) {
+  const std::string host = host_of(socket);
+  if (const auto oldest = strangers.add(id, host, Clock::now())) {
     drop(*oldest, "it had not been let in, and others came");
   }
   Peer& peer = peers[id];
+  peer.host = host;
   const bool speaks_tls = !received.empty() && received.front() == tls_first_byte;
   const bool speaks_plain = !received.empty() && !speaks_tls;
   std::unique_ptr<TlsSession> session;
@@ -108,6 +112,21 @@ void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received
                                                         std::move(session));
   peer.connection->limit_input(stranger_bytes_max);
   peer.remote_name = peer.connection->remote_name();
+  const auto pause = strangers.pause(host, Clock::now());
+  if (pause.count() == 0) return hear(id, speaks_plain, speaks_tls);
+  // Not even its bytes are looked at before: what they cost is what is bounded.
+  peer.limit = std::make_unique<asio::steady_timer>(io, pause);
+  peer.limit->async_wait(
+      [weak = weak_from_this(), id, speaks_plain, speaks_tls](const asio::error_code& error) {
+        const auto self = weak.lock();
+        if (self && !error) self->hear(id, speaks_plain, speaks_tls);
+      });
+}
+
+void Coordinator::Impl::hear(PeerId id, bool speaks_plain, bool speaks_tls) {
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  Peer& peer = found->second;
   if (tls ? speaks_plain : speaks_tls) {
     return refuse_unproved(id, tls ? needs_secret : has_no_secret);
   }
@@ -189,6 +208,7 @@ void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
                                   "file to it, and give both the same --rdzv-id"
                                 : ""));
   }
+  if (stranger) strangers.note_refused(found->second.host, Clock::now());
   peers.erase(found);
   strangers.remove(id);
   if (stranger) return check_idle();

@@ -33,6 +33,21 @@ void Strangers::remove(Id id) {
   by_id_.erase(found);
 }
 
+void Strangers::note_refused(const std::string& host, TimePoint now) {
+  if (refused_.size() >= refused_hosts_max && refused_.count(host) == 0) refused_.clear();
+  Refused& refused = refused_[host];
+  if (refused.times == 0 || now - refused.since >= limits_.refused_time) refused = {now, 0};
+  ++refused.times;
+}
+
+std::chrono::milliseconds Strangers::pause(const std::string& host, TimePoint now) const {
+  const auto refused = refused_.find(host);
+  const bool waits = refused != refused_.end() &&
+                     refused->second.times >= limits_.refused_at_once &&
+                     now - refused->second.since < limits_.refused_time;
+  return waits ? limits_.pause : std::chrono::milliseconds{0};
+}
+
 std::vector<Strangers::Id> Strangers::take_due(TimePoint now) {
   std::vector<Id> due;
   while (!by_age_.empty() && by_age_.begin()->second.came + limits_.time_max <= now) {

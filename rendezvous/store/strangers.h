@@ -4,7 +4,11 @@
 // A newcomer is never turned away, the oldest stranger goes: whoever belongs here speaks at once
 // and is no stranger within a round trip, while who only holds connections open grows old. A host
 // that has its share loses one of its own, so that it cannot push out others.
-// A core: no sockets, threads or clock.
+//
+// A host of which one after the other is refused has to wait: the first few are heard at once, for
+// a node with a wrong secret is to be told within a round trip, the next ones after a pause. What a
+// refusal costs, a handshake above all, is then bounded by the pause and not by what the host can
+// send. A core: no sockets, threads or clock.
 #pragma once
 
 #include <chrono>
@@ -27,6 +31,9 @@ class Strangers {
     std::size_t total_max = 1'024;
     std::size_t per_host_max = 128;  // Nodes behind one translated address are one host here.
     std::chrono::milliseconds time_max{10'000};
+    std::size_t refused_at_once = 16;  // Of one host, in refused_time.
+    std::chrono::milliseconds refused_time{30'000};
+    std::chrono::milliseconds pause{250};
   };
 
   explicit Strangers(Limits limits) : limits_(limits) {}
@@ -35,6 +42,10 @@ class Strangers {
   // to go for the newcomer; it is no stranger any more.
   std::optional<Id> add(Id id, const std::string& host, TimePoint now);
   void remove(Id id);  // Has proved itself, or is gone; unknown ones are ignored.
+
+  // One of `host` has been refused; for how long the next one is to wait before it is heard.
+  void note_refused(const std::string& host, TimePoint now);
+  std::chrono::milliseconds pause(const std::string& host, TimePoint now) const;
 
   // Whose time is up; they are no strangers any more.
   std::vector<Id> take_due(TimePoint now);
@@ -50,7 +61,14 @@ class Strangers {
     TimePoint came;
   };
 
+  struct Refused {
+    TimePoint since;
+    std::size_t times = 0;
+  };
+  static constexpr std::size_t refused_hosts_max = 1'024;  // Remembered; more start afresh.
+
   Limits limits_;
+  std::unordered_map<std::string, Refused> refused_;
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, Entry> by_age_;
   std::unordered_map<Id, std::uint64_t> by_id_;

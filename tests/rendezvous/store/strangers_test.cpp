@@ -14,6 +14,27 @@ Strangers four() { return Strangers({.total_max = 4, .per_host_max = 2, .time_ma
 
 }  // namespace
 
+TEST_CASE("15.6: a host that is refused again and again is heard after a pause", "[strangers]") {
+  Strangers strangers({.refused_at_once = 3, .refused_time = 10s, .pause = 250ms});
+  const Strangers::TimePoint begin{1h};
+  for (int times = 0; times < 3; ++times) {
+    CHECK(strangers.pause("a", begin) == 0ms);  // A node with a wrong secret is told at once.
+    strangers.note_refused("a", begin + times * 1s);
+  }
+  CHECK(strangers.pause("a", begin + 3s) == 250ms);
+  CHECK(strangers.pause("b", begin + 3s) == 0ms);
+  CHECK(strangers.pause("a", begin + 9s) == 250ms);
+  // Forgotten with the time, whatever came meanwhile.
+  strangers.note_refused("a", begin + 9s);
+  CHECK(strangers.pause("a", begin + 10s) == 0ms);
+  strangers.note_refused("a", begin + 10s);
+  CHECK(strangers.pause("a", begin + 10s) == 0ms);
+
+  // As many hosts as somebody can make up cost no more memory than this many.
+  for (int host = 0; host < 5'000; ++host) strangers.note_refused(std::to_string(host), begin);
+  CHECK(strangers.pause("4999", begin) == 0ms);
+}
+
 TEST_CASE("15.5: the oldest stranger gives way to a newcomer", "[strangers]") {
   Strangers strangers = four();
   for (Strangers::Id id = 1; id <= 4; ++id) {
