@@ -144,6 +144,7 @@ void Coordinator::Impl::hear(PeerId id, bool speaks_plain, bool speaks_tls) {
 // In plain lines, whatever it spoke: an agent knows its own end by the first byte.
 void Coordinator::Impl::refuse_unproved(PeerId id, const char* reason) {
   const auto& connection = peers[id].connection;
+  strangers.note_refused(peers[id].host, Clock::now());
   log_stranger(
       peers[id].remote_name,
       tls ? "refused: it does not prove the job's secret (an older ddprun, or --auth none there)"

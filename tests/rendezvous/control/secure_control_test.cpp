@@ -255,6 +255,28 @@ TEST_CASE("junk at any point of a connection is closed, and the job forms beside
   CHECK(runs_until(io, [&] { return a.heard<RoundStart>() && b.heard<RoundStart>(); }));
 }
 
+TEST_CASE("15.6: who is refused again and again is answered after a pause, in TLS and without",
+          "[coordinator][secure]") {
+  const Strangers::Limits limits;
+  for (const bool in_tls : {false, true}) {
+    asio::io_context io;
+    SecuredEndpoint endpoint(io, key_of(right));
+    std::chrono::steady_clock::duration last{};
+    for (std::size_t times = 0; times <= limits.refused_at_once; ++times) {
+      TlsSession other(key_of(wrong), TlsSession::Role::Client);
+      other.receive("");
+      const auto began = std::chrono::steady_clock::now();
+      RawPeer stranger(io, endpoint.server.port());
+      stranger.say(in_tls ? other.take_to_send() : plain_hello);
+      CHECK_FALSE(stranger.hear().empty());
+      stranger.socket.close();
+      last = std::chrono::steady_clock::now() - began;
+    }
+    INFO("in TLS " << in_tls);
+    CHECK(last >= limits.pause);
+  }
+}
+
 TEST_CASE("who begins a handshake and stops keeps nobody from ending the job",
           "[coordinator][secure]") {
   asio::io_context io;
