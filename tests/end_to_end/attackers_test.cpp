@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
 #include "tests/testing/patience.h"
@@ -16,11 +17,8 @@ namespace {
 constexpr const char* port = "29500";
 constexpr int stranger = 2;  // The host that has no part in the job.
 
-// Ends with 0 on USR1.
-const std::string program = read_pid +
-                            "trap 'exit 0' USR1; echo \"attempt $TORCHELASTIC_RESTART_COUNT: $RANK "
-                            "of $WORLD_SIZE, shell $pid;\"; "
-                            "while :; do sleep 0.02; done";
+const std::string program =
+    read_pid + until_usr1("attempt $TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, shell $pid;");
 
 std::vector<std::string> attack(const NetworkHosts& hosts, const std::vector<std::string>& words,
                                 const std::vector<std::string>& more = {}) {
@@ -51,15 +49,6 @@ void kill_worker(Process& node) {
     }
   }
   FAIL("no worker");
-}
-
-void finish(const std::vector<Process*>& nodes) {
-  for (Process* node : nodes) node->send_signal(SIGUSR1);
-  for (Process* node : nodes) {
-    const auto ended = node->wait(60s);
-    INFO(ended.output);
-    CHECK(ended.status == 0);
-  }
 }
 
 }  // namespace

@@ -240,7 +240,7 @@ TEST_CASE("somebody's file is refused as a meeting place, by both ranks, and sta
     CHECK(contains(result.output, "is none of ddprun's"));
     CHECK_FALSE(contains(result.output, "--connect-timeout"));  // Time would not help.
   }
-  CHECK(bytes_of(path) == "milk");
+  CHECK(content_of(path) == "milk");
 }
 
 TEST_CASE("bad options are refused before anything is opened") {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/testing/process.h"
+#include "tests/testing/text.h"
 
 namespace ddprun::testing {
 
@@ -54,19 +55,6 @@ inline std::vector<std::string> operator+(std::vector<std::string> left,
                                           const std::vector<std::string>& right) {
   left.insert(left.end(), right.begin(), right.end());
   return left;
-}
-
-// True when `text` holds `part`, for checks whose failure shows the text.
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-inline int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) {
-    ++count;
-  }
-  return count;
 }
 
 }  // namespace ddprun::testing

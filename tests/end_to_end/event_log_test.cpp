@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 
@@ -143,19 +144,15 @@ TEST_CASE("every event is what its documentation says") {
   const std::string shared = folder / "shared.jsonl";
   const std::uint16_t port = free_port();
   const auto node = [&](int rank) {
-    return launch_node(
-        rank, port, {"--event-log", shared, "--forward-signals", "USR1"},
-        shell("trap 'exit 0' USR1; echo \"up $RANK\"; while :; do sleep 0.02; done"));
+    return launch_node(rank, port, {"--event-log", shared, "--forward-signals", "USR1"},
+                       shell(until_usr1("up $RANK")));
   };
   Process first(node(0));
   REQUIRE(first.wait_for_output("waiting for", 20s));
   Process second(node(1));
   REQUIRE(first.wait_for_output("up 0", 20s));
   REQUIRE(second.wait_for_output("up 1", 20s));
-  first.send_signal(SIGUSR1);
-  second.send_signal(SIGUSR1);
-  CHECK(first.wait(20s).status == 0);
-  CHECK(second.wait(20s).status == 0);
+  finish({&first, &second});
   const auto of_both = read_log(shared);
   check_against_document(of_both, seen);
   CHECK(named(of_both, "job_ended").size() == 2);

@@ -24,11 +24,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::ptrdiff_t files_in(const std::string& folder) {
   return std::distance(fs::directory_iterator(folder), {});
 }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
 
@@ -72,9 +73,7 @@ TEST_CASE(
 TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(3);
-  const std::string program =
-      "trap 'exit 0' USR1; echo \"up $RANK at $MASTER_ADDR:$MASTER_PORT\"; "
-      "while :; do sleep 0.02; done";
+  const std::string program = until_usr1("up $RANK at $MASTER_ADDR:$MASTER_PORT");
   const std::vector<std::string> options = {"--forward-signals", "USR1"};
   Process first(hosts.on(0, node(0, options, program)));
   Process second(hosts.on(1, node(1, options, program)));
@@ -86,10 +85,7 @@ TEST_CASE("two hosts form one job, and a third one cannot use its store") {
   CHECK(run(hosts.on(2, store_client()), 20s).output == "refused\n");
   CHECK(first.wait_for_output("its host has no part in this job", 20s));
 
-  first.send_signal(SIGUSR1);
-  second.send_signal(SIGUSR1);
-  CHECK(first.wait(20s).status == 0);
-  CHECK(second.wait(20s).status == 0);
+  finish({&first, &second});
 }
 
 TEST_CASE("a host that the user named may use the store") {
@@ -170,13 +166,12 @@ TEST_CASE("a node that was cut off from an elastic job joins it again when the c
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(2);
   const auto elastic = [&](int host) {
-    return hosts.on(host, launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                  NetworkHosts::address(0) + ":" + port, "--max-restarts", "9",
-                                  "--forward-signals", "USR1", "--rdzv-conf",
-                                  "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
-                              shell("trap 'exit 0' USR1; echo \"attempt "
-                                    "$TORCHELASTIC_RESTART_COUNT: up of $WORLD_SIZE\"; "
-                                    "while :; do sleep 0.02; done"));
+    return hosts.on(
+        host,
+        launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                NetworkHosts::address(0) + ":" + port, "--max-restarts", "9", "--forward-signals",
+                "USR1", "--rdzv-conf", "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+            shell(until_usr1("attempt $TORCHELASTIC_RESTART_COUNT: up of $WORLD_SIZE")));
   };
   Process first(elastic(0));
   Process second(elastic(1));
@@ -190,10 +185,7 @@ TEST_CASE("a node that was cut off from an elastic job joins it again when the c
   REQUIRE(first.wait_for_output("attempt 2: up of 2", 60s));
   REQUIRE(second.wait_for_output("attempt 2: up of 2", 60s));
 
-  first.send_signal(SIGUSR1);
-  second.send_signal(SIGUSR1);
-  CHECK(first.wait(60s).status == 0);
-  CHECK(second.wait(60s).status == 0);
+  finish({&first, &second});
 }
 
 TEST_CASE("a host that went down without a word and is back takes its old place") {
@@ -204,9 +196,7 @@ TEST_CASE("a host that went down without a word and is back takes its old place"
   const std::vector<std::string> options = {
       "--max-restarts", "1",           "--forward-signals",
       "USR1",           "--rdzv-conf", "heartbeat_timeout=300,keep_alive_interval=0.2"};
-  const std::string program =
-      "trap 'exit 0' USR1; echo \"attempt $TORCHELASTIC_RESTART_COUNT: up $RANK\"; "
-      "while :; do sleep 0.02; done";
+  const std::string program = until_usr1("attempt $TORCHELASTIC_RESTART_COUNT: up $RANK");
   Process first(hosts.on(0, node(0, options, program)));
   Process old(hosts.on(1, node(1, options, program)));
   REQUIRE(old.wait_for_output("attempt 0: up 1", 60s));
@@ -216,9 +206,6 @@ TEST_CASE("a host that went down without a word and is back takes its old place"
   REQUIRE(first.wait_for_output("attempt 1: up 0", 60s));
   REQUIRE(again.wait_for_output("attempt 1: up 1", 60s));
 
-  first.send_signal(SIGUSR1);
-  again.send_signal(SIGUSR1);
-  CHECK(first.wait(60s).status == 0);
-  CHECK(again.wait(60s).status == 0);
+  finish({&first, &again});
   old.send_signal(SIGKILL);
 }

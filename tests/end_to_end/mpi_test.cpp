@@ -1,9 +1,9 @@
 // --backend mpi under mpirun: the weights of the cpu backend, and errors on all ranks.
 #include <filesystem>
-#include <fstream>
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 
@@ -17,11 +17,6 @@ std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& progr
          program;
 }
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // What each of three ranks said.
 std::vector<std::string> errors_in(const std::string& mode) {
   TemporaryFolder folder;
@@ -29,7 +24,7 @@ std::vector<std::string> errors_in(const std::string& mode) {
   INFO(result.output);
   CHECK(result.ended);
   CHECK(result.status != 0);
-  return {text_of_file(folder / "0"), text_of_file(folder / "1"), text_of_file(folder / "2")};
+  return {content_of(folder / "0"), content_of(folder / "1"), content_of(folder / "2")};
 }
 
 void check_all_say(const std::string& mode, const std::string& text) {

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -15,16 +14,12 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string file_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // The one directory of an attempt of the one run that logged into this folder.
 fs::path attempt_dir(const std::string& log_dir, int attempt = 0) {
@@ -56,14 +51,14 @@ TEST_CASE("lines with a text of the filter also go to one file of the attempt") 
 
   INFO(result.output);
   CHECK(result.status == 0);
-  const std::string out = file_text(attempt_dir(folder / "logs") / "filtered_stdout.log");
+  const std::string out = content_of(attempt_dir(folder / "logs") / "filtered_stdout.log");
   INFO(out);
   CHECK(count_of(out, "\n") == 4);
   for (const char* line : {"[default0]:apple 0\n", "[default0]:a 1,5\n", "[default1]:apple 1\n",
                            "[default1]:a 1,5\n"}) {
     CHECK(count_of(out, line) == 1);
   }
-  const std::string err = file_text(attempt_dir(folder / "logs") / "filtered_stderr.log");
+  const std::string err = content_of(attempt_dir(folder / "logs") / "filtered_stderr.log");
   CHECK(count_of(err, "\n") == 2);
   CHECK(contains(err, "[default1]:a pear\n"));
 }
@@ -88,13 +83,13 @@ TEST_CASE("redirected and tee'd files are cut by size and lose nothing") {
     std::string text;
     int files = 0;
     for (; fs::exists(log.string() + "." + std::to_string(files + 1)); ++files) {
-      const std::string part = file_text(log.string() + "." + std::to_string(files + 1));
+      const std::string part = content_of(log.string() + "." + std::to_string(files + 1));
       CHECK(part.size() <= 8192 + 6);  // A line that was begun is completed.
       CHECK(part.back() == '\n');
       text += part;
     }
     CHECK(files == 5);
-    CHECK(text + file_text(log) == run({"seq", "10000"}, 10s).output);
+    CHECK(text + content_of(log) == run({"seq", "10000"}, 10s).output);
   }
 }
 
@@ -138,8 +133,8 @@ TEST_CASE("with --pty a worker sees terminals, and its files hold its bytes") {
   const std::string expected =
       "yes\n24 69\n" + run({"seq", "2000"}, 10s).output + "no tty\n";  // 80 less the prefix.
   for (const char* rank : {"0", "1"}) {
-    CHECK(file_text(attempt_dir(folder / "logs") / rank / "stdout.log") == expected);
-    CHECK(file_text(attempt_dir(folder / "logs") / rank / "stderr.log") == "end\xff");
+    CHECK(content_of(attempt_dir(folder / "logs") / rank / "stdout.log") == expected);
+    CHECK(content_of(attempt_dir(folder / "logs") / rank / "stderr.log") == "end\xff");
   }
 }
 
@@ -168,7 +163,7 @@ TEST_CASE("each attempt has its own logs, and none is lost") {
 
   CHECK(result.status == 0);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    CHECK(file_text(attempt_dir(folder / "logs", attempt) / "0/stdout.log") ==
+    CHECK(content_of(attempt_dir(folder / "logs", attempt) / "0/stdout.log") ==
           "attempt " + std::to_string(attempt) + "\n");
   }
 }
@@ -188,9 +183,9 @@ TEST_CASE("a change of the membership begins a log directory of its own") {
 
   CHECK(second.wait(30s).status == 0);
   CHECK(first.wait(30s).status == 0);
-  CHECK(file_text(attempt_dir(folder / "first", 0) / "0/stdout.log") == "world of 1\n");
-  CHECK(file_text(attempt_dir(folder / "first", 1) / "0/stdout.log") == "world of 2\n");
-  CHECK(file_text(attempt_dir(folder / "second", 1) / "0/stdout.log") == "world of 2\n");
+  CHECK(content_of(attempt_dir(folder / "first", 0) / "0/stdout.log") == "world of 1\n");
+  CHECK(content_of(attempt_dir(folder / "first", 1) / "0/stdout.log") == "world of 2\n");
+  CHECK(content_of(attempt_dir(folder / "second", 1) / "0/stdout.log") == "world of 2\n");
 }
 
 TEST_CASE("no temporary folder outlives a run, also one killed by SIGKILL") {
@@ -263,7 +258,7 @@ for _ in range(200):
     sent += number + " " + std::string(92, 'x') + "\n";
     shown += "[default0]:" + number + " " + std::string(92, 'x') + "\n";
   }
-  const std::string file = file_text(attempt_dir(folder / "logs") / "0/stdout.log");
+  const std::string file = content_of(attempt_dir(folder / "logs") / "0/stdout.log");
   REQUIRE(file.size() == 200 * sent.size());
   REQUIRE(received.size() == 200 * shown.size());
   bool same = true;

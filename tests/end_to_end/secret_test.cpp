@@ -3,9 +3,9 @@
 
 #include <csignal>
 #include <fstream>
-#include <iterator>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/core_files.h"
 #include "tests/testing/network_hosts.h"
@@ -15,11 +15,6 @@ using namespace ddprun::testing;
 namespace {
 
 using Variables = std::map<std::string, std::string>;
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // A home of its own, as on a machine that shares none.
 struct Home {
@@ -42,8 +37,7 @@ TEST_CASE("nodes that share a home share a secret, which is nowhere to be seen")
   const NetworkHosts hosts(2);
   const Home home;
   const std::vector<std::string> options = {"--forward-signals", "USR1"};
-  const std::string program =
-      read_pid + "trap 'exit 0' USR1; echo \"up $RANK pid $pid\"; while :; do sleep 0.02; done";
+  const std::string program = read_pid + until_usr1("up $RANK pid $pid");
   Process first(hosts.on(0, node(0, options, program)), home.variables());
   Process second(hosts.on(1, node(1, options, program)), home.variables());
   REQUIRE(first.wait_for_output("up 0 pid ", 20s));
@@ -61,14 +55,10 @@ TEST_CASE("nodes that share a home share a secret, which is nowhere to be seen")
   CHECK(contains(content_of(worker + "/environ"), "RANK=0"));
   CHECK_FALSE(contains(content_of(worker + "/environ"), secret));
 
-  first.send_signal(SIGUSR1);
-  second.send_signal(SIGUSR1);
-  const auto one = first.wait(20s);
-  const auto two = second.wait(20s);
-  CHECK(one.status == 0);
-  CHECK(two.status == 0);
-  CHECK(count_of(one.output + two.output, "made " + home.secret_file()) == 1);
-  CHECK_FALSE(contains(one.output + two.output, secret));
+  finish({&first, &second});
+  const std::string said = first.output() + second.output();
+  CHECK(count_of(said, "made " + home.secret_file()) == 1);
+  CHECK_FALSE(contains(said, secret));
 }
 
 TEST_CASE("a node with a secret of its own is refused, told how to get the job's, and then joins") {

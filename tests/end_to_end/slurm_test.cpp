@@ -6,10 +6,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::testing;
 namespace fs = std::filesystem;
@@ -17,11 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::string sources = DDPRUN_SOURCE_DIR;
-
-std::string file_text(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void write_program(const std::string& path, const std::string& commands) {
   std::ofstream(path) << "#!/bin/bash\n" << commands;
@@ -90,18 +85,18 @@ TEST_CASE("node.sbatch queues itself again when it was stopped before the end") 
   write_program(place.folder / "stopped", "exit 75\n");
 
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
-  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   for (const char* reason : {"TimeLimit", "Preempted"}) {
     fs::remove(place.folder / "notes");
     std::ofstream(place.folder / "notes.job")
         << "JobId=4711\n   JobState=COMPLETING Reason=" << reason << " Dependency=(null)\n";
     CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
-    CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+    CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   }
   // Not when somebody cancelled it.
   std::ofstream(place.folder / "notes.job") << "   JobState=COMPLETING Reason=None\n";
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 75);
-  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
   fs::remove(place.folder / "notes.job");
   // Not for ever, and not for another reason.
   variables.insert({"SLURM_RESTART_COUNT", "20"});
@@ -109,7 +104,7 @@ TEST_CASE("node.sbatch queues itself again when it was stopped before the end") 
   variables.erase("SLURM_RESTART_COUNT");
   write_program(place.folder / "stopped", "exit 1\n");
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 1);
-  CHECK(file_text(place.folder / "notes") == "requeue 4711\n");
+  CHECK(content_of(place.folder / "notes") == "requeue 4711\n");
 }
 
 TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose worker was") {
@@ -122,7 +117,7 @@ TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose wo
   const auto killed = run_in(place.folder.path(), "node.sbatch", variables);
   INFO(killed.output);
   CHECK(killed.status == 0);
-  CHECK(file_text(place.folder / "notes") == "start\nstart\n");
+  CHECK(content_of(place.folder / "notes") == "start\nstart\n");
   CHECK(contains(killed.output, "the launcher of node 0 was killed; starting it again, 2 times"));
 
   fs::remove(place.folder / "notes");
@@ -131,7 +126,7 @@ TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose wo
   variables["MAX_RESTARTS"] = "0";
   variables["AGENT_RESTARTS"] = "3";
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 137);
-  CHECK(file_text(place.folder / "notes") == "start\n");
+  CHECK(content_of(place.folder / "notes") == "start\n");
 }
 
 TEST_CASE("run_node.sh asks for another turn when it is stopped before its launcher hears it") {
@@ -161,7 +156,7 @@ TEST_CASE("run_node.sh asks for another turn when it is stopped before its launc
   variables["MASTER_ADDR"] = "127.0.0.1";
   write_program(place.folder / "launcher", "echo started >>\"$NOTES\"; kill -TERM $$\n");
   CHECK(status() == (agent_restarts == "0" ? 143 : 75));
-  CHECK(file_text(place.folder / "notes") == "started\n");
+  CHECK(content_of(place.folder / "notes") == "started\n");
 }
 
 TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -41,11 +39,6 @@ inline std::vector<std::string> small_training(const std::vector<std::string>& m
          more;
 }
 
-inline std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The checkpoint that was written last.
 inline std::filesystem::path newest_checkpoint_in(const std::string& folder) {
   std::optional<std::filesystem::path> newest;
@@ -61,7 +54,7 @@ inline std::filesystem::path newest_checkpoint_in(const std::string& folder) {
 
 // The bytes of its tensors, without the header, which holds times.
 inline std::string newest_tensors(const std::string& folder) {
-  const std::string all = bytes_of(newest_checkpoint_in(folder));
+  const std::string all = content_of(newest_checkpoint_in(folder));
   std::uint64_t header_bytes = 0;
   if (all.size() <= sizeof header_bytes) throw std::runtime_error("an empty checkpoint");
   std::memcpy(&header_bytes, all.data(), sizeof header_bytes);

@@ -185,7 +185,7 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   const auto made = run(train({"--steps", "2", "--checkpoint-dir", folder / "run"}), limit);
   INFO(made.output);
   REQUIRE(made.status == 0);
-  const std::string sound = bytes_of(newest_checkpoint_in(folder / "run"));
+  const std::string sound = content_of(newest_checkpoint_in(folder / "run"));
 
   const std::string foreign_path = folder / "foreign.safetensors";
   std::ofstream(foreign_path, std::ios::binary) << sound;
@@ -194,7 +194,7 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   CHECK(foreign.status > 0);
   CHECK(foreign.status < 128);
   CHECK(contains(foreign.output, foreign_path));
-  const bool foreign_untouched = bytes_of(foreign_path) == sound;
+  const bool foreign_untouched = content_of(foreign_path) == sound;
   CHECK(foreign_untouched);
 
   std::string broken = sound;
@@ -206,7 +206,7 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   CHECK(corrupt.status > 0);
   CHECK(corrupt.status < 128);
   CHECK(contains(corrupt.output, broken_path));
-  const bool broken_untouched = bytes_of(broken_path) == broken;
+  const bool broken_untouched = content_of(broken_path) == broken;
   CHECK(broken_untouched);
 }
 
@@ -227,12 +227,12 @@ TEST_CASE("a rank that fails alone has said why before its peer can fail of it")
         limit);
     INFO(refused.output);
     CHECK(refused.status == 1);
-    CHECK(nlohmann::json::parse(bytes_of(report))["first_cause"]["rank"] == 0);
+    CHECK(nlohmann::json::parse(content_of(report))["first_cause"]["rank"] == 0);
     const auto own = error_file_in(logs, 0), consequence = error_file_in(logs, 1);
     REQUIRE(own);
-    CHECK(contains(bytes_of(*own), R"("message": ")" + file));
+    CHECK(contains(content_of(*own), R"("message": ")" + file));
     if (!consequence) continue;  // It was stopped before it could say anything.
-    CHECK(contains(bytes_of(*consequence), "rank 0 failed: " + file));
+    CHECK(contains(content_of(*consequence), "rank 0 failed: " + file));
     const bool in_order = last_write_time(*own) <= last_write_time(*consequence);
     CHECK(in_order);
   }

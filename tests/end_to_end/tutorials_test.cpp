@@ -77,10 +77,10 @@ TEST_CASE("tutorial: PyTorch on AWS, ResNet-18 on STL-10 with two nodes of two p
   CHECK(contains(output, "Epoch: [1][2/2]\tTime"));
   CHECK(contains(output, "Prec@1"));
   CHECK(contains(output, "Prec@5"));
-  CHECK(count_of(bytes_of(folder / "metrics"), "\"validation\"") == 2);
-  CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.1,"));
-  CHECK(
-      contains(bytes_of(folder / "metrics"), "\"lr\":0.01"));  // Divided by 10 after an epoch here.
+  CHECK(count_of(content_of(folder / "metrics"), "\"validation\"") == 2);
+  CHECK(contains(content_of(folder / "metrics"), "\"lr\":0.1,"));
+  CHECK(contains(content_of(folder / "metrics"),
+                 "\"lr\":0.01"));  // Divided by 10 after an epoch here.
   CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
 }
 
@@ -135,10 +135,10 @@ TEST_CASE("tutorial: Oracle, one process with replicas or several workers, by a 
       run_alone(launch({"--standalone", "--nproc-per-node", "2"}) + train +
                 Arguments{"--batch-size", "32", "--metrics", folder / "ddp"});
 
-  CHECK(contains(bytes_of(folder / "dp"), "\"replicas\":2"));
-  CHECK(contains(bytes_of(folder / "dp"), "\"precision\":\"bf16\""));
-  CHECK(contains(bytes_of(folder / "ddp"), "\"world_size\":2"));
-  CHECK(contains(bytes_of(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
+  CHECK(contains(content_of(folder / "dp"), "\"replicas\":2"));
+  CHECK(contains(content_of(folder / "dp"), "\"precision\":\"bf16\""));
+  CHECK(contains(content_of(folder / "ddp"), "\"world_size\":2"));
+  CHECK(contains(content_of(folder / "ddp"), "\"global_batch_size\":64"));  // The command line won.
   CHECK(contains(replicas, "Done: 2 steps"));
   CHECK(contains(replicas, "on cpu with 2 replicas in each worker"));  // 14.23
   CHECK(contains(workers, "Done: 2 steps"));
@@ -204,8 +204,8 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   CHECK(contains(output, "\nTest: [ 1/"));  // 14.24: as PyTorch's example shows a validation.
   CHECK(contains(output, "\nTest: [10/"));
   CHECK(contains(output, "Epoch: [0][  1/300]"));
-  CHECK(contains(bytes_of(folder / "metrics"), "\"parameters\":28938,"));
-  CHECK(contains(bytes_of(folder / "metrics"), "\"lr\":0.02,"));
+  CHECK(contains(content_of(folder / "metrics"), "\"parameters\":28938,"));
+  CHECK(contains(content_of(folder / "metrics"), "\"lr\":0.02,"));
 }
 
 TEST_CASE("tutorial: Slurm cluster, workers with two devices meet in a file and stay equal") {

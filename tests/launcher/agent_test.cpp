@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "rendezvous/control/first_cause.h"
@@ -20,8 +19,10 @@
 #include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::content_of;
 using namespace std::chrono_literals;
 namespace exit_status = ddprun::rendezvous::exit_status;
 namespace fs = std::filesystem;
@@ -33,11 +34,6 @@ struct Scratch {
   ddprun::testing::TemporaryFolder folder;
   const std::string path = folder.path();
 };
-
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 LaunchOptions shell(const std::string& script, int workers = 2) {
   LaunchOptions options;
@@ -83,8 +79,8 @@ class AgentProcess {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   void send(int signal) const { kill(pid_, signal); }
-  std::string out() const { return content(out_); }
-  std::string err() const { return content(err_); }
+  std::string out() const { return content_of(out_); }
+  std::string err() const { return content_of(err_); }
 
  private:
   std::string out_;

@@ -37,6 +37,13 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+// What the first control connection brought.
+string handed_over(Fixture& fixture) {
+  auto received = fixture.control.get_future();
+  REQUIRE(received.wait_for(ddprun::testing::patience(10s)) == std::future_status::ready);
+  return received.get();
+}
+
 // What the server says first, as an event to wait for.
 class FirstLine : public spdlog::sinks::base_sink<std::mutex> {
  private:
@@ -319,19 +326,13 @@ TEST_CASE("memory that clients hold is bounded", "[server]") {
 TEST_CASE("TLS is handed over as a control connection is", "[server]") {
   Fixture f;
   Client agent(f, "\x16\x03\x01 and so on");
-  auto received = f.control.get_future();
-  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
-          std::future_status::ready);
-  CHECK(received.get() == "\x16\x03\x01 and so on");
+  CHECK(handed_over(f) == "\x16\x03\x01 and so on");
 }
 
 TEST_CASE("a first byte '{' hands the connection and its bytes over", "[server]") {
   Fixture f;
   Client agent(f, "{\"type\":\"join\"}\n");
-  auto received = f.control.get_future();
-  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
-          std::future_status::ready);
-  CHECK(received.get() == "{\"type\":\"join\"}\n");
+  CHECK(handed_over(f) == "{\"type\":\"join\"}\n");
   f.run([&] {
     f.server->start_attempt();  // Not the store's any more.
     asio::write(f.controls.at(0), asio::buffer("welcome", 7));
@@ -344,10 +345,7 @@ TEST_CASE("an agent that speaks only after an attempt began is let in", "[server
   Client agent(f, "");
   f.run([&] { f.server->start_attempt(); });
   agent.send("{}\n");
-  auto received = f.control.get_future();
-  REQUIRE(received.wait_for(ddprun::testing::patience(std::chrono::seconds(10))) ==
-          std::future_status::ready);
-  CHECK(received.get() == "{}\n");
+  CHECK(handed_over(f) == "{}\n");
 }
 
 TEST_CASE("connections over the limit are closed, and room is used again", "[server]") {

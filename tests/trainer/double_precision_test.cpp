@@ -128,9 +128,9 @@ TEST_CASE("thirty steps in double precision have PyTorch's losses from torchvisi
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
   const int code = run_oracle("double '" + folder.path().string() + "' 30 8 0.01", folder / "log");
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
-  const auto expected = nlohmann::json::parse(read_bytes(folder / "losses"));
+  const auto expected = nlohmann::json::parse(content_of(folder / "losses"));
   std::map<std::string, torch::Tensor> tensors;
   const Safetensors file = read_safetensors(folder / "data");
   for (const auto& [name, tensor] : file.tensors) tensors[name] = tensor;

@@ -275,7 +275,7 @@ TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[train
                        .seconds = 2});
 
   CHECK(contains(out.str(), " * Prec@1 90.000 Prec@5 99.000"));
-  const auto json = nlohmann::json::parse(read_bytes(folder / "metrics"));
+  const auto json = nlohmann::json::parse(content_of(folder / "metrics"));
   CHECK(json["event"] == "validation");
   CHECK(json["prec1"] == 90);
   CHECK_THROWS_AS(Reporter(out, {.metrics = folder / "no/such"}), std::runtime_error);

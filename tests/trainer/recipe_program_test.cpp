@@ -48,9 +48,9 @@ TEST_CASE("thirty steps of every recipe have the losses of PyTorch, with one and
   const ScratchFolder folder;
   const std::string data = folder.path().string();
   const int code = run_oracle("recipes " + mnist + " " + quoted(data), folder / "log");
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
-  const Json losses = Json::parse(read_bytes(folder / "losses"));
+  const Json losses = Json::parse(content_of(folder / "losses"));
   for (const int workers : {1, 2}) {
     for (const auto& [name, options] : recipes) {
       const ScratchFolder run;

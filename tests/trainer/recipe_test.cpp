@@ -25,7 +25,7 @@ using Tensors = std::map<std::string, torch::Tensor>;
 Tensors ask_oracle(const std::string& command) {
   const ScratchFolder folder;
   const int code = run_oracle(command + " '" + (folder / "out").string() + "'", folder / "log");
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
   Tensors tensors;
   for (const auto& [name, tensor] : read_safetensors(folder / "out").tensors) {

@@ -2,9 +2,11 @@
 #include "trainer/run_settings.h"
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/trainer/options/parse_options.h"
 
 using namespace ddprun::trainer;
+using ddprun::testing::contains;
 
 namespace {
 
@@ -14,10 +16,6 @@ std::string settings(const std::vector<const char*>& arguments, RunFacts facts =
   REQUIRE(parsed.options);
   facts.micro_batch_size = parsed.options->batch_size.value_or(64);
   return settings_text(*parsed.options, facts);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 namespace ddprun::trainer {
 
@@ -26,25 +26,9 @@ inline void write_bytes(const std::filesystem::path& path, const std::string& by
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-inline std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The message of the exception of type Error that `call` throws; "" when it throws none.
-template <typename Error, typename Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using testing::contains;
+using testing::content_of;
+using testing::message_of;
 
 // For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
 inline std::string quoted(const std::string& text) {

@@ -24,7 +24,7 @@ TEST_CASE("losses in bfloat16 and float16 follow those in float32",
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     const ScratchFolder folder;
     const int code = train(folder, 2, "--epochs 2 --precision " + precision);
-    INFO(read_bytes(folder / "out"));
+    INFO(content_of(folder / "out"));
     REQUIRE(code == 0);
     all.push_back(losses(folder / "metrics"));
     REQUIRE(all.back().size() == 8);
@@ -48,7 +48,7 @@ TEST_CASE("without overlap losses have the same digits", "[trainer][program]") {
 TEST_CASE("replicas train and validate, in one worker and in two", "[trainer][program][dp]") {
   const ScratchFolder replicas, both;
   const int code = train(replicas, 0, "--epochs 2 --data-parallel 2");
-  INFO(read_bytes(replicas / "out"));
+  INFO(content_of(replicas / "out"));
   REQUIRE(code == 0);
   CHECK(losses(replicas / "metrics").size() == 16);
   CHECK(events(replicas / "metrics", "start").front()["replicas"] == 2);
@@ -66,9 +66,9 @@ TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][progra
   REQUIRE(train(folder, 0, "--steps 4" + more) == 0);
   const int code = train(folder, 0, "--steps 7" + more);
 
-  INFO(read_bytes(folder / "out"));
+  INFO(content_of(folder / "out"));
   REQUIRE(code == 0);
-  CHECK(contains(read_bytes(folder / "out"), "resumed from"));
+  CHECK(contains(content_of(folder / "out"), "resumed from"));
   // Steps since the last one that was left out; an event tells of each.
   std::int64_t skipped = 0;
   std::string scale = "65536";
@@ -76,7 +76,7 @@ TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][progra
     skipped = event["step"];
     scale = std::to_string(event["scale"].get<std::int64_t>());
   }
-  const std::string file = read_bytes(folder / "c/epoch_0000_step_0000007.safetensors");
+  const std::string file = content_of(folder / "c/epoch_0000_step_0000007.safetensors");
   CHECK(contains(file, "\"loss_scaler/scale\":\"" + scale + "\""));
   CHECK(contains(file, "\"loss_scaler/growth_steps\":\"" + std::to_string(7 - skipped) + "\""));
 }
@@ -85,8 +85,8 @@ TEST_CASE("bad combinations are refused with the option's name", "[trainer][prog
   const ScratchFolder folder;
   const auto refused = [&](const std::string& arguments, const std::string& part) {
     CHECK(train(folder, 0, arguments) == 2);
-    INFO(arguments << "\n" << read_bytes(folder / "out"));
-    CHECK(contains(read_bytes(folder / "out"), part));
+    INFO(arguments << "\n" << content_of(folder / "out"));
+    CHECK(contains(content_of(folder / "out"), part));
   };
   refused("--precision fp8", "--precision");
   refused("--data-parallel 0", "--data-parallel");

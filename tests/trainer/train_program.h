@@ -33,13 +33,13 @@ inline Result run_train(int workers, const std::string& arguments, const Scratch
   }
   command += " '" DDPRUN_TRAIN "' " + arguments;
   const int code = run_command(command, folder / "out");
-  return {code, read_bytes(folder / "out")};
+  return {code, content_of(folder / "out")};
 }
 
 // The lines of a --metrics file whose "event" is `name`.
 inline std::vector<Json> events(const std::filesystem::path& metrics, const std::string& name) {
   std::vector<Json> found;
-  std::istringstream lines(read_bytes(metrics));
+  std::istringstream lines(content_of(metrics));
   for (std::string line; std::getline(lines, line);) {
     if (const Json json = Json::parse(line); json["event"] == name) found.push_back(json);
   }

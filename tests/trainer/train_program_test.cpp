@@ -43,7 +43,7 @@ TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
     const std::string weights = quoted((folder / "weights").string());
     REQUIRE(run_oracle("train " + mnist + " 30 16 0.01 " + workers + " " + weights,
                        folder / "losses") == 0);
-    std::istringstream expected(read_bytes(folder / "losses"));
+    std::istringstream expected(content_of(folder / "losses"));
 
     std::string command = "OMP_NUM_THREADS=1 '" DDPRUN_LAUNCHER "' --standalone --nproc-per-node ";
     command += workers + " '" DDPRUN_TRAIN "' --dataset mnist --data " + mnist;
@@ -54,7 +54,7 @@ TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
     command += " --metrics " + quoted((folder / "metrics").string());
     const int code = run_command(command, folder / "out");
 
-    INFO(workers << " workers: " << read_bytes(folder / "out"));
+    INFO(workers << " workers: " << content_of(folder / "out"));
     REQUIRE(code == 0);
     const auto steps = events(folder / "metrics", "train");
     REQUIRE(steps.size() == 30);
@@ -79,7 +79,7 @@ TEST_CASE("the sample order is that of Python's DistributedSampler", "[trainer][
       run_command("env " + variables + " '" DDPRUN_TRAIN "' " + arguments, folder / "out");
 
   CHECK(code == 0);
-  CHECK(read_bytes(folder / "out") == read_bytes(folder / "expected"));
+  CHECK(content_of(folder / "out") == content_of(folder / "expected"));
 }
 
 TEST_CASE("weights that we save load in Python with strict=True", "[trainer][program][oracle]") {
@@ -98,7 +98,7 @@ TEST_CASE("weights that we save load in Python with strict=True", "[trainer][pro
   const int code =
       run_oracle("load " + quoted(file_in(folder, "best.safetensors")), folder / "log");
 
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   CHECK(code == 0);
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("a torn checkpoint is reported, put aside, and the one before is used"
   const ScratchFolder folder;
   REQUIRE(train(checkpoint_run(folder, "--epochs 2"), folder).code == 0);
   const std::string newest = file_in(folder, "epoch_0002_step_0000014.safetensors");
-  const std::string torn = read_bytes(newest).substr(0, 5000);
+  const std::string torn = content_of(newest).substr(0, 5000);
   write_bytes(newest, torn);
 
   const Result result = train(checkpoint_run(folder, "--epochs 2"), folder);
@@ -139,7 +139,7 @@ TEST_CASE("a torn checkpoint is reported, put aside, and the one before is used"
   CHECK(contains(result.output, "epoch_0002_step_0000014.safetensors"));
   CHECK(contains(result.output,
                  "resumed from " + file_in(folder, "epoch_0001_step_0000007.safetensors")));
-  CHECK(read_bytes(newest + ".corrupt") == torn);
+  CHECK(content_of(newest + ".corrupt") == torn);
 }
 
 TEST_CASE("a whole checkpoint that the manifest does not list is named where it lies then",
@@ -147,7 +147,7 @@ TEST_CASE("a whole checkpoint that the manifest does not list is named where it 
   const ScratchFolder folder;
   REQUIRE(train(checkpoint_run(folder, "--epochs 2"), folder).code == 0);
   const std::string newest = file_in(folder, "epoch_0002_step_0000014.safetensors");
-  const std::string other = read_bytes(file_in(folder, "epoch_0001_step_0000007.safetensors"));
+  const std::string other = content_of(file_in(folder, "epoch_0001_step_0000007.safetensors"));
   write_bytes(newest, other);
 
   const Result result = train(checkpoint_run(folder, "--epochs 2"), folder);
@@ -157,7 +157,7 @@ TEST_CASE("a whole checkpoint that the manifest does not list is named where it 
   CHECK(contains(result.output, "is not the file that manifest.json lists"));
   const std::string advised = newest + ".corrupt";
   CHECK(contains(result.output, "if it is the right one: --resume " + advised));
-  CHECK(read_bytes(advised) == other);
+  CHECK(content_of(advised) == other);
   const Result resumed = train(quick_run(folder, "--resume " + quoted(advised)), folder);
   INFO(resumed.output);
   CHECK(resumed.code == 0);
@@ -173,7 +173,7 @@ TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer]
   CHECK(foreign.code == 1);
   CHECK(contains(foreign.output, "seed '0' instead of '9'"));
 
-  write_bytes(folder / "bad", read_bytes(path).substr(0, 3000));
+  write_bytes(folder / "bad", content_of(path).substr(0, 3000));
   const Result torn =
       train(quick_run(folder, "--resume " + quoted((folder / "bad").string())), folder);
   CHECK(torn.code == 1);
@@ -185,13 +185,13 @@ TEST_CASE("a folder that holds checkpoints is not written over", "[trainer][prog
   const ScratchFolder folder;
   REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
   const std::string path = file_in(folder, "epoch_0001_step_0000007.safetensors");
-  const std::string before = read_bytes(path);
+  const std::string before = content_of(path);
 
   const Result anew = train(checkpoint_run(folder, "--epochs 1 --resume none"), folder);
   CHECK(anew.code == 1);
   CHECK(contains(anew.output, "--resume none would overwrite"));
   CHECK(train(checkpoint_run(folder, "--epochs 1 --seed 4"), folder).code == 1);
-  CHECK(read_bytes(path) == before);
+  CHECK(content_of(path) == before);
 }
 
 TEST_CASE("a finished run, and one evaluated only, print the accuracy again",

@@ -14,16 +14,14 @@
 #include "rendezvous/time_text.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::contains;
 using Clock = std::chrono::steady_clock;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 void sum(Communicator& comm, std::size_t count) {
   std::vector<float> data(count, 1.0f);

@@ -7,24 +7,21 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
 #include "worker/error_file.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::contains;
+using ddprun::testing::content_of;
 using ddprun::testing::TemporaryFolder;
 
 namespace {
 
 constexpr int failing_rank = 1;
-
-std::string text_in(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // What a failing rank does about it, before the exception closes its communicator.
 enum class Manner { Declared, Silent };
@@ -43,7 +40,7 @@ void run_rank(int rank, const Cluster& cluster, std::shared_ptr<MappedExchange::
     comm->barrier();
   } catch (const CommunicatorError& error) {
     std::ofstream(folder / ("seen" + std::to_string(rank))) << error.what() << '\n'
-                                                            << text_in(folder / "error1.json");
+                                                            << content_of(folder / "error1.json");
   } catch (const std::exception& error) {
     if (manner == Manner::Declared) declare_failure(comm.get(), error.what());
     throw;
@@ -67,11 +64,7 @@ std::vector<std::string> seen_by_peers(Wiring wiring, Manner manner) {
     ::_exit(0);
   }
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-  return {text_in(folder / "seen0"), text_in(folder / "seen2")};
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return {content_of(folder / "seen0"), content_of(folder / "seen2")};
 }
 
 }  // namespace
@@ -110,5 +103,5 @@ TEST_CASE("a rank that has met nobody yet only records why it failed",
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);
-  CHECK(contains(text_in(folder / "error.json"), "no such data"));
+  CHECK(contains(content_of(folder / "error.json"), "no such data"));
 }

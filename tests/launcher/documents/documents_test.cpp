@@ -1,7 +1,5 @@
 // The texts that are made from the table of options, and that the files in the tree are those.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <stdexcept>
 
@@ -11,8 +9,10 @@
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::content_of;
 
 namespace {
 
@@ -29,16 +29,11 @@ std::size_t width_of(const std::string& text) {
   return width;
 }
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Compares a file of the tree with what it should hold; scripts/update_docs makes it so.
 void check_file(const std::string& name, const std::string& wanted) {
   const std::string path = std::string(DDPRUN_SOURCE_DIR) + "/" + name;
   INFO(name << " is not what the options say: run scripts/update_docs");
-  CHECK(read(path) == wanted);
+  CHECK(content_of(path) == wanted);
 }
 
 bool has_option(const std::string& text, const std::string& name) {
@@ -116,7 +111,7 @@ TEST_CASE("an option's choices are what its value lists in small letters", "[doc
 }
 
 TEST_CASE("docs/cli.md has the tables that the parser knows", "[documents]") {
-  const std::string page = read(DDPRUN_SOURCE_DIR "/docs/cli.md");
+  const std::string page = content_of(DDPRUN_SOURCE_DIR "/docs/cli.md");
   check_file("docs/cli.md", with_markdown_table(page));
   CHECK_THROWS_AS(with_markdown_table("no marks"), std::runtime_error);
 }

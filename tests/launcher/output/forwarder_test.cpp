@@ -12,15 +12,15 @@
 #include <asio/post.hpp>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "launcher/output/lines.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::content_of;
 using namespace std::chrono_literals;
 
 namespace {
@@ -37,11 +37,6 @@ PipeEnds make_pipe() {
 
 void put(int fd, const std::string& text) {
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-}
-
-std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // A forwarder whose console is a pipe that this test reads.
@@ -224,7 +219,7 @@ TEST_CASE("a file gets exactly the worker's bytes", "[output]") {
     setup.poll();
     CHECK(setup.shown().size() > bytes.size());
   }
-  CHECK(file_text(path) == bytes);
+  CHECK(content_of(path) == bytes);
   std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path());
 }
 
@@ -439,7 +434,7 @@ TEST_CASE("a console that was closed loses the text, and the file goes on", "[ou
   setup.poll();
   ::close(a.write);
   setup.poll();
-  CHECK(file_text(path) == "one\ntwo\n");
+  CHECK(content_of(path) == "one\ntwo\n");
   ::unlink(path.c_str());
 }
 

@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <random>
 
@@ -16,16 +14,13 @@
 #include "launcher/output/prefix.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::content_of;
 using namespace std::chrono_literals;
 
 namespace {
-
-std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // WCAG 2's contrast of an entry of the 6 x 6 x 6 color cube to black and white; the smaller.
 double least_contrast(int color) {
@@ -152,7 +147,7 @@ TEST_CASE("log files are cut at line ends and hold every byte", "[output][log]")
     std::string read;
     int files = 0;
     for (; std::filesystem::exists(path + "." + std::to_string(files + 1)); ++files) {
-      const std::string text = file_text(path + "." + std::to_string(files + 1));
+      const std::string text = content_of(path + "." + std::to_string(files + 1));
       REQUIRE_FALSE(text.empty());
       REQUIRE(text.size() <= 2 * bytes_max);
       // Longer than asked for only by its last line, cut within a line only at the very end.
@@ -161,7 +156,7 @@ TEST_CASE("log files are cut at line ends and hold every byte", "[output][log]")
       read += text;
     }
     CHECK(files > 5);
-    REQUIRE(read + file_text(path) == sent);
+    REQUIRE(read + content_of(path) == sent);
   }
 }
 
@@ -172,8 +167,8 @@ TEST_CASE("a line that fits exactly fills the file, and none is left empty", "[o
   CHECK(log.write("abc\n") == 0);
   CHECK_FALSE(std::filesystem::exists(path + ".1"));
   CHECK(log.write("de\nf") == 0);
-  CHECK(file_text(path + ".1") == "abc\n");
-  CHECK(file_text(path) == "de\nf");
+  CHECK(content_of(path + ".1") == "abc\n");
+  CHECK(content_of(path) == "de\nf");
 }
 
 TEST_CASE("only so many full log files are kept", "[output][log]") {
@@ -183,9 +178,9 @@ TEST_CASE("only so many full log files are kept", "[output][log]") {
   CHECK(log.write("a\nb\nc\nd\ne\n") == 0);
   CHECK_FALSE(std::filesystem::exists(path + ".1"));
   CHECK_FALSE(std::filesystem::exists(path + ".2"));
-  CHECK(file_text(path + ".3") == "c\n");
-  CHECK(file_text(path + ".4") == "d\n");
-  CHECK(file_text(path) == "e\n");
+  CHECK(content_of(path + ".3") == "c\n");
+  CHECK(content_of(path + ".4") == "d\n");
+  CHECK(content_of(path) == "e\n");
 }
 
 TEST_CASE("a line that all have written leaves at once, as one", "[output][collapse]") {

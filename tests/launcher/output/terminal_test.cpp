@@ -76,6 +76,28 @@ struct Screen {
   std::vector<std::shared_ptr<OutputForwarder::Stream>> workers;
 };
 
+// The terminal of a worker with this prefix.
+struct WorkerTerminal {
+  WorkerTerminal(Screen& screen, const std::string& prefix) {
+    WorkerOutput worker;
+    worker.pty = true;
+    worker.prefix = prefix;
+    stream = screen.output->add(worker, pty.our_end, -1);
+  }
+  ~WorkerTerminal() { ::close(pty.worker_end); }
+  WorkerTerminal(const WorkerTerminal&) = delete;
+  WorkerTerminal& operator=(const WorkerTerminal&) = delete;
+
+  TerminalSize size() const {
+    TerminalSize size;
+    REQUIRE(read_terminal_size(pty.worker_end, size));
+    return size;
+  }
+
+  Pty pty = open_pty();
+  std::shared_ptr<OutputForwarder::Stream> stream;
+};
+
 }  // namespace
 
 TEST_CASE("on a terminal a line stands above the progress bar, which stays", "[output][terminal]") {
@@ -210,29 +232,16 @@ TEST_CASE("a prefix is as wide as it looks, whatever its bytes", "[output][termi
   CHECK(columns_of("\xff\xc3") == 2);                  // No UTF-8.
 
   Screen screen;
-  const Pty pty = open_pty();
-  WorkerOutput worker;
-  worker.pty = true;
-  worker.prefix = "[\xc3\xa9]:";
-  const auto stream = screen.output->add(worker, pty.our_end, -1);
-  TerminalSize size;
-  REQUIRE(read_terminal_size(pty.worker_end, size));
-  CHECK(size.columns == 96);
-  ::close(pty.worker_end);
+  const WorkerTerminal worker(screen, "[\xc3\xa9]:");
+  CHECK(worker.size().columns == 96);
 }
 
 TEST_CASE("a worker's terminal is as wide as the prefix leaves, and follows the launcher's",
           "[output][terminal]") {
   Screen screen;
-  const Pty pty = open_pty();
-  WorkerOutput worker;
-  worker.pty = true;
-  worker.prefix = "[0]:";
-  const auto stream = screen.output->add(worker, pty.our_end, -1);
-  TerminalSize size;
-  REQUIRE(read_terminal_size(pty.worker_end, size));
-  CHECK(size.columns == 96);
-  CHECK(size.rows == 30);
+  const WorkerTerminal worker(screen, "[0]:");
+  CHECK(worker.size().columns == 96);
+  CHECK(worker.size().rows == 30);
 
   bool told = false;
   screen.output->on_resized([&] { told = true; });
@@ -243,8 +252,6 @@ TEST_CASE("a worker's terminal is as wide as the prefix leaves, and follows the 
     screen.io.run_one_for(1s);
   }
   CHECK(told);
-  REQUIRE(read_terminal_size(pty.worker_end, size));
-  CHECK(size.columns == 46);
-  CHECK(size.rows == 20);
-  ::close(pty.worker_end);
+  CHECK(worker.size().columns == 46);
+  CHECK(worker.size().rows == 20);
 }

@@ -14,17 +14,14 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::content_of;
 using ddprun::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::ptrdiff_t files_in(const std::string& folder) {
   return std::distance(fs::directory_iterator(folder), {});

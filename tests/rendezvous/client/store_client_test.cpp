@@ -10,8 +10,11 @@
 
 #include "rendezvous/server.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::rendezvous;
+using ddprun::testing::contains;
+using ddprun::testing::message_of;
 using std::string;
 using std::chrono::milliseconds;
 
@@ -33,18 +36,6 @@ struct Fixture {
   Server server;
   std::thread thread;
 };
-
-template <class Error, class Function>
-string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 }  // namespace
 

@@ -7,9 +7,12 @@
 #include "rendezvous/wire/store_attempt.h"
 #include "tests/rendezvous/client/cutting_relay.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::rendezvous;
 using namespace ddprun::rendezvous::testing;
+using ddprun::testing::contains;
+using ddprun::testing::message_of;
 using std::string;
 using std::chrono::milliseconds;
 
@@ -23,18 +26,6 @@ StoreClient client_of(std::uint16_t port, const string& attempt = {}) {
   return {"127.0.0.1", port,
           StoreClientOptions{.timeout = milliseconds(10'000), .attempt = attempt}};
 }
-
-template <class Error, class Function>
-string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 // Everything that may be asked again. `prefix` keeps the keys of one run apart.
 void repeatable_calls(StoreClient& client, const string& prefix) {

@@ -8,18 +8,6 @@ namespace {
 
 const std::string zero(1, '\0'), one(1, '\1');
 
-template <class Number>
-std::string number_bytes(Number number) {
-  std::string out;
-  put_number(out, number);
-  return out;
-}
-std::string string_bytes(std::string_view text) {
-  std::string out;
-  put_string(out, text);
-  return out;
-}
-
 // As c10d reads a counter. False: not a number.
 bool read_counter(const std::string& text, std::int64_t& number) {
   try {

@@ -6,21 +6,6 @@
 #include <string_view>
 
 namespace ddprun::rendezvous::testing {
-namespace {
-
-template <class Number>
-std::string number_bytes(Number number) {
-  std::string out;
-  put_number(out, number);
-  return out;
-}
-std::string string_bytes(std::string_view text) {
-  std::string out;
-  put_string(out, text);
-  return out;
-}
-
-}  // namespace
 
 std::string encode(const Operation& operation) {
   std::string out(1, static_cast<char>(operation.op));

@@ -4,11 +4,25 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/wire/wire.h"
 
 namespace ddprun::rendezvous::testing {
+
+// As they stand in a request or a reply.
+template <class Number>
+std::string number_bytes(Number number) {
+  std::string out;
+  put_number(out, number);
+  return out;
+}
+inline std::string string_bytes(std::string_view text) {
+  std::string out;
+  put_string(out, text);
+  return out;
+}
 
 struct Operation {
   StoreOp op = StoreOp::Ping;

@@ -33,7 +33,7 @@ TEST_CASE("one process at a time saves in a folder, and any number reads it",
     CHECK_NOTHROW(reading.read({0, 1}));
     CHECK(reading.set_aside({0, 1}) == reading.path_of({0, 1}));
     CHECK(std::filesystem::exists(reading.path_of({0, 1})));
-    CHECK(read_bytes(scratch / "epoch_0000_step_0000002.safetensors.partial") == "being written");
+    CHECK(content_of(scratch / "epoch_0000_step_0000002.safetensors.partial") == "being written");
   }
   CHECK_NOTHROW(CheckpointFolder(scratch.path()));  // The lock went with its holder.
 
@@ -56,10 +56,10 @@ TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]")
   folder.save({0, 1}, contents());
   folder.save({0, 2}, contents());
 
-  CHECK(read_bytes(scratch / "film.partial") == "a download");
-  CHECK(read_bytes(scratch / "epoch_1.partial") == "somebody's");
-  CHECK(read_bytes(scratch / "manifest.json.corrupt") == "{\"name\": \"a web page\"}");
-  CHECK(parse_manifest(read_bytes(scratch / "manifest.json")).size() == 2);
+  CHECK(content_of(scratch / "film.partial") == "a download");
+  CHECK(content_of(scratch / "epoch_1.partial") == "somebody's");
+  CHECK(content_of(scratch / "manifest.json.corrupt") == "{\"name\": \"a web page\"}");
+  CHECK(parse_manifest(content_of(scratch / "manifest.json")).size() == 2);
 }
 
 TEST_CASE("a folder in place of the manifest is renamed too", "[trainer][checkpoint]") {

@@ -60,7 +60,7 @@ ProcessResult run_with(int workers, const Arguments& train) {
 
 // A checkpoint's tensors, names and bytes, without the metadata.
 std::string tensors_of(const std::filesystem::path& path) {
-  const std::string file = read_bytes(path);
+  const std::string file = content_of(path);
   std::uint64_t header_bytes = 0;
   REQUIRE(file.size() > sizeof header_bytes);
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
@@ -140,7 +140,7 @@ TEST_CASE("after any damage to the newest checkpoint the one before is used",
   const Arguments options{"--batch-size", "16", "--epochs", "2", "--no-validation"};
   REQUIRE(run_with(1, small_run(folder, options)).status == 0);
   const auto path = folder / ("checkpoints/" + newest);
-  const std::string whole = read_bytes(path);
+  const std::string whole = content_of(path);
   const auto flipped = [&](std::size_t at) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
@@ -157,8 +157,8 @@ TEST_CASE("after any damage to the newest checkpoint the one before is used",
     CHECK(contains(result.output, path.string()));
     CHECK(contains(result.output, "renamed to " + newest + ".corrupt"));
     CHECK(contains(result.output, "epoch_0001_step_0000007.safetensors: epoch 1, step 7"));
-    CHECK(read_bytes(path.string() + ".corrupt") == bytes);
-    CHECK(read_bytes(path) == whole);  // Trained again, to the same weights.
+    CHECK(content_of(path.string() + ".corrupt") == bytes);
+    CHECK(content_of(path) == whole);  // Trained again, to the same weights.
   }
 
   std::filesystem::remove(path);
@@ -227,7 +227,7 @@ TEST_CASE("a best model without the checkpoints that it came from is not overwri
   INFO(refused.output);
   CHECK(refused.status == 1);
   CHECK(contains(refused.output, "best.safetensors"));
-  CHECK(read_bytes(folder / "checkpoints/best.safetensors") == "the work of weeks");
+  CHECK(content_of(folder / "checkpoints/best.safetensors") == "the work of weeks");
 }
 
 TEST_CASE("a checkpoint that cannot be opened ends the run and stays",
@@ -257,7 +257,7 @@ TEST_CASE("a validation beside a training run leaves its folder alone",
   const auto result = run_with(1, small_run(folder, options + Arguments{"--evaluate"}));
   INFO(result.output);
   CHECK(result.status == 0);
-  CHECK(read_bytes(partial) == "being written");
+  CHECK(content_of(partial) == "being written");
 }
 
 TEST_CASE("a checkpoint that cannot be written ends the run with the reason",

@@ -208,7 +208,7 @@ TEST_CASE("the newest two checkpoints stay, and everything else in the folder",
   CHECK(names[0].step == 3);
   CHECK(names[1].step == 4);
   CHECK(std::filesystem::exists(scratch / "best.safetensors"));
-  CHECK(read_bytes(scratch / "notes.txt") == "mine");
+  CHECK(content_of(scratch / "notes.txt") == "mine");
 }
 
 TEST_CASE("remains of an interrupted write are removed and never read", "[trainer][checkpoint]") {

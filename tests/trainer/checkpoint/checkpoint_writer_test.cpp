@@ -180,7 +180,7 @@ TEST_CASE("as many checkpoints stay as were asked for, and two at least", "[trai
     }
     REQUIRE(folder.list().size() == kept);
     CHECK(folder.list().back().step == 5);
-    CHECK(parse_manifest(read_bytes(scratch / "manifest.json")).size() == kept);
+    CHECK(parse_manifest(content_of(scratch / "manifest.json")).size() == kept);
   }
 }
 

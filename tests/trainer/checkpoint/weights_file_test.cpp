@@ -79,7 +79,7 @@ void exchange_with_torchvision(const std::string& name, std::size_t entries) {
   CHECK(ours.tensors.size() == entries);
   write_safetensors(folder / "ours.safetensors", ours);
   const int code = run_oracle(command("take", name, folder), folder / "log");
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
   const Safetensors taken = read_safetensors(folder / "logits");
   CHECK(largest_difference(logits_of(*model, images), tensor_named(taken, "logits")) < 1e-5);
@@ -121,7 +121,7 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
 
   for (const char* name : {"plain.pth", "wrapped.pth", "model_key.pth", "ddp.pth"}) {
     INFO(name);
-    const NamedTensors read = parse_torch_file(read_bytes(folder / name));
+    const NamedTensors read = parse_torch_file(content_of(folder / name));
     REQUIRE(read.size() == expected.size());
     for (std::size_t i = 0; i < read.size(); ++i) {
       const std::string prefix = std::string(name) == "ddp.pth" ? "module." : "";
@@ -131,7 +131,7 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
     }
   }
   const auto error = [&](const char* name) {
-    return message_of<TorchFileError>([&] { parse_torch_file(read_bytes(folder / name)); });
+    return message_of<TorchFileError>([&] { parse_torch_file(content_of(folder / name)); });
   };
   CHECK(contains(error("whole_model.pth"), "save model.state_dict()"));
   CHECK(contains(error("numbers.pth"), "'a' is not a tensor"));
@@ -152,7 +152,7 @@ TEST_CASE("a damaged file of torch.save is refused and harms nothing",
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
   REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
-  const std::string whole = read_bytes(folder / "plain.pth");
+  const std::string whole = content_of(folder / "plain.pth");
   const auto error = [](const std::string& bytes) {
     return message_of<TorchFileError>([&] { parse_torch_file(bytes); });
   };

@@ -134,7 +134,7 @@ TEST_CASE("random crops are distributed as torchvision's", "[trainer][data][augm
                             std::to_string(size.width) + " " + std::to_string(size.height) + " " +
                                 std::to_string(samples),
                             folder / "log") == 0);
-    const std::string bytes = read_bytes(folder / "crops");
+    const std::string bytes = content_of(folder / "crops");
     REQUIRE(bytes.size() == samples * 16);
     std::array<std::vector<double>, 4> theirs, ours;
     for (std::size_t i = 0; i < samples; ++i) {

@@ -21,7 +21,7 @@ TEST_CASE("the real test images of CIFAR-10 are read where they lie", "[trainer]
   std::vector<int> counts(10);
   for (std::int64_t i = 0; i < 1000; ++i) ++counts[static_cast<std::size_t>(dataset->label(i))];
   CHECK(counts == std::vector<int>{103, 89, 100, 103, 90, 86, 112, 102, 106, 109});
-  const std::string bytes = read_bytes(file);
+  const std::string bytes = content_of(file);
   const auto& plain = dynamic_cast<const PlainDataset&>(*dataset);
   for (const std::int64_t i : {0, 1, 999}) {
     const auto* expected = reinterpret_cast<const std::uint8_t*>(bytes.data()) + i * 3073 + 1;

@@ -110,8 +110,8 @@ TEST_CASE("two workers download MNIST before they train on it", "[trainer][progr
   CHECK(result.code == 0);
   CHECK(contains(result.output, "MNIST is in "));
   CHECK(server.requests().size() == 4);
-  CHECK(read_bytes(folder / "set/t10k-labels-idx1-ubyte.gz") ==
-        read_bytes(mnist + "/t10k-labels-idx1-ubyte.gz"));
+  CHECK(content_of(folder / "set/t10k-labels-idx1-ubyte.gz") ==
+        content_of(mnist + "/t10k-labels-idx1-ubyte.gz"));
 }
 
 TEST_CASE("a PNG that is called .jpg does not end a run", "[trainer][program][data]") {

@@ -46,7 +46,7 @@ struct OracleImage {
 };
 
 inline std::vector<OracleImage> read_oracle_images(const std::filesystem::path& path) {
-  const std::string bytes = read_bytes(path);
+  const std::string bytes = content_of(path);
   std::vector<OracleImage> images;
   for (std::size_t at = 0; at + 8 <= bytes.size();) {
     std::int32_t size[2];

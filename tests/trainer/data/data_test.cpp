@@ -105,7 +105,7 @@ TEST_CASE("a gzip file that ends early or is damaged is refused", "[trainer][dat
   const ScratchFolder folder;
   const auto path = folder / "images.gz";
   write_gzip(path, idx_images(50, 20));
-  const std::string whole = read_bytes(path);
+  const std::string whole = content_of(path);
 
   write_bytes(path, whole.substr(0, whole.size() / 2));
   CHECK(contains(message_of<DataError>([&] { read_data_file(path, 1 << 20); }), path.string()));

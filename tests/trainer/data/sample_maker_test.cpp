@@ -76,7 +76,7 @@ TEST_CASE("validation samples are torchvision's", "[trainer][data][sample][oracl
   constexpr std::int64_t floats = 3 * 112 * 112;
   REQUIRE(run_data_oracle("validation", files / "samples", "128 112" + files.names(),
                           files / "log") == 0);
-  const std::string bytes = read_bytes(files / "samples");
+  const std::string bytes = content_of(files / "samples");
   REQUIRE(bytes.size() == 4 * floats * sizeof(float));
   SampleMaker maker(files.dataset(), {.transform = {.side = 112, .resize_side = 128},
                                       .normalization = files.dataset().normalization()});
@@ -104,11 +104,11 @@ TEST_CASE("a much reduced image is nearly that of the full decoder",
   REQUIRE(run_command(std::string("tar -x -O -f") + argument(*archive) +
                           " sign_digits/train/7/IMG_5935.JPG",
                       folder / "photo") == 0);
-  const Files files({read_bytes(folder / "photo")});  // 3024x3024: reduced by 4.
+  const Files files({content_of(folder / "photo")});  // 3024x3024: reduced by 4.
   constexpr std::int64_t floats = 3 * 224 * 224;
   REQUIRE(run_data_oracle("validation", files / "samples", "256 224" + files.names(),
                           files / "log") == 0);
-  const std::string bytes = read_bytes(files / "samples");
+  const std::string bytes = content_of(files / "samples");
   REQUIRE(bytes.size() == floats * sizeof(float));
   std::vector<float> expected(floats);
   std::memcpy(expected.data(), bytes.data(), bytes.size());

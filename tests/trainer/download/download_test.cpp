@@ -78,8 +78,8 @@ class Publisher {
   // Nothing else may be there.
   bool complete() const {
     const auto files = std::distance(fs::directory_iterator(folder / "data"), {});
-    return files == 3 && read_bytes(folder / "data/a.bin") == a &&
-           read_bytes(folder / "data/b.bin") == b && read_bytes(folder / "data/c.gz") == c;
+    return files == 3 && content_of(folder / "data/a.bin") == a &&
+           content_of(folder / "data/b.bin") == b && content_of(folder / "data/c.gz") == c;
   }
 
   const std::string a = noise(100'000, 1), b = noise(777, 2), c = noise(30'000, 3);
@@ -116,14 +116,14 @@ TEST_CASE("a set is fetched and unpacked once", "[trainer][download]") {
   const auto before = fs::last_write_time(publisher.folder / "data/a.bin");
   publisher.download(server);
   CHECK(server.requests().back() == "/set.tar.gz");
-  CHECK(read_bytes(publisher.folder / "data/b.bin") == publisher.b);
+  CHECK(content_of(publisher.folder / "data/b.bin") == publisher.b);
   CHECK(fs::last_write_time(publisher.folder / "data/a.bin") == before);
-  CHECK(read_bytes(publisher.folder / "data/c") == "unpacked by somebody");
+  CHECK(content_of(publisher.folder / "data/c") == "unpacked by somebody");
 }
 
 TEST_CASE("a download goes on where it stopped", "[trainer][download]") {
   const Publisher publisher;
-  const std::string archive = read_bytes(publisher.published / "set.tar.gz");
+  const std::string archive = content_of(publisher.published / "set.tar.gz");
   fs::create_directory(publisher.folder / "data");
   write_bytes(publisher.folder / "data/set.tar.gz.partial", archive.substr(0, 40'000));
   write_bytes(publisher.folder / "data/c.gz.partial", publisher.c);  // All but its name.
@@ -154,7 +154,7 @@ TEST_CASE("a server that knows no ranges sends everything again", "[trainer][dow
   const Publisher publisher;
   fs::create_directory(publisher.folder / "data");
   write_bytes(publisher.folder / "data/set.tar.gz.partial",
-              read_bytes(publisher.published / "set.tar.gz").substr(0, 40'000));
+              content_of(publisher.published / "set.tar.gz").substr(0, 40'000));
   const RangeServer server(publisher.published, {"plain"});
 
   const std::string said = publisher.download(server);
@@ -188,7 +188,7 @@ TEST_CASE("what has another sum than the published file gets no name", "[trainer
   CHECK(contains(error, "/c.gz gives has the MD5 "));
   CHECK_FALSE(fs::exists(publisher.folder / "data/c.gz"));
   CHECK_FALSE(fs::exists(publisher.folder / "data/c.gz.partial"));
-  CHECK(read_bytes(publisher.folder / "data/a.bin") == publisher.a);
+  CHECK(content_of(publisher.folder / "data/a.bin") == publisher.a);
 }
 
 TEST_CASE("a file that is there is never overwritten", "[trainer][download]") {
@@ -201,7 +201,7 @@ TEST_CASE("a file that is there is never overwritten", "[trainer][download]") {
     INFO(said);
     CHECK(contains(said, mine.size() == 4 ? "has 4 bytes instead of 100000" : "has the MD5 "));
     CHECK(contains(said, "Move it away"));
-    CHECK(read_bytes(publisher.folder / "data/a.bin") == mine);
+    CHECK(content_of(publisher.folder / "data/a.bin") == mine);
   }
   CHECK(server.requests().empty());
 }

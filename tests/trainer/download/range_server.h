@@ -34,7 +34,7 @@ class RangeServer {
   // "/name" or "/name bytes=12-", in order.
   std::vector<std::string> requests() const {
     std::vector<std::string> lines;
-    std::istringstream log(read_bytes(scratch_ / "log"));
+    std::istringstream log(content_of(scratch_ / "log"));
     for (std::string line; std::getline(log, line);) {
       if (line.ends_with(' ')) line.pop_back();
       lines.push_back(line);

@@ -70,7 +70,7 @@ TEST_CASE("tensors of every dtype come back", "[trainer][safetensors]") {
 TEST_CASE("a file that is cut anywhere is refused", "[trainer][safetensors]") {
   const ScratchFolder folder;
   write_safetensors(folder / "f", sample());
-  const std::string whole = read_bytes(folder / "f");
+  const std::string whole = content_of(folder / "f");
   REQUIRE(error_of(whole) == "");
 
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -82,7 +82,7 @@ TEST_CASE("a file that is cut anywhere is refused", "[trainer][safetensors]") {
 TEST_CASE("a file with any single changed byte is refused", "[trainer][safetensors]") {
   const ScratchFolder folder;
   write_safetensors(folder / "f", sample());
-  const std::string whole = read_bytes(folder / "f");
+  const std::string whole = content_of(folder / "f");
 
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const int flip : {0x01, 0x20, 0x80}) {

@@ -35,7 +35,7 @@ struct Oracle {
 
 Oracle ask_oracle(const std::string& arguments, const ScratchFolder& folder) {
   const int code = run_oracle(arguments + " '" + (folder / "out").string() + "'", folder / "log");
-  INFO(read_bytes(folder / "log"));
+  INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
   Oracle oracle;
   for (const auto& [name, tensor] : read_safetensors(folder / "out").tensors) {

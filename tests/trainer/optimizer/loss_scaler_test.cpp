@@ -105,7 +105,7 @@ TEST_CASE("the scale passes through the states of GradScaler", "[trainer][precis
     std::istringstream(settings) >> options.initial_scale >> options.growth_factor >>
         options.backoff_factor >> options.growth_interval;
     LossScaler scaler(options);
-    std::istringstream states(read_bytes(folder / "states"));
+    std::istringstream states(content_of(folder / "states"));
     int mismatches = 0;
     for (const char step : history()) {
       const ScaleDecision decision = scaler.decide(step == '1');

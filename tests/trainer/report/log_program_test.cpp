@@ -96,7 +96,7 @@ TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
                                folder / "shown");
 
   REQUIRE(code == 0);
-  const Json shown = Json::parse(read_bytes(folder / "shown"));
+  const Json shown = Json::parse(content_of(folder / "shown"));
   std::vector<Json> expected = events(folder / "lost", "train");
   REQUIRE(expected.size() == 14);
   expected.resize(7);
@@ -138,7 +138,7 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
   for (int rank = 0; rank < 2; ++rank) {
     INFO("rank " << rank);
     const Json trace =
-        Json::parse(read_bytes(folder / ("trace/rank_" + std::to_string(rank) + ".json")));
+        Json::parse(content_of(folder / ("trace/rank_" + std::to_string(rank) + ".json")));
     for (const Json& event : trace["traceEvents"]) CHECK(event["pid"] == rank);
     CHECK(trace["otherData"]["world_size"] == 2);
     CHECK(trace["otherData"]["dropped_spans"] == 0);
@@ -182,7 +182,7 @@ TEST_CASE("operations are traced within the phases", "[trainer][program]") {
   train(folder, "--steps 3 --no-validation --profile-ops --profile-steps 0:2 --profile " +
                     quoted(folder / "trace"));
 
-  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+  const auto spans = spans_of(Json::parse(content_of(folder / "trace/rank_0.json")));
 
   CHECK(nest(spans));
   const auto phases = named(spans, "forward");
@@ -197,12 +197,12 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
           "[trainer][program]") {
   const ScratchFolder folder;
   train(folder, "--epochs 1 --profile-steps 5:500 --profile " + quoted(folder / "trace"));
-  const auto spans = spans_of(Json::parse(read_bytes(folder / "trace/rank_0.json")));
+  const auto spans = spans_of(Json::parse(content_of(folder / "trace/rank_0.json")));
   CHECK(named(spans, "step").size() == 2);
   CHECK(named(spans, "validation").size() == 1);
 
   train(folder, "--epochs 1 --profile " + quoted(folder / "none"));
-  CHECK(contains(read_bytes(folder / "out"), "--profile: the run ended after 7 steps, before"));
+  CHECK(contains(content_of(folder / "out"), "--profile: the run ended after 7 steps, before"));
   CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
 
   // Also one that ends with an error: the loss is not a number soon.
@@ -212,7 +212,7 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
                       "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
                   folder / "out");
   CHECK(code == 1);
-  CHECK_FALSE(spans_of(Json::parse(read_bytes(folder / "bad/rank_0.json"))).empty());
+  CHECK_FALSE(spans_of(Json::parse(content_of(folder / "bad/rank_0.json"))).empty());
 }
 
 TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
@@ -220,16 +220,16 @@ TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") 
   train(folder,
         "--steps 4 --no-validation --profile-steps 1:3 --profile " + quoted(folder / "trace"), 2);
   // Of an earlier run with more ranks.
-  std::string other = read_bytes(folder / "trace/rank_1.json");
+  std::string other = content_of(folder / "trace/rank_1.json");
   write_bytes(folder / "trace/rank_2.json", other);
 
   const int code = run_command(
       "'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + quoted(folder / "trace"), folder / "out");
 
-  INFO(read_bytes(folder / "out"));
+  INFO(content_of(folder / "out"));
   REQUIRE(code == 0);
-  CHECK(contains(read_bytes(folder / "out"), "rank_2.json"));
-  const Json merged = Json::parse(read_bytes(folder / "trace/all_ranks.json"));
+  CHECK(contains(content_of(folder / "out"), "rank_2.json"));
+  const Json merged = Json::parse(content_of(folder / "trace/all_ranks.json"));
   std::map<int, int> steps;
   for (const Json& event : merged["traceEvents"]) steps[event["pid"]] += event["name"] == "step";
   CHECK(steps == std::map<int, int>{{0, 2}, {1, 2}});
@@ -256,7 +256,7 @@ TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][pro
     CHECK(end["steps_per_worker"] == 4);
     CHECK(end["step_s_avg"].get<double>() * 4 == Approx(end["train_s"].get<double>()));
   }
-  const std::string out = read_bytes(folder / "out");
+  const std::string out = content_of(folder / "out");
   CHECK(contains(out, "4 steps per worker of 0."));
   CHECK(contains(out, "ETA 0:"));
 }
@@ -274,7 +274,7 @@ TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
                       "; echo \"code $?\") 2>&1 | cat; }",
                   folder / "out");
 
-  const std::string out = read_bytes(folder / "out");
+  const std::string out = content_of(folder / "out");
   INFO(out);
   CHECK(code == 0);
   CHECK(contains(out, "--tensorboard: cannot write to "));
@@ -290,7 +290,7 @@ TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") 
   train(folder, "--steps 6 --no-validation --device cuda --profile-steps 2:5 --profile " +
                     quoted(folder / "trace"));
 
-  const Json trace = Json::parse(read_bytes(folder / "trace/rank_0.json"));
+  const Json trace = Json::parse(content_of(folder / "trace/rank_0.json"));
 
   std::map<std::string, std::int64_t> threads;
   for (const Json& event : trace["traceEvents"]) {
@@ -316,10 +316,10 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
     const int code = run_command(
         by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
         folder / "out");
-    INFO(read_bytes(folder / "out"));
+    INFO(content_of(folder / "out"));
     CHECK(code == 1);
-    CHECK(contains(read_bytes(folder / "out"), option + ": cannot"));
-    CHECK(contains(read_bytes(folder / "out"), "/proc/none"));
+    CHECK(contains(content_of(folder / "out"), option + ": cannot"));
+    CHECK(contains(content_of(folder / "out"), "/proc/none"));
   }
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a
                               " --image-size 20 --model convnet --batch-size 16 --print-freq 1"
                               " --workers 0 --device cpu --epochs 1 --no-validation";
     const int code = run_command("script -qec \"" + inner + "\" /dev/null", folder / "out");
-    const std::string output = read_bytes(folder / "out");
+    const std::string output = content_of(folder / "out");
     INFO(output);
     REQUIRE(code == 0);
     CHECK(contains(output, "\x1b[K") == (columns > 0));

@@ -6,9 +6,11 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/mapped_exchange.h"
+#include "tests/testing/text.h"
 #include "tests/worker/nccl/fake_device.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::contains;
 using namespace std::chrono_literals;
 using ddprun::testing::device;
 using ddprun::testing::FakeDevice;
@@ -25,10 +27,6 @@ std::string error_of(Function function) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // A world of one on the fake device.

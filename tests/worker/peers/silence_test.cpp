@@ -2,8 +2,10 @@
 #include "worker/peers/silence.h"
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::contains;
 
 namespace {
 
@@ -11,10 +13,6 @@ constexpr RankSet r0 = 1, r1 = 2, r2 = 4, r3 = 8;
 const std::optional<RankSet> none;
 const std::vector<std::string> names{"rank 0 (on 10.0.0.1)", "rank 1 (on 10.0.0.2)",
                                      "rank 2 (on 10.0.0.3)", "rank 3 (on 10.0.0.4)"};
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

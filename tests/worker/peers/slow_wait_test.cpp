@@ -9,17 +9,15 @@
 #include <future>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
 #include "worker/peers/blame.h"
 
 using namespace ddprun::worker;
+using ddprun::testing::contains;
 using namespace std::chrono_literals;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 CommunicatorOptions options_with(std::chrono::milliseconds slow, std::chrono::milliseconds timeout,
                                  std::function<void(const std::string&)> tell) {
