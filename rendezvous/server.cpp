@@ -76,9 +76,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     if (!owners || !SocketOwner::is_local(fd)) return "";
     const auto owner = owners->of_peer(fd);
     if (!owner) return "it comes from this machine, but no process holds its other end";
-    return is_own_user(*owner)
-               ? ""
-               : "it is of another user of this machine, uid " + std::to_string(*owner);
+    if (is_own_user(*owner)) return "";
+    return "it is of another user of this machine, uid " + std::to_string(*owner) +
+           "; if it is a worker of this job, start ddprun as that user";
   }
 
   void watch_listener() {
