@@ -65,6 +65,22 @@ bool needs_secret(const LaunchOptions& options) {
   return options.auth == Auth::Auto && another_host_may_join(options);
 }
 
+bool may_be_taken_over(const LaunchOptions& options) {
+  return options.takeover && options.backend == RendezvousBackend::C10d && options.nnodes_max > 2;
+}
+
+EndpointPlan plan_standby(const LaunchOptions& options) {
+  EndpointPlan plan;
+  const std::string& host = options.endpoint_host;
+  if (host == "localhost" || is_loopback(host)) {
+    plan.bind_address = host == "localhost" ? loopback : host;
+  } else if (!address_bytes(options.local_addr).empty()) {
+    plan.bind_address = options.local_addr;
+  }
+  plan.port = 0;
+  return plan;
+}
+
 bool needs_addresses(const LaunchOptions& options) {
   if (options.standalone) return false;
   const std::string& host = options.endpoint_host;
@@ -75,6 +91,7 @@ bool needs_addresses(const LaunchOptions& options) {
 
 EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& facts) {
   EndpointPlan plan;
+  plan.port = options.endpoint_port;
   const std::string& host = options.endpoint_host;
   if (options.nnodes_max == 1 && (options.standalone || host == "localhost" || host.empty())) {
     plan.bind_address = loopback;

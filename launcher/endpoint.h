@@ -8,6 +8,7 @@
 // A core: what is local and what names mean comes in as arguments.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct EndpointPlan {
   };
   Role role = Role::Host;
   std::string bind_address;  // Numeric; "" = all interfaces. Meaningless for Join.
+  std::uint16_t port = 0;    // 0 = any free one.
   std::string master_addr;   // What workers are told.
   std::string warning;       // For the user; "" = none.
 };
@@ -43,6 +45,14 @@ bool another_host_may_join(const LaunchOptions& options);
 
 // Whether the nodes must prove the job's secret.
 bool needs_secret(const LaunchOptions& options);
+
+// Whether an agent may go on in the place of the job's coordinator if that is lost. Two nodes have
+// no majority.
+bool may_be_taken_over(const LaunchOptions& options);
+
+// Where a node that is not the endpoint's host listens for the case that it takes over, on any free
+// port.
+EndpointPlan plan_standby(const LaunchOptions& options);
 
 // Whether the plan depends on what options.endpoint_host resolves to.
 bool needs_addresses(const LaunchOptions& options);

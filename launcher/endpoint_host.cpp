@@ -43,6 +43,7 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.host_node_id = node_id;
   limits.master_addr = plan.master_addr;
   limits.master_port = port;
+  limits.may_be_taken_over = may_be_taken_over(options);
   return limits;
 }
 
@@ -69,12 +70,58 @@ std::string port_in_use(const std::string& where, int port) {
       where, holder.empty() ? "" : " by " + holder);
 }
 
+std::string listen_problem(const std::system_error& error, const EndpointPlan& plan) {
+  const std::string where = fmt::format(
+      "{} port {}", plan.bind_address.empty() ? "all interfaces," : plan.bind_address, plan.port);
+  if (error.code() == std::errc::address_in_use) return port_in_use(where, plan.port);
+  return fmt::format("cannot listen on {}: {}", where, error.code().message());
+}
+
 }  // namespace
 
 std::unique_ptr<EndpointHost> EndpointHost::open(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
     const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls,
-    std::shared_ptr<const rendezvous::WorkerKey> store_key) {
+    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask) {
+  auto host = std::make_unique<EndpointHost>();
+  host->admit_own(options, plan);
+  try {
+    host->listen(io, options, plan, std::move(store_key));
+  } catch (const std::system_error& error) {
+    const bool in_use = error.code() == std::errc::address_in_use;
+    if (in_use && plan.role == EndpointPlan::Role::HostIfFree) return nullptr;
+    throw EndpointError(listen_problem(error, plan));
+  }
+  host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
+      io, job_limits(options, plan, node_id, host->server_->port()),
+      host->callbacks(std::move(on_ask)), host->strangers_, std::move(tls));
+  return host;
+}
+
+std::unique_ptr<EndpointHost> EndpointHost::open_standby(
+    asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
+    std::shared_ptr<const rendezvous::TlsContext> tls,
+    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask) {
+  auto host = std::make_unique<EndpointHost>();
+  try {
+    host->listen(io, options, plan, std::move(store_key));
+  } catch (const std::system_error& error) {
+    throw EndpointError(listen_problem(error, plan));
+  }
+  host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
+      io, host->callbacks(std::move(on_ask)), host->strangers_, std::move(tls));
+  return host;
+}
+
+void EndpointHost::lead(const LaunchOptions& options, const EndpointPlan& plan,
+                        const std::string& node_id, const rendezvous::Inherited& inherited) {
+  admit_own(options, plan);
+  coordinator_->lead(job_limits(options, plan, node_id, server_->port()), inherited);
+}
+
+void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
+                          const EndpointPlan& plan,
+                          std::shared_ptr<const rendezvous::WorkerKey> store_key) {
   // Our own agent comes this way, and so do the workers of a single node: they would wait for each
   // other until the join timeout.
   if (plan.bind_address.empty() || plan.bind_address == "127.0.0.1") {
@@ -84,56 +131,44 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
   raise_open_files_limit();
   const DescriptorBudget budget =
       share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);
-  rendezvous::Strangers::Limits strangers;
-  strangers.total_max = budget.strangers;
-  strangers.per_host_max = std::min(strangers.per_host_max, budget.strangers);
-  auto host = std::make_unique<EndpointHost>();
-  const int port = options.endpoint_port;
-  for (const std::string& allowed : options.store_allow) host->store_access_.allow(allowed);
+  strangers_.total_max = budget.strangers;
+  strangers_.per_host_max = std::min(strangers_.per_host_max, budget.strangers);
+  // The server hands over sockets only while the event loop runs: the coordinator is there then.
+  server_ = std::make_unique<rendezvous::Server>(
+      io,
+      rendezvous::ServerOptions{.bind_address = plan.bind_address,
+                                .port = plan.port,
+                                .store_access = &store_access_,
+                                .proves = proof_check(std::move(store_key)),
+                                .own_users_only = true,
+                                .connections_max = budget.store_connections,
+                                .strangers = strangers_},
+      [this](asio::ip::tcp::socket socket, std::string received) {
+        coordinator_->adopt(std::move(socket), std::move(received));
+      });
+}
+
+void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& plan) {
+  for (const std::string& allowed : options.store_allow) store_access_.allow(allowed);
   // Workers of this node may come from any address of it, and from the one that they are told.
-  for (const std::string& own : own_addresses()) host->store_access_.allow(own);
-  host->store_access_.allow(plan.master_addr);
-  try {
-    // The server hands over sockets only while the event loop runs: the coordinator is there then.
-    host->server_ = std::make_unique<rendezvous::Server>(
-        io,
-        rendezvous::ServerOptions{.bind_address = plan.bind_address,
-                                  .port = options.endpoint_port,
-                                  .store_access = &host->store_access_,
-                                  .proves = proof_check(std::move(store_key)),
-                                  .own_users_only = true,
-                                  .connections_max = budget.store_connections,
-                                  .strangers = strangers},
-        [host = host.get()](asio::ip::tcp::socket socket, std::string received) {
-          host->coordinator_->adopt(std::move(socket), std::move(received));
-        });
-  } catch (const std::system_error& error) {
-    const bool in_use = error.code() == std::errc::address_in_use;
-    if (in_use && plan.role == EndpointPlan::Role::HostIfFree) return nullptr;
-    const std::string where = fmt::format(
-        "{} port {}", plan.bind_address.empty() ? "all interfaces," : plan.bind_address, port);
-    if (in_use) throw EndpointError(port_in_use(where, port));
-    throw EndpointError(fmt::format("cannot listen on {}: {}", where, error.code().message()));
-  }
-  host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
-      io, job_limits(options, plan, node_id, host->server_->port()),
-      rendezvous::CoordinatorCallbacks{
-          .on_start_attempt =
-              [host = host.get()](int attempt) {
-                host->server_->start_attempt(std::to_string(attempt));
-              },
-          .on_members =
-              [host = host.get()](const std::vector<std::string>& addresses) {
-                host->store_access_.set_members(addresses);
-                host->server_->recheck_access();
-              },
-          .progress =
-              [host = host.get()] {
-                static const std::string key = "/" + std::string(rendezvous::progress_key);
-                return host->server_->number(key).value_or(0);
-              }},
-      strangers, std::move(tls));
-  return host;
+  for (const std::string& own : own_addresses()) store_access_.allow(own);
+  store_access_.allow(plan.master_addr);
+}
+
+rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnAsk on_ask) {
+  return {
+      .on_start_attempt = [this](int attempt) { server_->start_attempt(std::to_string(attempt)); },
+      .on_members =
+          [this](const std::vector<std::string>& addresses) {
+            store_access_.set_members(addresses);
+            server_->recheck_access();
+          },
+      .progress =
+          [this] {
+            static const std::string key = "/" + std::string(rendezvous::progress_key);
+            return server_->number(key).value_or(0);
+          },
+      .on_ask = std::move(on_ask)};
 }
 
 }  // namespace ddprun::launcher

@@ -27,13 +27,27 @@ class EndpointError : public std::runtime_error {
 
 class EndpointHost {
  public:
+  // Another agent asks who coordinates the job, or for a vote. Empty: nobody may.
+  using OnAsk = std::function<rendezvous::Vote(const rendezvous::AskVote& ask)>;
+
   // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
   // Throws EndpointError. `node_id`: of the agent on this node. `tls`: what agents must prove;
   // null: nothing.
   static std::unique_ptr<EndpointHost> open(asio::io_context& io, const LaunchOptions& options,
                                             const EndpointPlan& plan, const std::string& node_id,
                                             std::shared_ptr<const rendezvous::TlsContext> tls,
-                                            std::shared_ptr<const rendezvous::WorkerKey> store_key);
+                                            std::shared_ptr<const rendezvous::WorkerKey> store_key,
+                                            OnAsk on_ask);
+
+  // Listens as well, but has no job: it answers `on_ask`, and its store is empty, until
+  // lead().
+  static std::unique_ptr<EndpointHost> open_standby(
+      asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
+      std::shared_ptr<const rendezvous::TlsContext> tls,
+      std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask);
+  // Coordinates the job from here on. `plan.master_addr`: where the other nodes reach this one.
+  void lead(const LaunchOptions& options, const EndpointPlan& plan, const std::string& node_id,
+            const rendezvous::Inherited& inherited);
 
   std::uint16_t port() const { return server_->port(); }
 
@@ -44,7 +58,13 @@ class EndpointHost {
   }
 
  private:
+  void listen(asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
+              std::shared_ptr<const rendezvous::WorkerKey> store_key);
+  void admit_own(const LaunchOptions& options, const EndpointPlan& plan);
+  rendezvous::CoordinatorCallbacks callbacks(OnAsk on_ask);
+
   rendezvous::AccessList store_access_;
+  rendezvous::Strangers::Limits strangers_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Coordinator> coordinator_;
 };

@@ -48,11 +48,47 @@ asio::awaitable<void> Membership::join() {
                     options_.endpoint_host, resolve_error));
   }
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
+  EndpointHost::OnAsk on_ask;
+  if (may_be_taken_over(options_)) {
+    make_successor();
+    on_ask = [this](const rendezvous::AskVote& ask) { return successor_->on_ask(ask); };
+  }
   if (plan_.role != EndpointPlan::Role::Join) {
-    endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, tls_, store_key_);
+    endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, tls_, store_key_, on_ask);
+    if (endpoint_ && successor_) successor_->leads();
     if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
   }
+  if (successor_ && !endpoint_) open_standby();
   connect();
+}
+
+// What stands in the way of a takeover is no reason not to train: it is said, and this node can
+// only follow.
+void Membership::open_standby() {
+  standby_plan_ = plan_standby(options_);
+  try {
+    standby_ = EndpointHost::open_standby(
+        io_, options_, standby_plan_, tls_, store_key_,
+        [this](const rendezvous::AskVote& ask) { return successor_->on_ask(ask); });
+  } catch (const EndpointError& error) {
+    spdlog::warn("this node could not take over if the endpoint's host is lost: {}", error.what());
+  }
+}
+
+void Membership::make_successor() {
+  rendezvous::TakeoverLimits limits;
+  limits.all_notice = options_.heartbeat_timeout + options_.heartbeat_interval;
+  limits.give_up = 2 * limits.all_notice + std::chrono::seconds(5);
+  successor_ = std::make_unique<Successor>(
+      io_, options_.run_id, node_id_, limits, tls_,
+      SuccessorCallbacks{
+          .on_lead = [this](int term) { lead(term); },
+          .on_follow = [this](const rendezvous::Seat& coordinator) { follow(coordinator); },
+          .on_give_up =
+              [this](const std::string& why, bool still_there) {
+                if (left_) return;
+                callbacks_.on_lost(lost_why_ + "; " + why, lost_silent_ || still_there);
+              }});
 }
 
 // An elastic job goes on without a node that is cut off from it, and takes it back as a new one. A
@@ -67,6 +103,11 @@ void Membership::rejoin() {
     if (left_) return;
     replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
     finish_heard_ = false;
+    // Another agent to all others, without a vote in rounds that were before.
+    if (successor_) make_successor();
+    seat_.reset();
+    said_.clear();
+    resumes_ = false;
     spdlog::info("joining the job again, as a new node");
     connect();
   });
@@ -90,19 +131,29 @@ rendezvous::Hello Membership::hello() const {
   hello.nnodes_max = options_.nnodes_max;
   hello.max_restarts = options_.max_restarts;
   hello.pid = getpid();
+  if (standby_) hello.standby_port = standby_->port();
+  if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
+  if (resumes_) hello.resumes = seat_;
   return hello;
 }
 
 rendezvous::ControlClientOptions Membership::where_to() const {
   rendezvous::ControlClientOptions to;
+  to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
+  if (coordinator_) to.waiting_for = "the coordinator";
+  to.join_timeout = options_.join_timeout;
   to.host = options_.endpoint_host;
   to.port = options_.endpoint_port;
+  if (coordinator_) {
+    to.host = coordinator_->address;
+    to.port = static_cast<std::uint16_t>(coordinator_->port);
+    // Whoever said that it leads is there; if not, somebody else will.
+    if (resumes_) to.join_timeout = options_.heartbeat_timeout;
+  }
   if (endpoint_) {  // On the shortest way; the hello announces it as the others know it.
     to.host = plan_.bind_address.empty() ? "127.0.0.1" : plan_.bind_address;
     to.port = endpoint_->port();
   }
-  to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
-  to.join_timeout = options_.join_timeout;
   to.hello = hello();
   to.tls = tls_;
   if (tls_) to.secret_advice = other_secret_advice(options_);
@@ -113,23 +164,81 @@ void Membership::connect() {
   client_ = std::make_unique<rendezvous::ControlClient>(
       io_, where_to(),
       rendezvous::ControlClientCallbacks{
-          .on_message =
-              [this](const rendezvous::ControlMessage& message) {
-                if (left_) return;
-                if (std::holds_alternative<rendezvous::Finish>(message)) finish_heard_ = true;
-                callbacks_.on_message(message);
-              },
+          .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
           .on_unreachable =
               [this](const std::string& why) {
-                if (!left_) callbacks_.on_unreachable(why);
+                if (left_) return;
+                if (resumes_) return on_lost(why, /*silent=*/true);
+                callbacks_.on_unreachable(why);
               },
-          .on_lost =
-              [this](const std::string& why, bool silent) {
-                if (!left_ && !finish_heard_) callbacks_.on_lost(why, silent);
-              }});
+          .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }});
+}
+
+void Membership::on_message(const rendezvous::ControlMessage& message) {
+  if (left_) return;
+  if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
+    succession_ = *succession;
+    if (successor_) successor_->heard(succession_);
+    return;
+  }
+  if (std::holds_alternative<rendezvous::Welcome>(message) && resumes_) say_again();
+  if (const auto* round = std::get_if<rendezvous::RoundStart>(&message)) {
+    seat_ = rendezvous::RoundSeat{.term = succession_.term,
+                                  .attempt = round->attempt,
+                                  .group_rank = round->group_rank,
+                                  .founder = round->founder};
+    said_.clear();
+  }
+  const auto* stop = std::get_if<rendezvous::Stop>(&message);
+  if (stop != nullptr && stop->final_verdict) ends_ = true;
+  if (std::holds_alternative<rendezvous::Finish>(message)) finish_heard_ = true;
+  callbacks_.on_message(message);
+}
+
+void Membership::say_again() {
+  resumes_ = false;
+  for (const rendezvous::ControlMessage& message : said_) client_->send(message);
+}
+
+// Not for who goes anyway: it would only be in the others' way.
+bool Membership::wants_successor() const { return successor_ && seat_ && !ends_ && !endpoint_; }
+
+void Membership::on_lost(const std::string& why, bool silent) {
+  if (left_ || finish_heard_) return;
+  if (!wants_successor()) return callbacks_.on_lost(why, silent);
+  spdlog::warn("lost the coordinator, {}; looking for another one", why);
+  lost_why_ = why;
+  lost_silent_ = silent;
+  successor_->coordinator_lost();
+}
+
+void Membership::lead(int term) {
+  if (left_) return;
+  const rendezvous::Inherited inherited{
+      .term = term, .succession = succession_, .lost_why = lost_why_};
+  for (const rendezvous::Seat& seat : succession_.council) {
+    if (seat.node_id == node_id_) standby_plan_.master_addr = seat.address;
+  }
+  plan_ = standby_plan_;
+  endpoint_ = std::move(standby_);
+  endpoint_->lead(options_, plan_, node_id_, inherited);
+  callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
+  resumes_ = true;
+  connect();
+}
+
+void Membership::follow(const rendezvous::Seat& coordinator) {
+  if (left_) return;
+  spdlog::info("the node at {} port {} coordinates the job from here on", coordinator.address,
+               coordinator.port);
+  coordinator_ = coordinator;
+  resumes_ = true;
+  connect();
 }
 
 void Membership::send(const rendezvous::ControlMessage& message) {
+  if (std::holds_alternative<rendezvous::Leaving>(message)) ends_ = true;
+  if (successor_) said_.push_back(message);
   if (client_) client_->send(message);
 }
 

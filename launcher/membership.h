@@ -4,6 +4,12 @@
 //   join() --> keys --> endpoint, if it is ours --> connection --> messages
 //                                                     ^     |
 //                                        rejoin()     +-----+ on_lost
+//                       to another coordinator, or here:    | lost, and a round is known
+//                                                     ^     v
+//                                                    successor (successor.h)
+//
+// With another coordinator the round goes on: it hears again what this node had said in it, since
+// nobody knows what the lost one had passed on.
 //
 // It decides nothing about the job: what it hears goes to the agent.
 #pragma once
@@ -14,11 +20,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/successor.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/secure/tls_context.h"
@@ -61,7 +70,15 @@ class Membership {
   void leave(std::chrono::milliseconds linger, std::function<void()> on_left);
 
  private:
+  void open_standby();
+  void make_successor();
   void connect();
+  void on_message(const rendezvous::ControlMessage& message);
+  void on_lost(const std::string& why, bool silent);
+  void lead(int term);
+  void follow(const rendezvous::Seat& coordinator);
+  void say_again();
+  bool wants_successor() const;
   rendezvous::ControlClientOptions where_to() const;
   rendezvous::Hello hello() const;
 
@@ -75,6 +92,18 @@ class Membership {
   std::shared_ptr<const rendezvous::TlsContext> tls_;       // Null: the job's nodes prove nothing.
   std::shared_ptr<const rendezvous::WorkerKey> store_key_;  // With --store-auth.
   std::unique_ptr<EndpointHost> endpoint_;                  // On the node that hosts it.
+  // Elastic jobs: where this node would host it, and who decides whether it does.
+  std::unique_ptr<EndpointHost> standby_;
+  EndpointPlan standby_plan_;
+  std::unique_ptr<Successor> successor_;
+  std::optional<rendezvous::Seat> coordinator_;   // After a takeover; before: at the endpoint.
+  rendezvous::Succession succession_;             // The last one heard.
+  std::optional<rendezvous::RoundSeat> seat_;     // In the last round that this node heard of.
+  std::vector<rendezvous::ControlMessage> said_;  // In that round.
+  bool resumes_ = false;                          // Connects to another coordinator.
+  bool ends_ = false;                             // This node leaves, or the job's verdict is out.
+  std::string lost_why_;                          // How the coordinator was lost ...
+  bool lost_silent_ = false;                      // ... as ControlClientCallbacks have it.
   std::unique_ptr<rendezvous::ControlClient> client_;
   bool finish_heard_ = false;
   bool left_ = false;

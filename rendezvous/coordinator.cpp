@@ -10,6 +10,7 @@
 #include <asio/steady_timer.hpp>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/control/control_connection.h"
@@ -50,11 +51,10 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
   };
 
-  Impl(asio::io_context& io_, JobLimits limits, CoordinatorCallbacks callbacks_,
-       Strangers::Limits stranger_limits, std::shared_ptr<const TlsContext> tls_)
+  Impl(asio::io_context& io_, CoordinatorCallbacks callbacks_, Strangers::Limits stranger_limits,
+       std::shared_ptr<const TlsContext> tls_)
       : io(io_),
         tls(std::move(tls_)),
-        job(std::move(limits), Clock::now()),
         callbacks(std::move(callbacks_)),
         strangers(stranger_limits),
         tick(io_),
@@ -66,13 +66,14 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void limit(Peer& peer, PeerId id, const char* complaint);
   void dismiss(PeerId id);
   void on_line(PeerId id, std::string_view line);
+  void on_ask(PeerId id, const AskVote& ask);
   void on_closed(PeerId id, const std::string& why);
   void drop(PeerId id, const std::string& why);
   void log_stranger(const std::string& name, const std::string& what);
   // Workers do not tell us, but the store: so that a dying one has said it, whoever of the two
   // is heard first.
   void ask_progress() {
-    if (callbacks.progress) job.on_progress(callbacks.progress());
+    if (callbacks.progress) job->on_progress(callbacks.progress());
   }
   void carry_out(JobActions actions);
   void tell_members(const Members& members);
@@ -82,7 +83,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
 
   asio::io_context& io;
   const std::shared_ptr<const TlsContext> tls;  // Null: no key is asked for.
-  Job job;
+  std::optional<Job> job;                       // Nothing on standby.
   CoordinatorCallbacks callbacks;
   std::map<PeerId, Peer> peers;
   Strangers strangers;  // Those of peers that have not been welcomed.
@@ -181,6 +182,12 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   if (found == peers.end() || found->second.dismissed) return;
   ParsedLine parsed = parse_control_message(line);
   if (!parsed.message) return drop(id, "it sent a bad line: " + parsed.error);
+  if (const auto* ask = std::get_if<AskVote>(&*parsed.message)) return on_ask(id, *ask);
+  if (!job) {
+    found->second.connection->send(
+        Refused{.reason = "this node does not coordinate its job: connect to the job's endpoint"});
+    return dismiss(id);
+  }
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
     found->second.limit.reset();
     const std::string remote = found->second.connection->remote_address();
@@ -193,7 +200,13 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
       found->second.addresses.push_back(hello->address);
   }
   ask_progress();
-  carry_out(job.on_message(id, *parsed.message, Clock::now()));
+  carry_out(job->on_message(id, *parsed.message, Clock::now()));
+}
+
+void Coordinator::Impl::on_ask(PeerId id, const AskVote& ask) {
+  if (!callbacks.on_ask) return drop(id, "it asks for a vote, and this job has no successors");
+  peers.at(id).connection->send(callbacks.on_ask(ask));
+  dismiss(id);
 }
 
 void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
@@ -212,9 +225,9 @@ void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
   if (stranger) strangers.note_refused(found->second.host, Clock::now());
   peers.erase(found);
   strangers.remove(id);
-  if (stranger) return check_idle();
+  if (stranger || !job) return check_idle();
   ask_progress();
-  carry_out(job.on_lost(id, why, Clock::now()));
+  carry_out(job->on_lost(id, why, Clock::now()));
   check_idle();
 }
 
@@ -275,7 +288,7 @@ void Coordinator::Impl::tell_members(const Members& members) {
 }
 
 void Coordinator::Impl::schedule_tick() {
-  const TimePoint due = job.next_tick().value_or(TimePoint::max());
+  const TimePoint due = job->next_tick().value_or(TimePoint::max());
   // Nearly every message moves a deadline that lies far away; the timer is only touched when the
   // next one does.
   if (due == tick_at) return;
@@ -288,7 +301,7 @@ void Coordinator::Impl::schedule_tick() {
     if (!self || error) return;
     self->tick_at = TimePoint::max();
     self->ask_progress();
-    self->carry_out(self->job.on_tick(Clock::now()));
+    self->carry_out(self->job->on_tick(Clock::now()));
   });
 }
 
@@ -311,9 +324,18 @@ void Coordinator::Impl::close() {
 
 Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
                          Strangers::Limits strangers, std::shared_ptr<const TlsContext> tls)
-    : impl_(std::make_shared<Impl>(io, std::move(limits), std::move(callbacks), strangers,
-                                   std::move(tls))) {
+    : Coordinator(io, std::move(callbacks), strangers, std::move(tls)) {
+  impl_->job.emplace(std::move(limits), Clock::now());
   impl_->schedule_tick();
+}
+
+Coordinator::Coordinator(asio::io_context& io, CoordinatorCallbacks callbacks,
+                         Strangers::Limits strangers, std::shared_ptr<const TlsContext> tls)
+    : impl_(std::make_shared<Impl>(io, std::move(callbacks), strangers, std::move(tls))) {}
+
+void Coordinator::lead(JobLimits limits, const Inherited& inherited) {
+  impl_->job.emplace(std::move(limits), inherited, Clock::now());
+  impl_->carry_out(impl_->job->take_over(inherited));
 }
 
 Coordinator::~Coordinator() { impl_->close(); }

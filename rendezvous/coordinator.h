@@ -29,16 +29,22 @@ struct CoordinatorCallbacks {
   // How far the workers of this attempt say they are (rendezvous/progress_key.h); 0: they do not.
   // Asked before everything that may end the attempt. May be empty.
   std::function<std::int64_t()> progress;
+  // Another agent asks for a vote, or who leads (takeover/takeover.h). Empty: it is sent away.
+  std::function<Vote(const AskVote& ask)> on_ask;
 };
 
 class Coordinator {
  public:
-  // `io` must outlive the coordinator. `strangers`: connections that have not been welcomed. With
-  // `tls` every agent must prove the job's key before it is heard, and who does not is told that
-  // alone. Null: plain lines, and whoever comes is heard.
+  // On standby: answers asks and sends agents away until lead().
+  Coordinator(asio::io_context& io, CoordinatorCallbacks callbacks, Strangers::Limits strangers,
+              std::shared_ptr<const TlsContext> tls);
+  // Coordinates from the beginning. `io` must outlive the coordinator. `strangers`: connections
+  // that have not been welcomed. With `tls` every agent must prove the job's key before it is
+  // heard, and who does not is told that alone. Null: plain lines, and whoever comes is heard.
   Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
               Strangers::Limits strangers = {}, std::shared_ptr<const TlsContext> tls = nullptr);
-  ~Coordinator();  // Closes every control connection.
+  void lead(JobLimits limits, const Inherited& inherited);  // Once, after a standby.
+  ~Coordinator();                                           // Closes every control connection.
 
   // A connection whose first byte was '{' or that of TLS, and what was read of it. Its proof and
   // its hello must come within 10 s.

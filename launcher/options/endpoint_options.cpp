@@ -139,6 +139,8 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
       attempts = parse_count({value, option->source}, 1, 1000);
     } else if (key == "is_host") {
       result.is_host = parse_bool(*option, value);
+    } else if (key == "takeover") {
+      result.takeover = parse_bool(*option, value);
     } else if (key == "rank") {
       result.notes.push_back("--rdzv-conf rank has no effect: use --node-rank");
     } else {

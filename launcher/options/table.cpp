@@ -80,8 +80,8 @@ const std::vector<OptionRow>& option_table() {
       {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
        "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
        "(1), "
-       "keep_alive_max_attempt, start_timeout (30), is_host. Seconds. timeout means "
-       "join_timeout."},
+       "keep_alive_max_attempt, start_timeout (30), is_host, takeover (true). Seconds. timeout "
+       "means join_timeout."},
       {"secret-file", 0, "FILE", "~/.config/ddprun/secret, made at first use", Endpoint, false,
        "Secret that the nodes of a job prove to each other, equal on all of them, where another "
        "host "

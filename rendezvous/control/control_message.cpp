@@ -60,12 +60,22 @@ class Writer {
     object_[name] = std::move(array);
   }
   void kind(const char* name, const FirstCause::Kind& value);
-  void cause(const char* name, const FirstCause& value) {
+  template <class Object>
+  void object(const char* name, const Object& value) {
     Writer nested(object_[name]);
     fields(nested, value);
   }
-  void cause(const char* name, const std::optional<FirstCause>& value) {
-    if (value) cause(name, *value);
+  template <class Object>
+  void object(const char* name, const std::optional<Object>& value) {
+    if (value) object(name, *value);
+  }
+  void council(const char* name, const Council& council) {
+    ordered_json array = ordered_json::array();
+    for (const Seat& seat : council) {
+      Writer nested(array.emplace_back());
+      fields(nested, seat);
+    }
+    object_[name] = std::move(array);
   }
 
  private:
@@ -133,15 +143,29 @@ class Reader {
     }
   }
   void kind(const char* name, FirstCause::Kind& value);
-  void cause(const char* name, FirstCause& value) {
+  template <class Object>
+  void object(const char* name, Object& value) {
     const json* field = find(name);
     if (field == nullptr) return;
     if (!field->is_object()) return complain(name, "must be an object");
     Reader nested(*field, error_);
     fields(nested, value);
   }
-  void cause(const char* name, std::optional<FirstCause>& value) {
-    if (object_.contains(name)) cause(name, value.emplace());
+  template <class Object>
+  void object(const char* name, std::optional<Object>& value) {
+    if (object_.contains(name)) object(name, value.emplace());
+  }
+  void council(const char* name, Council& council) {
+    const json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_array() || field->size() > council_max) {
+      return complain(name, fmt::format("must be a list of at most {} seats", council_max));
+    }
+    for (const json& item : *field) {
+      if (!item.is_object()) return complain(name, "must hold objects");
+      Reader nested(item, error_);
+      fields(nested, council.emplace_back());
+    }
   }
 
  private:
@@ -235,6 +259,38 @@ void hello_fields(Visitor& visit, auto& hello) {
   visit.number("max_restarts", hello.max_restarts, 0, INT_MAX);
   visit.number("pid", hello.pid, 0, INT_MAX);
   if (visit.has("replaces")) visit.id("replaces", hello.replaces, name_bytes_max);
+  if (visit.has("standby_port")) visit.number("standby_port", hello.standby_port, 0, 65'535);
+  visit.object("resumes", hello.resumes);
+}
+
+template <class Visitor>
+void seat_fields(Visitor& visit, auto& seat) {
+  visit.id("node_id", seat.node_id, name_bytes_max);
+  visit.number("group_rank", seat.group_rank, 0, nodes_limit);
+  visit.text("host", seat.host, name_bytes_max);
+  visit.text("address", seat.address, name_bytes_max);
+  visit.number("port", seat.port, 0, 65'535);
+}
+
+template <class Visitor>
+void succession_fields(Visitor& visit, auto& succession) {
+  visit.number("term", succession.term, 0, INT_MAX);
+  visit.number("attempt", succession.attempt, -1, INT_MAX);
+  visit.number("nodes", succession.nodes, 0, nodes_limit);
+  visit.number("restarts_used", succession.restarts_used, 0, INT_MAX);
+  visit.id("coordinator", succession.coordinator, name_bytes_max);
+  visit.council("council", succession.council);
+  visit.council("before", succession.before);
+}
+
+template <class Visitor>
+void ask_fields(Visitor& visit, auto& ask) {
+  visit.id("run_id", ask.run_id, line_bytes_max);
+  visit.id("to", ask.to, name_bytes_max);
+  visit.id("candidate", ask.candidate, name_bytes_max);
+  visit.number("term", ask.term, 0, INT_MAX);
+  visit.number("round_term", ask.round_term, 0, INT_MAX);
+  visit.number("attempt", ask.attempt, -1, INT_MAX);
 }
 
 template <class Visitor>
@@ -250,13 +306,14 @@ void round_fields(Visitor& visit, auto& round) {
   visit.text("master_addr", round.master_addr, name_bytes_max);
   visit.number("master_port", round.master_port, 1, 65'535);
   visit.list("addresses", round.addresses);
+  if (visit.has("founder")) visit.flag("founder", round.founder);
 }
 
 template <class Visitor>
 void verdict_fields(Visitor& visit, auto& verdict) {
   visit.number("exit_status", verdict.exit_status, 0, 255);
   visit.text("why", verdict.why, line_bytes_max);
-  visit.cause("cause", verdict.cause);
+  visit.object("cause", verdict.cause);
 }
 
 template <class Visitor>
@@ -264,19 +321,34 @@ void fields(Visitor& visit, auto& message) {
   using Message = std::remove_reference_t<decltype(message)>;
   if constexpr (is<FirstCause, Message>) {
     cause_fields(visit, message);
+  } else if constexpr (is<Seat, Message>) {
+    seat_fields(visit, message);
+  } else if constexpr (is<RoundSeat, Message>) {
+    visit.number("term", message.term, 0, INT_MAX);
+    visit.number("attempt", message.attempt, 0, INT_MAX);
+    visit.number("group_rank", message.group_rank, 0, nodes_limit);
+    visit.flag("founder", message.founder);
   } else if constexpr (is<Hello, Message>) {
     hello_fields(visit, message);
   } else if constexpr (is<Started, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<WorkerFailed, Message> || is<Reaped, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
-    visit.cause("cause", message.cause);
+    visit.object("cause", message.cause);
   } else if constexpr (is<WorkersSucceeded, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
   } else if constexpr (is<Heartbeat, Message>) {
     return;
+  } else if constexpr (is<AskVote, Message>) {
+    ask_fields(visit, message);
+  } else if constexpr (is<Vote, Message>) {
+    visit.number("term", message.term, 0, INT_MAX);
+    visit.flag("granted", message.granted);
+    visit.object("coordinator", message.coordinator);
+  } else if constexpr (is<Succession, Message>) {
+    succession_fields(visit, message);
   } else if constexpr (is<Welcome, Message>) {
     visit.number("version", message.version, 0, INT_MAX);
     visit.number("heartbeat_interval_ms", message.heartbeat_interval_ms, 0, INT_MAX);
@@ -304,9 +376,9 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello",   "started",   "worker_failed", "workers_succeeded", "reaped",
-    "leaving", "heartbeat", "welcome",       "refused",           "waiting",
-    "round",   "stop",      "finish"};
+    "hello", "started", "worker_failed", "workers_succeeded", "reaped",     "leaving", "heartbeat",
+    "ask",   "vote",    "welcome",       "refused",           "succession", "waiting", "round",
+    "stop",  "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {

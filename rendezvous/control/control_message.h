@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/control/council.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace ddprun::rendezvous {
@@ -26,6 +27,14 @@ constexpr int nodes_limit = 65'536;
 constexpr int workers_per_node_limit = 4'096;
 
 // ---- agent -> coordinator ----
+
+// An agent's place in a round, in its own words.
+struct RoundSeat {
+  int term = 0;
+  int attempt = 0;
+  int group_rank = 0;
+  bool founder = false;
+};
 
 // The first line of an agent: it asks to take part.
 struct Hello {
@@ -43,6 +52,9 @@ struct Hello {
   int max_restarts = 0;  // The coordinator's own value rules.
   int pid = 0;           // Of the agent.
   std::string replaces;  // An earlier node_id of this agent, whose connection it lost; "" = none.
+  int standby_port = 0;  // Where it would be the coordinator if this one were lost; 0 = nowhere.
+  // To a coordinator that took over: what this agent is in the round that goes on; otherwise none.
+  std::optional<RoundSeat> resumes = {};
   // The address that its connection comes from: the coordinator's own knowledge, never on the wire.
   std::string from = {};
 };
@@ -67,6 +79,24 @@ struct Leaving {  // The launcher got this signal and goes away when its workers
 };
 struct Heartbeat {};  // Both ways.
 
+// ---- agent <-> agent, when the coordinator is lost (rendezvous/takeover/takeover.h) ----
+
+// The only line of a connection to another agent's standby port. Without a candidate it only asks
+// who leads.
+struct AskVote {
+  std::string run_id;
+  std::string to;  // node_id: an agent that joined anew sits in no council any more.
+  std::string candidate;
+  int term = 0;
+  int round_term = 0;  // With `attempt`: the last round that the candidate has heard of.
+  int attempt = -1;
+};
+struct Vote {  // The answer.
+  int term = 0;
+  bool granted = false;
+  Seat coordinator = {};  // Whom this agent follows, or itself; "" while it seeks one.
+};
+
 // ---- coordinator -> agent ----
 
 struct Welcome {
@@ -77,6 +107,17 @@ struct Welcome {
 struct Refused {  // Sent instead of a welcome; the connection is closed after it.
   std::string reason;
   int exit_status = exit_status::refused;
+};
+// Who may take over if the coordinator is lost: before each `round`, after each `welcome`, and once
+// more, without `before`, when the round is settled (rendezvous/job/quorum.h).
+struct Succession {
+  int term = 0;
+  int attempt = -1;
+  int nodes = 0;  // In the round.
+  int restarts_used = 0;
+  std::string coordinator;  // node_id
+  Council council;          // Of this round.
+  Council before;           // Of the last settled round, as long as this one is not.
 };
 struct Waiting {  // The round is open; sent when the number of nodes changes, and now and then.
   int joined = 0;
@@ -95,6 +136,7 @@ struct RoundStart {  // The round is closed: start your workers.
   std::string master_addr;  // The store.
   int master_port = 0;
   std::vector<std::string> addresses;  // Of all agents, by group rank.
+  bool founder = false;                // This node belongs to the job since its first attempt.
 };
 struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
   int attempt = 0;
@@ -111,8 +153,9 @@ struct Finish {  // The job is over, the same on every node ...
   bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
-using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
-                                    Heartbeat, Welcome, Refused, Waiting, RoundStart, Stop, Finish>;
+using ControlMessage =
+    std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving, Heartbeat,
+                 AskVote, Vote, Welcome, Refused, Succession, Waiting, RoundStart, Stop, Finish>;
 
 struct ParsedLine {
   std::optional<ControlMessage> message;

@@ -36,6 +36,30 @@ Job::Job(JobLimits limits, TimePoint now)
       restarts_(limits_.restarts, limits_.restart_seed),
       newcomers_(limits_.newcomers) {}
 
+Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
+    : Job(std::move(limits), now) {
+  const Succession& last = inherited.succession;
+  phase_ = Phase::Running;
+  term_ = inherited.term;
+  attempt_ = last.attempt;
+  members_ = last.nodes;
+  started_ = now;
+  cause_.attempt_began(now);
+  restarts_.resume(last.restarts_used);
+  quorum_.inherit(last.council, last.before);
+  nodes_.inherit(last, limits_.heartbeat_timeout, now);
+}
+
+JobActions Job::take_over(const Inherited& inherited) {
+  log(fmt::format("this node coordinates the job from here on (term {})", term_));
+  // A coordinator without workers was in no round, and the round can go on without it.
+  if (const Node* former = nodes_.with_id(inherited.succession.coordinator)) {
+    const PeerId peer = former->peer;
+    lose(peer, inherited.lost_why, started_);
+  }
+  return take();
+}
+
 // ---- events ----
 
 JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint now) {
@@ -54,6 +78,7 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
   if (phase_ == Phase::Finished) return take();
   if (const auto* up = std::get_if<Started>(&message); up && up->attempt == attempt_) {
     node->started = true;
+    if (quorum_.started(node->hello.node_id)) tell_succession();
   }
   if (const auto* failed = std::get_if<WorkerFailed>(&message)) worker_failed(*node, *failed, now);
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
@@ -122,8 +147,10 @@ void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint no
 void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
   // the random node_id that it had.
+  if (!hello.replaces.empty()) resign(hello.replaces);
   const Node* old = hello.replaces.empty() ? nullptr : nodes_.with_id(hello.replaces);
   if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
+  if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
   if (phase_ == Phase::Finished || verdict_) return refuse(peer, ending(hello));
   if (nodes_.with_id(hello.node_id) != nullptr) {
     const std::string why = "an agent with this node_id is already here";
@@ -143,9 +170,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
     return refuse(peer, {why, fmt::format("node {}: {}, {}", hello.host, why, nodes_.size())});
   }
   nodes_.add(peer, hello, Liveness(limits_.heartbeat_timeout, now));
-  const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
-  actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
-                                          .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
+  welcome(peer);
   if (limits_.round.nodes_max > 1) {
     log(fmt::format("{} joined with {}", printed_name(hello), counted(hello.nproc, "worker")));
   }
@@ -161,6 +186,67 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
       held ? fmt::format("nodes that came before did not stay; this one stands by for {}",
                          time_text(std::chrono::duration_cast<Milliseconds>(*enlarge_again_ - now)))
            : std::string(no_place));
+}
+
+void Job::welcome(PeerId peer) {
+  const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
+  actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
+                                          .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
+  if (limits_.may_be_taken_over && attempt_ >= 0) actions_.push_back(SendTo{peer, succession()});
+}
+
+// A member of the round that this coordinator has inherited. One that knows another round has
+// workers that nobody could give a place: it stops them and joins as a new node.
+void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
+  const auto send_away = [&](const Finish& finish) {
+    actions_.push_back(SendTo{peer, finish});
+    actions_.push_back(CloseAfterSending{peer});
+  };
+  if (finish_) return send_away(*finish_);
+  const bool same_round = hello.resumes->attempt == attempt_;
+  if (!same_round || !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
+    attempt_seen_ = std::max(attempt_seen_, hello.resumes->attempt);
+    if (hello.resumes->founder) nodes_.remember_founder(hello.node_id);
+    return send_away({.exit_status = exit_status::node_lost,
+                      .why = "the job goes on from another round",
+                      .may_rejoin = true});
+  }
+  welcome(peer);
+  log(fmt::format("{} is back", printed_name(hello)));
+  tell_members();
+  if (stop_) actions_.push_back(SendTo{peer, *stop_});
+}
+
+// It cannot vote any more, in any round.
+void Job::resign(const std::string& node_id) {
+  if (quorum_.resigned(node_id)) tell_succession();
+}
+
+Succession Job::succession() const {
+  return {.term = term_,
+          .attempt = attempt_,
+          .nodes = members_,
+          .restarts_used = restarts_.used(),
+          .coordinator = limits_.host_node_id,
+          .council = quorum_.council(),
+          .before = quorum_.before()};
+}
+
+void Job::tell_succession() {
+  if (!limits_.may_be_taken_over) return;
+  for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, succession()});
+}
+
+// Whether it has. To be asked when a node went without a goodbye.
+bool Job::end_if_others_may_choose() {
+  if (!limits_.may_be_taken_over) return false;
+  const auto present = [&](const std::string& id) { return nodes_.with_id(id) != nullptr; };
+  if (!quorum_.others_may_choose(present)) return false;
+  cause_.attempt_began(started_);  // No single loss is to blame.
+  finish(exit_status::coordinator_lost,
+         "most nodes of the last round are out of this node's sight; they may go on without it, so "
+         "it ends (--rdzv-conf takeover=false: node 0 alone decides)");
+  return true;
 }
 
 // Twice as many spares as members are more than anybody needs; each costs a connection.
@@ -346,6 +432,9 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
     forming_.went(fmt::format("{} was lost", printed_name(lost.hello)));
+    if (end_if_others_may_choose()) return;
+  } else {
+    resign(lost.hello.node_id);
   }
   if (phase_ == Phase::Forming) return try_close(now);
   if (phase_ == Phase::Stopping) return check_reaped(now);
@@ -461,8 +550,10 @@ void Job::try_close(TimePoint now) {
 void Job::start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                       TimePoint now) {
   phase_ = Phase::Running;
-  ++attempt_;
+  // No attempt bears a number that one has had, even one that only others know of.
+  attempt_ = std::max(attempt_, attempt_seen_) + 1;
   started_ = now;
+  stop_.reset();
   ready_by_ = now + limits_.start_timeout;
   cause_.attempt_began(now);
   progressed_ = false;
@@ -477,6 +568,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     nodes_[present[place.node]].part = Part::Running;
   }
   tell_members();
+  appoint_council(decision, present);
   for (const Place& place : decision.members) {
     Node& node = nodes_[present[place.node]];
     node.group_rank = place.group_rank;
@@ -494,12 +586,27 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .role_world_size = place.role_world_size,
                                      .master_addr = limits_.master_addr,
                                      .master_port = limits_.master_port,
-                                     .addresses = addresses}});
+                                     .addresses = addresses,
+                                     .founder = node.founder}});
   }
   for (const Node& node : nodes_) {
     if (node.part == Part::Idle) tell_spare(node.peer, std::string(no_place));
   }
   enlarge_again_ = newcomers_.pause_ends(now);
+}
+
+// Before any worker starts: a node that has workers knows who could take over.
+void Job::appoint_council(const RoundDecision& decision, const std::vector<std::size_t>& present) {
+  members_ = static_cast<int>(decision.members.size());
+  Council council;
+  for (const Place& place : decision.members) {
+    const Hello& hello = nodes_[present[place.node]].hello;
+    if (hello.standby_port == 0 || council.size() == council_max) continue;
+    council.push_back(
+        {hello.node_id, place.group_rank, hello.host, hello.address, hello.standby_port});
+  }
+  quorum_.round_closed(std::move(council));
+  tell_succession();
 }
 
 // A spare has no workers that could need the store; who is lost has none any more.
@@ -534,14 +641,14 @@ void Job::stop_all(std::string why, int signal, TimePoint now) {
   phase_ = Phase::Stopping;
   ready_by_ = now + limits_.stop_timeout;
   enlarge_again_.reset();
-  const Stop stop{.attempt = attempt_,
-                  .signal = signal,
-                  .why = std::move(why),
-                  .final_verdict = verdict_.has_value(),
-                  .exit_status = verdict_.value_or(0),
-                  .cause = cause_.get()};
+  stop_ = Stop{.attempt = attempt_,
+               .signal = signal,
+               .why = std::move(why),
+               .final_verdict = verdict_.has_value(),
+               .exit_status = verdict_.value_or(0),
+               .cause = cause_.get()};
   for (const Node& node : nodes_) {
-    if (node.has_workers()) actions_.push_back(SendTo{node.peer, stop});
+    if (node.has_workers()) actions_.push_back(SendTo{node.peer, *stop_});
   }
   check_reaped(now);
 }
@@ -572,9 +679,8 @@ void Job::check_reaped(TimePoint now) {
 
 void Job::finish(int exit_status, const std::string& why) {
   phase_ = Phase::Finished;
-  for (const Node& node : nodes_) {
-    actions_.push_back(SendTo{node.peer, Finish{exit_status, why, cause_.get()}});
-  }
+  finish_ = Finish{exit_status, why, cause_.get()};
+  for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, *finish_});
   actions_.push_back(JobOver{exit_status});
 }
 

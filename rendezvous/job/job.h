@@ -15,7 +15,9 @@
 // node too, takes one from it (restart_policy.h). Changes of membership are free: a node that joins
 // an elastic job, one that leaves it after SIGTERM, and the loss of one that came later
 // (newcomers.h). However a node went, the others wait
-// for others in its place, up to the join time-out, when fewer than MIN are left.
+// for others in its place, up to the join time-out, when fewer than MIN are left. When the
+// coordinator itself is lost, an agent's takes over and goes on in Running (takeover/takeover.h);
+// one that is only cut off from most nodes must end for that reason (quorum.h).
 // A core: no sockets, threads or clock.
 #pragma once
 
@@ -31,6 +33,7 @@
 #include "rendezvous/job/attempt_cause.h"
 #include "rendezvous/job/forming_round.h"
 #include "rendezvous/job/newcomers.h"
+#include "rendezvous/job/quorum.h"
 #include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
 #include "rendezvous/job/roster.h"
@@ -82,11 +85,23 @@ struct JobLimits {
   std::string host_node_id;  // The agent that hosts the endpoint.
   std::string master_addr;   // Passed on to workers.
   int master_port = 0;
+  bool may_be_taken_over = false;  // If this coordinator is lost, an agent may go on in its place.
+};
+
+// The job as an agent knew it that takes over from a coordinator which is gone.
+struct Inherited {
+  int term = 0;           // Under which this one leads.
+  Succession succession;  // Of the last round.
+  std::string lost_why;   // How the coordinator went, for people.
 };
 
 class Job {
  public:
   Job(JobLimits limits, TimePoint now);
+  // Goes on with the last round. Its members have the heartbeat time-out to come back, and say then
+  // how they fared; the node of the lost coordinator is lost with it.
+  Job(JobLimits limits, const Inherited& inherited, TimePoint now);
+  JobActions take_over(const Inherited& inherited);  // Once, before anything else.
 
   JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
   JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
@@ -112,6 +127,12 @@ class Job {
   void settle_claims(TimePoint now, TimePoint::duration late);
   void replace(const Node& old, const std::string& why, TimePoint now);
   void refuse(PeerId peer, Refusal refusal);
+  void welcome(PeerId peer);
+  void come_back(PeerId peer, const Hello& hello, TimePoint now);
+  void resign(const std::string& node_id);
+  Succession succession() const;
+  void tell_succession();
+  bool end_if_others_may_choose();
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);
@@ -132,6 +153,7 @@ class Job {
   void enlarge(TimePoint now);
   void start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                    TimePoint now);
+  void appoint_council(const RoundDecision& decision, const std::vector<std::size_t>& present);
   void tell_members();
   void tell_spare(PeerId peer, const std::string& text);
   void tell_waiting(const RoundDecision& decision);
@@ -162,11 +184,17 @@ class Job {
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
+  int term_ = 0;           // Of this coordinator; 0: the job's first one.
+  int attempt_seen_ = -1;  // The highest that an agent has told of.
+  int members_ = 0;        // Nodes in this attempt's round.
+  Quorum quorum_;
+  std::optional<Stop> stop_;   // Of this attempt, when it is being stopped.
   std::int64_t progress_ = 0;  // The furthest of all attempts.
   bool progressed_ = false;    // This attempt has come so far.
   AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
-  JobActions actions_;          // Collected by the event in progress.
+  std::optional<Finish> finish_;
+  JobActions actions_;  // Collected by the event in progress.
 };
 
 }  // namespace ddprun::rendezvous

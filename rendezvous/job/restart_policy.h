@@ -42,6 +42,10 @@ class RestartPolicy {
   // together.
   RestartPolicy(const RestartLimits& limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
 
+  // What another coordinator, which is gone, had counted.
+  void resume(int used) { used_ = used; }
+  int used() const { return used_; }
+
   // An attempt that had run for `attempt_ran` failed. `progressed`: it had got further than all
   // attempts before it.
   RestartDecision on_failure(const FirstCause& cause, Milliseconds attempt_ran,

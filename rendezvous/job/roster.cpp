@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 
 namespace ddprun::rendezvous {
 
@@ -21,6 +22,43 @@ std::optional<Roster::Node> Roster::remove(PeerId peer) {
   const Node removed = *node;
   nodes_.erase(nodes_.begin() + (node - nodes_.data()));
   return removed;
+}
+
+void Roster::inherit(const Succession& last, Milliseconds timeout, TimePoint now) {
+  assert(nodes_.empty());
+  for (int group_rank = 0; group_rank < last.nodes; ++group_rank) {
+    Hello hello;
+    hello.host = "of the last round";  // Beyond the council nothing is known of it.
+    for (const Seat& seat : last.council) {
+      if (seat.group_rank != group_rank) continue;
+      hello.node_id = seat.node_id;
+      hello.host = seat.host;
+    }
+    const PeerId nobody = std::numeric_limits<PeerId>::max() - static_cast<PeerId>(group_rank);
+    Node& node = nodes_.emplace_back(Node{nobody, hello, Liveness(timeout, now)});
+    node.part = Part::Running;
+    node.group_rank = group_rank;
+    node.started = node.taken_in = node.absent = true;
+    node.founder = true;  // Until it says otherwise: its loss is the job's.
+  }
+}
+
+Roster::Node* Roster::come_back(PeerId peer, const Hello& hello, Milliseconds timeout,
+                                TimePoint now) {
+  assert(hello.resumes && find(peer) == nullptr);
+  const auto is_it = [&](const Node& node) {
+    return node.absent && node.group_rank == hello.resumes->group_rank &&
+           (node.hello.node_id.empty() || node.hello.node_id == hello.node_id);
+  };
+  const auto node = std::find_if(nodes_.begin(), nodes_.end(), is_it);
+  if (node == nodes_.end()) return nullptr;
+  node->peer = peer;
+  node->hello = hello;
+  node->absent = false;
+  node->liveness = Liveness(timeout, now);
+  node->founder = hello.resumes->founder;
+  if (node->founder) remember_founder(hello.node_id);
+  return &*node;
 }
 
 void Roster::attempt_begins() {

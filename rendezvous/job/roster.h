@@ -40,6 +40,7 @@ class Roster {
     bool taken_in = false;                  // The others stopped for it, or it was a member.
     bool departed = false;                  // Was counted as a newcomer that went.
     bool started = false;                   // Has said so in this attempt.
+    bool absent = false;                    // Inherited, and not back yet.
     std::optional<TimePoint> member_since;  // The first attempt that it took part in began then.
 
     // Another attempt would meet them: they hold GPUs and ports.
@@ -49,6 +50,13 @@ class Roster {
   // Invalidates references and pointers to nodes, as remove() does.
   Node& add(PeerId peer, const Hello& hello, const Liveness& liveness);
   std::optional<Node> remove(PeerId peer);  // Nothing: it is not here (any more).
+
+  // The members of a round that another coordinator, which is gone, had closed. Each has `timeout`
+  // to come back; until then its peer is a number that no connection has.
+  void inherit(const Succession& last, Milliseconds timeout, TimePoint now);
+  // The absent member that says so; null: it is none, or another round's.
+  Node* come_back(PeerId peer, const Hello& hello, Milliseconds timeout, TimePoint now);
+  void remember_founder(const std::string& node_id) { founder_ids_.insert(node_id); }
 
   void attempt_begins();          // Nobody has a part yet.
   void make_founder(Node& node);  // It is in the first attempt.

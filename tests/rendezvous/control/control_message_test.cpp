@@ -108,6 +108,36 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
   CHECK(round_trip(round).rank_base == 4);
 }
 
+TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_message]") {
+  const Council council = {{"ab", 0, "host-a", "10.0.0.1", 29'500},
+                           {"cd", 1, "host-b", "fe80::1%eth0", 41'000}};
+  const Succession succession = round_trip(Succession{.term = 2,
+                                                      .attempt = 3,
+                                                      .nodes = 20,
+                                                      .restarts_used = 4,
+                                                      .coordinator = "ab",
+                                                      .council = council,
+                                                      .before = {council[1]}});
+  CHECK(succession.council == council);
+  CHECK(succession.before == Council{council[1]});
+  CHECK(succession.nodes == 20);
+  CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).round_term == 1);
+  CHECK(round_trip(AskVote{"job", "cd", "", 0, 0, -1}).attempt == -1);
+  CHECK(round_trip(Vote{2, true, council[0]}).coordinator == council[0]);
+  CHECK_FALSE(round_trip(Hello{}).resumes);
+  Hello hello;
+  hello.resumes = RoundSeat{.term = 1, .attempt = 2, .group_rank = 3, .founder = true};
+  CHECK(round_trip(hello).resumes->group_rank == 3);
+  CHECK(round_trip(hello).resumes->founder);
+
+  std::string seats = "{}";
+  for (std::size_t i = 0; i < council_max; ++i) seats += ",{}";
+  CHECK(parse_control_message(R"({"type":"succession","term":0,"attempt":0,"nodes":1,)"
+                              R"("restarts_used":0,"coordinator":"a","before":[],"council":[)" +
+                              seats + "]}")
+            .error.find("at most 15 seats") != std::string::npos);
+}
+
 TEST_CASE("the small messages of agents are read back", "[rendezvous][control_message]") {
   CHECK(round_trip(Started{7}).attempt == 7);
   CHECK(round_trip(WorkersSucceeded{7}).attempt == 7);

@@ -38,6 +38,8 @@ JobLimits elastic_job(int min, int max, int max_restarts) {
 class Scenario {
  public:
   explicit Scenario(JobLimits limits) : limits_(limits), job_(std::move(limits), now_) {}
+  Scenario(JobLimits limits, const Inherited& inherited)
+      : limits_(limits), job_(std::move(limits), inherited, now_) {}
 
   void join(PeerId peer, std::optional<int> rank = {}, const std::string& run_id = "job") {
     Hello hello{.run_id = run_id, .node_id = "node" + std::to_string(peer)};
@@ -49,8 +51,20 @@ class Scenario {
     hello.nproc = 2;
     hello.nnodes_min = limits_.round.nodes_min;
     hello.nnodes_max = limits_.round.nodes_max;
+    if (limits_.may_be_taken_over) hello.standby_port = 40'000 + static_cast<int>(peer);
     say(peer, hello);
   }
+  // A member of the round that was, with what it had said in it.
+  void come_back(PeerId peer, int group_rank, int attempt, bool founder = true) {
+    Hello hello{.run_id = "job", .node_id = "node" + std::to_string(peer)};
+    hello.host = "host" + std::to_string(peer);
+    hello.elastic = true;
+    hello.nnodes_min = limits_.round.nodes_min;
+    hello.nnodes_max = limits_.round.nodes_max;
+    hello.resumes = RoundSeat{1, attempt, group_rank, founder};
+    say(peer, hello);
+  }
+  void take_over(const Inherited& inherited) { take(job_.take_over(inherited)); }
   void say(PeerId peer, const ControlMessage& message) {
     take(job_.on_message(peer, message, now_));
   }
@@ -986,4 +1000,120 @@ TEST_CASE("15.3: the store is for those that have workers now", "[rendezvous][jo
   CHECK(s.members == std::vector<PeerId>{1});
   s.reap(1);
   CHECK(s.members == std::vector<PeerId>{1, 3});
+}
+
+namespace {
+
+JobLimits with_successors(int nodes) {
+  JobLimits limits = elastic_job(1, nodes, 3);
+  limits.round.last_call = 0s;
+  limits.may_be_taken_over = true;
+  return limits;
+}
+
+// The round of node1 (which led), node2 and node3, as node2 knew it.
+Inherited of_three(int restarts_used = 0) {
+  Inherited inherited{.term = 1, .succession = {}, .lost_why = "it closed the connection"};
+  inherited.succession = {.term = 0,
+                          .attempt = 4,
+                          .nodes = 3,
+                          .restarts_used = restarts_used,
+                          .coordinator = "node1",
+                          .council = {},
+                          .before = {}};
+  for (int node = 1; node <= 3; ++node) {
+    inherited.succession.council.push_back({"node" + std::to_string(node), node - 1,
+                                            "host" + std::to_string(node), "10.0.0.1", 40'000});
+  }
+  return inherited;
+}
+
+Scenario taken_over(const Inherited& inherited) {
+  JobLimits limits = with_successors(3);
+  limits.host_node_id = "node2";
+  Scenario s(limits, inherited);
+  s.take_over(inherited);
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("16.1: members know who may take over before they start workers", "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.nodes_min = 3;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+
+  const auto succession = s.got<Succession>(2);
+  REQUIRE_FALSE(succession.empty());
+  CHECK(succession.front().coordinator == "node1");
+  CHECK(succession.front().nodes == 3);
+  REQUIRE(succession.front().council.size() == 3);
+  CHECK(succession.front().council[2] == Seat{"node3", 2, "host3", "10.0.0.3", 40'003});
+  CHECK(s.got_one<RoundStart>(2).founder);
+}
+
+TEST_CASE("16.1: a coordinator that loses sight of most nodes at once ends", "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.nodes_min = 3;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+
+  SECTION("without a goodbye") {
+    s.lose(3);
+    CHECK_FALSE(s.over);
+    s.lose(2);
+    CHECK(s.over == exit_status::coordinator_lost);
+  }
+  SECTION("not where they said goodbye") {
+    s.say(3, Leaving{SIGTERM});
+    s.lose(3);
+    s.lose(2);
+    CHECK_FALSE(s.over);
+  }
+}
+
+TEST_CASE("16.1: who takes over goes on with the round, and the lost node costs a restart",
+          "[rendezvous][job]") {
+  Scenario s = taken_over(of_three(1));
+  s.come_back(2, 1, 4);
+  s.come_back(3, 2, 4);
+  CHECK(s.got_one<Welcome>(3).heartbeat_interval_ms == 1'000);
+  const Stop stop = s.got_one<Stop>(3);
+  CHECK(stop.attempt == 4);
+  CHECK(stop.why.find("node 0 (host1) was lost") != std::string::npos);
+  CHECK(stop.why.find("1 of 3 restarts left") != std::string::npos);
+
+  s.reap(2);
+  s.reap(3);
+  const auto round = s.got_one<RoundStart>(3);
+  CHECK(round.attempt == 5);
+  CHECK(round.group_world_size == 2);
+  CHECK(s.got<Succession>(3).back().term == 1);
+  CHECK(s.got<Succession>(3).empty());
+}
+
+TEST_CASE("16.1: a member that does not come back is lost as well", "[rendezvous][job]") {
+  Scenario s = taken_over(of_three());
+  s.come_back(2, 1, 4);
+  s.reap(2);
+  CHECK(s.got<RoundStart>(2).empty());
+
+  // Two of three are gone: they may have chosen node3.
+  s.run_for(6'000ms, {2});
+  CHECK(s.over == exit_status::coordinator_lost);
+}
+
+TEST_CASE("16.1: one of another round joins anew, and its attempt's number is used up",
+          "[rendezvous][job]") {
+  Scenario s = taken_over(of_three());
+  s.come_back(2, 1, 4);
+  s.come_back(3, 0, 5);
+  CHECK(s.got_one<Finish>(3).may_rejoin);
+  CHECK(s.got<Welcome>(3).empty());
+
+  s.rejoin(4, 3);
+  s.reap(2);
+  CHECK(s.got_one<RoundStart>(2).attempt == 6);
+  CHECK(s.got_one<RoundStart>(4).founder);
 }

@@ -1,0 +1,51 @@
+// This node's part in finding a new coordinator when the job's is lost: the timers and questions
+// around rendezvous::Takeover, which decides.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/control/control_message.h"
+#include "rendezvous/secure/tls_context.h"
+#include "rendezvous/takeover/takeover.h"
+
+namespace ddprun::launcher {
+
+struct SuccessorCallbacks {
+  std::function<void(int term)> on_lead;  // This node is the coordinator from here on.
+  std::function<void(const rendezvous::Seat& coordinator)> on_follow;
+  // There will be none that this node could follow. `still_there`: the others hear the old one.
+  std::function<void(const std::string& why, bool still_there)> on_give_up;
+};
+
+// Lives on the agent's io_context, in its thread; callbacks come from there.
+class Successor {
+ public:
+  // `tls` as ControlClientOptions have it. `io` must outlive it.
+  Successor(asio::io_context& io, const std::string& run_id, const std::string& node_id,
+            const rendezvous::TakeoverLimits& limits,
+            std::shared_ptr<const rendezvous::TlsContext> tls, SuccessorCallbacks callbacks);
+
+  void leads() { core_.leads(); }
+  void heard(const rendezvous::Succession& succession) { core_.heard(succession); }
+  void coordinator_lost();
+  rendezvous::Vote on_ask(const rendezvous::AskVote& ask);
+
+ private:
+  void carry_out(const rendezvous::TakeoverActions& actions);
+  void ask(const rendezvous::AskSeat& question);
+  void wait();
+
+  asio::io_context& io_;
+  std::shared_ptr<const rendezvous::TlsContext> tls_;
+  SuccessorCallbacks callbacks_;
+  rendezvous::Takeover core_;
+  asio::steady_timer timer_;
+  // Answers may come when this is gone.
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace ddprun::launcher

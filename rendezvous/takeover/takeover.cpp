@@ -1,0 +1,219 @@
+// The election's rules, each beside the reason why two agents cannot both pass it.
+#include "rendezvous/takeover/takeover.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "rendezvous/time_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int pause_doublings = 3;
+
+}  // namespace
+
+void Takeover::leads() {
+  assert(state_ == State::Following && last_.attempt < 0);
+  state_ = State::Leading;
+  coordinator_.node_id = self_;
+}
+
+void Takeover::heard(const Succession& succession) {
+  hear_term(succession.term);
+  last_ = succession;
+  if (state_ == State::Leading) return;
+  state_ = State::Following;
+  const auto has_id = [&](const Seat& seat) { return seat.node_id == succession.coordinator; };
+  const auto seat = std::find_if(last_.council.begin(), last_.council.end(), has_id);
+  coordinator_ = seat == last_.council.end() ? Seat{.node_id = succession.coordinator} : *seat;
+}
+
+TakeoverActions Takeover::coordinator_lost(TimePoint now) {
+  if (state_ == State::Leading || state_ == State::Over) return {};
+  if (last_.attempt < 0) return give_up("there was no round yet");
+  state_ = State::Seeking;
+  lost_at_ = now;
+  standing_ = false;
+  for_us_.clear();
+  pause_ = limits_.repeat;
+  asks_ = 0;
+  if (!can_win()) {
+    return give_up(fmt::format(
+        "without it there is no majority of the {} nodes of the last round, so none can take over "
+        "(of three nodes two could)",
+        last_.council.size()));
+  }
+  try_at_ = now + own_place().value_or(0) * limits_.stagger;
+  return on_tick(now);
+}
+
+// A vote is for one candidate a term, so that two of a term cannot both have a majority; and for
+// none that knows less than the voter, since what the voter knows may have been settled.
+Vote Takeover::on_ask(const AskVote& ask, TimePoint now) {
+  if (ask.run_id != run_id_ || ask.to != self_)
+    return {.term = 0, .granted = false, .coordinator = {}};
+  if (state_ == State::Following || state_ == State::Leading) {
+    return {.term = term_, .granted = false, .coordinator = coordinator_};
+  }
+  Vote vote{.term = term_, .granted = false, .coordinator = {}};
+  if (state_ == State::Over || ask.candidate.empty() || ask.term < term_) return vote;
+  if (ask.term > term_) hear_term(ask.term);
+  vote.term = term_;
+  if (is_older(ask)) return vote;
+  if (!voted_for_.empty() && voted_for_ != ask.candidate) return vote;
+  voted_for_ = ask.candidate;
+  vote.granted = true;
+  // The candidate gets the time to win and to say so.
+  try_at_ = now + patience();
+  return vote;
+}
+
+TakeoverActions Takeover::on_vote(const std::string& from, const Vote& vote, TimePoint now) {
+  if (state_ != State::Seeking) return {};
+  const Seat& leader = vote.coordinator;
+  const bool another = !leader.address.empty() && leader.node_id != coordinator_.node_id;
+  if (another && leader.node_id != self_ && vote.term >= last_.term) {
+    state_ = State::Following;
+    coordinator_ = leader;
+    standing_ = false;
+    return {Follow{leader, vote.term}};
+  }
+  const bool same = !leader.node_id.empty() && leader.node_id == coordinator_.node_id;
+  if (same && now >= lost_at_ + limits_.all_notice) {
+    return give_up("the other nodes still hear it", /*still_there=*/true);
+  }
+  if (vote.term > term_) {
+    hear_term(vote.term);
+    return {};
+  }
+  if (!vote.granted || !standing_ || vote.term != term_) return {};
+  for_us_.insert(from);
+  const auto agrees = [&](const std::string& id) { return for_us_.count(id) > 0; };
+  if (!has_majority(last_.council, agrees) || !has_majority(last_.before, agrees)) return {};
+  const auto own = [&](const Seat& seat) { return seat.node_id == self_; };
+  const auto seat = std::find_if(last_.council.begin(), last_.council.end(), own);
+  assert(seat != last_.council.end());  // Or it would not have stood.
+  state_ = State::Leading;
+  coordinator_ = *seat;
+  return {Lead{term_}};
+}
+
+TakeoverActions Takeover::on_tick(TimePoint now) {
+  if (state_ != State::Seeking) return {};
+  if (now >= lost_at_ + limits_.give_up) {
+    return give_up(fmt::format("no majority of the {} nodes of the last round was heard within {}",
+                               last_.council.size(), time_text(limits_.give_up)));
+  }
+  if (own_place() && now >= try_at_) return stand(now);
+  return now >= ask_at_ ? ask(now) : TakeoverActions{};
+}
+
+std::optional<TimePoint> Takeover::next_tick() const {
+  if (state_ != State::Seeking) return {};
+  TimePoint next = std::min(lost_at_ + limits_.give_up, ask_at_);
+  if (own_place()) next = std::min(next, try_at_);
+  return next;
+}
+
+// A term that others have reached: what was said in the one before counts no more.
+void Takeover::hear_term(int term) {
+  if (term <= term_) return;
+  term_ = term;
+  voted_for_.clear();
+  standing_ = false;
+  for_us_.clear();
+}
+
+TakeoverActions Takeover::stand(TimePoint now) {
+  hear_term(term_ + 1);
+  voted_for_ = self_;
+  for_us_ = {self_};
+  standing_ = true;
+  pause_ = limits_.repeat;
+  try_at_ = now + patience();
+  return ask(now);
+}
+
+// A candidate asks all, again and again, since others may notice the loss later. Who is none only
+// wants to know who leads, and asks one at a time: a large job has many that do.
+TakeoverActions Takeover::ask(TimePoint now) {
+  ask_at_ = now + pause_;
+  pause_ = std::min(2 * pause_, limits_.repeat * (1 << pause_doublings));
+  TakeoverActions actions;
+  const std::vector<Seat> seats = others();
+  if (standing_) {
+    for (const Seat& seat : seats) {
+      if (for_us_.count(seat.node_id) == 0)
+        actions.emplace_back(std::in_place_type<AskSeat>, seat, own_ask(seat));
+    }
+    return actions;
+  }
+  if (seats.empty()) return actions;
+  const auto has_vote = [&](const Seat& seat) { return seat.node_id == voted_for_; };
+  const auto favourite = std::find_if(seats.begin(), seats.end(), has_vote);
+  const bool again = favourite != seats.end() && asks_ % 2 == 0;
+  const Seat& seat = again ? *favourite : seats[asks_ / 2 % seats.size()];
+  actions.emplace_back(std::in_place_type<AskSeat>, seat, own_ask(seat));
+  ++asks_;
+  return actions;
+}
+
+AskVote Takeover::own_ask(const Seat& to) const {
+  AskVote ask{.run_id = run_id_, .to = to.node_id, .candidate = {}};
+  if (!standing_) return ask;
+  ask.candidate = self_;
+  ask.term = term_;
+  ask.round_term = last_.term;
+  ask.attempt = last_.attempt;
+  return ask;
+}
+
+TakeoverActions Takeover::give_up(std::string why, bool still_there) {
+  state_ = State::Over;
+  return {GiveUp{std::move(why), still_there}};
+}
+
+bool Takeover::can_win() const {
+  const auto others_agree = [&](const std::string& id) { return id != coordinator_.node_id; };
+  return has_majority(last_.council, others_agree) && has_majority(last_.before, others_agree) &&
+         !last_.council.empty();
+}
+
+bool Takeover::is_older(const AskVote& ask) const {
+  return std::pair(ask.round_term, ask.attempt) < std::pair(last_.term, last_.attempt);
+}
+
+// Longer than a candidate needs to win and to say so, and another time for each, so that two that
+// split the votes once do not do so again.
+Milliseconds Takeover::patience() const {
+  return limits_.stagger * (10 + 3 * own_place().value_or(0));
+}
+
+// All that may vote but this agent and the lost one, each once.
+std::vector<Seat> Takeover::others() const {
+  std::vector<Seat> seats;
+  for (const Council* council : {&last_.council, &last_.before}) {
+    for (const Seat& seat : *council) {
+      if (seat.node_id == self_ || seat.node_id == coordinator_.node_id) continue;
+      if (std::find(seats.begin(), seats.end(), seat) == seats.end()) seats.push_back(seat);
+    }
+  }
+  return seats;
+}
+
+// Counted without the lost one, so that the first that is left stands at once. Nothing: it sits in
+// no council and can only follow.
+std::optional<int> Takeover::own_place() const {
+  int place = 0;
+  for (const Seat& seat : last_.council) {
+    if (seat.node_id == self_) return place;
+    if (seat.node_id != coordinator_.node_id) ++place;
+  }
+  return {};
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,131 @@
+// Elastic jobs whose node 0 is lost, in each of the ways that a node can be, on hosts of their own
+// (tests/testing/network_hosts.h).
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/network_hosts.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+const std::string runs =
+    "trap 'exit 0' USR1; "
+    "echo \"attempt $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE at $MASTER_ADDR\"; "
+    "while :; do sleep 0.02; done";
+
+// One launcher on each host, with one worker each; 0 hosts the endpoint.
+class ElasticJob {
+ public:
+  explicit ElasticJob(int nodes) : hosts_(nodes) {
+    for (int node = 0; node < nodes; ++node) {
+      nodes_.push_back(std::make_unique<Process>(
+          hosts_.on(node, launch({"--nnodes", "1:" + std::to_string(nodes), "--rdzv-backend",
+                                  "c10d", "--rdzv-endpoint", NetworkHosts::address(0) + ":29500",
+                                  "--max-restarts", "3", "--forward-signals", "USR1", "--rdzv-conf",
+                                  "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+                              shell(runs))));
+      // In this order, since ranks are given in the order of joining.
+      if (node + 1 == nodes) break;
+      REQUIRE(nodes_[0]->wait_for_output(
+          std::to_string(node + 1) + " of 1 to " + std::to_string(nodes) + " nodes joined", 60s));
+    }
+    for (int node = 0; node < nodes; ++node) REQUIRE(runs_attempt(node, 0, nodes, 0));
+  }
+
+  Process& node(int index) { return *nodes_[static_cast<std::size_t>(index)]; }
+  const NetworkHosts& hosts() const { return hosts_; }
+
+  bool runs_attempt(int index, int attempt, int world_size, int store_host) {
+    return node(index).wait_for_output("attempt " + std::to_string(attempt) + " of " +
+                                           std::to_string(world_size) + " at " +
+                                           NetworkHosts::address(store_host),
+                                       60s);
+  }
+
+  // The workers of these nodes end by themselves, and so does the job.
+  void succeeds(const std::vector<int>& nodes) {
+    for (const int index : nodes) node(index).send_signal(SIGUSR1);
+    for (const int index : nodes) {
+      const auto ended = node(index).wait(60s);
+      INFO("node " << index << ": " << ended.output);
+      CHECK(ended.status == 0);
+    }
+  }
+
+ private:
+  NetworkHosts hosts_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+};
+
+#define SKIP_WITHOUT_HOSTS() \
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why)
+
+}  // namespace
+
+TEST_CASE("16.1: when node 0's launcher is killed the next node takes over, and again the next") {
+  SKIP_WITHOUT_HOSTS();
+  // Of five, since the second loss may come before the first one's round is settled: the three that
+  // are left are a majority of both rounds.
+  ElasticJob job(5);
+  job.node(0).send_signal(SIGKILL);
+  for (int node = 1; node < 5; ++node) REQUIRE(job.runs_attempt(node, 1, 4, 1));
+  CHECK(job.node(1).wait_for_output("coordinates the job from here on (term 1)", 60s));
+
+  job.node(1).send_signal(SIGKILL);
+  for (int node = 2; node < 5; ++node) REQUIRE(job.runs_attempt(node, 2, 3, 2));
+  CHECK(job.node(2).wait_for_output("coordinates the job from here on (term 2)", 60s));
+  job.succeeds({2, 3, 4});
+}
+
+TEST_CASE("16.1: when node 0 is unplugged the others go on, and it ends") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(3);
+  job.hosts().set_plugged(0, false);
+  for (int node = 1; node < 3; ++node) REQUIRE(job.runs_attempt(node, 1, 2, 1));
+  const auto ended = job.node(0).wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 72);
+  CHECK(contains(ended.output, "most nodes of the last round are out of this node's sight"));
+  job.succeeds({1, 2});
+}
+
+TEST_CASE("16.1: a node 0 that was frozen finds the job gone on without it") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(3);
+  job.node(0).send_signal(SIGSTOP);
+  for (int node = 1; node < 3; ++node) REQUIRE(job.runs_attempt(node, 1, 2, 1));
+  job.node(0).send_signal(SIGCONT);
+  const auto ended = job.node(0).wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 72);
+  job.succeeds({1, 2});
+}
+
+TEST_CASE("16.1: a node that alone has lost node 0 joins the job again") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(4);
+  job.hosts().cut_link(0, 3);
+  for (int node = 0; node < 3; ++node) REQUIRE(job.runs_attempt(node, 1, 3, 0));
+  REQUIRE(job.node(3).wait_for_output("the other nodes still hear it", 60s));
+  REQUIRE(job.node(3).wait_for_output("joining the job again", 60s));
+  job.node(3).send_signal(SIGTERM);
+  CHECK(job.node(3).wait(60s).status == 75);
+  job.succeeds({0, 1, 2});
+}
+
+TEST_CASE("16.1: half of the nodes are no majority: nobody takes over, and each says why") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(4);
+  job.node(0).send_signal(SIGKILL);
+  job.node(1).send_signal(SIGKILL);
+  for (int node = 2; node < 4; ++node) {
+    const auto ended = job.node(node).wait(60s);
+    INFO("node " << node << ": " << ended.output);
+    CHECK(ended.status == 72);
+    CHECK(contains(ended.output, "no majority of the 4 nodes of the last round"));
+  }
+}
