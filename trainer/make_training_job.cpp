@@ -10,14 +10,14 @@
 #include <iostream>
 
 #include "trainer/announce.h"
-#include "trainer/check_settings.h"
 #include "trainer/checkpoint/recipe_state.h"
+#include "trainer/consistency/check_settings.h"
+#include "trainer/consistency/run_settings.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
-#include "trainer/run_settings.h"
 #include "trainer/sgd_options.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/sync_batch_norm.h"
@@ -230,7 +230,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   }
   job.reporter = make_reporter(job);
   open_place(job);
-  check_settings(job.place, settings_text(job.options, facts_of(job)));
+  check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
   make_job_model(job);
   job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "trainer/bad_images.h"
+#include "trainer/consistency/verify_sync.h"
 #include "trainer/evaluate.h"
 #include "trainer/optimizer/loss_guard.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
-#include "trainer/verify_sync.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
@@ -38,6 +38,26 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
   job.reporter->step(report);
 }
 
+// All that the job trains. Running statistics follow each worker's own batches without --sync-bn.
+void verify_job_sync(TrainingJob& job) {
+  if (job.env.world_size == 1) return;
+  verify_sync(job.communicator(),
+              tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
+                                 /*running_statistics=*/job.options.sync_batch_norm),
+              job.place.device, job.state.step);
+}
+
+// What verify_job_sync() compares, in words.
+std::string describe_comparison(const TrainingJob& job) {
+  std::string text = "weights";
+  if (job.options.momentum > 0) text += ", momentum";
+  if (job.average) text += ", averaged weights";
+  if (!has_running_statistics(*job.model)) return text;
+  return text + (job.options.sync_batch_norm
+                     ? ", running statistics"
+                     : "; not running statistics, which are each worker's own without --sync-bn");
+}
+
 // What is due after a step; the same on every rank.
 void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
@@ -52,7 +72,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
     job.reporter->first_step(parts.meters.report(job.state, parts.rate));
   }
   if (print) parts.meters.start_window();
-  if (verify) verify_sync(job);
+  if (verify) verify_job_sync(job);
   if (save) job.save_checkpoint();
   if (job.progress) job.progress->reached(job.state.step);
   job.report_written();
@@ -110,7 +130,7 @@ StopReason finish_epoch(TrainingJob& job) {
     job.state.epoch += 1;
     job.state.samples_done = 0;
   }
-  if (job.options.verify_sync == 0) verify_sync(job);
+  if (job.options.verify_sync == 0) verify_job_sync(job);
   if (job.validation_set && !validate(job, /*keep_best=*/true)) {
     job.state = before;
     return job.stop->reason();
@@ -140,7 +160,7 @@ void stop_early(TrainingJob& job, StopReason reason) {
 // After the last step: nothing may have gone apart unnoticed.
 void verify_at_end(TrainingJob& job) {
   if (!job.options.verify_sync || job.env.world_size == 1) return;
-  verify_sync(job);
+  verify_job_sync(job);
   job.reporter->line(fmt::format("All {} workers hold equal models after step {} ({})",
                                  job.env.world_size, job.state.step, describe_comparison(job)));
   job.reporter->event("verify_sync", {{"step", job.state.step},

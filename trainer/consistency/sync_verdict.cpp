@@ -1,5 +1,5 @@
 // The vote, apart from hashing and sending, so that every distribution of ranks can be tested.
-#include "trainer/sync_verdict.h"
+#include "trainer/consistency/sync_verdict.h"
 
 #include <algorithm>
 #include <map>

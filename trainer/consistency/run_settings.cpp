@@ -1,5 +1,5 @@
 // The list of settings that must agree: an option that changes the result needs a line here.
-#include "trainer/run_settings.h"
+#include "trainer/consistency/run_settings.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Hashes travel and not tensors: eight bytes a rank while all is well, eight a tensor otherwise.
-#include "trainer/verify_sync.h"
+#include "trainer/consistency/verify_sync.h"
 
 #define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
 #include <xxhash.h>
@@ -8,8 +8,7 @@
 #include <cstring>
 #include <map>
 
-#include "trainer/sync_verdict.h"
-#include "trainer/training_job.h"
+#include "trainer/consistency/sync_verdict.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
@@ -41,12 +40,6 @@ std::vector<std::vector<std::uint64_t>> gather(worker::Communicator& communicato
 
 bool is_running_statistic(const std::string& name) {
   return name.ends_with("running_mean") || name.ends_with("running_var");
-}
-
-bool has_running_statistics(const torch::nn::Module& model) {
-  const auto buffers = model.named_buffers();
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [](const auto& item) { return is_running_statistic(item.key()); });
 }
 
 }  // namespace
@@ -90,22 +83,10 @@ void verify_sync(worker::Communicator& communicator, const ComparedTensors& tens
   if (difference) throw TrainingError(*difference);
 }
 
-void verify_sync(TrainingJob& job) {
-  if (job.env.world_size == 1) return;
-  verify_sync(job.communicator(),
-              tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
-                                 /*running_statistics=*/job.options.sync_batch_norm),
-              job.place.device, job.state.step);
-}
-
-std::string describe_comparison(const TrainingJob& job) {
-  std::string text = "weights";
-  if (job.options.momentum > 0) text += ", momentum";
-  if (job.average) text += ", averaged weights";
-  if (!has_running_statistics(*job.model)) return text;
-  return text + (job.options.sync_batch_norm
-                     ? ", running statistics"
-                     : "; not running statistics, which are each worker's own without --sync-bn");
+bool has_running_statistics(const torch::nn::Module& model) {
+  const auto buffers = model.named_buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const auto& item) { return is_running_statistic(item.key()); });
 }
 
 }  // namespace ddprun::trainer

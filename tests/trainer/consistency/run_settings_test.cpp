@@ -1,5 +1,5 @@
 // What workers must have alike: which settings are compared, and how a difference is said.
-#include "trainer/run_settings.h"
+#include "trainer/consistency/run_settings.h"
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"

@@ -1,5 +1,5 @@
 // Who is named when the ranks' models differ.
-#include "trainer/sync_verdict.h"
+#include "trainer/consistency/sync_verdict.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"

@@ -1,5 +1,5 @@
 // Ranks whose models have gone apart, in a world of threads: found, named, and ended everywhere.
-#include "trainer/verify_sync.h"
+#include "trainer/consistency/verify_sync.h"
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"

@@ -19,8 +19,6 @@
 
 namespace ddprun::trainer {
 
-struct TrainingJob;
-
 // By name. An undefined tensor counts as one of its own kind.
 using ComparedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -36,10 +34,7 @@ ComparedTensors tensors_to_compare(const torch::nn::Module& model, const Sgd& op
 void verify_sync(worker::Communicator& communicator, const ComparedTensors& tensors,
                  torch::Device device, std::int64_t step);
 
-// The same for all that a job trains; running statistics with --sync-bn alone. Changes nothing.
-void verify_sync(TrainingJob& job);
-
-// What verify_sync(job) compares, in words.
-std::string describe_comparison(const TrainingJob& job);
+// Of a model with batch normalisation.
+bool has_running_statistics(const torch::nn::Module& model);
 
 }  // namespace ddprun::trainer

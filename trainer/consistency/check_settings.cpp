@@ -1,27 +1,27 @@
 // Texts of different lengths as one all_gather of sizes and one of bytes.
-#include "trainer/check_settings.h"
+#include "trainer/consistency/check_settings.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "trainer/run_settings.h"
+#include "trainer/consistency/run_settings.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 namespace {
 
 // Element r is rank r's text.
-std::vector<std::string> gather_texts(const DeviceAndPeers& place, const std::string& text) {
-  worker::Communicator& communicator = *place.communicator;
+std::vector<std::string> gather_texts(worker::Communicator& communicator, torch::Device device,
+                                      const std::string& text) {
   const auto bytes = static_cast<std::int64_t>(text.size());
   const torch::Tensor sizes =
-      worker::all_gather(communicator, torch::tensor({bytes}, torch::kInt64).to(place.device))
+      worker::all_gather(communicator, torch::tensor({bytes}, torch::kInt64).to(device))
           .to(torch::kCPU)
           .flatten();
   torch::Tensor mine = torch::zeros({sizes.max().item<std::int64_t>()}, torch::kUInt8);
   std::copy(text.begin(), text.end(), mine.data_ptr<std::uint8_t>());
   const torch::Tensor all =
-      worker::all_gather(communicator, mine.to(place.device)).to(torch::kCPU).contiguous();
+      worker::all_gather(communicator, mine.to(device)).to(torch::kCPU).contiguous();
   std::vector<std::string> texts;
   for (std::int64_t rank = 0; rank < sizes.numel(); ++rank) {
     const auto* const first = all.data_ptr<std::uint8_t>() + rank * mine.numel();
@@ -32,11 +32,12 @@ std::vector<std::string> gather_texts(const DeviceAndPeers& place, const std::st
 
 }  // namespace
 
-void check_settings(const DeviceAndPeers& place, const std::string& text) {
-  if (place.communicator->world_size() == 1) return;
-  const std::string difference = settings_difference(gather_texts(place, text));
+void check_settings(worker::Communicator& communicator, torch::Device device,
+                    const std::string& text) {
+  if (communicator.world_size() == 1) return;
+  const std::string difference = settings_difference(gather_texts(communicator, device, text));
   if (difference.empty()) return;
-  place.communicator->barrier();  // No rank leaves while another still reads from it.
+  communicator.barrier();  // No rank leaves while another still reads from it.
   throw UsageError(difference);
 }
 
