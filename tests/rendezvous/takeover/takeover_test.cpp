@@ -1,0 +1,268 @@
+// The election as one agent sees it: asks and votes in, time as a number.
+#include "rendezvous/takeover/takeover.h"
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+const TimePoint start = TimePoint() + 1h;
+
+Council council(const std::string& letters) {
+  Council seats;
+  for (const char letter : letters) {
+    const int rank = static_cast<int>(seats.size());
+    seats.push_back({.node_id = std::string(1, letter),
+                     .group_rank = rank,
+                     .host = std::string("host-") + letter,
+                     .address = "10.0.0." + std::to_string(rank),
+                     .port = 7'000});
+  }
+  return seats;
+}
+
+Succession round_of(const std::string& letters, int term = 0, int attempt = 0) {
+  return {.term = term,
+          .attempt = attempt,
+          .nodes = static_cast<int>(letters.size()),
+          .coordinator = letters.substr(0, 1),
+          .council = council(letters),
+          .before = {}};
+}
+
+// Follows the first of `letters` and has lost it at `start`.
+Takeover seeking(const std::string& self, const Succession& round) {
+  Takeover agent("job", self, {});
+  agent.heard(round);
+  agent.coordinator_lost(start);
+  return agent;
+}
+
+AskVote ask_by(const std::string& candidate, const std::string& to, int term, int attempt = 0) {
+  return {.run_id = "job", .to = to, .candidate = candidate, .term = term, .attempt = attempt};
+}
+
+template <class T>
+std::vector<T> only(const TakeoverActions& actions) {
+  std::vector<T> found;
+  for (const TakeoverAction& action : actions) {
+    if (const auto* one = std::get_if<T>(&action)) found.push_back(*one);
+  }
+  return found;
+}
+
+std::string asked(const TakeoverActions& actions) {
+  std::string letters;
+  for (const AskSeat& ask : only<AskSeat>(actions)) letters += ask.seat.node_id;
+  return letters;
+}
+
+const Vote yes{.term = 1, .granted = true, .coordinator = {}};
+
+}  // namespace
+
+TEST_CASE("the lowest rank that is left stands at once, and leads with a majority",
+          "[rendezvous][takeover]") {
+  Takeover agent("job", "b", {});
+  agent.heard(round_of("abcde"));
+  const TakeoverActions actions = agent.coordinator_lost(start);
+  CHECK(asked(actions) == "cde");  // Not the one that was lost.
+  const AskVote ask = only<AskSeat>(actions).at(0).ask;
+  CHECK(ask.candidate == "b");
+  CHECK(ask.to == "c");
+  CHECK(ask.term == 1);
+  CHECK(ask.attempt == 0);
+
+  CHECK(agent.on_vote("c", yes, start).empty());
+  CHECK(agent.on_vote("c", yes, start).empty());  // One voter, however often it is heard.
+  const auto lead = only<Lead>(agent.on_vote("e", yes, start));
+  REQUIRE(lead.size() == 1);
+  CHECK(lead[0].term == 1);
+  CHECK(agent.state() == Takeover::State::Leading);
+  CHECK(agent.on_ask(ask_by("c", "b", 2), start).coordinator.node_id == "b");
+}
+
+TEST_CASE("further ranks only ask who leads until their turn has come", "[rendezvous][takeover]") {
+  Takeover agent("job", "d", {});
+  agent.heard(round_of("abcd"));
+  const TakeoverActions actions = agent.coordinator_lost(start);
+  REQUIRE(only<AskSeat>(actions).size() == 1);
+  CHECK(only<AskSeat>(actions)[0].ask.candidate.empty());
+  CHECK(agent.term() == 0);
+  // It has asked for no vote.
+  CHECK(only<Lead>(agent.on_vote("b", {0, true, {}}, start)).empty());
+  CHECK(only<Lead>(agent.on_vote("c", {0, true, {}}, start)).empty());
+
+  agent.on_tick(start + 199ms);
+  CHECK(agent.term() == 0);
+  CHECK(asked(agent.on_tick(start + 200ms)) == "bc");
+  CHECK(agent.term() == 1);
+}
+
+TEST_CASE("who did not answer is asked again, who voted is not", "[rendezvous][takeover]") {
+  Takeover agent = seeking("b", round_of("abcde"));
+  agent.on_vote("d", yes, start);
+  REQUIRE(agent.next_tick() == start + 50ms);
+  CHECK(asked(agent.on_tick(start + 50ms)) == "ce");
+  CHECK(agent.next_tick() == start + 150ms);
+}
+
+TEST_CASE("a vote is for one candidate a term", "[rendezvous][takeover]") {
+  Takeover voter = seeking("d", round_of("abcde"));
+  CHECK(voter.on_ask(ask_by("b", "d", 1), start).granted);
+  CHECK(voter.on_ask(ask_by("b", "d", 1), start).granted);  // Its answer may have been lost.
+  CHECK_FALSE(voter.on_ask(ask_by("c", "d", 1), start).granted);
+  CHECK(voter.on_ask(ask_by("c", "d", 2), start).granted);
+  const Vote late = voter.on_ask(ask_by("b", "d", 1), start);
+  CHECK_FALSE(late.granted);
+  CHECK(late.term == 2);
+
+  Takeover candidate = seeking("b", round_of("abcde"));
+  CHECK_FALSE(candidate.on_ask(ask_by("c", "b", 1), start).granted);  // It votes for itself.
+}
+
+TEST_CASE("a vote gives the candidate time before the voter stands itself",
+          "[rendezvous][takeover]") {
+  Takeover voter = seeking("c", round_of("abc"));
+  voter.on_ask(ask_by("b", "c", 1), start + 99ms);
+  voter.on_tick(start + 100ms);
+  CHECK(voter.term() == 1);
+  // Its own place is 1: ten staggers and three more.
+  voter.on_tick(start + 99ms + 1'299ms);
+  CHECK(voter.term() == 1);
+  voter.on_tick(start + 99ms + 1'300ms);
+  CHECK(voter.term() == 2);
+}
+
+TEST_CASE("nobody votes for one that knows an older round", "[rendezvous][takeover]") {
+  Takeover voter = seeking("c", round_of("abc", /*term=*/1, /*attempt=*/4));
+  AskVote ask = ask_by("b", "c", 2, /*attempt=*/3);
+  ask.round_term = 1;
+  CHECK_FALSE(voter.on_ask(ask, start).granted);
+  ask.attempt = 5;
+  ask.round_term = 0;  // A term outweighs any attempt.
+  CHECK_FALSE(voter.on_ask(ask, start).granted);
+  ask.round_term = 1;
+  CHECK(voter.on_ask(ask, start).granted);
+}
+
+TEST_CASE("who hears its coordinator votes for nobody, and says whom it hears",
+          "[rendezvous][takeover]") {
+  Takeover voter("job", "c", {});
+  voter.heard(round_of("abc"));
+  const Vote vote = voter.on_ask(ask_by("b", "c", 7), start);
+  CHECK_FALSE(vote.granted);
+  CHECK(vote.coordinator.node_id == "a");
+  CHECK(vote.term == 0);  // A term that nobody elected in costs the others nothing.
+
+  Takeover first("job", "a", {});
+  first.leads();
+  first.heard(round_of("abc"));
+  CHECK_FALSE(first.on_ask(ask_by("b", "a", 7), start).granted);
+  CHECK(first.coordinator_lost(start).empty());
+}
+
+TEST_CASE("asks for another job, or for who this agent was before, are not answered with a vote",
+          "[rendezvous][takeover]") {
+  Takeover voter = seeking("c", round_of("abc"));
+  AskVote ask = ask_by("b", "old", 1);
+  CHECK_FALSE(voter.on_ask(ask, start).granted);
+  ask = ask_by("b", "c", 1);
+  ask.run_id = "another";
+  CHECK_FALSE(voter.on_ask(ask, start).granted);
+  ask = ask_by("", "c", 1);  // Who only asks who leads.
+  CHECK_FALSE(voter.on_ask(ask, start).granted);
+  CHECK(voter.term() == 0);
+}
+
+TEST_CASE("a vote that comes after its term counts for nothing", "[rendezvous][takeover]") {
+  Takeover agent = seeking("b", round_of("abc"));
+  agent.on_vote("c", {.term = 3, .granted = false, .coordinator = {}}, start);
+  CHECK(agent.term() == 3);
+  CHECK(only<Lead>(agent.on_vote("c", yes, start)).empty());
+  agent.on_tick(start + 1s);  // Stands again, above what it has heard of.
+  CHECK(agent.term() == 4);
+  CHECK(only<Lead>(agent.on_vote("c", yes, start + 1s)).empty());
+  CHECK(only<Lead>(agent.on_vote("c", {4, true, {}}, start + 1s)).size() == 1);
+}
+
+TEST_CASE("a round that is not settled needs both majorities", "[rendezvous][takeover]") {
+  Succession round = round_of("abde", 0, 1);
+  round.before = council("abc");
+  Takeover agent("job", "b", {});
+  agent.heard(round);
+  CHECK(asked(agent.coordinator_lost(start)) == "dec");
+  CHECK(only<Lead>(agent.on_vote("d", yes, start)).empty());
+  CHECK(only<Lead>(agent.on_vote("e", yes, start)).empty());  // 3 of 4, but 1 of 3.
+  CHECK(only<Lead>(agent.on_vote("c", yes, start)).size() == 1);
+}
+
+TEST_CASE("another agent leads: it is followed, unless its term is over",
+          "[rendezvous][takeover]") {
+  Takeover agent = seeking("d", round_of("abcd", /*term=*/2, /*attempt=*/3));
+  const Seat b = council("abcd")[1];
+  CHECK(agent.on_vote("c", {.term = 1, .granted = false, .coordinator = b}, start).empty());
+  const auto follow =
+      only<Follow>(agent.on_vote("c", {.term = 3, .granted = false, .coordinator = b}, start));
+  REQUIRE(follow.size() == 1);
+  CHECK(follow[0].coordinator == b);
+  CHECK(agent.state() == Takeover::State::Following);
+  CHECK_FALSE(agent.next_tick());
+
+  // That one is gone as well: the next one stands.
+  agent.coordinator_lost(start + 1s);
+  CHECK(agent.state() == Takeover::State::Seeking);
+  CHECK(agent.on_vote("c", {.term = 3, .granted = false, .coordinator = b}, start + 1s).empty());
+}
+
+TEST_CASE("who alone has lost the coordinator gives up once all would have noticed",
+          "[rendezvous][takeover]") {
+  Takeover agent = seeking("c", round_of("abc"));
+  const Vote hears{.term = 0, .granted = false, .coordinator = council("abc")[0]};
+  CHECK(agent.on_vote("b", hears, start + 5'999ms).empty());
+  const auto end = only<GiveUp>(agent.on_vote("b", hears, start + 6s));
+  REQUIRE(end.size() == 1);
+  CHECK(end[0].still_there);
+  CHECK(agent.state() == Takeover::State::Over);
+  CHECK_FALSE(agent.on_ask(ask_by("b", "c", 9), start + 6s).granted);
+}
+
+TEST_CASE("without a majority it gives up, and says what would have helped",
+          "[rendezvous][takeover]") {
+  Takeover agent = seeking("b", round_of("abc"));
+  CHECK(only<GiveUp>(agent.on_tick(start + 19'999ms)).empty());
+  const auto end = only<GiveUp>(agent.on_tick(start + 20s));
+  REQUIRE(end.size() == 1);
+  CHECK_FALSE(end[0].still_there);
+  CHECK(end[0].why.find("no majority of the 3 nodes") != std::string::npos);
+  CHECK(only<GiveUp>(agent.on_tick(start + 21s)).empty());
+}
+
+TEST_CASE("one of two nodes has no majority, and gives up at once", "[rendezvous][takeover]") {
+  Takeover agent("job", "b", {});
+  agent.heard(round_of("ab"));
+  const auto end = only<GiveUp>(agent.coordinator_lost(start));
+  REQUIRE(end.size() == 1);
+  CHECK(end[0].why.find("of three nodes two could") != std::string::npos);
+}
+
+TEST_CASE("before the first round nobody could take over", "[rendezvous][takeover]") {
+  Takeover agent("job", "b", {});
+  CHECK(only<GiveUp>(agent.coordinator_lost(start)).size() == 1);
+}
+
+TEST_CASE("a spare sits in no council and never stands, but follows", "[rendezvous][takeover]") {
+  Takeover spare = seeking("x", round_of("abcd"));
+  for (TimePoint now = start; now < start + 10s; now += 50ms) {
+    for (const AskSeat& ask : only<AskSeat>(spare.on_tick(now))) CHECK(ask.ask.candidate.empty());
+  }
+  const Seat c = council("abcd")[2];
+  const auto follow = only<Follow>(
+      spare.on_vote("c", {.term = 1, .granted = false, .coordinator = c}, start + 10s));
+  CHECK(follow.size() == 1);
+}
