@@ -1,0 +1,944 @@
+// The simulated world. A process is an agent with all that it hosts; events belong to a process, so
+// that a frozen one finds all of them when it thaws, or to the world.
+#include "tests/rendezvous/takeover/job_simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "launcher/agent_state.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/takeover/takeover.h"
+#include "tests/rendezvous/takeover/chance.h"
+#include "tests/rendezvous/takeover/round_history.h"
+
+namespace ddprun::simulation {
+namespace {
+
+using namespace rendezvous;
+using namespace std::chrono_literals;
+using launcher::AgentAction;
+using launcher::AgentState;
+using launcher::AgentStateMachine;
+using launcher::AgentStep;
+
+constexpr int machines_max = 7;
+// Shorter than the defaults, in about the same proportions: a run is over sooner.
+constexpr Milliseconds heartbeat_interval{400};
+constexpr Milliseconds heartbeat_timeout{2'000};
+constexpr Milliseconds join_timeout{15'000};
+constexpr Milliseconds question_limit{2'000};  // As vote_question.cpp has it.
+constexpr Milliseconds progress_limit{120'000};
+
+struct Item {  // One line on its way.
+  ControlMessage message;
+  // For the checks alone: what the coordinator that sent it knows.
+  int round = nothing;
+  int term = 0;
+  bool end = false;
+};
+
+struct Connection {
+  int client = 0;
+  int server = 0;
+  PeerId peer = 0;  // What the server calls it.
+  std::deque<Item> up, down;
+  bool client_closed = false;
+  bool server_closed = false;
+  bool dismissed = false;  // By the server.
+};
+
+struct Timer {
+  std::optional<TimePoint> due;
+  std::uint64_t generation = 0;
+};
+
+struct Process {
+  int index = 0;
+  int machine = 0;
+  bool alive = true;
+  TimePoint frozen_until;
+
+  // launcher/agent.cpp
+  AgentStateMachine agent{{.grace = 1s}};
+  RoundStart round;
+  int own_signal = 0;
+  std::optional<int> exit_status;
+  Timer goodbye;
+  // Its workers.
+  bool workers = false;  // All run.
+  bool reaping = false;  // Their end is on its way to the agent.
+  int workers_round = nothing;
+
+  // launcher/membership.cpp
+  std::string node_id, replaced_id;
+  int lives = 0;  // How many node_ids it has had.
+  bool endpoint = false;
+  std::optional<Seat> coordinator;
+  Succession succession;
+  std::optional<RoundSeat> seat;
+  std::vector<ControlMessage> said;
+  bool resumes = false, ends = false, lost_silent = false, finish_heard = false, left = false;
+  std::string lost_why;
+
+  // launcher/successor.cpp
+  std::unique_ptr<Takeover> takeover;
+  Timer takeover_tick;
+
+  // rendezvous/control/control_client.cpp
+  int client = nothing;  // A connection.
+  Timer connecting, beat, answer;
+  TimePoint connecting_since;
+  Milliseconds pause{0};
+  std::optional<Liveness> liveness;
+  TimePoint next_beat;
+
+  // rendezvous/coordinator.cpp
+  std::optional<Job> job;
+  std::map<PeerId, int> peers;
+  PeerId next_peer = 1;
+  Timer job_tick, linger;
+
+  // For the checks.
+  int job_round = nothing;    // The last one of its job.
+  int known_round = nothing;  // The one that the last succession was about.
+  int term = 0;               // That it leads in ...
+  int term_followed = 0;      // ... and the highest one in which it was a member.
+};
+
+struct Event {
+  TimePoint at;
+  std::uint64_t order = 0;
+  int process = nothing;  // nothing: the world's.
+  std::function<void()> happen;
+};
+struct Later {
+  bool operator()(const Event& a, const Event& b) const {
+    return std::pair(a.at, a.order) > std::pair(b.at, b.order);
+  }
+};
+
+class World {
+ public:
+  World(const Scenario& scenario, Planted planted, bool tell)
+      : scenario_(scenario), planted_(planted), tell_(tell), chance_(scenario.seed * 2 + 1) {}
+
+  Outcome run();
+
+ private:
+  // The world.
+  void at(TimePoint time, int process, std::function<void()> happen);
+  void after(Milliseconds delay, int process, std::function<void()> happen) {
+    at(now_ + delay, process, std::move(happen));
+  }
+  void arm(Process& process, Timer Process::*timer, std::optional<TimePoint> due,
+           void (World::*fire)(Process&));
+  Milliseconds between(int least, int most) {
+    return Milliseconds(
+        least + static_cast<int>(chance_.below(static_cast<std::size_t>(most - least) + 1)));
+  }
+  Milliseconds network_delay() { return chance_.one_in(12) ? between(1, 250) : between(0, 3); }
+  void violated(const std::string& what);
+  void tell(const Process& process, const std::string& what);
+  void cause(const Fault& fault);
+  Process* living(int machine);
+  void start_agent(int machine);
+  void die(Process& process, bool silently);
+  bool cut(int from, int to) const;
+  bool at_peace() const;
+
+  // The network.
+  void send(int connection, bool up, Item item);
+  void deliver(int connection, bool up);
+  void client_reads(Process& process, int connection, Item item);
+  void server_reads(Process& process, int connection, Item item);
+  void try_to_connect(Process& process);
+  void close_client(Process& process);
+  void ask(Process& from, const AskSeat& question);
+
+  // launcher/agent.cpp, and its workers.
+  void apply(Process& process, const AgentStep& step);
+  void start_workers(Process& process);
+  void stop_workers(Process& process);
+  void workers_end(Process& process);
+  void all_reaped(Process& process);
+  void end(Process& process, int status, Milliseconds linger);
+  void agent_lost(Process& process, bool silent);
+  void agent_hears(Process& process, const ControlMessage& message);
+  void goodbye_overdue(Process& process) { apply(process, process.agent.leaving_overdue()); }
+  void round_done(int round);
+  bool may_rejoin(const Process& process) const {
+    return !process.endpoint && process.own_signal == 0;
+  }
+
+  // launcher/membership.cpp and launcher/successor.cpp
+  void new_life(Process& process);
+  void rejoin(Process& process);
+  Hello hello(const Process& process) const;
+  void connect(Process& process);
+  void member_hears(Process& process, const Item& item);
+  void member_lost(Process& process, const std::string& why, bool silent);
+  void say(Process& process, const ControlMessage& message);
+  void carry_out(Process& process, const TakeoverActions& actions);
+  void lead(Process& process, int term);
+  void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
+
+  // rendezvous/control/control_client.cpp
+  void lost(Process& process, const std::string& why, bool silent);
+  void beat(Process& process);
+  void unreachable(Process& process);
+
+  // rendezvous/coordinator.cpp
+  JobLimits job_limits(const Process& process) const;
+  void carry_out(Process& process, const JobActions& actions);
+  void dismiss(Process& process, PeerId peer);
+  void tick_job(Process& process) { carry_out(process, process.job->on_tick(now_)); }
+  void check_idle(Process& process);
+  void linger_over(Process& process) { die(process, false); }
+  void close_round(Process& process, const JobActions& actions);
+  void forget_quorum(Process& process, const std::string& node_id);
+
+  const Scenario& scenario_;
+  Planted planted_;
+  bool tell_;
+  Chance chance_;
+  TimePoint start_ = TimePoint() + 1h;
+  TimePoint now_ = start_;
+  std::priority_queue<Event, std::vector<Event>, Later> events_;
+  std::uint64_t order_ = 0;
+  std::deque<Process> processes_;  // Also those that have ended: an index is never used twice.
+  std::deque<Connection> connections_;
+  std::array<std::array<TimePoint, machines_max>, machines_max> cut_until_{};
+  std::array<bool, machines_max> powered_off_{};
+  RoundHistory history_;
+  bool succeeded_ = false;
+  Outcome outcome_;
+};
+
+// ---- the world ----
+
+Outcome World::run() {
+  for (int machine = 0; machine < scenario_.nodes; ++machine) {
+    after(machine == 0 ? 0ms : between(0, 300), nothing, [this, machine] { start_agent(machine); });
+  }
+  TimePoint calm = start_ + 1s;
+  for (const Fault& fault : scenario_.faults) {
+    at(start_ + fault.at, nothing, [this, &fault] { cause(fault); });
+    calm = std::max(calm, start_ + fault.at + fault.lasts);
+  }
+  calm += 2 * heartbeat_timeout;
+  TimePoint look = calm;
+  while (!events_.empty() && outcome_.violation.empty()) {
+    Event event = events_.top();
+    events_.pop();
+    now_ = event.at;
+    if (now_ >= look) {
+      if (at_peace()) break;
+      look = now_ + 100ms;
+    }
+    if (now_ > calm + progress_limit) {
+      violated("no progress although nothing fails any more");
+      break;
+    }
+    if (event.process != nothing) {
+      const Process& process = processes_[static_cast<std::size_t>(event.process)];
+      if (!process.alive) continue;
+      if (process.frozen_until > now_) {
+        at(process.frozen_until + between(0, 1), event.process, std::move(event.happen));
+        continue;
+      }
+    }
+    ++outcome_.events;
+    event.happen();
+    if (!history_.violation().empty()) violated(history_.violation());
+  }
+  if (outcome_.violation.empty() && events_.empty() && !at_peace())
+    violated("all wait for nothing");
+  outcome_.ran_on = history_.running() != nothing || succeeded_;
+  return outcome_;
+}
+
+void World::at(TimePoint time, int process, std::function<void()> happen) {
+  events_.push({time, ++order_, process, std::move(happen)});
+}
+
+void World::arm(Process& process, Timer Process::*timer, std::optional<TimePoint> due,
+                void (World::*fire)(Process&)) {
+  Timer& armed = process.*timer;
+  if (armed.due == due) return;
+  armed.due = due;
+  const std::uint64_t generation = ++armed.generation;
+  if (!due) return;
+  at(std::max(*due, now_), process.index, [this, &process, timer, generation, fire] {
+    Timer& fired = process.*timer;
+    if (fired.generation != generation) return;
+    fired.due.reset();
+    (this->*fire)(process);
+  });
+}
+
+void World::violated(const std::string& what) {
+  if (!outcome_.violation.empty()) return;
+  outcome_.violation = fmt::format(
+      "at {:.3f} s: {}",
+      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now_ - start_).count()) / 1'000,
+      what);
+  if (tell_) outcome_.story.push_back(outcome_.violation);
+}
+
+void World::tell(const Process& process, const std::string& what) {
+  if (!tell_) return;
+  outcome_.story.push_back(fmt::format(
+      "{:7.3f} {:>4} {}",
+      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now_ - start_).count()) / 1'000,
+      process.node_id, what));
+}
+
+Process* World::living(int machine) {
+  for (Process& process : processes_) {
+    if (process.machine == machine && process.alive) return &process;
+  }
+  return nullptr;
+}
+
+void World::start_agent(int machine) {
+  Process& process = processes_.emplace_back();
+  process.index = static_cast<int>(processes_.size()) - 1;
+  process.machine = machine;
+  process.endpoint = process.index == 0;
+  new_life(process);
+  if (process.endpoint) {
+    process.takeover->leads();
+    process.agent.endpoint_opened();
+    process.job.emplace(job_limits(process), now_);
+    history_.leads(0, process.node_id);
+    carry_out(process, JobActions{});
+  }
+  connect(process);
+}
+
+void World::cause(const Fault& fault) {
+  using enum Fault::Kind;
+  const auto cut_off = [&](int from, int to) {
+    TimePoint& until = cut_until_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+    until = std::max(until, now_ + fault.lasts);
+  };
+  Process* process = living(fault.node);
+  if (process) tell(*process, "---- " + to_text(fault));
+  switch (fault.kind) {
+    case Cut:
+      return cut_off(fault.node, fault.other);
+    case Isolate:
+      for (int other = 0; other < scenario_.nodes; ++other) {
+        if (other == fault.node) continue;
+        cut_off(fault.node, other);
+        cut_off(other, fault.node);
+      }
+      return;
+    case Restart:
+      if (process) return;
+      powered_off_[static_cast<std::size_t>(fault.node)] = false;
+      // A machine that is back resets the connections of which it knows nothing.
+      for (std::size_t i = 0; i < connections_.size(); ++i) {
+        const Connection& connection = connections_[i];
+        const auto here = [&](int index) {
+          return processes_[static_cast<std::size_t>(index)].machine == fault.node;
+        };
+        if (here(connection.client)) send(static_cast<int>(i), true, {.message = {}, .end = true});
+        if (here(connection.server)) send(static_cast<int>(i), false, {.message = {}, .end = true});
+      }
+      return start_agent(fault.node);
+    default:
+      break;
+  }
+  if (process == nullptr) return;
+  switch (fault.kind) {
+    case Crash:
+      return die(*process, false);
+    case PowerOff:
+      powered_off_[static_cast<std::size_t>(fault.node)] = true;
+      return die(*process, true);
+    case Freeze:
+      process->frozen_until = std::max(process->frozen_until, now_ + fault.lasts);
+      return;
+    case Break:
+      for (std::size_t i = 0; i < connections_.size(); ++i) {
+        const Connection& connection = connections_[i];
+        if (connection.client == process->index || connection.server == process->index) {
+          send(static_cast<int>(i), true, {.message = {}, .end = true});
+          send(static_cast<int>(i), false, {.message = {}, .end = true});
+        }
+      }
+      return;
+    case FailWorker:
+      if (!process->workers) return;
+      workers_end(*process);
+      return at(now_, process->index,
+                [this, process] { apply(*process, process->agent.worker_failed()); });
+    case Preempt:
+      return at(now_, process->index, [this, process] {
+        if (process->own_signal == 0) process->own_signal = SIGTERM;
+        apply(*process, process->agent.signal_received(SIGTERM, process->client != nothing));
+      });
+    default:
+      return;
+  }
+}
+
+// Its workers end with it: they are told of its end by the kernel.
+void World::die(Process& process, bool silently) {
+  if (!process.alive) return;
+  process.alive = false;
+  workers_end(process);
+  for (std::size_t i = 0; i < connections_.size() && !silently; ++i) {
+    Connection& connection = connections_[i];
+    if (connection.client == process.index && !connection.client_closed)
+      send(static_cast<int>(i), true, {.message = {}, .end = true});
+    if (connection.server == process.index && !connection.server_closed)
+      send(static_cast<int>(i), false, {.message = {}, .end = true});
+  }
+}
+
+bool World::cut(int from, int to) const {
+  return cut_until_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)] > now_;
+}
+
+bool World::at_peace() const {
+  const auto at_work = [&](const Process& process) {
+    return process.workers && process.workers_round == history_.running();
+  };
+  const auto stands_by = [&](const Process& process) {
+    if (process.workers || process.client == nothing || history_.running() == nothing) return false;
+    const Connection& connection = connections_[static_cast<std::size_t>(process.client)];
+    const Process& server = processes_[static_cast<std::size_t>(connection.server)];
+    return server.alive && server.job && server.job_round == history_.running();
+  };
+  return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return !process.alive || process.exit_status || at_work(process) || stands_by(process);
+  });
+}
+
+// ---- the network ----
+
+void World::send(int connection, bool up, Item item) {
+  Connection& through = connections_[static_cast<std::size_t>(connection)];
+  auto& way = up ? through.up : through.down;
+  way.push_back(std::move(item));
+  const Process& from = processes_[static_cast<std::size_t>(up ? through.client : through.server)];
+  const Process& to = processes_[static_cast<std::size_t>(up ? through.server : through.client)];
+  const Milliseconds delay = from.machine == to.machine ? 0ms : network_delay();
+  after(delay, to.index, [this, connection, up] { deliver(connection, up); });
+}
+
+// Each event takes the first line that is there: whatever the delays are, lines keep their order.
+void World::deliver(int connection, bool up) {
+  Connection& through = connections_[static_cast<std::size_t>(connection)];
+  Process& from = processes_[static_cast<std::size_t>(up ? through.client : through.server)];
+  Process& to = processes_[static_cast<std::size_t>(up ? through.server : through.client)];
+  if (cut(from.machine, to.machine)) {
+    const TimePoint healed =
+        cut_until_[static_cast<std::size_t>(from.machine)][static_cast<std::size_t>(to.machine)];
+    return at(healed + network_delay(), to.index,
+              [this, connection, up] { deliver(connection, up); });
+  }
+  auto& way = up ? through.up : through.down;
+  Item item = std::move(way.front());
+  way.pop_front();
+  if (up && !through.server_closed) server_reads(to, connection, std::move(item));
+  if (!up && !through.client_closed) client_reads(to, connection, std::move(item));
+}
+
+void World::try_to_connect(Process& process) {
+  const int target = process.endpoint      ? process.index
+                     : process.coordinator ? process.coordinator->port - 1
+                                           : 0;
+  Process& server = processes_[static_cast<std::size_t>(target)];
+  const Milliseconds limit = process.resumes ? heartbeat_timeout : join_timeout;
+  const bool reached = server.alive && !cut(process.machine, server.machine) &&
+                       !cut(server.machine, process.machine);
+  if (reached) {
+    process.client = static_cast<int>(connections_.size());
+    connections_.push_back({.client = process.index, .server = target, .peer = server.next_peer++});
+    server.peers[connections_.back().peer] = process.client;
+    arm(process, &Process::answer, process.connecting_since + limit, &World::unreachable);
+    return send(process.client, true, {.message = hello(process)});
+  }
+  if (now_ - process.connecting_since >= limit) return unreachable(process);
+  arm(process, &Process::connecting, now_ + process.pause, &World::try_to_connect);
+  process.pause = std::min<Milliseconds>(2 * process.pause, 1s);
+}
+
+void World::close_client(Process& process) {
+  arm(process, &Process::connecting, {}, nullptr);
+  arm(process, &Process::beat, {}, nullptr);
+  arm(process, &Process::answer, {}, nullptr);
+  process.liveness.reset();
+  if (process.client == nothing) return;
+  const int connection = std::exchange(process.client, nothing);
+  connections_[static_cast<std::size_t>(connection)].client_closed = true;
+  send(connection, true, {.message = {}, .end = true});
+}
+
+// A question and its answer have a connection for themselves. Either may be late, but nobody waits
+// for an answer for longer than the limit.
+void World::ask(Process& from, const AskSeat& question) {
+  const int target = question.seat.port - 1;
+  const TimePoint limit = now_ + question_limit;
+  const int life = from.lives;
+  Process& to = processes_[static_cast<std::size_t>(target)];
+  if (!to.alive || cut(from.machine, to.machine) || cut(to.machine, from.machine)) return;
+  after(network_delay(), target, [this, &from, &to, question, limit, life] {
+    const bool cut_meanwhile = cut(from.machine, to.machine);
+    if (cut_meanwhile) return;
+    AskVote ask = question.ask;
+    if (planted_ == Planted::IgnoresOlderRound) ask.round_term = 1'000;
+    Vote vote = to.takeover->on_ask(ask, now_);
+    const bool same_term = vote.term == ask.term && vote.coordinator.node_id.empty();
+    if (planted_ == Planted::VotesTwice && same_term && !ask.candidate.empty()) vote.granted = true;
+    if (vote.granted) {
+      tell(to, fmt::format("votes for {} in term {}", ask.candidate, ask.term));
+      arm(to, &Process::takeover_tick, to.takeover->next_tick(), &World::tick_takeover);
+    }
+    if (planted_ == Planted::FollowsOldTerm && !vote.coordinator.address.empty()) vote.term = 1'000;
+    if (cut(to.machine, from.machine)) return;
+    after(network_delay(), from.index, [this, &from, question, vote, limit, life] {
+      if (now_ > limit || from.lives != life) return;
+      carry_out(from, from.takeover->on_vote(question.seat.node_id, vote, now_));
+    });
+  });
+}
+
+// ---- the agent ----
+
+void World::apply(Process& process, const AgentStep& step) {
+  if (tell_ && !step.actions.empty()) tell(process, "agent: " + step.reason);
+  for (const AgentAction action : step.actions) {
+    switch (action) {
+      case AgentAction::StartWorkers:
+        start_workers(process);
+        break;
+      case AgentAction::StopWorkers:
+      case AgentAction::KillWorkers:
+        stop_workers(process);
+        break;
+      case AgentAction::ReportFailure:
+        say(process, WorkerFailed{process.round.attempt, {.pid = 1, .signal = SIGSEGV}});
+        break;
+      case AgentAction::ReportSucceeded:
+        say(process, WorkersSucceeded{process.round.attempt});
+        break;
+      case AgentAction::ReportReaped:
+        say(process, Reaped{process.round.attempt, {}});
+        break;
+      case AgentAction::Rejoin:
+        at(now_, process.index, [this, &process] { rejoin(process); });
+        break;
+      case AgentAction::SayLeaving:
+        say(process, Leaving{process.own_signal});
+        break;
+      case AgentAction::AwaitVerdict:
+        arm(process, &Process::goodbye, now_ + step.verdict_limit, &World::goodbye_overdue);
+        break;
+      case AgentAction::Exit:
+        return end(process, step.exit_status, step.linger);
+    }
+  }
+}
+
+void World::start_workers(Process& process) {
+  process.workers = true;
+  process.reaping = false;
+  process.workers_round = process.known_round;
+  say(process, Started{process.round.attempt});
+  const int round = process.workers_round;
+  if (!history_.workers_started(round) || scenario_.work == 0ms) return;
+  after(scenario_.work, nothing, [this, round] { round_done(round); });
+}
+
+void World::stop_workers(Process& process) {
+  if (process.reaping) return;
+  process.reaping = true;
+  after(between(2, chance_.one_in(6) ? 900 : 60), nothing, [this, &process] {
+    if (!process.alive) return;
+    workers_end(process);
+    at(now_, process.index, [this, &process] { all_reaped(process); });
+  });
+}
+
+void World::workers_end(Process& process) {
+  if (!process.workers) return;
+  process.workers = false;
+  history_.workers_ended(process.workers_round);
+}
+
+// Workers of a round succeed together: the last step needs all of them.
+void World::round_done(int round) {
+  if (history_.running() != round) return;
+  for (const int member : history_.members(round)) {
+    Process& process = processes_[static_cast<std::size_t>(member)];
+    if (process.reaping) continue;
+    process.reaping = true;
+    workers_end(process);
+    after(between(0, 50), process.index, [this, &process] { all_reaped(process); });
+  }
+  succeeded_ = true;
+}
+
+void World::all_reaped(Process& process) {
+  const bool succeeded = process.agent.state() == AgentState::Running;
+  apply(process, succeeded ? process.agent.workers_succeeded() : process.agent.workers_reaped());
+}
+
+void World::end(Process& process, int status, Milliseconds linger) {
+  if (process.exit_status) return;
+  tell(process, fmt::format("ends with {}", status));
+  if (process.workers) violated(process.node_id + " leaves its workers alone");
+  process.exit_status = status;
+  process.left = true;
+  arm(process, &Process::goodbye, {}, nullptr);
+  at(now_, process.index, [this, &process, linger] {
+    close_client(process);
+    if (!process.endpoint) return die(process, false);
+    arm(process, &Process::linger, now_ + linger, &World::linger_over);
+    check_idle(process);
+  });
+}
+
+void World::agent_lost(Process& process, bool silent) {
+  apply(process,
+        silent && may_rejoin(process) ? process.agent.cut_off() : process.agent.coordinator_lost());
+}
+
+void World::agent_hears(Process& process, const ControlMessage& message) {
+  if (const auto* round = std::get_if<RoundStart>(&message)) {
+    process.round = *round;
+    tell(process, fmt::format("starts attempt {} as {} of {}, term {}", round->attempt,
+                              round->group_rank, round->group_world_size, process.succession.term));
+    apply(process, process.agent.round_started());
+  } else if (const auto* stop = std::get_if<Stop>(&message)) {
+    apply(process, process.agent.stop_received(
+                       stop->signal,
+                       stop->final_verdict ? std::optional<int>(stop->exit_status) : std::nullopt));
+  } else if (const auto* finish = std::get_if<Finish>(&message)) {
+    tell(process, "hears the end: " + finish->why);
+    const bool rejoins = finish->may_rejoin && may_rejoin(process);
+    apply(process,
+          rejoins ? process.agent.cut_off() : process.agent.finish_received(finish->exit_status));
+  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+    tell(process, "is refused: " + refused->reason);
+    apply(process, process.agent.refused(refused->exit_status));
+  }
+}
+
+// ---- membership ----
+
+void World::new_life(Process& process) {
+  process.node_id = fmt::format("{}.{}{}", process.machine, process.index,
+                                std::string(static_cast<std::size_t>(process.lives++), '\''));
+  TakeoverLimits limits;
+  limits.all_notice = heartbeat_timeout + heartbeat_interval;
+  limits.give_up = 2 * limits.all_notice + 5s;
+  process.takeover = std::make_unique<Takeover>("job", process.node_id, limits);
+  arm(process, &Process::takeover_tick, {}, nullptr);
+}
+
+void World::rejoin(Process& process) {
+  if (process.left) return;
+  process.replaced_id = process.node_id;
+  new_life(process);
+  process.finish_heard = false;
+  process.seat.reset();
+  process.said.clear();
+  process.resumes = false;
+  tell(process, "joins again");
+  connect(process);
+}
+
+Hello World::hello(const Process& process) const {
+  Hello hello{.run_id = "job", .node_id = process.node_id};
+  hello.replaces = process.replaced_id;
+  hello.host = fmt::format("host{}", process.machine);
+  hello.address = hello.host;
+  hello.nproc = 1 + process.machine % 3;
+  hello.elastic = true;
+  hello.nnodes_min = scenario_.nodes_min;
+  hello.nnodes_max = scenario_.nodes_max;
+  hello.standby_port = process.index + 1;
+  if (process.resumes) hello.resumes = process.seat;
+  return hello;
+}
+
+void World::connect(Process& process) {
+  close_client(process);
+  process.connecting_since = now_;
+  process.pause = 50ms;
+  arm(process, &Process::connecting, now_ + between(0, 5), &World::try_to_connect);
+}
+
+void World::client_reads(Process& process, int connection, Item item) {
+  if (process.client != connection) return;
+  if (item.end) return lost(process, "it closed the connection", false);
+  if (process.liveness) process.liveness->heard(now_);
+  if (std::holds_alternative<Heartbeat>(item.message)) return;
+  if (std::holds_alternative<Welcome>(item.message)) {
+    arm(process, &Process::answer, {}, nullptr);
+    process.liveness.emplace(heartbeat_timeout, now_);
+    process.next_beat = now_ + heartbeat_interval;
+    arm(process, &Process::beat, std::min(process.next_beat, process.liveness->deadline()),
+        &World::beat);
+  }
+  member_hears(process, item);
+}
+
+void World::unreachable(Process& process) {
+  tell(process, "reaches no coordinator");
+  close_client(process);
+  if (process.resumes) return member_lost(process, "it does not answer", true);
+  apply(process, process.agent.unreachable());
+}
+
+void World::lost(Process& process, const std::string& why, bool silent) {
+  close_client(process);
+  member_lost(process, why, silent);
+}
+
+void World::beat(Process& process) {
+  const TimePoint due = std::min(process.next_beat, process.liveness->deadline());
+  if (process.liveness->silent(now_, now_ - due)) return lost(process, "it is silent", true);
+  if (now_ >= process.next_beat) {
+    send(process.client, true, {.message = Heartbeat{}});
+    process.next_beat = now_ + heartbeat_interval;
+  }
+  arm(process, &Process::beat, std::min(process.next_beat, process.liveness->deadline()),
+      &World::beat);
+}
+
+void World::member_hears(Process& process, const Item& item) {
+  if (process.left) return;
+  if (const auto* succession = std::get_if<Succession>(&item.message)) {
+    process.succession = *succession;
+    process.known_round = item.round;
+    if (outcome_.violation.empty()) process.takeover->heard(*succession);
+    return;
+  }
+  if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
+    process.resumes = false;
+    for (const ControlMessage& message : process.said) {
+      send(process.client, true, {.message = message});
+    }
+  }
+  if (const auto* round = std::get_if<RoundStart>(&item.message)) {
+    process.seat = RoundSeat{.term = process.succession.term,
+                             .attempt = round->attempt,
+                             .group_rank = round->group_rank,
+                             .founder = round->founder};
+    process.said.clear();
+  }
+  const auto* stop = std::get_if<Stop>(&item.message);
+  if (stop != nullptr && stop->final_verdict) process.ends = true;
+  if (std::holds_alternative<Finish>(item.message)) process.finish_heard = true;
+  const bool is_round = std::holds_alternative<RoundStart>(item.message);
+  if (is_round && (planted_ == Planted::TakesOldRound ? 0 : item.term) < process.term_followed) {
+    violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id,
+                         item.term, process.term_followed));
+  }
+  process.term_followed = std::max(process.term_followed, item.term);
+  agent_hears(process, item.message);
+}
+
+void World::member_lost(Process& process, const std::string& why, bool silent) {
+  if (process.left || process.finish_heard) return;
+  tell(process, "lost the coordinator: " + why);
+  if (!process.seat || process.ends || process.endpoint) return agent_lost(process, silent);
+  process.lost_why = why;
+  process.lost_silent = silent;
+  carry_out(process, process.takeover->coordinator_lost(now_));
+}
+
+void World::say(Process& process, const ControlMessage& message) {
+  if (std::holds_alternative<Leaving>(message)) process.ends = true;
+  process.said.push_back(message);
+  if (process.client != nothing) send(process.client, true, {.message = message});
+}
+
+void World::carry_out(Process& process, const TakeoverActions& actions) {
+  const int life = process.lives;
+  const auto soon = [&](auto happen) {
+    at(now_, process.index, [&process, life, happen] {
+      if (process.lives == life && !process.left) happen();
+    });
+  };
+  for (const TakeoverAction& action : actions) {
+    if (const auto* question = std::get_if<AskSeat>(&action)) {
+      ask(process, *question);
+    } else if (const auto* elected = std::get_if<Lead>(&action)) {
+      history_.leads(elected->term, process.node_id);
+      soon([this, &process, term = elected->term] { lead(process, term); });
+    } else if (const auto* follow = std::get_if<Follow>(&action)) {
+      soon([this, &process, to = *follow] {
+        tell(process, fmt::format("follows {}, term {}", to.coordinator.node_id, to.term));
+        process.coordinator = to.coordinator;
+        process.resumes = true;
+        connect(process);
+      });
+    } else if (const auto* over = std::get_if<GiveUp>(&action)) {
+      soon([this, &process, over = *over] {
+        tell(process, "gives up: " + over.why);
+        agent_lost(process, process.lost_silent || over.still_there);
+      });
+    }
+  }
+  arm(process, &Process::takeover_tick, process.takeover->next_tick(), &World::tick_takeover);
+}
+
+void World::lead(Process& process, int term) {
+  tell(process, fmt::format("leads, term {}", term));
+  ++outcome_.elections;
+  process.endpoint = true;
+  process.agent.endpoint_opened();
+  const Inherited inherited{
+      .term = term, .succession = process.succession, .lost_why = process.lost_why};
+  process.job_round = process.known_round;
+  process.term = term;
+  process.job.emplace(job_limits(process), inherited, now_);
+  carry_out(process, process.job->take_over(inherited));
+  process.resumes = true;
+  connect(process);
+}
+
+// ---- the coordinator ----
+
+JobLimits World::job_limits(const Process& process) const {
+  JobLimits limits;
+  limits.run_id = "job";
+  limits.round = {.elastic = true,
+                  .nodes_min = scenario_.nodes_min,
+                  .nodes_max = scenario_.nodes_max,
+                  .join_timeout = join_timeout,
+                  .last_call = 500ms};
+  limits.restarts.restarts_max = scenario_.restarts;
+  limits.restarts.backoff_first = 50ms;
+  limits.restarts.backoff_max = 400ms;
+  limits.restarts.same_failures_max = 0;
+  limits.heartbeat_interval = heartbeat_interval;
+  limits.heartbeat_timeout = heartbeat_timeout;
+  limits.start_timeout = 6s;
+  limits.stop_timeout = 8s;
+  limits.newcomers = {.settled = 10s, .pause_first = 300ms, .pause_max = 2s};
+  limits.host_node_id = process.node_id;
+  limits.master_addr = fmt::format("host{}", process.machine);
+  limits.master_port = process.index + 1;
+  limits.may_be_taken_over = true;
+  return limits;
+}
+
+void World::server_reads(Process& process, int connection, Item item) {
+  Connection& through = connections_[static_cast<std::size_t>(connection)];
+  const PeerId peer = through.peer;
+  if (item.end) {
+    through.server_closed = true;
+    process.peers.erase(peer);
+    if (process.job)
+      carry_out(process, process.job->on_lost(peer, "it closed the connection", now_));
+    return check_idle(process);
+  }
+  if (through.dismissed) return;
+  if (!process.job) {
+    send(connection, false,
+         {.message = Refused{.reason = "this node does not coordinate its job"}});
+    return dismiss(process, peer);
+  }
+  if (auto* hello = std::get_if<Hello>(&item.message)) {
+    if (planted_ == Planted::IgnoresQuorum) forget_quorum(process, hello->node_id);
+  }
+  carry_out(process, process.job->on_message(peer, item.message, now_));
+}
+
+// Who is said to have gone does not count as out of sight. It is said of all before they come.
+void World::forget_quorum(Process& process, const std::string& node_id) {
+  const PeerId nobody = 1'000'000;
+  Hello goodbye{.run_id = "another job", .node_id = "nobody"};
+  goodbye.replaces = node_id;
+  carry_out(process, process.job->on_message(nobody, goodbye, now_));
+}
+
+void World::dismiss(Process& process, PeerId peer) {
+  const auto found = process.peers.find(peer);
+  if (found == process.peers.end()) return;
+  Connection& connection = connections_[static_cast<std::size_t>(found->second)];
+  if (std::exchange(connection.dismissed, true)) return;
+  send(found->second, false, {.message = {}, .end = true});
+}
+
+void World::carry_out(Process& process, const JobActions& actions) {
+  std::vector<PeerId> told_round;
+  for (const JobAction& action : actions) {
+    if (const auto* sent = std::get_if<SendTo>(&action)) {
+      const auto peer = process.peers.find(sent->peer);
+      if (peer == process.peers.end()) continue;
+      ControlMessage message = sent->message;
+      if (auto* succession = std::get_if<Succession>(&message)) {
+        if (succession->before.empty()) history_.settled(process.job_round);
+      }
+      if (std::holds_alternative<RoundStart>(message)) told_round.push_back(sent->peer);
+      send(peer->second, false,
+           {.message = std::move(message), .round = process.job_round, .term = process.term});
+    } else if (const auto* close = std::get_if<CloseAfterSending>(&action)) {
+      dismiss(process, close->peer);
+    } else if (std::holds_alternative<StartAttempt>(action)) {
+      close_round(process, actions);
+    } else if (const auto* log = std::get_if<Log>(&action)) {
+      tell(process, "job: " + log->text);
+    } else if (const auto* over = std::get_if<JobOver>(&action)) {
+      tell(process, fmt::format("job: over, {}", over->exit_status));
+    }
+  }
+  if (planted_ == Planted::SettlesTooEarly) {
+    for (const PeerId peer : told_round) {
+      carry_out(process, process.job->on_message(peer, Started{process.job->attempt()}, now_));
+    }
+  }
+  arm(process, &Process::job_tick, process.job->next_tick(), &World::tick_job);
+}
+
+// Before anybody hears of it.
+void World::close_round(Process& process, const JobActions& actions) {
+  std::vector<RoundHistory::Member> members;
+  for (const JobAction& action : actions) {
+    const auto* sent = std::get_if<SendTo>(&action);
+    const auto* start = sent ? std::get_if<RoundStart>(&sent->message) : nullptr;
+    if (start == nullptr) continue;
+    const auto peer = process.peers.find(sent->peer);
+    const int member = peer == process.peers.end()
+                           ? nothing
+                           : connections_[static_cast<std::size_t>(peer->second)].client;
+    members.push_back({member, *start});
+  }
+  process.job_round = history_.closed(process.job_round, process.job->attempt(), members);
+}
+
+void World::check_idle(Process& process) {
+  if (!process.left || !process.endpoint) return;
+  const bool busy = std::any_of(process.peers.begin(), process.peers.end(), [&](const auto& peer) {
+    return !connections_[static_cast<std::size_t>(peer.second)].dismissed;
+  });
+  if (!busy) die(process, false);
+}
+
+}  // namespace
+
+Outcome run(const Scenario& scenario, Planted planted, bool tell) {
+  return World(scenario, planted, tell).run();
+}
+
+}  // namespace ddprun::simulation

@@ -1,0 +1,89 @@
+// A whole job in one thread and in no time: the cores of its agents and of its coordinators, joined
+// by a network whose every delay, cut and crash comes from a seed. What is checked after each event
+// is that the job stays one:
+//
+//   a term has one leader
+//   a round's ranks are 0 to n-1, and its number is above those of all rounds whose workers ever
+//     ran together; a round moves only while all its workers run, so two of them never do at once,
+//     and each that does descends from the one that did before and from the last settled one
+//   no agent takes a round of a term older than one that it has followed
+//   when the failures are over, either some round runs with all its nodes, and each other node
+//   waits
+//     for a place, or all agents have ended with a reason
+//
+// The glue between the cores is that of launcher/membership.cpp, launcher/agent.cpp and
+// rendezvous/coordinator.cpp, without their sockets: what these do differently is not tested here.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::simulation {
+
+using Milliseconds = std::chrono::milliseconds;
+
+struct Fault {
+  enum class Kind {
+    Cut,         // Nothing goes from `node` to `other`; what was sent comes when it has healed.
+    Isolate,     // The same between `node` and all others, both ways.
+    Break,       // Every connection of `node` is reset, and may be made again.
+    Crash,       // The agent is killed: its peers read the end of their connections.
+    PowerOff,    // The machine is gone without a word.
+    Restart,     // Another agent starts on a machine whose one is gone; not on the first, whose
+                 // agent would be the coordinator of another job.
+    Freeze,      // The agent does nothing (SIGSTOP), then all that waits for it at once.
+    FailWorker,  // One of its workers fails, if it has any.
+    Preempt,     // SIGTERM.
+  };
+  Kind kind = Kind::Crash;
+  Milliseconds at{0};
+  int node = 0;
+  int other = 0;          // Cut alone.
+  Milliseconds lasts{0};  // Cut, Isolate and Freeze.
+};
+
+struct Scenario {
+  int nodes = 3;
+  int nodes_min = 2;
+  int nodes_max = 3;
+  int restarts = 3;
+  Milliseconds work{0};    // For how long a round must run to succeed; 0: no job ever ends so.
+  std::uint64_t seed = 0;  // Of all delays.
+  std::vector<Fault> faults;
+};
+
+Scenario random_scenario(std::uint64_t seed);
+
+// One line for the job, and one for each fault: "at 1.200 s: cut 0 -> 2 for 3.000 s".
+std::string to_text(const Fault& fault);
+std::string to_text(const Scenario& scenario);
+Scenario parse_scenario(const std::string& text);  // Throws std::invalid_argument.
+
+// A rule of the protocol that the simulated agents break, to see that the checks notice it.
+enum class Planted {
+  Nothing,
+  VotesTwice,         // Two candidates of a term may have an agent's vote.
+  IgnoresOlderRound,  // A voter does not care that the candidate's round is older than its own.
+  IgnoresQuorum,      // A coordinator goes on when most nodes are out of its sight.
+  SettlesTooEarly,    // A round counts as started by all before any of them has heard of it.
+  FollowsOldTerm,     // Whoever is said to lead is followed, whatever the term is.
+  TakesOldRound,      // What a coordinator says in its term is taken for the first one's words.
+};
+
+struct Outcome {
+  std::string violation;  // Empty: none.
+  std::size_t events = 0;
+  // What the schedule had in it, so that a test can tell whether schedules are worth their time.
+  int elections = 0;
+  bool ran_on = false;             // At the end a round ran, or all its workers had succeeded.
+  std::vector<std::string> story;  // With `tell`.
+};
+Outcome run(const Scenario& scenario, Planted planted = Planted::Nothing, bool tell = false);
+
+// Without the faults that it does not need to end in a violation.
+Scenario shrink(Scenario scenario, Planted planted = Planted::Nothing);
+
+}  // namespace ddprun::simulation

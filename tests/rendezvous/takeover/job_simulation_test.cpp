@@ -1,0 +1,125 @@
+// Thousands of schedules of a job whose agents, machines and links fail. What is never to happen
+// stands in job_simulation.h.
+#include "tests/rendezvous/takeover/job_simulation.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::simulation;
+
+namespace {
+
+// What a violation looks like to who has to understand it.
+std::string story_of(const Scenario& scenario, Planted planted = Planted::Nothing) {
+  std::string text = to_text(scenario);
+  for (const std::string& line : run(scenario, planted, /*tell=*/true).story) text += line + "\n";
+  return text;
+}
+
+// For a long search: DDPRUN_SCHEDULES=1000000 build/bin/test_rendezvous "[simulation]".
+std::uint64_t number_of_schedules() {
+  const char* const wanted = std::getenv("DDPRUN_SCHEDULES");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 10'000;
+}
+
+}  // namespace
+
+TEST_CASE("a job stays one, whatever fails", "[rendezvous][takeover][simulation]") {
+  const std::uint64_t schedules = number_of_schedules();
+  std::uint64_t elections = 0, ran_on = 0;
+  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
+    const Scenario scenario = random_scenario(seed);
+    const Outcome outcome = run(scenario);
+    elections += static_cast<std::uint64_t>(outcome.elections);
+    ran_on += outcome.ran_on ? 1 : 0;
+    if (outcome.violation.empty()) continue;
+    FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
+                 << story_of(shrink(scenario)));
+  }
+  // Schedules in which nothing is at stake would prove nothing.
+  CHECK(elections > schedules / 5);
+  CHECK(ran_on > schedules / 3);
+}
+
+TEST_CASE("the loss of any one node ends no job of three nodes or more",
+          "[rendezvous][takeover][simulation]") {
+  using enum Fault::Kind;
+  for (const Fault::Kind kind : {Crash, PowerOff, Isolate, Freeze, Break}) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+      Scenario scenario{.nodes = 3 + static_cast<int>(seed % 5), .seed = seed};
+      scenario.nodes_max = scenario.nodes;
+      scenario.faults = {{.kind = kind,
+                          .at = Milliseconds(1'500 + 7 * seed),
+                          .node = static_cast<int>(seed / 5) % scenario.nodes,
+                          .lasts = Milliseconds(500 * (seed % 20))}};
+      const Outcome outcome = run(scenario);
+      if (!outcome.ran_on || !outcome.violation.empty()) FAIL(story_of(scenario));
+    }
+  }
+}
+
+TEST_CASE("the nodes that are left of five take over once more",
+          "[rendezvous][takeover][simulation]") {
+  const Scenario scenario = parse_scenario(
+      "job of 5 nodes, 2 to 5 in a round, 5 restarts, 0 s of work, seed 1\n"
+      "at 2.000 s: crash 0\n"
+      "at 6.000 s: power-off 1\n"
+      "at 12.000 s: crash 2\n");
+  const Outcome outcome = run(scenario);
+  CHECK(outcome.violation.empty());
+  CHECK(outcome.elections >= 2);
+  INFO(story_of(scenario));
+  // The last two of three are a majority, whoever leads by then.
+  CHECK(outcome.ran_on);
+}
+
+// Each of these once ended in a violation; its comment says in which.
+TEST_CASE("schedules that found mistakes stay mended", "[rendezvous][takeover][simulation]") {
+  const std::string text = GENERATE(
+      // An agent waited for ever for the welcome of a machine that had lost power meanwhile.
+      "job of 3 nodes, 2 to 3 in a round, 100 restarts, 3.355 s of work, seed 487\n"
+      "at 0.325 s: power-off 0\n");
+  INFO(story_of(parse_scenario(text)));
+  CHECK(run(parse_scenario(text)).violation.empty());
+}
+
+TEST_CASE("the simulation notices an agent that breaks a rule",
+          "[rendezvous][takeover][simulation]") {
+  struct Rule {
+    Planted planted;
+    const char* noticed;  // In the violation.
+    std::uint64_t first;  // Seed: the search for some of them is long.
+  };
+  const Rule rule = GENERATE(Rule{Planted::VotesTwice, "lead in term", 1},
+                             Rule{Planted::IgnoresOlderRound, "attempt", 27'600},
+                             Rule{Planted::IgnoresQuorum, "run at once", 1},
+                             Rule{Planted::SettlesTooEarly, "both settled", 1},
+                             Rule{Planted::FollowsOldTerm, "run at once", 12'600},
+                             Rule{Planted::TakesOldRound, "has followed term", 1});
+  CAPTURE(rule.noticed);
+  for (std::uint64_t seed = rule.first; seed < rule.first + 200'000; ++seed) {
+    const Scenario scenario = random_scenario(seed);
+    if (run(scenario, rule.planted).violation.find(rule.noticed) == std::string::npos) continue;
+    // The rule's, not the schedule's.
+    CHECK(run(scenario).violation.empty());
+    const Scenario smaller = shrink(scenario, rule.planted);
+    CHECK(smaller.faults.size() <= scenario.faults.size());
+    CHECK_FALSE(run(parse_scenario(to_text(smaller)), rule.planted).violation.empty());
+    return;
+  }
+  FAIL("no schedule shows it");
+}
+
+TEST_CASE("a scenario is the same when it is read again", "[rendezvous][takeover][simulation]") {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const Scenario scenario = random_scenario(seed);
+    const std::string text = to_text(scenario);
+    CHECK(to_text(parse_scenario(text)) == text);
+    CHECK(run(parse_scenario(text), Planted::Nothing, true).story ==
+          run(scenario, Planted::Nothing, true).story);
+  }
+  CHECK_THROWS(parse_scenario("at 1.000 s: sing 2"));
+  CHECK_THROWS(parse_scenario("at 1.000 s: cut 2"));
+}

@@ -1,0 +1,60 @@
+// What the simulated jobs have done so far, and the first thing in it that must never happen. It
+// sees all processes at once, as none of them can.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rendezvous/control/control_message.h"
+
+namespace ddprun::simulation {
+
+constexpr int nothing = -1;  // No round, no process, no connection.
+
+class RoundHistory {
+ public:
+  // A coordinator was elected, or began the job (term 0).
+  void leads(int term, const std::string& who);
+
+  struct Member {
+    int process = nothing;  // Gone before it could be told.
+    rendezvous::RoundStart start;
+  };
+  // A coordinator that knew `parent` as its last round has closed another one. Its number here.
+  int closed(int parent, int attempt, const std::vector<Member>& members);
+  // A coordinator says that no other one could be chosen in ignorance of this round.
+  void settled(int round);
+
+  // A node has workers of this round. True: now all its nodes have.
+  bool workers_started(int round);
+  void workers_ended(int round);
+
+  int running() const { return running_; }  // The round whose nodes all have workers.
+  int ran() const { return ran_; }          // How many such rounds there were.
+  const std::vector<int>& members(int round) const { return at(round).members; }
+  const std::string& violation() const { return violation_; }
+
+ private:
+  struct Round {
+    int attempt = 0;
+    int parent = nothing;
+    std::vector<int> members;
+    int with_workers = 0;
+  };
+
+  const Round& at(int round) const { return rounds_[static_cast<std::size_t>(round)]; }
+  bool descends(int round, int from) const;
+  void check_running(int round);
+  void violated(std::string what);
+
+  std::vector<Round> rounds_;
+  std::map<int, std::string> leaders_;  // By term.
+  int running_ = nothing;
+  int last_ran_ = nothing;
+  int last_settled_ = nothing;
+  int ran_ = 0;
+  std::string violation_;
+};
+
+}  // namespace ddprun::simulation

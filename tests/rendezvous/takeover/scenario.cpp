@@ -1,0 +1,168 @@
+// Scenarios out of a seed, as text and smaller: what is done to the simulated job, which
+// job_simulation.cpp is.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "tests/rendezvous/takeover/chance.h"
+#include "tests/rendezvous/takeover/job_simulation.h"
+
+namespace ddprun::simulation {
+namespace {
+
+struct Words {
+  Fault::Kind kind;
+  std::string_view name;
+  bool lasts;
+};
+constexpr std::array<Words, 9> vocabulary{{{Fault::Kind::Cut, "cut", true},
+                                           {Fault::Kind::Isolate, "isolate", true},
+                                           {Fault::Kind::Break, "break", false},
+                                           {Fault::Kind::Crash, "crash", false},
+                                           {Fault::Kind::PowerOff, "power-off", false},
+                                           {Fault::Kind::Restart, "restart", false},
+                                           {Fault::Kind::Freeze, "freeze", true},
+                                           {Fault::Kind::FailWorker, "fail-worker", false},
+                                           {Fault::Kind::Preempt, "preempt", false}}};
+
+std::string seconds_of(Milliseconds time) {
+  return fmt::format("{:.3f} s", static_cast<double>(time.count()) / 1'000);
+}
+
+Milliseconds read_seconds(std::istream& in) {
+  double seconds = -1;
+  std::string unit;
+  in >> seconds >> unit;
+  if (!in || seconds < 0 || unit.substr(0, 1) != "s") throw std::invalid_argument("no time");
+  return Milliseconds(std::lround(seconds * 1'000));
+}
+
+Fault read_fault(std::istream& in) {
+  Fault fault;
+  std::string word;
+  fault.at = read_seconds(in);
+  in >> word;
+  const auto words = std::find_if(vocabulary.begin(), vocabulary.end(),
+                                  [&](const Words& known) { return known.name == word; });
+  if (words == vocabulary.end()) throw std::invalid_argument("no fault: " + word);
+  fault.kind = words->kind;
+  in >> fault.node;
+  if (fault.kind == Fault::Kind::Cut) in >> word >> fault.other;
+  if (words->lasts) {
+    in >> word;
+    fault.lasts = read_seconds(in);
+  }
+  if (!in) throw std::invalid_argument("a fault ends early");
+  return fault;
+}
+
+// Most of what happens happens to the coordinator's node, or soon after something else.
+Fault random_fault(Chance& chance, int nodes, Milliseconds after) {
+  using enum Fault::Kind;
+  constexpr std::array kinds{Cut,   Cut,      Cut,      Isolate, Isolate, Break,      Crash,  Crash,
+                             Crash, PowerOff, PowerOff, Freeze,  Freeze,  FailWorker, Preempt};
+  Fault fault{.kind = kinds[chance.below(kinds.size())]};
+  fault.at = after + Milliseconds(chance.below(
+                         std::array<std::size_t, 5>{1, 20, 300, 2'500, 2'500}[chance.below(5)]));
+  const auto any = [&] { return static_cast<int>(chance.below(static_cast<std::size_t>(nodes))); };
+  fault.node = chance.one_in(3) ? 0 : any();
+  if (fault.kind == Cut) {
+    do fault.other = any();
+    while (fault.other == fault.node);
+    if (chance.one_in(2)) std::swap(fault.node, fault.other);
+  }
+  const bool lasts = fault.kind == Cut || fault.kind == Isolate || fault.kind == Freeze;
+  if (lasts) fault.lasts = Milliseconds(200 + chance.below(chance.one_in(3) ? 12'000 : 3'000));
+  return fault;
+}
+
+}  // namespace
+
+Scenario random_scenario(std::uint64_t seed) {
+  Chance chance(seed);
+  Scenario scenario{.nodes = 2 + static_cast<int>(chance.below(6)), .seed = seed};
+  const auto upto = [&](int most) {
+    return static_cast<int>(chance.below(static_cast<std::size_t>(most) + 1));
+  };
+  scenario.nodes_max = std::max(3, scenario.nodes - 1 + upto(2));
+  scenario.nodes_min = 1 + upto(std::min(scenario.nodes, scenario.nodes_max) - 1);
+  scenario.restarts = chance.one_in(4) ? upto(2) : 100;
+  if (chance.one_in(3)) scenario.work = Milliseconds(500 + chance.below(6'000));
+  const std::size_t count = 1 + chance.below(6);
+  Milliseconds at(chance.below(4'000));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Fault fault = random_fault(chance, scenario.nodes, at);
+    scenario.faults.push_back(fault);
+    at = fault.at;
+    const bool gone = fault.kind == Fault::Kind::Crash || fault.kind == Fault::Kind::PowerOff;
+    if (gone && fault.node != 0 && chance.one_in(3)) {
+      scenario.faults.push_back({.kind = Fault::Kind::Restart,
+                                 .at = at + Milliseconds(10 + chance.below(3'000)),
+                                 .node = fault.node});
+    }
+  }
+  return scenario;
+}
+
+std::string to_text(const Fault& fault) {
+  const Words& words = *std::find_if(vocabulary.begin(), vocabulary.end(),
+                                     [&](const Words& known) { return known.kind == fault.kind; });
+  std::string text = fmt::format("at {}: {} {}", seconds_of(fault.at), words.name, fault.node);
+  if (fault.kind == Fault::Kind::Cut) text += fmt::format(" -> {}", fault.other);
+  if (words.lasts) text += fmt::format(" for {}", seconds_of(fault.lasts));
+  return text;
+}
+
+std::string to_text(const Scenario& scenario) {
+  std::string text =
+      fmt::format("job of {} nodes, {} to {} in a round, {} restarts, {} of work, seed {}\n",
+                  scenario.nodes, scenario.nodes_min, scenario.nodes_max, scenario.restarts,
+                  seconds_of(scenario.work), scenario.seed);
+  for (const Fault& fault : scenario.faults) text += to_text(fault) + "\n";
+  return text;
+}
+
+Scenario parse_scenario(const std::string& text) {
+  std::istringstream in(text);
+  Scenario scenario;
+  scenario.faults.clear();
+  std::string word;
+  while (in >> word) {
+    if (word == "at") {
+      scenario.faults.push_back(read_fault(in));
+    } else if (word == "job") {
+      in >> word >> scenario.nodes >> word >> scenario.nodes_min >> word >> scenario.nodes_max;
+      in >> word >> word >> word >> scenario.restarts >> word;
+      scenario.work = read_seconds(in);
+      in >> word >> word >> word >> scenario.seed;
+      if (!in) throw std::invalid_argument("the job's line ends early");
+    } else {
+      throw std::invalid_argument("neither a job nor a fault: " + word);
+    }
+  }
+  return scenario;
+}
+
+Scenario shrink(Scenario scenario, Planted planted) {
+  for (bool smaller = true; smaller;) {
+    smaller = false;
+    for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
+      Scenario without = scenario;
+      without.faults.erase(without.faults.begin() + static_cast<std::ptrdiff_t>(i));
+      if (run(without, planted).violation.empty()) continue;
+      scenario = std::move(without);
+      smaller = true;
+      break;
+    }
+  }
+  return scenario;
+}
+
+}  // namespace ddprun::simulation
