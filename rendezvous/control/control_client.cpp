@@ -42,17 +42,19 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
         options(std::move(options_)),
         callbacks(std::move(callbacks_)),
         beat(io_),
-        proof(io_) {}
+        proof(io_),
+        answer(io_) {}
 
   asio::awaitable<void> connect();
   asio::awaitable<std::string> try_once();
   asio::awaitable<std::string> try_address(std::string address);
-  void log_wait(const std::string& why, TimePoint started);
+  void log_wait(const std::string& why);
   void connected_as(asio::ip::tcp::socket socket);
   void on_line(std::string_view line);
   void on_welcome(const Welcome& welcome);
   void schedule_beat();
   void limit_proof();
+  void limit_answer();
   void on_closed(const std::string& why);
   bool refused_key();
   void lost(const std::string& why, bool silent = false);
@@ -68,6 +70,8 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   std::shared_ptr<ControlConnection> connection;
   asio::steady_timer beat;
   asio::steady_timer proof;
+  asio::steady_timer answer;
+  const TimePoint started = Clock::now();
   Milliseconds beat_interval{0};
   TimePoint next_beat;
   std::optional<Liveness> liveness;  // Once welcomed.
@@ -79,7 +83,6 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
 
 asio::awaitable<void> ControlClient::Impl::connect() {
   const auto self = shared_from_this();  // Whatever happens, we outlive this coroutine.
-  const TimePoint started = Clock::now();
   Milliseconds pause = first_pause;
   asio::steady_timer timer(io);
   while (true) {
@@ -93,7 +96,7 @@ asio::awaitable<void> ControlClient::Impl::connect() {
                                            whole_seconds(options.join_timeout), why));
       co_return;
     }
-    log_wait(why, started);
+    log_wait(why);
     timer.expires_after(std::min<Clock::duration>(pause, options.join_timeout - waited));
     asio::error_code ignored;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -148,7 +151,7 @@ asio::awaitable<std::string> ControlClient::Impl::try_address(std::string addres
   co_return "";
 }
 
-void ControlClient::Impl::log_wait(const std::string& why, TimePoint started) {
+void ControlClient::Impl::log_wait(const std::string& why) {
   const TimePoint now = Clock::now();
   if (why == last_logged && now - last_logged_at < log_repeat) return;
   last_logged = why;
@@ -170,6 +173,7 @@ void ControlClient::Impl::connected_as(asio::ip::tcp::socket socket) {
         if (const auto self = weak.lock()) self->on_closed(why);
       });
   if (options.tls) limit_proof();
+  limit_answer();
   if (options.hello.address.empty()) options.hello.address = connection->local_address();
   connection->send(options.hello);
 }
@@ -184,6 +188,24 @@ void ControlClient::Impl::limit_proof() {
   });
 }
 
+// Before its first line nobody beats: a machine that lost power just after it took the connection
+// would be waited for without an end. No shorter: who is stopped or overloaded answers late.
+void ControlClient::Impl::limit_answer() {
+  answer.expires_at(started + options.join_timeout);
+  answer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!self || error || self->closed || self->answered) return;
+    self->closed = true;
+    self->beat.cancel();
+    self->proof.cancel();
+    self->connection->close();
+    self->callbacks.on_unreachable(fmt::format(
+        "{} at {} took the connection, but did not answer within {} s; is a ddprun of "
+        "this job listening there, and its machine alive?",
+        self->options.waiting_for, self->endpoint(), whole_seconds(self->options.join_timeout)));
+  });
+}
+
 void ControlClient::Impl::on_closed(const std::string& why) {
   if (!refused_key()) lost(why);
 }
@@ -195,6 +217,7 @@ bool ControlClient::Impl::refused_key() {
   if (failure != TlsFailure::WrongKey && failure != TlsFailure::PlainPeer) return false;
   closed = true;
   proof.cancel();
+  answer.cancel();
   callbacks.on_message(Refused{
       .reason =
           failure == TlsFailure::PlainPeer
@@ -212,6 +235,7 @@ void ControlClient::Impl::on_line(std::string_view line) {
   if (!parsed.message) return lost("it sent a bad line: " + parsed.error);
   ControlMessage& message = *parsed.message;
   answered = true;
+  answer.cancel();
   if (liveness) liveness->heard(Clock::now());
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* welcome = std::get_if<Welcome>(&message)) on_welcome(*welcome);
@@ -252,6 +276,7 @@ void ControlClient::Impl::lost(const std::string& why, bool silent) {
   closed = true;
   beat.cancel();
   proof.cancel();
+  answer.cancel();
   if (connection) connection->close();
   callbacks.on_lost(
       fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
@@ -270,6 +295,7 @@ ControlClient::~ControlClient() {
   impl_->closed = true;
   impl_->beat.cancel();
   impl_->proof.cancel();
+  impl_->answer.cancel();
   if (impl_->connection) impl_->connection->close();
 }
 

@@ -32,7 +32,8 @@ struct ControlClientOptions {
 struct ControlClientCallbacks {
   // A key that the other end does not have, or does not want, comes as `refused`.
   std::function<void(const ControlMessage&)> on_message;
-  // Never connected within the join timeout; `why` names the endpoint and the last error.
+  // Never connected within the join timeout, or never heard; `why` names the endpoint and the last
+  // error.
   std::function<void(const std::string& why)> on_unreachable;
   // The connection was lost, or the other end does not speak our protocol.
   // `silent`: it did not close the connection but was not heard any more, so that it may be there

@@ -190,6 +190,18 @@ TEST_CASE("an agent that nobody answers says so after the join timeout",
   CHECK(alone.unreachable.find("connection refused") != std::string::npos);
 }
 
+// As from a machine that lost power right after its kernel had taken the connection.
+TEST_CASE("who takes the connection and says nothing is not waited for without an end",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  tcp::acceptor mute(io, any_port);
+  Node node(io, mute.local_endpoint().port(), 1, 2, "job", "127.0.0.1", 300ms);
+  REQUIRE(run_until(io, [&] { return !node.unreachable.empty(); }));
+  CHECK(node.unreachable.find("took the connection, but did not answer") != std::string::npos);
+  CHECK(node.lost.empty());
+  CHECK_FALSE(node.client->connected());
+}
+
 TEST_CASE("a host name that cannot be resolved is named", "[rendezvous][coordinator]") {
   asio::io_context io;
 
