@@ -3,6 +3,7 @@
 #include "trainer/formats/safetensors.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trainer/formats/checksum.h"
 #include "trainer/formats/safetensors_format.h"
 #include "trainer/formats/whole_file.h"
 
@@ -116,7 +118,7 @@ WrittenFile write_safetensors(const std::filesystem::path& path, const Safetenso
   const std::size_t digits = header.find(field) + field.size() - 1 - std::strlen(checksum_zeros);
 
   OutputFile file(path);
-  Hash hash;
+  Checksum hash;
   WrittenFile written;
   const auto write = [&](const void* data, std::size_t bytes) {
     hash.add(data, bytes);

@@ -1,12 +1,7 @@
 // What the reader and the writer of safetensors files agree on; for their files only. No LibTorch.
 #pragma once
 
-#define XXH_INLINE_ALL  // Header-only: the library need not be there at run time.
-#include <fmt/format.h>
-#include <xxhash.h>
-
 #include <cstddef>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -25,15 +20,5 @@ inline constexpr const char* checksum_zeros = "0000000000000000";
 [[noreturn]] inline void fail(const std::string& name, const std::string& what) {
   throw SafetensorsError(name + ": " + what);
 }
-
-class Hash {
- public:
-  Hash() : state_(XXH64_createState(), &XXH64_freeState) { XXH64_reset(state_.get(), 0); }
-  void add(const void* data, std::size_t bytes) { XXH64_update(state_.get(), data, bytes); }
-  std::string hex() const { return fmt::format("{:016x}", XXH64_digest(state_.get())); }
-
- private:
-  std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state_;
-};
 
 }  // namespace ddprun::trainer::safetensors_format

@@ -1,11 +1,14 @@
 // Every check of a safetensors file, without LibTorch, so that the fuzzers reach all of them.
 #include "trainer/formats/safetensors_header.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "trainer/formats/checksum.h"
 #include "trainer/formats/json_depth.h"
 #include "trainer/formats/safetensors_format.h"
 
@@ -128,7 +131,7 @@ void check_checksum(std::string_view file, std::size_t header_bytes, const std::
     fail(name, "its checksum is not in the expected form");
   }
   const std::size_t digits = length_bytes + at + field.size() - 1 - expected.size();
-  Hash hash;
+  Checksum hash;
   hash.add(file.data(), digits);
   hash.add(checksum_zeros, expected.size());
   hash.add(file.data() + digits + expected.size(), file.size() - digits - expected.size());
