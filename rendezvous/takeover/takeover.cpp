@@ -148,7 +148,7 @@ TakeoverActions Takeover::ask(TimePoint now) {
   if (standing_) {
     for (const Seat& seat : seats) {
       if (for_us_.count(seat.node_id) == 0)
-        actions.emplace_back(std::in_place_type<AskSeat>, seat, own_ask(seat));
+        actions.push_back(AskSeat{seat, own_ask(seat)});
     }
     return actions;
   }
@@ -157,7 +157,7 @@ TakeoverActions Takeover::ask(TimePoint now) {
   const auto favourite = std::find_if(seats.begin(), seats.end(), has_vote);
   const bool again = favourite != seats.end() && asks_ % 2 == 0;
   const Seat& seat = again ? *favourite : seats[asks_ / 2 % seats.size()];
-  actions.emplace_back(std::in_place_type<AskSeat>, seat, own_ask(seat));
+  actions.push_back(AskSeat{seat, own_ask(seat)});
   ++asks_;
   return actions;
 }
