@@ -147,8 +147,7 @@ TakeoverActions Takeover::ask(TimePoint now) {
   const std::vector<Seat> seats = others();
   if (standing_) {
     for (const Seat& seat : seats) {
-      if (for_us_.count(seat.node_id) == 0)
-        actions.push_back(AskSeat{seat, own_ask(seat)});
+      if (for_us_.count(seat.node_id) == 0) actions.push_back(AskSeat{seat, own_ask(seat)});
     }
     return actions;
   }
