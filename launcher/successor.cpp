@@ -29,6 +29,7 @@ void Successor::coordinator_lost() { carry_out(core_.coordinator_lost(Clock::now
 
 rendezvous::Vote Successor::on_ask(const rendezvous::AskVote& ask) {
   const rendezvous::Vote vote = core_.on_ask(ask, Clock::now());
+  // A vote puts off this node's own candidacy, for which the timer may be set already.
   if (vote.granted) {
     spdlog::debug("this node's vote of term {} is for {}", vote.term, ask.candidate);
     wait();
@@ -41,6 +42,8 @@ void Successor::carry_out(const rendezvous::TakeoverActions& actions) {
     if (const auto* question = std::get_if<rendezvous::AskSeat>(&action)) {
       ask(*question);
     } else if (const auto* lead = std::get_if<rendezvous::Lead>(&action)) {
+      // Posted, as the two below: what follows may make another successor, and this one is still at
+      // work.
       asio::post(io_, [this, weak = std::weak_ptr(alive_), term = lead->term] {
         if (weak.lock()) callbacks_.on_lead(term);
       });

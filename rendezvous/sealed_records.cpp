@@ -62,12 +62,15 @@ bool RecordKey::begin(const unsigned char* head) {
     records_ = 0;
     take_key();
   }
+  // Eight bytes of a number that never comes twice under a key; the rest may be the same for all.
   std::array<unsigned char, nonce_bytes> nonce{};
   for (int byte = 0; byte < 8; ++byte) {
     nonce[static_cast<std::size_t>(byte)] = static_cast<unsigned char>(records_ >> (8 * byte));
   }
   ++records_;
   int ignored = 0;
+  // The length goes in plain, since a stream must be cut into records before they are opened; under
+  // the tag it cannot be changed.
   return openssl().EVP_CipherInit_ex(context_, nullptr, nullptr, nullptr, nonce.data(), -1) == 1 &&
          openssl().EVP_CipherUpdate(context_, nullptr, &ignored, head, record_head_bytes) == 1;
 }
@@ -99,6 +102,7 @@ bool RecordOpener::open(const unsigned char* record, unsigned char* content) {
   const std::size_t size = record_content_size(record);
   if (broken_ || size == 0) return false;
   const unsigned char* sealed = record + record_head_bytes;
+  // Copied first: `content` may lie where the record does.
   std::array<unsigned char, record_tag_bytes> tag;
   std::memcpy(tag.data(), sealed + size, tag.size());
   int got = 0;
@@ -108,6 +112,7 @@ bool RecordOpener::open(const unsigned char* record, unsigned char* content) {
         ssl.EVP_CIPHER_CTX_ctrl(key_.context(), EVP_CTRL_AEAD_SET_TAG, record_tag_bytes,
                                 tag.data()) == 1 &&
         ssl.EVP_CipherFinal_ex(key_.context(), content + size, &got) == 1);
+  // OpenSSL keeps errors for each thread, and whoever asks it next would take this one for his own.
   if (broken_) ssl.ERR_clear_error();
   return !broken_;
 }

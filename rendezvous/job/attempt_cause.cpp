@@ -9,6 +9,10 @@ namespace ddprun::rendezvous {
 
 void AttemptCause::attempt_began(TimePoint now) {
   began_ = now;
+  forget();
+}
+
+void AttemptCause::forget() {
   cause_.reset();
   failed_at_.reset();
 }

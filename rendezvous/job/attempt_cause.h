@@ -16,6 +16,7 @@ namespace ddprun::rendezvous {
 class AttemptCause {
  public:
   void attempt_began(TimePoint now);  // Forgets the cause of the one before.
+  void forget();                      // What ends the job has another reason.
 
   void ended_by(FirstCause cause, TimePoint now);  // As far as is known now.
   // A failure that is reported later. True when it was the first after all, and is the cause now;

@@ -242,7 +242,7 @@ bool Job::end_if_others_may_choose() {
   if (!limits_.may_be_taken_over) return false;
   const auto present = [&](const std::string& id) { return nodes_.with_id(id) != nullptr; };
   if (!quorum_.others_may_choose(present)) return false;
-  cause_.attempt_began(started_);  // No single loss is to blame.
+  cause_.forget();  // No single loss is to blame.
   finish(exit_status::coordinator_lost,
          "most nodes of the last round are out of this node's sight; they may go on without it, so "
          "it ends (--rdzv-conf takeover=false: node 0 alone decides)");

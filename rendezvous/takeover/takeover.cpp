@@ -80,7 +80,7 @@ TakeoverActions Takeover::on_vote(const std::string& from, const Vote& vote, Tim
     state_ = State::Following;
     coordinator_ = leader;
     standing_ = false;
-    return {Follow{leader, vote.term}};
+    return {Follow{leader}};
   }
   const bool same = !leader.node_id.empty() && leader.node_id == coordinator_.node_id;
   if (same && now >= lost_at_ + limits_.all_notice) {

@@ -49,9 +49,8 @@ struct AskSeat {  // The answer comes back to on_vote(); none need come.
 struct Lead {  // Become the coordinator of the last membership, under this term.
   int term = 0;
 };
-struct Follow {  // Connect to this coordinator.
+struct Follow {  // Connect to this coordinator; it says its term itself.
   Seat coordinator;
-  int term = 0;
 };
 struct GiveUp {
   std::string why;           // For people, with what would have helped.

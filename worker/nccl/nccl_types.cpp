@@ -42,6 +42,7 @@ ncclRedOp_t to_nccl(ReduceOp op) {
 
 std::string to_text(const ncclUniqueId& id) {
   std::string text;
+  // As text without a space: it stands behind the rank's address in one value.
   for (const char c : id.internal) {
     text += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4];
     text += "0123456789abcdef"[static_cast<unsigned char>(c) & 15];
@@ -51,6 +52,7 @@ std::string to_text(const ncclUniqueId& id) {
 
 ncclUniqueId parse_nccl_id(const std::string& text) {
   ncclUniqueId id{};
+  // A rank 0 that does not use NCCL has published something else.
   bool whole = text.size() == 2 * sizeof(id.internal);
   for (std::size_t i = 0; whole && i < sizeof(id.internal); ++i) {
     const char* const digits = text.data() + 2 * i;

@@ -786,7 +786,7 @@ void World::carry_out(Process& process, const TakeoverActions& actions) {
       soon([this, &process, term = elected->term] { lead(process, term); });
     } else if (const auto* follow = std::get_if<Follow>(&action)) {
       soon([this, &process, to = *follow] {
-        tell(process, fmt::format("follows {}, term {}", to.coordinator.node_id, to.term));
+        tell(process, "follows " + to.coordinator.node_id);
         process.coordinator = to.coordinator;
         process.resumes = true;
         connect(process);

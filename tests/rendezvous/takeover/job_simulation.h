@@ -8,8 +8,7 @@
 //     and each that does descends from the one that did before and from the last settled one
 //   no agent takes a round of a term older than one that it has followed
 //   when the failures are over, either some round runs with all its nodes, and each other node
-//   waits
-//     for a place, or all agents have ended with a reason
+//     waits for a place, or all agents have ended with a reason
 //
 // The glue between the cores is that of launcher/membership.cpp, launcher/agent.cpp and
 // rendezvous/coordinator.cpp, without their sockets: what these do differently is not tested here.
