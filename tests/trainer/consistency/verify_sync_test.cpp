@@ -30,6 +30,15 @@ Sgd optimizer_for(const torch::nn::Module& net) {
   return Sgd(parameters, {});
 }
 
+// One step on the batch that `seed` makes.
+template <class Ddp>
+void train_step(Ddp& ddp, Sgd& optimizer, int seed) {
+  const worker::Batch batch = worker::random_batch(static_cast<std::uint64_t>(seed), 4);
+  ddp.zero_grad();
+  worker::loss_of(ddp.forward(batch.images), batch).backward();
+  optimizer.step(0.1);
+}
+
 // Trains three steps on `ranks` ranks, with `damage` in the middle of them; what each rank throws.
 std::vector<std::string> errors_after(
     int ranks, const std::function<void(int rank, worker::SmallNet&, Sgd&)>& damage) {
@@ -38,11 +47,7 @@ std::vector<std::string> errors_after(
     worker::DistributedDataParallel ddp(net, communicator);
     Sgd optimizer = optimizer_for(*net);
     for (int step = 1; step <= 3; ++step) {
-      const worker::Batch batch =
-          worker::random_batch(static_cast<std::uint64_t>(10 * step + communicator.rank()), 4);
-      ddp.zero_grad();
-      worker::loss_of(ddp.forward(batch.images), batch).backward();
-      optimizer.step(0.1);
+      train_step(ddp, optimizer, 10 * step + communicator.rank());
       if (step == 2) damage(communicator.rank(), net, optimizer);
       verify_sync(communicator, tensors_to_compare(*net, optimizer, nullptr, true), torch::kCPU,
                   step);
@@ -99,11 +104,7 @@ std::vector<std::string> errors_with_statistics(
     Sgd optimizer = optimizer_for(*net);
     ModelAverage average(*net, 0.5);
     for (int step = 1; step <= 3; ++step) {
-      const worker::Batch batch =
-          worker::random_batch(static_cast<std::uint64_t>(10 * step + communicator.rank()), 4);
-      ddp.zero_grad();
-      worker::loss_of(ddp.forward(batch.images), batch).backward();
-      optimizer.step(0.1);
+      train_step(ddp, optimizer, 10 * step + communicator.rank());
       average.update();
     }
     damage(communicator.rank(), net);
