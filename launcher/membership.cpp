@@ -102,11 +102,9 @@ void Membership::rejoin() {
   asio::post(io_, [this] {
     if (left_) return;
     replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
-    finish_heard_ = false;
     // Another agent to all others, without a vote in rounds that were before.
     if (successor_) make_successor();
-    seat_.reset();
-    said_.clear();
+    round_.forget();
     resumes_ = false;
     spdlog::info("joining the job again, as a new node");
     connect();
@@ -133,7 +131,7 @@ rendezvous::Hello Membership::hello() const {
   hello.pid = getpid();
   if (standby_) hello.standby_port = standby_->port();
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
-  if (resumes_) hello.resumes = seat_;
+  if (resumes_) hello.resumes = round_.seat();
   return hello;
 }
 
@@ -176,36 +174,23 @@ void Membership::connect() {
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
+  round_.heard(message);
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
-    succession_ = *succession;
-    if (successor_) successor_->heard(succession_);
+    if (successor_) successor_->heard(*succession);
     return;
   }
   if (std::holds_alternative<rendezvous::Welcome>(message) && resumes_) say_again();
-  if (const auto* round = std::get_if<rendezvous::RoundStart>(&message)) {
-    seat_ = rendezvous::RoundSeat{.term = succession_.term,
-                                  .attempt = round->attempt,
-                                  .group_rank = round->group_rank,
-                                  .founder = round->founder};
-    said_.clear();
-  }
-  const auto* stop = std::get_if<rendezvous::Stop>(&message);
-  if (stop != nullptr && stop->final_verdict) ends_ = true;
-  if (std::holds_alternative<rendezvous::Finish>(message)) finish_heard_ = true;
   callbacks_.on_message(message);
 }
 
 void Membership::say_again() {
   resumes_ = false;
-  for (const rendezvous::ControlMessage& message : said_) client_->send(message);
+  for (const rendezvous::ControlMessage& message : round_.said()) client_->send(message);
 }
 
-// Not for who goes anyway: it would only be in the others' way.
-bool Membership::wants_successor() const { return successor_ && seat_ && !ends_ && !endpoint_; }
-
 void Membership::on_lost(const std::string& why, bool silent) {
-  if (left_ || finish_heard_) return;
-  if (!wants_successor()) return callbacks_.on_lost(why, silent);
+  if (left_ || round_.finish_heard()) return;
+  if (!successor_ || endpoint_ || !round_.could_go_on()) return callbacks_.on_lost(why, silent);
   spdlog::warn("lost the coordinator, {}; looking for another one", why);
   lost_why_ = why;
   lost_silent_ = silent;
@@ -215,8 +200,8 @@ void Membership::on_lost(const std::string& why, bool silent) {
 void Membership::lead(int term) {
   if (left_) return;
   const rendezvous::Inherited inherited{
-      .term = term, .succession = succession_, .lost_why = lost_why_};
-  for (const rendezvous::Seat& seat : succession_.council) {
+      .term = term, .succession = round_.succession(), .lost_why = lost_why_};
+  for (const rendezvous::Seat& seat : round_.succession().council) {
     if (seat.node_id == node_id_) standby_plan_.master_addr = seat.address;
   }
   plan_ = standby_plan_;
@@ -237,8 +222,7 @@ void Membership::follow(const rendezvous::Seat& coordinator) {
 }
 
 void Membership::send(const rendezvous::ControlMessage& message) {
-  if (std::holds_alternative<rendezvous::Leaving>(message)) ends_ = true;
-  if (successor_) said_.push_back(message);
+  round_.said(message);
   if (client_) client_->send(message);
 }
 

@@ -8,8 +8,8 @@
 //                                                     ^     v
 //                                                    successor (successor.h)
 //
-// With another coordinator the round goes on: it hears again what this node had said in it, since
-// nobody knows what the lost one had passed on.
+// With another coordinator the round goes on: it hears again what this node had said in it
+// (round_memory.h).
 //
 // It decides nothing about the job: what it hears goes to the agent.
 #pragma once
@@ -22,11 +22,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/round_memory.h"
 #include "launcher/successor.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
@@ -78,7 +78,6 @@ class Membership {
   void lead(int term);
   void follow(const rendezvous::Seat& coordinator);
   void say_again();
-  bool wants_successor() const;
   rendezvous::ControlClientOptions where_to() const;
   rendezvous::Hello hello() const;
 
@@ -96,16 +95,12 @@ class Membership {
   std::unique_ptr<EndpointHost> standby_;
   EndpointPlan standby_plan_;
   std::unique_ptr<Successor> successor_;
-  std::optional<rendezvous::Seat> coordinator_;   // After a takeover; before: at the endpoint.
-  rendezvous::Succession succession_;             // The last one heard.
-  std::optional<rendezvous::RoundSeat> seat_;     // In the last round that this node heard of.
-  std::vector<rendezvous::ControlMessage> said_;  // In that round.
-  bool resumes_ = false;                          // Connects to another coordinator.
-  bool ends_ = false;                             // This node leaves, or the job's verdict is out.
-  std::string lost_why_;                          // How the coordinator was lost ...
-  bool lost_silent_ = false;                      // ... as ControlClientCallbacks have it.
+  std::optional<rendezvous::Seat> coordinator_;  // After a takeover; before: at the endpoint.
+  RoundMemory round_;
+  bool resumes_ = false;      // Connects to another coordinator.
+  std::string lost_why_;      // How the coordinator was lost ...
+  bool lost_silent_ = false;  // ... as ControlClientCallbacks have it.
   std::unique_ptr<rendezvous::ControlClient> client_;
-  bool finish_heard_ = false;
   bool left_ = false;
 };
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "launcher/agent_state.h"
+#include "launcher/round_memory.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
 #include "tests/rendezvous/takeover/chance.h"
@@ -85,10 +86,8 @@ struct Process {
   int lives = 0;  // How many node_ids it has had.
   bool endpoint = false;
   std::optional<Seat> coordinator;
-  Succession succession;
-  std::optional<RoundSeat> seat;
-  std::vector<ControlMessage> said;
-  bool resumes = false, ends = false, lost_silent = false, finish_heard = false, left = false;
+  launcher::RoundMemory memory;
+  bool resumes = false, lost_silent = false, left = false;
   std::string lost_why;
 
   // launcher/successor.cpp
@@ -622,8 +621,9 @@ void World::agent_lost(Process& process, bool silent) {
 void World::agent_hears(Process& process, const ControlMessage& message) {
   if (const auto* round = std::get_if<RoundStart>(&message)) {
     process.round = *round;
-    tell(process, fmt::format("starts attempt {} as {} of {}, term {}", round->attempt,
-                              round->group_rank, round->group_world_size, process.succession.term));
+    tell(process,
+         fmt::format("starts attempt {} as {} of {}, term {}", round->attempt, round->group_rank,
+                     round->group_world_size, process.memory.succession().term));
     apply(process, process.agent.round_started());
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
     apply(process, process.agent.stop_received(
@@ -656,9 +656,7 @@ void World::rejoin(Process& process) {
   if (process.left) return;
   process.replaced_id = process.node_id;
   new_life(process);
-  process.finish_heard = false;
-  process.seat.reset();
-  process.said.clear();
+  process.memory.forget();
   process.resumes = false;
   tell(process, "joins again");
   connect(process);
@@ -674,7 +672,7 @@ Hello World::hello(const Process& process) const {
   hello.nnodes_min = scenario_.nodes_min;
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
-  if (process.resumes) hello.resumes = process.seat;
+  if (process.resumes) hello.resumes = process.memory.seat();
   return hello;
 }
 
@@ -725,28 +723,18 @@ void World::beat(Process& process) {
 
 void World::member_hears(Process& process, const Item& item) {
   if (process.left) return;
+  process.memory.heard(item.message);
   if (const auto* succession = std::get_if<Succession>(&item.message)) {
-    process.succession = *succession;
     process.known_round = item.round;
     if (outcome_.violation.empty()) process.takeover->heard(*succession);
     return;
   }
   if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
     process.resumes = false;
-    for (const ControlMessage& message : process.said) {
+    for (const ControlMessage& message : process.memory.said()) {
       send(process.client, true, {.message = message});
     }
   }
-  if (const auto* round = std::get_if<RoundStart>(&item.message)) {
-    process.seat = RoundSeat{.term = process.succession.term,
-                             .attempt = round->attempt,
-                             .group_rank = round->group_rank,
-                             .founder = round->founder};
-    process.said.clear();
-  }
-  const auto* stop = std::get_if<Stop>(&item.message);
-  if (stop != nullptr && stop->final_verdict) process.ends = true;
-  if (std::holds_alternative<Finish>(item.message)) process.finish_heard = true;
   const bool is_round = std::holds_alternative<RoundStart>(item.message);
   if (is_round && (planted_ == Planted::TakesOldRound ? 0 : item.term) < process.term_followed) {
     violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id,
@@ -757,17 +745,16 @@ void World::member_hears(Process& process, const Item& item) {
 }
 
 void World::member_lost(Process& process, const std::string& why, bool silent) {
-  if (process.left || process.finish_heard) return;
+  if (process.left || process.memory.finish_heard()) return;
   tell(process, "lost the coordinator: " + why);
-  if (!process.seat || process.ends || process.endpoint) return agent_lost(process, silent);
+  if (process.endpoint || !process.memory.could_go_on()) return agent_lost(process, silent);
   process.lost_why = why;
   process.lost_silent = silent;
   carry_out(process, process.takeover->coordinator_lost(now_));
 }
 
 void World::say(Process& process, const ControlMessage& message) {
-  if (std::holds_alternative<Leaving>(message)) process.ends = true;
-  process.said.push_back(message);
+  process.memory.said(message);
   if (process.client != nothing) send(process.client, true, {.message = message});
 }
 
@@ -807,7 +794,7 @@ void World::lead(Process& process, int term) {
   process.endpoint = true;
   process.agent.endpoint_opened();
   const Inherited inherited{
-      .term = term, .succession = process.succession, .lost_why = process.lost_why};
+      .term = term, .succession = process.memory.succession(), .lost_why = process.lost_why};
   process.job_round = process.known_round;
   process.term = term;
   process.job.emplace(job_limits(process), inherited, now_);

@@ -1,0 +1,37 @@
+// Apart from the membership, whose sockets it does not need, so that the simulation of whole jobs
+// (tests/rendezvous/takeover/job_simulation.h) runs on this and not on a copy.
+#include "launcher/round_memory.h"
+
+#include <variant>
+
+namespace ddprun::launcher {
+
+using namespace rendezvous;
+
+void RoundMemory::heard(const ControlMessage& message) {
+  if (const auto* succession = std::get_if<Succession>(&message)) succession_ = *succession;
+  if (const auto* round = std::get_if<RoundStart>(&message)) {
+    // The succession comes before the round that it belongs to.
+    seat_ = RoundSeat{.term = succession_.term,
+                      .attempt = round->attempt,
+                      .group_rank = round->group_rank,
+                      .founder = round->founder};
+    said_.clear();
+  }
+  const auto* stop = std::get_if<Stop>(&message);
+  if (stop != nullptr && stop->final_verdict) ends_ = true;
+  if (std::holds_alternative<Finish>(message)) finish_heard_ = true;
+}
+
+void RoundMemory::said(const ControlMessage& message) {
+  if (std::holds_alternative<Leaving>(message)) ends_ = true;
+  said_.push_back(message);
+}
+
+void RoundMemory::forget() {
+  seat_.reset();
+  said_.clear();
+  finish_heard_ = false;
+}
+
+}  // namespace ddprun::launcher

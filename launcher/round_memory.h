@@ -1,0 +1,36 @@
+// What this node has heard and said in its round: what it tells another coordinator that takes the
+// round over, since nobody knows what the lost one had passed on.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "rendezvous/control/control_message.h"
+
+namespace ddprun::launcher {
+
+class RoundMemory {
+ public:
+  void heard(const rendezvous::ControlMessage& message);
+  void said(const rendezvous::ControlMessage& message);
+  void forget();  // This agent is a new node from here on.
+
+  // Whether the round could go on for this node under another coordinator: not if it has none, or
+  // goes itself, or if the job's verdict is out.
+  bool could_go_on() const { return seat_ && !ends_; }
+  bool finish_heard() const { return finish_heard_; }
+
+  const rendezvous::Succession& succession() const { return succession_; }  // The last one.
+  const std::optional<rendezvous::RoundSeat>& seat() const { return seat_; }
+  const std::vector<rendezvous::ControlMessage>& said() const { return said_; }
+
+ private:
+  rendezvous::Succession succession_;
+  std::optional<rendezvous::RoundSeat> seat_;
+  std::vector<rendezvous::ControlMessage> said_;
+  bool ends_ = false;
+  bool finish_heard_ = false;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,58 @@
+// What a node would tell a coordinator that takes its round over.
+#include "launcher/round_memory.h"
+
+#include <variant>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace ddprun::rendezvous;
+
+namespace {
+
+RoundMemory in_round(int term, int attempt) {
+  RoundMemory memory;
+  memory.heard(Succession{
+      .term = term, .attempt = attempt, .coordinator = "a", .council = {}, .before = {}});
+  memory.heard(RoundStart{.attempt = attempt, .group_rank = 2, .founder = true});
+  return memory;
+}
+
+}  // namespace
+
+TEST_CASE("16.1: a node knows its place, and repeats what it said in this round alone",
+          "[launcher][round_memory]") {
+  RoundMemory memory = in_round(1, 4);
+  memory.said(Started{4});
+  memory.said(WorkersSucceeded{4});
+  REQUIRE(memory.seat());
+  CHECK(memory.seat()->term == 1);
+  CHECK(memory.seat()->attempt == 4);
+  CHECK(memory.seat()->group_rank == 2);
+  CHECK(memory.seat()->founder);
+  CHECK(memory.said().size() == 2);
+
+  memory.heard(RoundStart{.attempt = 5});
+  CHECK(memory.said().empty());
+  CHECK(memory.seat()->attempt == 5);
+}
+
+TEST_CASE("16.1: only who is in a round that can go on looks for another coordinator",
+          "[launcher][round_memory]") {
+  CHECK_FALSE(RoundMemory().could_go_on());
+  RoundMemory memory = in_round(0, 0);
+  CHECK(memory.could_go_on());
+  SECTION("not with a new life") { memory.forget(); }
+  SECTION("not after the verdict") { memory.heard(Stop{.attempt = 0, .final_verdict = true}); }
+  SECTION("not who leaves") { memory.said(Leaving{15}); }
+  CHECK_FALSE(memory.could_go_on());
+}
+
+TEST_CASE("16.1: a stop before another attempt is no end", "[launcher][round_memory]") {
+  RoundMemory memory = in_round(0, 0);
+  memory.heard(Stop{.attempt = 0});
+  CHECK(memory.could_go_on());
+  CHECK_FALSE(memory.finish_heard());
+  memory.heard(Finish{});
+  CHECK(memory.finish_heard());
+}
