@@ -145,6 +145,7 @@ TEST_CASE("15.6: who has the secret and lies is refused or put out, and the job 
   const auto claims = run(attack(hosts, {"impossible"}, known), 240s);
   INFO(claims.output);
   CHECK(contains(claims.output, "welcomed=0"));
+  CHECK(number_after(claims.output, "refusals=") > 0);
   const auto member = run(attack(hosts, {"lying-member", "2000"}, known), 120s);
   INFO(member.output);
   CHECK(contains(member.output, "began"));
