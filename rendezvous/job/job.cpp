@@ -509,6 +509,9 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
   // Collected first, since lose() takes them out of nodes_.
   std::vector<PeerId> silent;
   for (Node& node : nodes_) {
+    // Its own agent lives in this thread: a silence of that is this one's. To blame it would end a
+    // coordinator that wakes up as a lost node, whatever it had decided.
+    if (node.hello.node_id == limits_.host_node_id) continue;
     if (node.liveness.silent(now, late)) silent.push_back(node.peer);
   }
   for (const PeerId peer : silent) {

@@ -486,6 +486,15 @@ TEST_CASE("a coordinator that was itself asleep blames nobody", "[rendezvous][jo
   CHECK(s.got<Stop>(1).size() == 1);
 }
 
+TEST_CASE("a coordinator never counts the agent of its own process as lost", "[rendezvous][job]") {
+  Scenario s = two_running(0);
+
+  s.run_for(60s, {2});
+
+  CHECK(s.got<Stop>(2).empty());
+  CHECK(s.closed.empty());
+}
+
 TEST_CASE("a node of another job is refused and the job goes on", "[rendezvous][job]") {
   Scenario s(static_job(2, 0));
   s.join(1);
