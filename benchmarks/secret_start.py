@@ -1,9 +1,10 @@
 """secret: what it costs the start of a job of two nodes that they prove the job's secret to each other.
 
-Both nodes are on this machine, at a loopback address, with --auth secret and with --auth none in turns; workers are
-/bin/true. Processor time is that of a launcher and its worker; it says more than the clock where the machine is busy.
+Both nodes are on this machine, at a loopback address, with --auth secret and with --auth none in turns, and with
+--auth secret where only the machine's OpenSSL is there (rendezvous/secure/openssl_copy.h); workers are /bin/true. Processor time is that of a launcher and its worker; it says more than the clock where the machine is busy.
 """
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -52,12 +53,17 @@ def job(ddprun, auth, variables):
     return {"host": processor_ms(host), "other": others_ms, "until": 1e3 * (waits - start), "joins": 1e3 * (end - waits)}
 
 
+def without_copy(ddprun, folder):
+    """The program alone: it opens the machine's OpenSSL."""
+    return shutil.copy(ddprun, folder)
+
+
 def run(rounds):
     ddprun = measure.ours("ddprun")
-    with tempfile.TemporaryDirectory() as config:
+    with tempfile.TemporaryDirectory() as config, tempfile.TemporaryDirectory() as alone:
         variables = measure.environment(XDG_CONFIG_HOME=config)
-        sides = {side: lambda auth=auth: job(ddprun, auth, variables) for side, auth in
-                 (("ours", "secret"), ("peer", "none"))}
+        programs = {"ours": (ddprun, "secret"), "peer": (ddprun, "none"), "machine": (without_copy(ddprun, alone), "secret")}
+        sides = {side: lambda what=what: job(*what, variables) for side, what in programs.items()}
         for side in sides.values():
             side()  # Once unmeasured: the files are in memory, and the secret is made.
         samples = measure.alternate(sides, rounds)
@@ -65,4 +71,9 @@ def run(rounds):
              "until": "node 0, from its start until it waits for node 1", "joins": "node 1, from its start to its end"}
     rows = [measure.row(what, "ms", samples["ours"][name], samples["peer"][name], lower_is_better=True)
             for name, what in names.items()]
+    # Of neighbours in time: what the machine does besides is in both.
+    for side, title in (("ours", "a secret adds"), ("machine", "without our copy of OpenSSL it adds")):
+        rows += [measure.row(f"{title}: {what}", "ms", [with_it - without for with_it, without in
+                                                        zip(samples[side][name], samples["peer"][name])], [], lower_is_better=True)
+                 for name, what in names.items()]
     return rows, {"nodes": 2}

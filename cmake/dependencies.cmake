@@ -7,7 +7,8 @@ find_package(spdlog 1.10 REQUIRED)         # The programs' own messages, on stde
 find_package(nlohmann_json 3.11 REQUIRED)  # Control messages, reports, metrics. nlohmann-json3-dev 3.11.2
 find_package(ZLIB REQUIRED)                # MNIST's .gz files. zlib1g-dev 1.2.13
 # TLS 1.3 and key derivation for jobs of several hosts, in ddprun only the headers: the library is opened at run
-# time, where a job needs it. Also SHA-256 of data files. libssl-dev 3.0
+# time, where a job needs it, or a copy of it that opens faster (cmake/openssl_copy.cmake). Also SHA-256 of data
+# files. libssl-dev 3.0
 find_package(OpenSSL 3 REQUIRED)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # Checksums of checkpoints and lists. libxxhash-dev 0.8.1
 

@@ -37,6 +37,10 @@ foreach(module ddprun_cuda ddprun_mpi)
   endif()
 endforeach()
 
+if(TARGET ddprun_openssl)
+  install(TARGETS ddprun_openssl LIBRARY DESTINATION ${DDPRUN_MODULE_DIR} COMPONENT ddprun)
+endif()
+
 if(DDPRUN_WITH_TORCH)
   add_library(ddprun::ddp ALIAS ddprun_ddp)
   set_target_properties(ddprun_ddp PROPERTIES EXPORT_NAME ddp)

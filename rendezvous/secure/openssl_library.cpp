@@ -1,12 +1,15 @@
-// One library is opened; its functions and those of libcrypto, which it brings, are found through
-// it.
+// Which OpenSSL is opened: our copy of the machine's, or the machine's itself. Of that one library
+// is opened; its functions and those of libcrypto, which it brings, are found through it.
 #include "rendezvous/secure/openssl_library.h"
 
 #include <dlfcn.h>
 
-#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
+#include <system_error>
 
+#include "rendezvous/secure/openssl_copy.h"
 #include "rendezvous/secure/security_error.h"
 
 namespace ddprun::rendezvous {
@@ -20,7 +23,7 @@ void look_up_openssl(void* library, const char* name, Function& function) {
   }
 }
 
-OpenSsl open_openssl() {
+OpenSsl open_machines_openssl() {
   // Never closed: threads and connections may use it until the process ends.
   void* library = ::dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -33,21 +36,47 @@ OpenSsl open_openssl() {
 #define DDPRUN_OPENSSL_LOOK_UP(name) look_up_openssl(library, #name, found.name);
   DDPRUN_OPENSSL_FUNCTIONS(DDPRUN_OPENSSL_LOOK_UP)
 #undef DDPRUN_OPENSSL_LOOK_UP
-  // No handlers at exit: the agent may end while a guard or a look-up of names still runs. Names of
-  // ciphers and words for errors cost 0.6 of 3 ms and serve nobody here; that they are not wanted
-  // must be said before the second line, which would load them.
-  constexpr std::uint64_t without =
-      OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CRYPTO_STRINGS;
-  found.OPENSSL_init_crypto(
-      without | OPENSSL_INIT_NO_ADD_ALL_CIPHERS | OPENSSL_INIT_NO_ADD_ALL_DIGESTS, nullptr);
-  found.OPENSSL_init_ssl(without | OPENSSL_INIT_NO_LOAD_SSL_STRINGS, nullptr);
+  start_openssl(found);
   return found;
 }
+
+#ifdef DDPRUN_OPENSSL_FOLDER
+// Beside this program, or where it is installed. Nowhere else: who could put a library on the
+// loader's path would have the secret.
+void* open_module_of_copy() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (program.empty()) return nullptr;
+  for (const char* folder : {".", DDPRUN_MODULES_FROM_PROGRAM}) {
+    const auto file = program / folder / openssl_copy_file;
+    if (void* module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); module != nullptr) {
+      return module;
+    }
+  }
+  return nullptr;
+}
+
+// Nothing where the machine's own has to serve.
+std::optional<OpenSsl> open_copy() {
+  if (!is_copy_of(DDPRUN_OPENSSL_FOLDER, DDPRUN_SSL_BUILD_ID, DDPRUN_CRYPTO_BUILD_ID)) return {};
+  void* module = open_module_of_copy();
+  if (module == nullptr) return {};
+  auto* fill = reinterpret_cast<FillFromOpenSslCopy*>(::dlsym(module, openssl_copy_entry));
+  OpenSsl found;
+  if (fill == nullptr || !fill(&found, openssl_table_names)) return {};
+  return found;
+}
+#else
+std::optional<OpenSsl> open_copy() { return {}; }  // The build made none, and said why.
+#endif
 
 }  // namespace
 
 const OpenSsl& openssl() {
-  static const OpenSsl functions = open_openssl();
+  static const OpenSsl functions = [] {
+    const std::optional<OpenSsl> copy = open_copy();
+    return copy ? *copy : open_machines_openssl();
+  }();
   return functions;
 }
 

@@ -197,9 +197,13 @@ TEST_CASE(
 TEST_CASE("a job on a loopback address makes no secret, unless it is asked for one") {
   const Home home;
   const std::uint16_t port = free_port();
-  Process first(launch_node(0, port, {}, {"/bin/true"}), home.variables());
+  // Nor is OpenSSL opened: it is not what a local job waits for.
+  const auto program = shell("grep -q 'ssl' /proc/$PPID/maps && echo opened; true");
+  Process first(launch_node(0, port, {}, program), home.variables());
   Process second(launch_node(1, port, {}, {"/bin/true"}), home.variables());
-  CHECK(first.wait(30s).status == 0);
+  const auto one = first.wait(30s);
+  CHECK(one.status == 0);
+  CHECK_FALSE(contains(one.output, "opened"));
   CHECK(second.wait(30s).status == 0);
   CHECK_FALSE(std::filesystem::exists(home.secret_file()));
 
@@ -209,6 +213,52 @@ TEST_CASE("a job on a loopback address makes no secret, unless it is asked for o
   CHECK(tunnelled.wait(30s).status == 0);
   CHECK(through.wait(30s).status == 0);
   CHECK(std::filesystem::exists(home.secret_file()));
+}
+
+TEST_CASE("15.6: a node without the copy of OpenSSL uses the machine's, and meets one with it") {
+  const Home home;
+  const TemporaryFolder alone;
+  std::filesystem::copy_file(binary("ddprun"), alone / "ddprun");
+  const std::uint16_t port = free_port();
+  const auto opened = [&](int rank) {
+    return launch_node(rank, port, {"--auth", "secret"},
+                       shell("grep -o 'lib[a-z_]*ssl[.a-z0-9]*' /proc/$PPID/maps | sort -u"));
+  };
+  std::vector<std::string> without = opened(1);
+  without[0] = alone / "ddprun";
+  Process first(opened(0), home.variables());
+  Process second(without, home.variables());
+  const auto one = first.wait(30s);
+  const auto two = second.wait(30s);
+
+  INFO(one.output << two.output);
+  CHECK(one.status == 0);
+  CHECK(two.status == 0);
+#ifdef DDPRUN_OPENSSL_COPY_BUILT
+  CHECK(contains(one.output, "libddprun_openssl.so"));
+  CHECK_FALSE(contains(one.output, "libssl.so.3"));
+#endif
+  CHECK(contains(two.output, "libssl.so.3"));
+  CHECK_FALSE(contains(two.output, "libddprun_openssl.so"));
+}
+
+TEST_CASE("15.6: the copy does not stand in for an OpenSSL that the machine does not have") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const Home home;
+  std::string words = "exec";
+  for (const std::string& word : launch_node(0, free_port(), {"--auth", "secret"}, {"/bin/true"})) {
+    words += " " + word;
+  }
+  // An empty file in the place of each library, in a mount namespace of its own.
+  const auto told = run({"unshare", "-m", "sh", "-c",
+                         "for each in $(find -L /lib /usr/lib /lib64 /usr/lib64 -name "
+                         "'libssl.so.3' 2>/dev/null); do mount --bind /dev/null $each; done; " +
+                             words},
+                        30s, home.variables());
+  INFO(told.output);
+  CHECK(told.status != 0);
+  CHECK(contains(told.output, "needs OpenSSL 3, which cannot be opened ("));
+  CHECK(contains(told.output, "or run without a secret: --auth none"));
 }
 
 TEST_CASE("a secret comes on stdin, and from a file that the variable names") {
