@@ -263,7 +263,9 @@ void Agent::tell_status() {
                          .rank_base = round_.rank_base,
                          .workers = options_.nproc_per_node,
                          .world_size = round_.world_size,
-                         .pids = attempt_.pids()};
+                         .pids = attempt_.pids(),
+                         .spares = options_.spares,
+                         .spares_ready = attempt_.spares_ready()};
   output_.write_line("[ddprun] " + to_text(status));  // Asked for: also with --quiet.
 }
 
@@ -320,6 +322,7 @@ void Agent::await_verdict(milliseconds limit) {
 void Agent::end(int status, milliseconds linger) {
   if (exit_status_) return;
   exit_status_ = status;
+  attempt_.stop_spares();
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();

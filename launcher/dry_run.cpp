@@ -37,6 +37,13 @@ class Plan {
     describe_nodes();
     describe_endpoint();
     row("restarts", std::to_string(options_.max_restarts), source("max-restarts"));
+    if (options_.spares > 0) {
+      row("spares",
+          fmt::format("{} for local rank{} 0{}", counted(options_.spares, "process", "processes"),
+                      options_.spares > 1 ? "s" : "",
+                      options_.spares > 1 ? fmt::format(" to {}", options_.spares - 1) : ""),
+          source("spares"));
+    }
     row("grace", time_text(options_.shutdown_timeout) + " from SIGTERM to SIGKILL",
         source("shutdown-timeout"));
     describe_workers();

@@ -129,8 +129,8 @@ void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
     if (!problem.empty()) throw EndpointError(problem);
   }
   raise_open_files_limit();
-  const DescriptorBudget budget =
-      share_descriptors(open_files_limit(), options.nproc_per_node, options.nnodes_max);
+  const DescriptorBudget budget = share_descriptors(
+      open_files_limit(), options.nproc_per_node + options.spares, options.nnodes_max);
   strangers_.total_max = budget.strangers;
   strangers_.per_host_max = std::min(strangers_.per_host_max, budget.strangers);
   // The server hands over sockets only while the event loop runs: the coordinator is there then.

@@ -57,6 +57,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
           {[this](const WorkerEnd& end) { on_exit(end); }, [this] { callbacks_.on_all_reaped(); }},
           {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
+  group_.keep_spares(options.spares, spare_events());
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
                        environment_variable("TERM"));
   output.on_resized([this] { group_.forward_signal(SIGWINCH); });
@@ -89,11 +90,12 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
-    group_.start(specs);
+    group_.start(specs, spare_specs(specs));
     // Kept: who has ended is in no list any more when its error is looked for.
     pids_ = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      events_.worker_started(specs[i].rank, specs[i].local_rank, pids_[i]);
+      events_.worker_started(specs[i].rank, specs[i].local_rank, pids_[i],
+                             group_.was_spare(specs[i].local_rank));
     }
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.
@@ -106,6 +108,28 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+SpareEvents LocalAttempt::spare_events() {
+  return {.on_started = [this](int local_rank, int pid) { events_.spare_started(local_rank, pid); },
+          .on_ready =
+              [this](int local_rank, int pid, std::int64_t warmed_ms) {
+                events_.spare_ready(local_rank, pid, warmed_ms);
+              },
+          .on_ended =
+              [this](int local_rank, int pid, const ExitStatus& status) {
+                events_.spare_ended(local_rank, pid, status);
+              }};
+}
+
+std::vector<WorkerSpec> LocalAttempt::spare_specs(const std::vector<WorkerSpec>& workers) const {
+  std::vector<WorkerSpec> spares;
+  for (int local_rank = 0; local_rank < options_.spares; ++local_rank) {
+    const WorkerSpec& worker = workers.at(static_cast<std::size_t>(local_rank));
+    const bool files = !worker.output.out.file.empty() || !worker.output.err.file.empty();
+    spares.push_back(spare_of(worker, files ? directory_.make_spare(local_rank) : ""));
+  }
+  return spares;
 }
 
 std::optional<WorkerStore> LocalAttempt::worker_store() const {

@@ -50,6 +50,9 @@ class LocalAttempt {
 
   void stop(int signal, std::chrono::milliseconds grace);
   void forward_signal(int signal) { group_.forward_signal(signal); }
+  // The job is over.
+  void stop_spares() { group_.stop_spares(); }
+  int spares_ready() const { return group_.spares_ready(); }
   int running() const { return group_.running(); }
   std::vector<int> pids() const { return group_.pids(); }
 
@@ -71,6 +74,8 @@ class LocalAttempt {
   std::string log_folder() const;
 
  private:
+  SpareEvents spare_events();
+  std::vector<WorkerSpec> spare_specs(const std::vector<WorkerSpec>& workers) const;
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "rendezvous/spare_channel.h"
 #include "worker/init_method.h"
 
 namespace ddprun::worker {
@@ -210,6 +211,11 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
 }
 
 WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& lookup) {
+  if (lookup("RANK") == rendezvous::no_rank_yet) {
+    throw WorkerEnvError(
+        "RANK=\"spare\": ddprun --spares keeps this process ready and has not given it a rank: "
+        "call wait_for_rank() (worker/wait_for_rank.h) before the environment is read");
+  }
   const MeetingPlace place = parse_init_url(method.url);
   const bool has_rank = choose_source(Reader(lookup)) != nullptr;
   const auto given = init_variables(method, place, has_rank, lookup);

@@ -16,7 +16,8 @@ struct DescriptorBudget {
   std::size_t strangers = 0;
 };
 
-// `limit`: RLIMIT_NOFILE. `workers`: of this node. `nodes_max`: each has a control connection.
+// `limit`: RLIMIT_NOFILE. `workers`: of this node, with its spares. `nodes_max`: each has a control
+// connection.
 DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max);
 
 }  // namespace ddprun::launcher

@@ -152,6 +152,20 @@ void Decision::decide_failures() {
 }
 
 void Decision::decide_restarts() {
+  if (const auto* spares = get("spares")) {
+    result.spares = parse_count(*spares, 0, kIntMax);
+    if (result.spares > result.nproc_per_node) {
+      throw usage_error(spares->source +
+                        ": each spare is for one of this node's workers, of which "
+                        "there are " +
+                        std::to_string(result.nproc_per_node));
+    }
+    // Of an elastic job's attempts some end because a node comes or goes.
+    if (result.spares > 0 && result.max_restarts == 0 && result.nnodes_min == result.nnodes_max) {
+      note(spares->source + " has no effect without --max-restarts: no worker is ever replaced");
+      result.spares = 0;
+    }
+  }
   if (const auto* backoff = get("restart-backoff")) {
     result.restart_backoff = parse_seconds(*backoff, backoff->value, milliseconds(0));
   }

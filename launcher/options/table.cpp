@@ -135,6 +135,11 @@ const std::vector<OptionRow>& option_table() {
       {"stay", 0, "", "off", Failures, false,
        "Go on when the ssh session that started the job is lost. Otherwise the job ends then as by "
        "SIGHUP, unless it was started by nohup or writes to a file."},
+      {"spares", 0, "N", "0", Failures, false,
+       "Processes of the program that are started ahead and wait for a rank, so that a restart "
+       "need "
+       "not load libraries: for programs that call wait_for_rank() or do as it does "
+       "(docs/failures.md). As many as there are workers replace all of a node."},
       {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
        "The first restart comes at once, the second in a row after this time, each further one "
        "after twice as long, up to 30 s, with jitter. 0: none waits."},

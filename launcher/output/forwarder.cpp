@@ -51,7 +51,8 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   }
 
   OutputConsole& err() { return separate_err ? *separate_err : *out; }
-  void set_up(OutputStream& stream, const WorkerOutput& worker, const StreamOutput& wanted, int fd);
+  void set_up(OutputStream& stream, const WorkerOutput& worker, int fd);
+  void direct(OutputStream& stream, const WorkerOutput& worker);
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
   std::shared_ptr<OutputLog> shared_log(const std::string& path);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
@@ -80,18 +81,28 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   std::function<void()> when_written;
 };
 
-void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker,
-                                   const StreamOutput& wanted, int fd) {
+void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker, int fd) {
   if (fd < 0) return;
   stream.descriptor.assign(fd);
   stream.descriptor.native_non_blocking(true);
-  stream.local_rank = worker.local_rank;
   stream.is_pty = worker.pty;
-  if (!wanted.console) stream.console = nullptr;
+}
+
+// Sets everything that says where it goes.
+void OutputForwarder::Impl::direct(OutputStream& stream, const WorkerOutput& worker) {
+  if (!stream.descriptor.is_open()) return;
+  const StreamOutput& wanted = stream.is_err ? worker.err : worker.out;
+  stream.local_rank = worker.local_rank;
+  stream.console = !wanted.console ? nullptr : stream.is_err ? &err() : out.get();
   if (stream.console != nullptr) {
     connect_console(stream, worker, wanted.prefixed ? worker.prefix : "");
   }
   if (stream.is_pty) set_size(stream);
+  if (!wanted.file.empty()) stream.log = std::make_unique<OutputLog>(wanted.file, wanted.rotation);
+  if (!wanted.filtered_file.empty()) {
+    stream.filter.emplace(wanted.filters, worker.prefix);
+    stream.filtered = shared_log(wanted.filtered_file);
+  }
 }
 
 void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOutput& worker,
@@ -254,22 +265,11 @@ void OutputForwarder::on_resized(std::function<void()> handler) {
 std::shared_ptr<OutputForwarder::Stream> OutputForwarder::add(const WorkerOutput& output,
                                                               int out_fd, int err_fd) {
   auto worker = std::make_shared<Stream>(impl_->io);
-  worker->out.console = impl_->out.get();
-  worker->err.console = &impl_->err();
   worker->err.is_err = true;
-  impl_->set_up(worker->out, output, output.out, out_fd);
-  impl_->set_up(worker->err, output, output.err, err_fd);
-  for (OutputStream* stream : {&worker->out, &worker->err}) {
-    const StreamOutput& wanted = stream->is_err ? output.err : output.out;
-    if (!stream->descriptor.is_open()) continue;
-    if (!wanted.file.empty()) {
-      stream->log = std::make_unique<OutputLog>(wanted.file, wanted.rotation);
-    }
-    if (!wanted.filtered_file.empty()) {
-      stream->filter.emplace(wanted.filters, output.prefix);
-      stream->filtered = impl_->shared_log(wanted.filtered_file);
-    }
-  }
+  impl_->set_up(worker->out, output, out_fd);  // Both before anything throws: they are ours now.
+  impl_->set_up(worker->err, output, err_fd);
+  impl_->direct(worker->out, output);
+  impl_->direct(worker->err, output);
 
   auto& streams = impl_->streams;
   streams.erase(std::remove_if(streams.begin(), streams.end(),
@@ -280,6 +280,15 @@ std::shared_ptr<OutputForwarder::Stream> OutputForwarder::add(const WorkerOutput
   impl_->watch(worker, worker->out);
   impl_->watch(worker, worker->err);
   return worker;
+}
+
+void OutputForwarder::redirect(Stream& worker, const WorkerOutput& output) {
+  pump(worker);
+  for (OutputStream* stream : {&worker.out, &worker.err}) {
+    if (!stream->descriptor.is_open()) continue;
+    stream->leave_destinations();
+    impl_->direct(*stream, output);
+  }
 }
 
 std::string OutputForwarder::last_stderr(const Stream& stream, int lines) {

@@ -49,6 +49,10 @@ class OutputForwarder {
   class Stream;
   std::shared_ptr<Stream> add(const WorkerOutput& output, int out_fd, int err_fd);
 
+  // From here on this worker's output goes where `output` says; what has come so far, also a line
+  // that has not ended, where it was said before. Throws as add().
+  void redirect(Stream& stream, const WorkerOutput& output);
+
   // The last lines (at most `lines`, at most 8 KiB) that came through stderr of this worker.
   static std::string last_stderr(const Stream& stream, int lines = 20);
 

@@ -59,12 +59,17 @@ void OutputStream::show(std::string_view text) {
 void OutputStream::end() {
   asio::error_code ignored;
   descriptor.close(ignored);
+  leave_destinations();
+}
+
+void OutputStream::leave_destinations() {
   log.reset();
   if (filtered) {
     filter->finish(found_);
     filtered->write(found_);
     filtered.reset();
   }
+  filter.reset();
   if (console == nullptr) return;
   lines_.finish([this](std::string_view text) {
     if (collapsing && !line_shown_) {
@@ -74,6 +79,8 @@ void OutputStream::end() {
     }
   });
   if (collapsing) collapsing->remove_writer(local_rank);
+  collapsing.reset();
+  line_shown_ = false;
   console->forget(this);
   console->write_some();
   console = nullptr;

@@ -28,6 +28,9 @@ struct OutputStream {
   using Complain = std::function<void(const std::string&)>;
   void take(std::string_view bytes, bool alone, const Complain& complain);
   void end();  // No more comes. Closes descriptor and files.
+  // Ends what was written so far: files are closed, the console forgets this stream. What comes
+  // next goes where the members say that are set after this.
+  void leave_destinations();
 
   asio::posix::stream_descriptor descriptor;  // Closed: not piped, or ended.
   OutputConsole* console = nullptr;           // Null: not shown.

@@ -90,8 +90,11 @@ void EventLog::attempt_started(const rendezvous::RoundStart& round) {
                             {"master_port", round.master_port}});
 }
 
-void EventLog::worker_started(int rank, int local_rank, int worker_pid) {
-  write("worker_started", {{"rank", rank}, {"local_rank", local_rank}, {"worker_pid", worker_pid}});
+void EventLog::worker_started(int rank, int local_rank, int worker_pid, bool was_spare) {
+  write("worker_started", {{"rank", rank},
+                           {"local_rank", local_rank},
+                           {"worker_pid", worker_pid},
+                           {"was_spare", was_spare}});
 }
 
 void EventLog::worker_ended(const WorkerEnd& end) {
@@ -103,6 +106,21 @@ void EventLog::worker_ended(const WorkerEnd& end) {
                          {"core_dumped", end.core_dumped},
                          {"stopped", end.stopped_by_us},
                          {"ran_ms", end.ran_ms}});
+}
+
+void EventLog::spare_started(int local_rank, int pid) {
+  write("spare_started", {{"local_rank", local_rank}, {"spare_pid", pid}});
+}
+
+void EventLog::spare_ready(int local_rank, int pid, std::int64_t warmed_ms) {
+  write("spare_ready", {{"local_rank", local_rank}, {"spare_pid", pid}, {"warmed_ms", warmed_ms}});
+}
+
+void EventLog::spare_ended(int local_rank, int pid, const ExitStatus& status) {
+  write("spare_ended", {{"local_rank", local_rank},
+                        {"spare_pid", pid},
+                        {"exit_code", status.exit_code},
+                        {"signal", name_or_null(status.signal)}});
 }
 
 void EventLog::signal_received(int signal, bool forwarded) {

@@ -29,8 +29,11 @@ class EventLog {
   void endpoint_opened(const std::string& address, int port);
   void waiting(const rendezvous::Waiting& waiting);
   void attempt_started(const rendezvous::RoundStart& round);
-  void worker_started(int rank, int local_rank, int worker_pid);
+  void worker_started(int rank, int local_rank, int worker_pid, bool was_spare);
   void worker_ended(const WorkerEnd& end);
+  void spare_started(int local_rank, int pid);
+  void spare_ready(int local_rank, int pid, std::int64_t warmed_ms);
+  void spare_ended(int local_rank, int pid, const ExitStatus& status);
   void signal_received(int signal, bool forwarded);
   void attempt_verdict(const rendezvous::Stop& stop);
   void attempt_ended(bool succeeded);

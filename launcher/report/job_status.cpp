@@ -27,6 +27,10 @@ std::string to_text(const JobStatus& status) {
   text += ranks_text(status.rank_base, status.workers);
   text += fmt::format(" of {}; {} of {} running here", status.world_size, status.pids.size(),
                       rendezvous::counted(status.workers, "worker"));
+  if (status.spares > 0) {
+    text += fmt::format(", {} of {} ready", status.spares_ready,
+                        rendezvous::counted(status.spares, "spare"));
+  }
   if (!status.pids.empty()) text += fmt::format(": pid {}", fmt::join(status.pids, " "));
   return text;
 }

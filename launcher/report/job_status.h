@@ -22,6 +22,8 @@ struct JobStatus {
   int workers = 1;    // On this node.
   int world_size = 1;
   std::vector<int> pids;  // Of this node's workers that run.
+  int spares = 0;         // As asked for with --spares.
+  int spares_ready = 0;
 };
 
 std::string to_text(const JobStatus& status);

@@ -108,6 +108,11 @@ void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, C
     connect_terminal(err);
     return;
   }
+  if (spec.spare_fd >= 0) {  // Where its output goes will change, so it passes through us.
+    connect_pipe(out);
+    connect_pipe(err);
+    return;
+  }
   const bool cut = !wanted.out.file.empty() && wanted.out.rotation.bytes_max > 0;
   if (!wanted.out.console && !cut) {
     const std::string& file = wanted.out.file;
@@ -138,6 +143,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.stdout_fd = out.write_end.get();
   setup.stderr_fd = err.write_end.get();
   setup.key_fd = spec.key_fd;
+  setup.spare_fd = spec.spare_fd;
   setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
   int error_number = 0;

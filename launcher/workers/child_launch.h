@@ -7,7 +7,9 @@
 
 #include "launcher/output/forwarder.h"
 #include "launcher/workers/child_process.h"
-#include "launcher/workers/worker_group.h"
+#include "launcher/workers/death_order.h"
+#include "launcher/workers/start_error.h"
+#include "launcher/workers/worker_spec.h"
 
 namespace ddprun::launcher {
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "launcher/machine/find_program.h"
+#include "rendezvous/spare_channel.h"
 #include "rendezvous/worker_key_place.h"
 
 namespace ddprun::launcher {
@@ -28,7 +29,8 @@ constexpr std::size_t kChildStackBytes = 64 * 1024;
 constexpr int kKernelSignals = 64;
 constexpr int kFirstFreeFd = 3;
 constexpr int kKeyFd = rendezvous::worker_key_fd;
-static_assert(kKeyFd == kFirstFreeFd);
+constexpr int kSpareFd = rendezvous::spare_fd;
+static_assert(kKeyFd == kFirstFreeFd && kSpareFd == kKeyFd + 1);
 
 std::mutex spawned_mutex;
 std::set<int> spawned_pids;  // Guarded by spawned_mutex.
@@ -43,6 +45,7 @@ struct ChildStart {
   int stdout_fd;
   int stderr_fd;
   int key_fd;
+  int spare_fd;
   int parent_pid;
   int marks_id;
   const sembuf* marks;
@@ -87,7 +90,10 @@ int run_child(void* argument) {
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
   if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, kKeyFd, 0);
-  syscall(SYS_close_range, start->key_fd >= 0 ? kKeyFd + 1 : kFirstFreeFd, ~0U, 0);
+  if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, kSpareFd, 0);
+  if (start->key_fd < 0) syscall(SYS_close, kKeyFd);
+  if (start->spare_fd < 0) syscall(SYS_close, kSpareFd);
+  syscall(SYS_close_range, kSpareFd + 1, ~0U, 0);
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
@@ -131,8 +137,8 @@ std::string variable(const std::vector<std::string>& environment, const std::str
   return value;
 }
 
-// A duplicate that dup3 onto 1, 2 or 3 cannot disturb; -1 stays -1. The caller closes it.
-int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kKeyFd + 1); }
+// A duplicate that dup3 onto 1 to 4 cannot disturb; -1 stays -1. The caller closes it.
+int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kSpareFd + 1); }
 
 // One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
 // parent-death signal.
@@ -194,6 +200,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
                    above_standard(setup.stdout_fd),
                    above_standard(setup.stderr_fd),
                    above_standard(setup.key_fd),
+                   above_standard(setup.spare_fd),
                    ::getpid(),
                    setup.death_marks.id,
                    setup.death_marks.operations.data(),
@@ -211,7 +218,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
     error_number = pid < 0 ? errno : start.error_number;
     if (pid > 0 && error_number == 0) spawned_pids.insert(pid);
   }
-  for (int fd : {start.stdout_fd, start.stderr_fd, start.key_fd}) {
+  for (int fd : {start.stdout_fd, start.stderr_fd, start.key_fd, start.spare_fd}) {
     if (fd >= 0) ::close(fd);
   }
   if (pid < 0) return std::nullopt;

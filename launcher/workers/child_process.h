@@ -14,14 +14,16 @@
 
 namespace ddprun::launcher {
 
-// What a child is started with. The child has exactly descriptors 0, 1 and 2, and with `key_fd` 3;
-// every other one of this process is closed in it. Signal mask empty, all dispositions default.
+// What a child is started with. The child has exactly descriptors 0, 1 and 2, with `key_fd` 3, and
+// with `spare_fd` 4; every other one of this process is closed in it. Signal mask empty, all
+// dispositions default.
 struct ChildSetup {
   std::vector<std::string> argv;         // argv[0] is a path, or is looked up on PATH.
   std::vector<std::string> environment;  // "NAME=value", all of it.
   int stdout_fd = -1;                    // Becomes descriptor 1; -1 = ours. Stays the caller's.
   int stderr_fd = -1;                    // The same for 2.
   int key_fd = -1;                       // Becomes descriptor 3 (rendezvous/worker_key.h).
+  int spare_fd = -1;                     // Becomes descriptor 4 (rendezvous/spare_channel.h).
   DeathMarks death_marks;                // Best effort.
   std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
 };

@@ -89,6 +89,15 @@ std::string RunDirectory::make_attempt(int attempt, int workers) {
   return dir;
 }
 
+std::string RunDirectory::make_spare(int local_rank) const {
+  if (root_.empty()) return "";
+  const std::string dir = fmt::format("{}/spare_{}", root_, local_rank);
+  if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
+    throw_errno("cannot make the directory", dir);
+  }
+  return dir;
+}
+
 std::string RunDirectory::make_root() const {
   if (temporary_) return make_temporary_root();
   std::error_code error;

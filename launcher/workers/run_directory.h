@@ -1,10 +1,11 @@
 // Where one run keeps its log and error files:
 //
 //   <log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
+//   <log dir>/<run id>_<random>/spare_<local rank>/{stdout.log,stderr.log}
 //
-// torchrun's layout. Without a log dir it is made below $TMPDIR, or where that cannot be written in
-// /tmp or /var/tmp, and goes away with the run, unless it holds something that somebody may want to
-// read.
+// torchrun's layout, and the output of spares until they have a rank. Without a log dir it is made
+// below $TMPDIR, or where that cannot be written in /tmp or /var/tmp, and goes away with the run,
+// unless it holds something that somebody may want to read.
 #pragma once
 
 #include <string>
@@ -25,6 +26,10 @@ class RunDirectory {
   // Makes the directories of one attempt and returns its path, or "" when there are no files at
   // all; also when the run's own was removed meanwhile. Throws std::runtime_error, naming the path.
   std::string make_attempt(int attempt, int workers);
+
+  // The folder of a local rank's spare, made if it is not there, beside the attempts' after the
+  // first of these; "" when there are no files. Throws as make_attempt().
+  std::string make_spare(int local_rank) const;
 
   // The path to tell the user; "" when nothing stays behind.
   std::string kept_path() const;

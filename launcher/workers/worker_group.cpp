@@ -53,6 +53,7 @@ struct Worker {
   bool stop_sent = false;  // stop() has signalled it while it was alive.
   bool end_seen = false;   // The pidfd has become readable, and it was its turn.
   bool gone = false;       // on_exit was called.
+  bool was_spare = false;
 
   std::optional<ExitStatus> status;                // Once reaped.
   std::chrono::steady_clock::time_point ended_at;  // As seen.
@@ -74,7 +75,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         deadline_timer(io),
         order_timer(io) {}
 
-  void start(const std::vector<WorkerSpec>& specs);
+  void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
   void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
   void watch(const std::shared_ptr<Worker>& worker);
   void watch_orphans();
@@ -109,8 +110,10 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   asio::steady_timer order_timer;  // How long a worker's end is kept back for an earlier one's.
   std::unique_ptr<DeathOrder> order;
   std::unique_ptr<ChildGuard> guard;
-  std::string temporary_folder;   // For the guard.
-  std::set<int> named_leftovers;  // Of this attempt.
+  std::function<std::unique_ptr<SparePool>()> make_spares;  // Set where some are wanted.
+  std::unique_ptr<SparePool> spares;                        // Goes before the guard.
+  std::string temporary_folder;                             // For the guard.
+  std::set<int> named_leftovers;                            // Of this attempt.
   std::vector<std::shared_ptr<Worker>> workers;
   WorkerMembers members;
   bool abandoned = false;  // The owner has gone: nothing is told any more.
@@ -119,13 +122,15 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::optional<Clock::time_point> watched_order;
 };
 
-void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
+void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
+                              const std::vector<WorkerSpec>& spare_specs) {
   if (state.active()) throw StartError("the workers of the attempt before have not ended", EBUSY);
   assert(workers.empty());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) {
     order = std::make_unique<DeathOrder>(static_cast<int>(specs.size()));
     guard = std::make_unique<ChildGuard>(order->id());
+    if (make_spares) spares = make_spares();
   }
   order->reset();
   if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
@@ -143,18 +148,24 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs) {
   state.started();
   named_leftovers.clear();
   watch_orphans();
+  if (spares) spares->attempt_started(spare_specs);
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
 
 void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
   const int index = static_cast<int>(workers.size());
   const DeathMarks marks = index < order->workers() ? order->marks(index) : DeathMarks{};
-  LaunchedChild launched = launch_child(spec, output, guard->variable(), may_inherit_stdout, marks);
+  std::optional<LaunchedChild> spare = spares ? spares->take(spec, marks) : std::nullopt;
+  const bool was_spare = spare.has_value();
+  LaunchedChild launched =
+      was_spare ? std::move(*spare)
+                : launch_child(spec, output, guard->variable(), may_inherit_stdout, marks);
   auto worker = std::make_shared<Worker>(std::move(launched.process));
   worker->spec = spec;
   worker->index = index;
   worker->stream = std::move(launched.stream);
   worker->started_at = Clock::now();
+  worker->was_spare = was_spare;
   guard->add_session(worker->child.pid());
   workers.push_back(worker);
   watch(
@@ -277,6 +288,7 @@ void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::
 
 void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace) {
   if (!is_active() || state.killing()) return;
+  if (spares) spares->attempt_ended();
   for (const auto& worker : workers) {
     // One that has ended by itself is no victim of this stop, though nobody has seen its end yet.
     if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
@@ -392,6 +404,7 @@ void WorkerGroup::Impl::keep_guard() {
 
 void WorkerGroup::Impl::finish() {
   assert(running() == 0 && !state.active());
+  if (spares) spares->attempt_ended();
   deadline_timer.cancel();
   order_timer.cancel();
   watched_deadline.reset();
@@ -458,9 +471,21 @@ WorkerGroup::~WorkerGroup() {
   impl_->callbacks = {};
   impl_->abandoned = true;
   impl_->kill_now();
+  impl_->spares.reset();
 }
 
-void WorkerGroup::start(const std::vector<WorkerSpec>& workers) { impl_->start(workers); }
+void WorkerGroup::keep_spares(int spares, SpareEvents events, SpareLimits limits) {
+  if (spares <= 0) return;
+  impl_->make_spares = [impl = impl_.get(), spares, events = std::move(events), limits] {
+    return std::make_unique<SparePool>(impl->io, impl->output, *impl->guard, spares, events,
+                                       limits);
+  };
+}
+
+void WorkerGroup::start(const std::vector<WorkerSpec>& workers,
+                        const std::vector<WorkerSpec>& spares) {
+  impl_->start(workers, spares);
+}
 
 void WorkerGroup::stop(int signal, std::chrono::milliseconds grace) { impl_->stop(signal, grace); }
 
@@ -469,6 +494,18 @@ void WorkerGroup::forward_signal(int signal) {
 }
 
 void WorkerGroup::set_temporary_folder(const std::string& path) { impl_->temporary_folder = path; }
+
+void WorkerGroup::stop_spares() {
+  if (impl_->spares) impl_->spares->stop();
+}
+
+int WorkerGroup::spares_ready() const { return impl_->spares ? impl_->spares->ready() : 0; }
+
+bool WorkerGroup::was_spare(int local_rank) const {
+  return std::any_of(impl_->workers.begin(), impl_->workers.end(), [&](const auto& worker) {
+    return worker->spec.local_rank == local_rank && worker->was_spare;
+  });
+}
 
 int WorkerGroup::running() const { return impl_->running(); }
 

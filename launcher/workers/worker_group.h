@@ -9,28 +9,18 @@
 #include <csignal>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "launcher/output/forwarder.h"
 #include "launcher/workers/group_state.h"
+#include "launcher/workers/spare_pool.h"
+#include "launcher/workers/start_error.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_spec.h"
 
 namespace ddprun::launcher {
-
-// A worker could not be started: which program, and why (ENOENT, EACCES ...).
-class StartError : public std::runtime_error {
- public:
-  StartError(const std::string& message, int error_number)
-      : std::runtime_error(message), error_number_(error_number) {}
-  int error_number() const { return error_number_; }
-
- private:
-  int error_number_;
-};
 
 struct WorkerGroupCallbacks {
   std::function<void(const WorkerEnd&)> on_exit;  // Once per worker, as they began to end.
@@ -46,9 +36,13 @@ class WorkerGroup {
               WorkerGroupLimits limits = {});
   ~WorkerGroup();  // Kills what is left, with SIGKILL; no callback is called from here on.
 
-  // Starts all workers; none is left running when one cannot be started. Throws StartError. May be
-  // called again after on_all_reaped.
-  void start(const std::vector<WorkerSpec>& workers);
+  // Keeps this many spares while attempts run: for the first local ranks. Call before start().
+  void keep_spares(int spares, SpareEvents events, SpareLimits limits = {});
+
+  // Starts all workers, those with a spare that is ready by giving it their rank; none is left
+  // running when one cannot be started. `spares`: what spares are started with from now on, by
+  // local rank. Throws StartError. May be called again after on_all_reaped.
+  void start(const std::vector<WorkerSpec>& workers, const std::vector<WorkerSpec>& spares = {});
 
   // Sends `signal` to every process of every worker (also when the worker itself is gone), and
   // SIGKILL to what is left after `grace`. Calling again with a shorter grace shortens it; with 0
@@ -60,6 +54,12 @@ class WorkerGroup {
 
   // Removed by the guard process when this process is killed, as far as it holds only folders.
   void set_temporary_folder(const std::string& path);
+
+  // The job is over: spares are killed.
+  void stop_spares();
+  int spares_ready() const;
+  // Whether the worker of this local rank was a spare before.
+  bool was_spare(int local_rank) const;
 
   int running() const;  // Workers not yet reaped.
   std::vector<int> pids() const;

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/spare_channel.h"
 #include "rendezvous/worker_key_place.h"
 #include "worker/worker_env.h"
 
@@ -145,6 +147,35 @@ void add_binding_notes(const std::vector<WorkerCpus>& places, std::vector<std::s
 
 }  // namespace
 
+WorkerSpec spare_of(const WorkerSpec& worker, const std::string& folder) {
+  static const std::set<std::string> of_the_round = {"RANK",
+                                                     "WORLD_SIZE",
+                                                     "GROUP_RANK",
+                                                     "GROUP_WORLD_SIZE",
+                                                     "ROLE_RANK",
+                                                     "ROLE_WORLD_SIZE",
+                                                     "MASTER_ADDR",
+                                                     "MASTER_PORT",
+                                                     "TORCHELASTIC_RESTART_COUNT"};
+  WorkerSpec spare = worker;
+  for (auto& [name, value] : spare.variables) {
+    if (of_the_round.count(name) != 0) value = rendezvous::no_rank_yet;
+    if (name == "TORCHELASTIC_ERROR_FILE") value.clear();  // The dead worker's.
+  }
+  spare.variables.emplace_back(rendezvous::spare_variable, std::to_string(rendezvous::spare_fd));
+  spare.output.prefix = fmt::format("[spare{}]:", worker.local_rank);
+  spare.output.collapse = false;
+  for (auto [stream, name] :
+       {std::pair{&spare.output.out, "stdout"}, std::pair{&spare.output.err, "stderr"}}) {
+    stream->prefixed = true;
+    stream->filtered_file.clear();
+    stream->filters.clear();
+    stream->file =
+        stream->file.empty() || folder.empty() ? "" : fmt::format("{}/{}.log", folder, name);
+  }
+  return spare;
+}
+
 std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs) {
   const LaunchOptions& options = inputs.options;
   std::vector<std::string> notes;
@@ -215,6 +246,9 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
                                   std::to_string(rendezvous::worker_key_fd));
     } else if (inputs.environment(rendezvous::worker_key_variable)) {
       spec.variables.emplace_back(rendezvous::worker_key_variable, "");  // As above.
+    }
+    if (inputs.environment(rendezvous::spare_variable)) {
+      spec.variables.emplace_back(rendezvous::spare_variable, "");  // As above.
     }
     if (inputs.options.encrypt_gradients) {
       spec.variables.emplace_back("DDPRUN_ENCRYPT_GRADIENTS", "1");

@@ -41,6 +41,11 @@ std::vector<WorkerCpus> asked_places(const LaunchOptions& options);
 // (launcher/options/launch_options.h).
 std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs);
 
+// What the spare of that worker is started with, from what the worker of the attempt at hand was:
+// the same program, place and key, and instead of what only the next round decides the word
+// "spare". `folder`: for its output where the worker's goes to files.
+WorkerSpec spare_of(const WorkerSpec& worker, const std::string& folder);
+
 // What to tell about CPUs and threads, a line each: once a job, not in every attempt.
 std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs);
 

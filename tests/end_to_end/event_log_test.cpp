@@ -157,6 +157,16 @@ TEST_CASE("every event is what its documentation says") {
   check_against_document(of_both, seen);
   CHECK(named(of_both, "job_ended").size() == 2);
 
+  const std::string spares = folder / "spares.jsonl";
+  Process with_spare(launch({"--standalone", "--max-restarts", "1", "--spares", "1", "--event-log",
+                             spares, "--forward-signals", "USR1"}) +
+                     shell("if [ $RANK = spare ]; then echo >&$DDPRUN_SPARE_FD; exit 3; fi; " +
+                           until_usr1("up $RANK")));
+  REQUIRE(with_spare.wait_for_output("up 0", 20s));
+  REQUIRE(with_spare.wait_for_output("ended with exit code 3", 20s));
+  finish({&with_spare});
+  check_against_document(read_log(spares), seen);
+
   std::set<std::string> known;
   for (const auto& [name, fields] : documented().of_event) known.insert(name);
   CHECK(seen == known);

@@ -115,3 +115,13 @@ TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
   CHECK(has(text, "CUDA_VISIBLE_DEVICES=5"));
   CHECK(has(line(text, "local rank 1:"), "/bin/echo 1"));
 }
+
+TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][spares]") {
+  const auto spares = [](const std::string& count) {
+    return line(plan({"--nproc-per-node=2", "--max-restarts=1", "--spares=" + count, "/bin/true"}),
+                "spares");
+  };
+  CHECK(spares("0").empty());
+  CHECK(has(spares("1"), "1 process for local rank 0   (--spares=1)"));
+  CHECK(has(spares("2"), "2 processes for local ranks 0 to 1"));
+}

@@ -587,3 +587,23 @@ TEST_CASE("whatever is typed is understood or refused", "[options]") {
   }
   CHECK(accepted > 100);
 }
+
+TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][options][spares]") {
+  const auto options = [](std::vector<std::string> words) {
+    words.push_back("sh");
+    return parse(words);
+  };
+  CHECK(options({"--nproc-per-node=2", "--max-restarts=1"}).spares == 0);
+  CHECK(options({"--nproc-per-node=2", "--max-restarts=1", "--spares=2"}).spares == 2);
+  CHECK_THROWS_AS(options({"--nproc-per-node=2", "--max-restarts=1", "--spares=3"}), UsageExit);
+  CHECK_THROWS_AS(options({"--spares=-1"}), UsageExit);
+
+  const auto useless = options({"--spares=1"});
+  CHECK(useless.spares == 0);
+  REQUIRE(useless.notes.size() == 1);
+  CHECK(useless.notes[0].find("--max-restarts") != std::string::npos);
+  // Attempts of an elastic job also end when a node comes or goes.
+  CHECK(
+      options({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:1", "--spares=1"})
+          .spares == 1);
+}

@@ -20,6 +20,12 @@ TEST_CASE("the status says which attempt runs, since when, and which workers are
   CHECK(
       to_text(status) ==
       "attempt 2 for 12 s: node 1 of 2, ranks 4 to 7 of 8; 2 of 4 workers running here: pid 41 43");
+  status.spares = 4;
+  status.spares_ready = 1;
+  CHECK(to_text(status) ==
+        "attempt 2 for 12 s: node 1 of 2, ranks 4 to 7 of 8; 2 of 4 workers running here, 1 of 4 "
+        "spares ready: pid 41 43");
+  status.spares = 0;
   status.pids.clear();
   CHECK(to_text(status) ==
         "attempt 2 for 12 s: node 1 of 2, ranks 4 to 7 of 8; 0 of 4 workers running here");

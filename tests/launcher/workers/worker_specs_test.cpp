@@ -286,3 +286,35 @@ TEST_CASE("of two streams only the one that is tee'd has a prefix", "[launcher][
   c.options.tee = {};
   CHECK(prefixed() == std::pair{true, true});
 }
+
+TEST_CASE("a spare is started like its worker, less what only a round decides",
+          "[launcher][worker_specs][spares]") {
+  Case c;
+  c.options.tee.everywhere = Std::Out;
+  c.options.stdout_filters = {"apple"};
+  c.environment["DDPRUN_SPARE_FD"] = "9";  // Of an outer launcher.
+  const WorkerSpec worker = c.specs().at(1);
+  CHECK(c.variables(1)["DDPRUN_SPARE_FD"].empty());
+
+  const WorkerSpec spare = spare_of(worker, "/logs/spare_1");
+
+  std::map<std::string, std::string> variables;
+  for (const auto& [name, value] : spare.variables) variables[name] = value;
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
+        "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}) {
+    INFO(name);
+    CHECK(variables[name] == "spare");
+  }
+  CHECK(variables["TORCHELASTIC_ERROR_FILE"].empty());
+  CHECK(variables["DDPRUN_SPARE_FD"] == "4");
+  CHECK(variables["LOCAL_RANK"] == "1");
+  CHECK(variables["LOCAL_WORLD_SIZE"] == "2");
+  CHECK(variables["TORCHELASTIC_MAX_RESTARTS"] == "3");
+  CHECK(spare.argv == worker.argv);
+  CHECK(spare.cpus == worker.cpus);
+  CHECK(spare.output.prefix == "[spare1]:");
+  CHECK(spare.output.out.file == "/logs/spare_1/stdout.log");
+  CHECK(spare.output.out.filtered_file.empty());
+  CHECK(spare.output.err.file.empty());  // Nor has the worker one.
+}

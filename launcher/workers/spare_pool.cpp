@@ -1,0 +1,325 @@
+// Pipes, pidfds and a timer in; processes, words and signals out. A spare that does not do what it
+// should costs the job nothing but its memory: wherever one fails, a worker is started cold.
+#include "launcher/workers/spare_pool.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "launcher/workers/background_priority.h"
+#include "launcher/workers/child_sessions.h"
+#include "launcher/workers/start_error.h"
+#include "rendezvous/control/first_cause.h"
+#include "rendezvous/spare_channel.h"
+#include "rendezvous/unique_fd.h"
+
+namespace ddprun::launcher {
+
+using SpareClock = std::chrono::steady_clock;
+
+// Not in an anonymous namespace for the reason that Worker is not (worker_group.cpp).
+struct SpareProcess {
+  SpareProcess(asio::io_context& io, LaunchedChild started)
+      : child(std::move(started.process)), stream(std::move(started.stream)), ended(io), said(io) {}
+
+  ChildProcess child;
+  std::shared_ptr<OutputForwarder::Stream> stream;
+  asio::posix::stream_descriptor ended;  // A duplicate of the pidfd.
+  asio::posix::stream_descriptor said;   // Our end of its channel.
+  SpareClock::time_point started_at = SpareClock::now();
+  bool ready = false;
+};
+
+namespace {
+
+using rendezvous::UniqueFd;
+constexpr std::chrono::milliseconds priority_pause{110};  // restore_priority(); the kernel's: 100.
+
+std::string end_text(const ExitStatus& status) {
+  return status.signal != 0 ? "was killed by " + rendezvous::signal_name(status.signal)
+                            : "ended with exit code " + std::to_string(status.exit_code);
+}
+
+// Everything that this spare has started, and itself.
+void kill_spare(const ChildProcess& child) {
+  for (const ProcessRow& row : read_with_descendants({child.pid()})) {
+    if (row.state != 'Z') ::kill(row.pid, SIGKILL);
+  }
+  child.send_to_group(SIGKILL);
+}
+
+// What a worker of this spec would have been started with, less what a spare has already.
+std::string message_for(const WorkerSpec& worker, const DeathMarks& marks) {
+  rendezvous::Environment environment = worker.variables;
+  if (marks.id >= 0 && !marks.operations.empty()) {
+    rendezvous::DeathMarkSet set{marks.id, {}};
+    for (const sembuf& operation : marks.operations) {
+      set.marks.push_back({operation.sem_num, operation.sem_op});
+    }
+    environment.emplace_back(rendezvous::death_marks_variable, rendezvous::death_marks_text(set));
+  }
+  return rendezvous::rank_message(environment);
+}
+
+// All of it at once: it fits into any socket's buffer, and a spare whose buffer is full has not
+// done what it should.
+bool send_message(int fd, const std::string& message) {
+  const auto size = static_cast<ssize_t>(message.size());
+  return ::send(fd, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == size;
+}
+
+}  // namespace
+
+struct SparePool::Impl : std::enable_shared_from_this<Impl> {
+  Impl(asio::io_context& io_context, OutputForwarder& forwarder, ChildGuard& child_guard, int count,
+       SpareEvents spare_events, SpareLimits limits)
+      : io(io_context),
+        output(forwarder),
+        guard(child_guard),
+        events(std::move(spare_events)),
+        plan(count, limits),
+        start_timer(io),
+        priority_timer(io) {}
+
+  void look();
+  void start_one(int local_rank);
+  void watch(int local_rank, const std::shared_ptr<SpareProcess>& spare);
+  void on_said(int local_rank, const std::shared_ptr<SpareProcess>& spare);
+  void on_ended(int local_rank, const std::shared_ptr<SpareProcess>& spare);
+  void account(int local_rank, const ExitStatus& status, const std::string& who);
+  void leave_background(int pid);
+  std::optional<LaunchedChild> take(const WorkerSpec& worker, const DeathMarks& marks);
+  void stop();
+  void reap_all();
+
+  asio::io_context& io;
+  OutputForwarder& output;
+  ChildGuard& guard;
+  SpareEvents events;
+  SparePlan plan;
+  asio::steady_timer start_timer;     // When the plan wants to be asked again.
+  asio::steady_timer priority_timer;  // For `background`.
+  std::vector<int> background;        // Pids whose priority the kernel would not restore yet.
+  std::vector<WorkerSpec> specs;      // By local rank.
+  std::map<int, std::shared_ptr<SpareProcess>> spares;  // By local rank: those without a rank.
+  bool stopped = false;
+};
+
+// Starts what the plan wants now, and asks again when it may want more.
+void SparePool::Impl::look() {
+  if (stopped) return;
+  const auto now = SpareClock::now();
+  while (const auto local_rank = plan.next(now)) {
+    if (*local_rank >= static_cast<int>(specs.size())) return;
+    start_one(*local_rank);
+  }
+  start_timer.cancel();
+  const auto due = plan.due(now);
+  if (!due) return;
+  start_timer.expires_at(*due);
+  start_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self) self->look();
+  });
+}
+
+void SparePool::Impl::start_one(int local_rank) {
+  plan.started(local_rank, SpareClock::now());
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return account(local_rank, {.exit_code = 126},
+                   std::string("a spare without a socket (") + std::strerror(errno) + ")");
+  }
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  WorkerSpec spec = specs[static_cast<std::size_t>(local_rank)];
+  spec.spare_fd = theirs.get();
+  try {
+    auto spare = std::make_shared<SpareProcess>(
+        io, launch_child(spec, output, guard.variable(), /*may_inherit_stdout=*/false, {}));
+    lower_priority(spare->child.pid());
+    guard.add_session(spare->child.pid());
+    spare->said.assign(ours.release());
+    spares[local_rank] = spare;
+    watch(local_rank, spare);
+    if (events.on_started) events.on_started(local_rank, spare->child.pid());
+  } catch (const StartError& error) {
+    account(local_rank, {.exit_code = 126}, std::string("a spare (") + error.what() + ")");
+  }
+}
+
+void SparePool::Impl::watch(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
+  spare->ended.assign(::fcntl(spare->child.pidfd(), F_DUPFD_CLOEXEC, 0));
+  const auto wait = asio::posix::stream_descriptor::wait_read;
+  spare->ended.async_wait(
+      wait, [weak = weak_from_this(), local_rank, spare](const asio::error_code& error) {
+        const auto self = weak.lock();
+        if (!error && self) self->on_ended(local_rank, spare);
+      });
+  spare->said.async_wait(
+      wait, [weak = weak_from_this(), local_rank, spare](const asio::error_code& error) {
+        const auto self = weak.lock();
+        if (!error && self) self->on_said(local_rank, spare);
+      });
+}
+
+// It is ready, or has closed its end: a program that does not know what the descriptor is for.
+void SparePool::Impl::on_said(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
+  char byte = 0;
+  if (::recv(spare->said.native_handle(), &byte, 1, MSG_DONTWAIT) != 1) return;
+  spare->ready = true;
+  plan.ready(local_rank);
+  const auto warmed =
+      std::chrono::duration_cast<std::chrono::milliseconds>(SpareClock::now() - spare->started_at);
+  spdlog::debug("the spare of local rank {} (pid {}) is ready after {} ms", local_rank,
+                spare->child.pid(), warmed.count());
+  // Now and not when it is needed: it sleeps from here on, and would lose time then.
+  leave_background(spare->child.pid());
+  if (events.on_ready) events.on_ready(local_rank, spare->child.pid(), warmed.count());
+  look();
+}
+
+void SparePool::Impl::leave_background(int pid) {
+  if (restore_priority(pid)) return;
+  background.push_back(pid);
+  priority_timer.expires_after(priority_pause);
+  priority_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    for (const int waiting : std::exchange(self->background, {})) {
+      if (read_process(waiting).pid != 0) self->leave_background(waiting);
+    }
+  });
+}
+
+void SparePool::Impl::on_ended(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
+  if (!spare->ready) on_said(local_rank, spare);  // Its last word may have come together with this.
+  const auto status = spare->child.reap();
+  if (!status) return;  // Held by a debugger.
+  const int pid = spare->child.pid();
+  guard.remove_session(pid);
+  output.drain(*spare->stream);
+  spares.erase(local_rank);
+  if (events.on_ended) events.on_ended(local_rank, pid, *status);
+  if (stopped) return;
+  account(local_rank, *status,
+          "the spare of local rank " + std::to_string(local_rank) + " (pid " + std::to_string(pid) +
+              ") " + end_text(*status));
+  look();
+}
+
+void SparePool::Impl::account(int local_rank, const ExitStatus& status, const std::string& who) {
+  const bool succeeded = status.signal == 0 && status.exit_code == 0;
+  const SparePlan::End end = plan.ended(local_rank, succeeded, SpareClock::now());
+  const std::string follows = end.for_all    ? "; the job goes on without spares"
+                              : end.given_up ? "; the job goes on without a spare for it"
+                                             : "; the job goes on";
+  const std::string text = who + ": " + end.reason + follows;
+  if (end.tell) {
+    spdlog::warn("{}", text);
+  } else {
+    spdlog::debug("{}", text);
+  }
+}
+
+std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
+                                                   const DeathMarks& marks) {
+  const auto found = spares.find(worker.local_rank);
+  if (stopped || found == spares.end()) return std::nullopt;
+  const auto spare = found->second;
+  if (!spare->ready || spare->child.has_ended()) return std::nullopt;
+  // Before it hears its rank: what it writes then is the worker's.
+  try {
+    output.redirect(*spare->stream, worker.output);
+  } catch (const std::system_error& error) {
+    kill_spare(spare->child);
+    throw StartError(
+        "cannot start worker " + std::to_string(worker.local_rank) + ": " + error.what(),
+        error.code().value());
+  }
+  if (!send_message(spare->said.native_handle(), message_for(worker, marks))) {
+    spdlog::warn(
+        "the spare of local rank {} (pid {}) does not take its rank ({}); a worker is "
+        "started anew",
+        worker.local_rank, spare->child.pid(), std::strerror(errno));
+    kill_spare(spare->child);
+    return std::nullopt;
+  }
+  plan.take(worker.local_rank);
+  spares.erase(found);
+  spare->ended.close();
+  spare->said.close();
+  return LaunchedChild{std::move(spare->child), spare->stream};
+}
+
+void SparePool::Impl::stop() {
+  stopped = true;
+  start_timer.cancel();
+  priority_timer.cancel();
+  for (const auto& [local_rank, spare] : spares) kill_spare(spare->child);
+}
+
+// Waits: a process that was killed is gone as soon as the kernel has freed its memory.
+void SparePool::Impl::reap_all() {
+  constexpr std::chrono::seconds kill_wait{5};
+  const auto limit = SpareClock::now() + kill_wait;
+  for (const auto& [local_rank, spare] : spares) {
+    spare->ended.close();
+    spare->said.close();
+    while (!spare->child.reap() && !spare->child.reaped() && SpareClock::now() < limit) {
+      ::usleep(500);
+    }
+    guard.remove_session(spare->child.pid());
+    output.drain(*spare->stream);
+  }
+  spares.clear();
+}
+
+SparePool::SparePool(asio::io_context& io, OutputForwarder& output, ChildGuard& guard, int spares,
+                     SpareEvents events, SpareLimits limits)
+    : impl_(std::make_shared<Impl>(io, output, guard, spares, std::move(events), limits)) {}
+
+SparePool::~SparePool() {
+  impl_->events = {};
+  impl_->stop();
+  impl_->reap_all();
+}
+
+void SparePool::attempt_started(std::vector<WorkerSpec> specs) {
+  impl_->specs = std::move(specs);
+  impl_->plan.attempt_started(SpareClock::now());
+  impl_->look();
+}
+
+void SparePool::attempt_ended() {
+  impl_->plan.attempt_ended();
+  impl_->start_timer.cancel();
+}
+
+std::optional<LaunchedChild> SparePool::take(const WorkerSpec& worker, const DeathMarks& marks) {
+  return impl_->take(worker, marks);
+}
+
+void SparePool::stop() { impl_->stop(); }
+
+std::vector<int> SparePool::pids() const {
+  std::vector<int> pids;
+  for (const auto& [local_rank, spare] : impl_->spares) pids.push_back(spare->child.pid());
+  return pids;
+}
+
+int SparePool::ready() const { return impl_->plan.ready_count(); }
+
+}  // namespace ddprun::launcher

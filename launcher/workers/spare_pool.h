@@ -1,0 +1,58 @@
+// This node's spares: processes that were started like workers, have no rank yet, and wait for one
+// (rendezvous/spare_channel.h). The shell around SparePlan (spare_plan.h).
+//
+// Passive, as WorkerGroup, which owns it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/output/forwarder.h"
+#include "launcher/workers/child_guard.h"
+#include "launcher/workers/child_launch.h"
+#include "launcher/workers/death_order.h"
+#include "launcher/workers/spare_plan.h"
+#include "launcher/workers/worker_end.h"
+#include "launcher/workers/worker_spec.h"
+
+namespace ddprun::launcher {
+
+// For the event log. They come from the io_context's thread.
+struct SpareEvents {
+  std::function<void(int local_rank, int pid)> on_started;
+  std::function<void(int local_rank, int pid, std::int64_t warmed_ms)> on_ready;
+  std::function<void(int local_rank, int pid, const ExitStatus& status)> on_ended;
+};
+
+class SparePool {
+ public:
+  // `output` and `guard` must outlive it.
+  SparePool(asio::io_context& io, OutputForwarder& output, ChildGuard& guard, int spares,
+            SpareEvents events, SpareLimits limits = {});
+  ~SparePool();  // Kills and reaps those that have no rank.
+  SparePool(const SparePool&) = delete;
+
+  // An attempt runs. `specs`: what a spare is started with from now on, by local rank.
+  void attempt_started(std::vector<WorkerSpec> specs);
+  void attempt_ended();
+
+  // The process for this worker, if one is ready: it has got its environment, and its output goes
+  // where the worker's does. Nothing: start it cold. Throws StartError as launch_child().
+  std::optional<LaunchedChild> take(const WorkerSpec& worker, const DeathMarks& marks);
+
+  // The job is over: kills them, and starts none any more.
+  void stop();
+
+  std::vector<int> pids() const;
+  int ready() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,169 @@
+// When spares are started, taken and given up.
+#include "launcher/workers/spare_plan.h"
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+using TimePoint = SparePlan::TimePoint;
+constexpr TimePoint start{100s};
+const SpareLimits limits{.settle = 1s, .warm_up = 60s, .pause = 2s, .deaths_max = 3};
+
+// A plan whose attempt has run for the time that its workers have for themselves.
+SparePlan settled(int spares) {
+  SparePlan plan(spares, limits);
+  plan.attempt_started(start - 1s);
+  return plan;
+}
+
+void warm(SparePlan& plan, int local_rank, TimePoint now) {
+  plan.started(local_rank, now);
+  plan.ready(local_rank);
+}
+
+}  // namespace
+
+TEST_CASE("no spare is started before an attempt runs, nor while its workers start",
+          "[launcher][spares]") {
+  SparePlan plan(2, limits);
+  CHECK_FALSE(plan.next(start));
+  CHECK_FALSE(plan.due(start));
+
+  plan.attempt_started(start);
+
+  CHECK_FALSE(plan.next(start + 999ms));
+  CHECK(plan.due(start) == start + 1s);
+  CHECK(plan.next(start + 1s) == 0);
+}
+
+TEST_CASE("one spare warms up at a time, in the order of local ranks", "[launcher][spares]") {
+  SparePlan plan = settled(3);
+  REQUIRE(plan.next(start) == 0);
+  plan.started(0, start);
+  CHECK_FALSE(plan.next(start + 59s));
+  CHECK(plan.due(start + 59s) == start + 60s);
+
+  plan.ready(0);
+
+  CHECK(plan.next(start + 59s) == 1);
+  warm(plan, 1, start + 59s);
+  CHECK(plan.next(start + 59s) == 2);
+  warm(plan, 2, start + 59s);
+  CHECK_FALSE(plan.next(start + 59s));
+  CHECK_FALSE(plan.due(start + 59s));
+  CHECK(plan.ready_count() == 3);
+}
+
+TEST_CASE("a spare that is never ready holds up the others for a limited time, and is not taken",
+          "[launcher][spares]") {
+  SparePlan plan = settled(2);
+  plan.started(0, start);
+
+  CHECK(plan.next(start + 60s) == 1);
+  warm(plan, 1, start + 60s);
+  CHECK_FALSE(plan.next(start + 61s));
+  CHECK_FALSE(plan.take(0));
+  CHECK(plan.take(1));
+  // Late is not never.
+  plan.ready(0);
+  CHECK(plan.take(0));
+}
+
+TEST_CASE("a spare is taken once, and another one follows when the attempt runs",
+          "[launcher][spares]") {
+  SparePlan plan = settled(1);
+  CHECK_FALSE(plan.take(0));
+  warm(plan, 0, start);
+  plan.attempt_ended();
+
+  CHECK(plan.take(0));
+  CHECK_FALSE(plan.take(0));
+  CHECK_FALSE(plan.next(start + 1h));
+  plan.attempt_started(start + 5s);
+  CHECK(plan.next(start + 6s) == 0);
+
+  // There are no spares for other local ranks.
+  CHECK_FALSE(plan.take(1));
+  CHECK_FALSE(plan.take(-1));
+}
+
+TEST_CASE("a spare that is ready survives an attempt that did not need it", "[launcher][spares]") {
+  SparePlan plan = settled(1);
+  warm(plan, 0, start);
+  plan.attempt_ended();
+  plan.attempt_started(start + 5s);
+
+  CHECK_FALSE(plan.next(start + 10s));
+  CHECK(plan.take(0));
+}
+
+TEST_CASE("spares that die are replaced after a pause, and given up after the third in a row",
+          "[launcher][spares]") {
+  for (const bool asked : {false, true}) {
+    SparePlan plan = settled(2);
+    auto die = [&](TimePoint now) {
+      plan.started(0, now);
+      if (asked) plan.ready(0);
+      return plan.ended(0, false, now);
+    };
+    auto first = die(start);
+    CHECK_FALSE(first.given_up);
+    CHECK(first.tell);
+    CHECK_FALSE(first.reason.empty());
+    CHECK(plan.next(start) == 1);  // The pause is of that local rank alone.
+    warm(plan, 1, start);
+    CHECK_FALSE(plan.next(start + 1999ms));
+    CHECK(plan.due(start) == start + 2s);
+    REQUIRE(plan.next(start + 2s) == 0);
+
+    auto second = die(start + 2s);
+    CHECK_FALSE(second.given_up);
+    CHECK_FALSE(second.tell);
+    CHECK(plan.due(start + 2s) == start + 6s);
+
+    auto third = die(start + 6s);
+    CHECK(third.given_up);
+    CHECK_FALSE(third.for_all);
+    CHECK(third.tell);
+    CHECK((third.reason.find("asked for a rank") == third.reason.npos) == asked);
+    CHECK_FALSE(plan.next(start + 1h));
+    CHECK_FALSE(plan.due(start + 1h));
+    CHECK(plan.take(1));  // Others are not touched.
+  }
+}
+
+TEST_CASE("a spare that was of use makes up for those that died before", "[launcher][spares]") {
+  SparePlan plan = settled(1);
+  TimePoint now = start;
+  for (int death = 0; death < 2; ++death, now += 10s) {
+    plan.started(0, now);
+    plan.ended(0, false, now);
+  }
+  warm(plan, 0, now);
+  REQUIRE(plan.take(0));
+
+  plan.started(0, now + 1s);
+  CHECK_FALSE(plan.ended(0, false, now + 1s).given_up);
+}
+
+TEST_CASE("a program that succeeds without a rank is not started again", "[launcher][spares]") {
+  SparePlan plan = settled(3);
+  warm(plan, 0, start);
+  plan.started(1, start);
+
+  const auto end = plan.ended(1, true, start);
+
+  CHECK(end.given_up);
+  CHECK(end.for_all);
+  CHECK(end.tell);
+  CHECK_FALSE(plan.next(start + 1h));
+  CHECK(plan.take(0));  // It did ask, whatever the other one was.
+
+  // One that had asked and then ended well, as by a signal it handles, is like any other death.
+  SparePlan other = settled(1);
+  warm(other, 0, start);
+  CHECK_FALSE(other.ended(0, true, start).given_up);
+}
