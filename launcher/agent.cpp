@@ -125,6 +125,7 @@ int Agent::run() {
         if (thrown && !exit_status_) could_not_join(thrown);
       });
   io_.run();
+  signals_.hold();
   return exit_status_.value_or(exit_status::internal);
 }
 

@@ -62,6 +62,7 @@ AgentSignals::AgentSignals(asio::io_context& io, SignalCallbacks callbacks)
       }) {}
 
 void AgentSignals::handle(const SignalPlan& plan) {
+  plan_ = plan;
   if (plan.watch_session) session_.watch();
   handle_all(to_end_, plan.to_end);
   handle_all(to_forward_, plan.to_forward);
@@ -69,6 +70,18 @@ void AgentSignals::handle(const SignalPlan& plan) {
   wait_for(to_end_, callbacks_.on_end);
   wait_for(to_forward_, callbacks_.on_forward);
   wait_for(to_tell_, [this](int) { callbacks_.on_tell(); });
+}
+
+// The sets give the signals back to their defaults when they go, and who stops a job by its process
+// group or twice, as Slurm and run_node.sh together do, would then kill a launcher that has said
+// how the job ended: 143 in place of the 75 that asks for another turn.
+void AgentSignals::hold() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const auto* signals : {&plan_.to_end, &plan_.to_forward, &plan_.to_tell}) {
+    for (const int signal : *signals) sigaddset(&held, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
 void AgentSignals::wait_for(asio::signal_set& set, const std::function<void(int)>& act) {

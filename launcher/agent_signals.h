@@ -37,10 +37,14 @@ class AgentSignals {
   // From here on the planned signals do what they do by default no more.
   void handle(const SignalPlan& plan);
 
+  // The process is about to end with a status that stands: no signal changes it any more.
+  void hold();
+
  private:
   void wait_for(asio::signal_set& set, const std::function<void(int)>& act);
 
   SignalCallbacks callbacks_;
+  SignalPlan plan_;
   asio::signal_set to_end_;
   asio::signal_set to_forward_;
   asio::signal_set to_tell_;

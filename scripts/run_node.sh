@@ -14,11 +14,13 @@ set -euo pipefail
 # place. It asks for another turn all the same, as the launcher does.
 stopped=
 report=
+said=  # The status that the launcher has reported.
 trap stopped=1 TERM
 finish() {
   local status=$?
-  [ -z "$report" ] || rm -f "$report"
-  if [ "$status" -eq 143 ] && [ -n "$stopped" ]; then exit 75; fi
+  trap '' TERM  # Slurm may signal whatever runs here once more, rm as well.
+  [ -z "$report" ] || rm -f "$report" || true
+  if [ "$status" -eq 143 ] && [ -z "$said" ]; then exit 75; fi
 }
 trap finish EXIT
 
@@ -89,8 +91,10 @@ while :; do
     status=0
     wait "$agent" || status=$?
   done
-  # Killed by SIGTERM: it came before the launcher heard signals.
-  if [ "$status" -eq 143 ] && [ ! -e "$report" ]; then exit 75; fi
+  # One that came as the launcher ended left nothing to wait for, and bash (5.2) then gives the
+  # signal's number or -1. The report has what it ended with.
+  said=$(trap '' TERM; sed -n 's/^  "exit_status": \([0-9]*\),$/\1/p' "$report" 2>/dev/null || true)
+  status=${said:-$status}
   if [ "$status" -ne 137 ] || [ -e "$report" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
   AGENT_RESTARTS=$((AGENT_RESTARTS - 1))
   echo "run_node.sh: the launcher of node $NODE_RANK was killed; starting it again," \

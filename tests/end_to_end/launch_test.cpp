@@ -5,6 +5,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
@@ -248,6 +249,24 @@ TEST_CASE("SIGTERM to the launcher stops the workers and is told to the caller")
   CHECK(result.ended);
   CHECK(result.status != 0);
   CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("SIGTERM again and again does not change the status that the first one asked for") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  // The last of them come while the launcher is on its way out.
+  for (int time = 0; time < 10; ++time) {
+    Process job(launch({"--standalone", "--nproc-per-node", "1"}) +
+                shell("echo up; exec sleep 300"));
+    REQUIRE(job.wait_for_output("up", 20s));
+    ProcessResult result;
+    const auto limit = std::chrono::steady_clock::now() + patience(20s);
+    while (!result.ended && std::chrono::steady_clock::now() < limit) {
+      job.send_signal(SIGTERM);
+      result = job.wait(0ms);
+    }
+    INFO(result.output);
+    CHECK(result.status == 75);
+  }
 }
 
 TEST_CASE("a program that does not exist is named and nothing is started") {
