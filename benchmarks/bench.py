@@ -33,7 +33,7 @@ BENCHMARKS = {
     "train-cpu-resnet50": ("train_cpu", 3, "resnet50"),
     "data": ("data", 5),
     "mnist-epoch": ("mnist_epoch", 3),
-    "strangers": ("strangers", 3),
+    "strangers": ("strangers", 10),
 }
 
 

@@ -6,7 +6,8 @@ scripts/bench strangers.
 
 Each attack says "began" when it is under way and "ended ..." with what came of it. It knows nothing of the
 job but the port, and, where it says hello, what a guess or an ear on a plain network would give (run_id=,
-nnodes=MIN:MAX). With secret=FILE it is one who has the secret, and lies.
+nnodes=MIN:MAX). With secret=FILE it is one who has the secret, and lies. rate=N: at most N attempts a second, and
+on SIGTERM it says how many there were.
 """
 
 import hmac
@@ -15,11 +16,39 @@ import os
 import pathlib
 import resource
 import select
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+
+
+class Pace:
+    """How often something is tried: at will, or `rate` times a second and no faster after a delay."""
+
+    def __init__(self):
+        self.tried, self.interval, self.next = 0, 0.0, time.monotonic()
+
+    def limit(self, rate):
+        self.interval = 1 / float(rate)
+        signal.signal(signal.SIGTERM, self.end)
+
+    def step(self):
+        self.tried += 1
+        if not self.interval:
+            return
+        now = time.monotonic()
+        if self.next > now:
+            time.sleep(self.next - now)
+        self.next = max(self.next, now - 0.1) + self.interval
+
+    def end(self, *_):
+        os.write(1, f"ended tried={self.tried}\n".encode())
+        os._exit(0)
+
+
+pace = Pace()
 
 
 def connect(host, port, timeout=10.0):
@@ -49,6 +78,7 @@ def silent(host, port, amount, given):
         return shared_out(host, port, amount, share, given)
     held, refused = [], 0
     for _ in range(amount):
+        pace.step()
         try:
             held.append(connect(host, port))
         except OSError:
@@ -100,6 +130,7 @@ def half_open(host, port, amount, given):
 
     target, sent = socket.inet_aton(host), 0
     for number in range(amount):
+        pace.step()
         source = socket.inet_aton(f"{prefix}.{100 + number % 150}")
         tcp = struct.pack("!HHIIBBHHH", 1024 + number // 150 % 60000, port, number, 0, 5 << 4, 2, 64240, 0, 0)
         pseudo = source + target + struct.pack("!BBH", 0, socket.IPPROTO_TCP, len(tcp))
@@ -118,6 +149,7 @@ def flood(host, port, seconds, pieces):
     say("began")
     end, count, replies = time.monotonic() + seconds, 0, set()
     while time.monotonic() < end:
+        pace.step()
         try:
             with connect(host, port) as connection:
                 connection.sendall(pieces[count % len(pieces)])
@@ -146,6 +178,7 @@ def slow_tls(host, port, amount, given):
     sent = 0
     for byte in record[:int(given.get("bytes", 40))]:
         for connection in held:
+            pace.step()
             try:
                 connection.send(bytes([byte]))
             except OSError:
@@ -289,6 +322,7 @@ def join_and(host, port, seconds, given):
     say("began")
     end, rounds, joined = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end:
+        pace.step()
         try:
             member = Member(host, port, given, joined)
             if member.wait_for("welcome", 5) is None:
@@ -389,19 +423,23 @@ def lying_member(host, port, amount, given):
 
 def key_updates(host, port, seconds, given):
     """With the secret: new keys without end, and each time the wish for an answer."""
-    client = tls_client(host, port, given, "-ign_eof")
     say("began")
     end, sent = time.monotonic() + seconds, 0
-    try:
-        while time.monotonic() < end and client.poll() is None:
-            client.stdin.write(b"K\n")  # s_client's word for it, one of each read().
-            client.stdin.flush()
-            sent += 1
-            time.sleep(0.0005)
-    except OSError:
-        pass
-    client.kill()
-    client.communicate()
+    while True:
+        pace.step()
+        client = tls_client(host, port, given, "-ign_eof")
+        try:
+            while time.monotonic() < end and client.poll() is None:
+                client.stdin.write(b"K\n")  # s_client's word for it, one of each read().
+                client.stdin.flush()
+                sent += 1
+                time.sleep(0.0005)
+        except OSError:
+            pass
+        client.kill()
+        client.communicate()
+        if "again" not in given or time.monotonic() >= end:
+            break
     say(f"ended sent={sent}")
 
 
@@ -410,6 +448,7 @@ def after_handshake(host, port, amount, given):
     say("began")
     closed = 0
     for _ in range(int(amount)):
+        pace.step()
         listener = socket.create_server(("127.0.0.1", 0))
         client = tls_client("127.0.0.1", listener.getsockname()[1], given, "-quiet")
         inner, outer = listener.accept()[0], connect(host, port)
@@ -450,6 +489,8 @@ def main():
     given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
     if len(plain) not in (3, 4) or plain[0] not in ATTACKS:
         sys.exit(__doc__)
+    if "rate" in given:
+        pace.limit(given["rate"])
     amount = plain[3] if len(plain) == 4 else "10"
     kind = plain[0]
     number = int(amount) if kind in ("silent", "half-open", "slow-tls") else float(amount)

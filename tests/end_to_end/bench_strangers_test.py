@@ -12,17 +12,14 @@ import time
 
 SOURCE = pathlib.Path(sys.argv[1])
 LIMIT_S = 120
-# A job: done at once for the first time, undisturbed; for the second time it says so and goes on.
+# A job that trains, and goes on.
 FAKE_DDPRUN = """#!{python}
 import json, pathlib, sys, time
-metrics = pathlib.Path(sys.argv[sys.argv.index("--metrics") + 1])
-metrics.write_text("".join(json.dumps({{"event": "train", "step": step, "images_per_s": 100}}) + "\\n"
-                           for step in range(10, 301, 10)))
-once = pathlib.Path({folder!r}) / "once"
-if once.exists():
-    (once.parent / "attacked").touch()
-    time.sleep(600)
-once.touch()
+with open(sys.argv[sys.argv.index("--metrics") + 1], "w") as metrics:
+    for step in range(100000):
+        metrics.write(json.dumps({{"event": "train", "step": step, "time": time.time()}}) + "\\n")
+        metrics.flush()
+        time.sleep(0.01 if step > 100 else 0)
 """
 
 
@@ -60,7 +57,7 @@ if probe is None or probe.returncode:
 subprocess.run(["ip", "netns", "del", f"ddprun-{os.getpid()}-probe"], check=True)
 
 with tempfile.TemporaryDirectory() as folder:
-    programs = {"ddprun": FAKE_DDPRUN.format(python=sys.executable, folder=folder), "train": "#!/bin/sh\n"}
+    programs = {"ddprun": FAKE_DDPRUN.format(python=sys.executable), "train": "#!/bin/sh\n"}
     for name, text in programs.items():
         path = pathlib.Path(folder) / name
         path.write_text(text)
@@ -70,9 +67,9 @@ with tempfile.TemporaryDirectory() as folder:
                                  env={**os.environ, "DDPRUN_BIN_DIR": folder}, stdin=subprocess.DEVNULL,
                                  stdout=output, stderr=output)
         try:
-            wait_for("no job is attacked", lambda: (pathlib.Path(folder) / "attacked").exists() or bench.poll() is not None)
+            wait_for("no hosts", lambda: len(namespaces(bench)) == 2 or bench.poll() is not None)
             keys = {os.stat(pathlib.Path("/run/netns") / name).st_ino for name in namespaces(bench)}
-            # The job, the attacker, and the helpers that hold its connections.
+            # The job, and its attacker.
             wait_for("no attacker runs", lambda: len(inside(bench, keys)) >= 2 or bench.poll() is not None)
             bench.send_signal(signal.SIGTERM)
             status = bench.wait(timeout=LIMIT_S)
