@@ -110,7 +110,7 @@ class Agent {
   steady_clock::time_point round_since_ = steady_clock::now();
   FirstCause local_cause_;               // The first local failure of this attempt.
   std::optional<FirstCause> job_cause_;  // The job's, from the coordinator.
-  std::string why_;                      // The end in words, when there is no cause.
+  std::string why_;                      // The end in words.
   int own_signal_ = 0;                   // The first signal we got.
   std::optional<int> exit_status_;
 };

@@ -143,6 +143,19 @@ std::string headline(const FailureReport& report) {
   return rendezvous::describe(*report.cause);
 }
 
+// What ended the job when its cause alone did not: with a restart left, others were waited for in
+// vain.
+std::string what_came_of_it(const FailureReport& report) {
+  if (!report.cause || report.why.starts_with(headline(report))) return "";
+  return report.why;
+}
+
+// All in one line.
+std::string why(const FailureReport& report) {
+  const std::string then = what_came_of_it(report);
+  return headline(report) + (then.empty() ? "" : "; then: " + then);
+}
+
 bool is_the_cause(const WorkerEnd& worker, const FailureReport& report) {
   return report.cause && worker.pid == report.cause->pid && worker.rank == report.cause->rank;
 }
@@ -257,6 +270,9 @@ std::string dumped(const ordered_json& object) {
 
 std::string to_text(const FailureReport& report) {
   std::string text = fmt::format("{}\n{} FAILED: {}\n", rule, report.program, headline(report));
+  if (const auto then = what_came_of_it(report); !then.empty()) {
+    add_wrapped_row(text, "then", then);
+  }
   if (report.cause) {
     text += "first cause\n";
     add_cause(text, *report.cause, report);
@@ -294,7 +310,7 @@ std::string to_json(const FailureReport& report) {
                          {"exit_status", report.exit_status},
                          {"attempts", report.attempts},
                          {"max_restarts", report.max_restarts},
-                         {"why", headline(report)},
+                         {"why", why(report)},
                          {"workers", std::move(workers)},
                          {"log_dir", report.log_dir}};
   if (report.cause) object["first_cause"] = cause_json(*report.cause);
@@ -313,10 +329,10 @@ std::string to_error_file(const FailureReport& report) {
         with_error_code(report.culprits_error_file, signal != 0 ? -signal : exit_code);
     if (!own.empty()) return own;
   }
-  ordered_json message = {{"message", headline(report)}, {"errorCode", report.exit_status}};
+  ordered_json message = {{"message", why(report)}, {"errorCode", report.exit_status}};
   // torch's reader shows the call stack alone, and fails without the time.
   const bool has_details = report.cause && !report.cause->message.empty();
-  message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : headline(report)},
+  message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : why(report)},
                           {"timestamp", std::to_string(report.ended_s)}};
   return dumped({{"message", std::move(message)}});
 }

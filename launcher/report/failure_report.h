@@ -24,7 +24,7 @@ struct FailureReport {
   int exit_status = 0;       // Of ddprun.
   int attempts = 1;          // Started in all.
   int max_restarts = 0;
-  std::string why;  // When there is no cause to name: what ended the job.
+  std::string why;  // What ended the job: its cause in words, or what came of that.
   std::optional<rendezvous::FirstCause> cause;
   std::vector<WorkerEnd> local_workers;
   std::string culprits_error_file;  // As it wrote it, when it was a worker of this node.

@@ -23,6 +23,12 @@ std::string printed_name(const Hello& hello) {
   return fmt::format("node {} ({})", *hello.node_rank, hello.host);
 }
 
+// The same with the rank that an elastic job gave it: several agents may run on one host.
+std::string printed_name(const Roster::Node& node) {
+  if (node.group_rank < 0) return printed_name(node.hello);
+  return fmt::format("node {} ({})", node.group_rank, node.hello.host);
+}
+
 Refusal ending(const Hello& hello) {
   return {"this job is ending", fmt::format("node {} came when the job was ending", hello.host)};
 }
@@ -406,7 +412,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
                          .attempt = std::max(attempt_, 0)};
   if (others_go_on_without(node, signal)) {
     count_departure(node, now);
-    forming_.went(fmt::format("{} left after {}", printed_name(node.hello), signal_name(signal)));
+    forming_.went(fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
     if (phase_ == Phase::Running && node.part != Part::Idle) {
       if (came_later(node)) return go_on_without_newcomer(describe(cause), now);
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);
@@ -431,7 +437,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (phase_ == Phase::Finished) return;
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
-    forming_.went(fmt::format("{} was lost", printed_name(lost.hello)));
+    forming_.went(fmt::format("{} was lost", printed_name(lost)));
     if (end_if_others_may_choose()) return;
   } else {
     resign(lost.hello.node_id);

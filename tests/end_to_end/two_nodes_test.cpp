@@ -3,10 +3,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
@@ -32,6 +37,12 @@ class TakenPort {
   int socket_;
   std::uint16_t port_ = 0;
 };
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
+  return name.data();
+}
 
 }  // namespace
 
@@ -126,6 +137,41 @@ TEST_CASE("a node whose launcher is killed ends the other node within seconds") 
   CHECK(host_result.ended);
   CHECK(host_result.status != 0);
   CHECK(wait_until_gone(workers, 5s));
+}
+
+TEST_CASE("14.8: below MIN the report names the cause, the wait, and all who did not come back") {
+  const bool elastic = GENERATE(true, false);
+  const std::string join_s = patience_seconds(elastic ? 3 : 2);
+  const int nodes = elastic ? 3 : 2;
+  const std::uint16_t port = free_port();
+  const TemporaryFolder folder;
+  const auto node = [&](int rank) {
+    return launch({"--nnodes", elastic ? "3:4" : "2", "--node-rank", std::to_string(rank),
+                   "--rdzv-backend", elastic ? "c10d" : "static", "--rdzv-endpoint",
+                   "127.0.0.1:" + std::to_string(port), "--rdzv-conf",
+                   "takeover=false,last_call_timeout=0,join_timeout=" + join_s, "--max-restarts",
+                   "3", "--report", folder.path() + "/" + std::to_string(rank), "sh", "-c",
+                   "echo up; exec sleep 300"});
+  };
+  Process host(node(0));
+  std::vector<std::unique_ptr<Process>> others;
+  for (int i = 1; i < nodes; ++i) others.push_back(std::make_unique<Process>(node(i)));
+  REQUIRE(host.wait_for_output("up", patience(30s)));
+  for (auto& other : others) REQUIRE(other->wait_for_output("up", patience(30s)));
+
+  for (auto& other : others) other->send_signal(SIGKILL);
+
+  const auto result = host.wait(patience(60s));
+  INFO(result.output);
+  CHECK(result.status == 71);
+  CHECK(contains(result.output, " was lost: it closed the connection\n  then "));
+  const std::string why = content_of(folder.path() + "/0");
+  INFO(why);
+  CHECK(contains(why, elastic ? "2 more nodes did not join within " + join_s + " s"
+                              : "node 1 did not join within " + join_s + " s"));
+  for (int i = 1; i < nodes; ++i) {
+    CHECK(contains(why, "; node " + std::to_string(i) + " (" + this_host() + ") was lost"));
+  }
 }
 
 TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {

@@ -132,6 +132,26 @@ TEST_CASE("a lost node and a program that is missing are told in words",
   has(to_text(report), "No such file or directory");
 }
 
+TEST_CASE("14.8: what came of the cause is told beside it", "[launcher][failure_report]") {
+  FailureReport report{.program = "train", .this_host = "host-a", .exit_status = 71};
+  report.cause = FirstCause{.kind = FirstCause::Kind::NodeLost,
+                            .host = "host-b",
+                            .node_rank = 1,
+                            .message = "it closed the connection"};
+  const std::string cause = "node 1 (host-b) was lost: it closed the connection";
+  const std::string then =
+      "1 more node did not join within 4 s (1 of 2 nodes came); node 1 was lost";
+  report.why = then;
+
+  has(to_text(report), "train FAILED: " + cause + "\n  then        1 more node did not join");
+  CHECK(nlohmann::json::parse(to_json(report))["why"] == cause + "; then: " + then);
+  has(to_error_file(report), "; then: 1 more node");
+
+  report.why = cause + "; no restarts are left";
+  CHECK(to_text(report).find("  then ") == std::string::npos);
+  CHECK(nlohmann::json::parse(to_json(report))["why"] == cause);
+}
+
 TEST_CASE("the report as JSON holds the same facts", "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
   report.cause->last_stderr = "not \xff UTF-8";

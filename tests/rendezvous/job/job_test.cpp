@@ -692,22 +692,28 @@ TEST_CASE("an elastic job waits for another node however the one below MIN went"
   CHECK(s.got_one<RoundStart>(3).world_size == 4);
 }
 
-TEST_CASE("who did not come back is named when the wait for others ends", "[rendezvous][job]") {
+TEST_CASE("14.8: who did not come back is named when the wait for others ends",
+          "[rendezvous][job]") {
+  const bool politely = GENERATE(true, false);
   Scenario s(elastic_job(2, 2, 1));
   s.join(1);
   s.join(2);
-  s.say(2, Leaving{15});
-  s.reap(2);
+  if (politely) {
+    s.say(2, Leaving{15});
+    s.reap(2);
+  }
   s.lose(2);
   s.reap(1);
 
   s.run_for(601'000ms, {1});
 
   CHECK(s.over == exit_status::rendezvous_timeout);
-  const std::string why = s.got_one<Finish>(1).why;
-  INFO(why);
-  CHECK(why.find("1 more node did not join within 600 s") == 0);
-  CHECK(why.find("; node host2 left after SIGTERM") != std::string::npos);
+  const Finish finish = s.got_one<Finish>(1);
+  INFO(finish.why);
+  CHECK(finish.why.find("1 more node did not join within 600 s") == 0);
+  CHECK(finish.why.ends_with(politely ? "; node 1 (host2) left after SIGTERM"
+                                      : "; node 1 (host2) was lost"));
+  CHECK(finish.cause.has_value() == !politely);
 }
 
 TEST_CASE("a silent member of an elastic job is told that it may come back", "[rendezvous][job]") {
