@@ -19,6 +19,7 @@ BENCHMARKS = {
     "secret": ("secret_start", 40),
     "forward": ("forward", 5),
     "restart": ("restart", 7),
+    "spares": ("spares", 10),
     "idle": ("idle", 3),
     "store": ("store", 3),
     "store-apart": ("store", 1, "apart"),

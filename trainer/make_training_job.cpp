@@ -65,12 +65,15 @@ void open_place(TrainingJob& job) {
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
 }
 
-void open_data(TrainingJob& job) {
+void open_sets(TrainingJob& job) {
   if (!job.options.evaluate) job.training_set = open_dataset(job.options, /*train=*/true);
   if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
   job.image_size = image_size_of(job.options, job.dataset());
   // So that options which do not fit the data are refused before anything else is begun.
   sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);
+}
+
+void plan_data(TrainingJob& job) {
   if (!job.training_set) {
     job.plan = plan_batch_sizes(job.options, job.env.world_size);
     return;
@@ -120,11 +123,15 @@ std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
                      .zero_init_residual = job.options.zero_init_residual});
 }
 
-// On the device and in its memory layout before the optimizer and the gradient buckets see it.
-void make_job_model(TrainingJob& job) {
+// With the weights that the seed gives.
+void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
+}
+
+// On the device and in its memory layout before the optimizer and the gradient buckets see it.
+void place_model(TrainingJob& job) {
   if (!job.options.evaluate) {
     check_last_batch(job.plan, *job.model, job.image_size,
                      job.options.sync_batch_norm ? job.env.world_size : 1);
@@ -216,12 +223,21 @@ void start_writer(TrainingJob& job) {
 
 }  // namespace
 
+void prepare_training_job(TrainingJob& job, const TrainOptions& options) {
+  job.options = options;
+  open_sets(job);
+  job.identity = identity_of(job);
+  draw_model(job);
+}
+
 void make_training_job(TrainingJob& job, const TrainOptions& options,
                        const worker::WorkerEnv& env) {
+  const bool prepared = job.model != nullptr;
   job.options = options;
   job.env = env;
-  open_data(job);
-  job.identity = identity_of(job);
+  if (!prepared) open_sets(job);
+  plan_data(job);
+  if (!prepared) job.identity = identity_of(job);
   // What can fail on this rank alone fails before the peers are met.
   if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
     using Access = CheckpointFolder::Access;
@@ -231,7 +247,8 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   job.reporter = make_reporter(job);
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
-  make_job_model(job);
+  if (!prepared) draw_model(job);
+  place_model(job);
   job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
   add_recipe_parts(job);

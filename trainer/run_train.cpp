@@ -12,10 +12,12 @@
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
 #include "trainer/train_loop.h"
+#include "trainer/warm_up.h"
 #include "worker/declare_failure.h"
 #include "worker/error_file.h"
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
+#include "worker/wait_for_rank.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -57,7 +59,8 @@ std::string text_of(const std::exception& error) {
 }
 
 // Returns the exit status.
-int run(const TrainOptions& options, const worker::WorkerEnv& env) {
+int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options,
+        const worker::WorkerEnv& env) {
   const auto started = std::chrono::steady_clock::now();
   if (options.download) download(options);
   if (options.verify_data) verify_data(options, env);
@@ -66,7 +69,8 @@ int run(const TrainOptions& options, const worker::WorkerEnv& env) {
     return 0;
   }
   StopSignals signals;
-  TrainingJob job;
+  const auto owned = std::move(begun);  // The job's vote uses the signals, so it goes before them.
+  TrainingJob& job = *owned;
   try {
     make_training_job(job, options, env);
     StopReason stop = StopReason::None;
@@ -115,13 +119,26 @@ worker::WorkerEnv read_environment(const TrainOptions& options) {
   return worker::read_worker_env(init);
 }
 
+// As a worker that ddprun has started ahead. Returns with a rank; at once in any other process.
+void become_worker(TrainingJob& job, const TrainOptions& options) {
+  if (!worker::is_spare()) return;
+  worker::WorkerEnv place;  // What is known of it.
+  const auto workers = worker::environment_variable("LOCAL_WORLD_SIZE");
+  if (workers) place.local_world_size = std::max(1, std::atoi(workers->c_str()));
+  tune_process(place);
+  if (!options.print_sample_order) warm_up(job, options);
+  worker::wait_for_rank();
+}
+
 }  // namespace
 
 int run_train(int argc, const char* const* argv) {
   const ParsedCommandLine command_line = parse_command_line(argc, argv);
   if (!command_line.options) return command_line.exit_code;
   worker::WorkerEnv env;
+  auto job = std::make_unique<TrainingJob>();
   try {
+    become_worker(*job, *command_line.options);
     env = read_environment(*command_line.options);
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
@@ -130,7 +147,7 @@ int run_train(int argc, const char* const* argv) {
   try {
     env = meet(*command_line.options, env);
     tune_process(env);
-    return run(*command_line.options, env);
+    return run(std::move(job), *command_line.options, env);
   } catch (const UsageError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const worker::WorkerEnvError& error) {

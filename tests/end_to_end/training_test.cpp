@@ -127,6 +127,51 @@ TEST_CASE("a job whose worker was killed ends with the weights of one that was l
   CHECK(same_weights);
 }
 
+TEST_CASE("a job that goes on with spares ends with the weights of one that was left alone") {
+  TemporaryFolder folder;
+  const auto job = [&](const std::string& name, const std::vector<std::string>& spares) {
+    return launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) + spares +
+           train({"--steps", "64", "--checkpoint-every", "5", "--checkpoint-dir", folder / name});
+  };
+  const auto undisturbed = run(job("undisturbed", {}), limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+
+  Process killed(job("killed", {"--spares", "2", "--event-log", folder / "events"}));
+  REQUIRE(killed.wait_for_output("Epoch: [1][ 8/16]", limit));
+  std::map<std::string, std::vector<int>> pids;  // By event, in the order of local ranks.
+  const auto read_events = [&] {
+    pids.clear();
+    for (const auto& event : lines_of(folder / "events")) {
+      const std::string name = event.at("event");
+      if (name == "worker_started") pids[name].push_back(event.at("worker_pid"));
+      if (name == "spare_ready") pids[name].push_back(event.at("spare_pid"));
+    }
+  };
+  read_events();
+  // Held, or so small a training would be over before its spares are ready.
+  for (const int pid : pids["worker_started"]) ::kill(pid, SIGSTOP);
+  for (int i = 0; i < 20'000 && pids["spare_ready"].size() < 2; ++i) {
+    killed.wait_for_output("(nobody says this)", 10ms);
+    read_events();
+  }
+  REQUIRE(pids["spare_ready"].size() == 2);
+  ::kill(pids["worker_started"][1], SIGKILL);
+  ::kill(pids["worker_started"][0], SIGCONT);
+
+  const auto result = killed.wait(limit);
+  INFO(result.output);
+  REQUIRE(result.status == 0);
+  CHECK(contains(result.output, "resumed from "));
+  read_events();
+  REQUIRE(pids["worker_started"].size() == 4);
+  CHECK(pids["worker_started"][2] == pids["spare_ready"][0]);
+  CHECK(pids["worker_started"][3] == pids["spare_ready"][1]);
+  const bool same_weights =
+      newest_tensors(folder / "killed") == newest_tensors(folder / "undisturbed");
+  CHECK(same_weights);
+}
+
 TEST_CASE("no trainer outlives a launcher killed by SIGKILL") {
   Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
   REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));

@@ -1,0 +1,121 @@
+"""spares: how soon train takes its next step after one of its workers was killed by SIGKILL, started
+cold and with a spare for each worker (ddprun --spares), A B A B.
+
+Two workers train ResNet-20 on made-up images of 32 pixels and save a checkpoint every 20 steps. Once
+the second checkpoint is there, and with spares both of them are ready, rank 1 is killed. Measured: until all
+workers of the attempt are gone, and until the next attempt has reported its first step, which holds the
+reading of the checkpoint and the step itself. Also what memory a spare that waits has for itself.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+import measure
+
+LIMIT_S = 300
+TRAIN = ["--dataset", "synthetic", "--synthetic-images", "20000", "--synthetic-classes", "10", "--image-size", "32",
+         "--model", "resnet20", "--batch-size", "16", "--no-validation", "--device", "cpu", "--print-freq", "1",
+         "--checkpoint-every", "20"]
+
+
+class Lines:
+    """JSON lines of a file that grows: each once, with the time at which it was seen."""
+
+    def __init__(self, path):
+        self.path, self.file, self.rest = path, None, ""
+
+    def new(self):
+        if self.file is None:
+            if not os.path.exists(self.path):
+                return []
+            self.file = open(self.path)
+        self.rest += self.file.read()
+        *lines, self.rest = self.rest.split("\n")
+        return [json.loads(line) for line in lines if line]
+
+
+def wait_for(what, condition):
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.001)
+    raise RuntimeError(f"{what} did not come within {LIMIT_S} s")
+
+
+def private_mib(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        kib = [int(line.split()[1]) for line in file if line.startswith(("Private_Clean:", "Private_Dirty:"))]
+    return sum(kib) / 1024
+
+
+def one_job(spares):
+    with tempfile.TemporaryDirectory() as folder:
+        def place(name):
+            return os.path.join(folder, name)
+
+        argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--spares",
+                str(spares), "--event-log", place("events"), measure.ours("train"), *TRAIN,
+                "--checkpoint-dir", place("checkpoints"), "--metrics", place("metrics")]
+        with open(place("output"), "w") as output:
+            job = subprocess.Popen(argv, env=measure.environment(OMP_NUM_THREADS="1"), stdin=subprocess.DEVNULL,
+                                   stdout=output, stderr=output)
+        try:
+            return follow(Lines(place("events")), Lines(place("metrics")), spares)
+        except RuntimeError as error:
+            with open(place("output")) as output:
+                raise RuntimeError(f"{error}\n{output.read()[-2000:]}") from None
+        finally:
+            if job.poll() is None:
+                job.kill()
+                job.wait(timeout=LIMIT_S)
+
+
+def follow(events, metrics, spares):
+    seen, steps = [], []
+
+    def event(name, count, attempt=None):
+        seen.extend(events.new())
+        found = [one for one in seen if one["event"] == name and attempt in (None, one["attempt"])]
+        return found if len(found) >= count else None
+
+    def steps_of(kind):
+        return [one for one in metrics.new() if one.get("event") == kind]
+
+    workers = wait_for("the workers", lambda: event("worker_started", 2, 0))
+    ready = wait_for("the spares", lambda: event("spare_ready", spares)) if spares else []
+    memory = [private_mib(one["spare_pid"]) for one in ready]
+    wait_for("the second checkpoint", lambda: steps.extend(steps_of("checkpoint")) or len(steps) >= 2)
+    time.sleep(random.uniform(0, 0.3))
+    pid = next(one["worker_pid"] for one in workers if one["rank"] == 1)
+    metrics.new()
+    killed = time.perf_counter()
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the attempt's end", lambda: event("attempt_ended", 1, 0))
+    gone = time.perf_counter()
+    wait_for("the first step", lambda: event("worker_started", 2, 1) and steps_of("train"))
+    stepped = time.perf_counter()
+    result = {"gone_ms": 1e3 * (gone - killed), "step_ms": 1e3 * (stepped - killed)}
+    if memory:
+        result["memory_mib"] = max(memory)
+    return result
+
+
+def run(rounds):
+    samples = measure.alternate({"cold": lambda: one_job(0), "spares": lambda: one_job(2)}, rounds)
+    cold, warm = samples["cold"], samples["spares"]
+    return [
+        measure.row("SIGKILL of a worker -> no worker of the attempt is left", "ms", warm["gone_ms"], cold["gone_ms"],
+                    lower_is_better=True),
+        measure.row("SIGKILL of a worker -> first step of the next attempt", "ms", warm["step_ms"], cold["step_ms"],
+                    lower_is_better=True),
+        measure.row("memory of a spare of its own", "MiB", warm["memory_mib"], [], lower_is_better=True),
+    ], {"rounds": rounds}
+
+
+PEER_NAME = "cold"

@@ -1,0 +1,74 @@
+// On a model of its own: batch normalisation would remember the zeros.
+#include "trainer/warm_up.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "trainer/batch_plan.h"
+#include "trainer/make_training_job.h"
+#include "trainer/models/model_zoo.h"
+#include "trainer/optimizer/precision.h"
+#include "worker/torch/libtorch.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Where the world's size decides the batch, that of this node is the best guess.
+int workers_of_node() {
+  const auto text = worker::environment_variable("LOCAL_WORLD_SIZE");
+  return text ? std::max(1, std::atoi(text->c_str())) : 1;
+}
+
+void run_zeros(const TrainingJob& job) {
+  const BatchPlan plan = plan_batch_sizes(job.options, workers_of_node());
+  const auto model = make_model({.name = job.options.model,
+                                 .stem = job.options.stem,
+                                 .input_channels = job.dataset().shape().channels,
+                                 .image_size = job.image_size,
+                                 .classes = job.dataset().classes(),
+                                 .zero_init_residual = job.options.zero_init_residual});
+  const auto layout = job.options.layout != LayoutOption::Nchw ? torch::MemoryFormat::ChannelsLast
+                                                               : torch::MemoryFormat::Contiguous;
+  for (torch::Tensor& parameter : model->parameters()) {
+    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(layout));
+  }
+  const auto images = torch::zeros({plan.micro_batch_size, job.dataset().shape().channels,
+                                    job.image_size, job.image_size})
+                          .contiguous(layout);
+  const auto labels = torch::zeros({plan.micro_batch_size}, torch::kLong);
+  const Precision precision(job.options.precision, torch::kCPU);
+  torch::Tensor loss;
+  {
+    const AutocastGuard autocast = precision.autocast();
+    const auto logits = model->forward(images);
+    loss = torch::cross_entropy_loss(logits.to(torch::kFloat32), labels);
+  }
+  loss.backward();
+}
+
+}  // namespace
+
+void warm_up(TrainingJob& job, const TrainOptions& options) {
+  try {
+    prepare_training_job(job, options);
+  } catch (const std::exception&) {
+    job.model.reset();
+    job.training_set.reset();
+    job.validation_set.reset();
+    return;
+  }
+  // Not where a GPU may compute: what is compiled for the CPU is of no use there, and CUDA is
+  // opened with the communicator.
+  std::error_code ignored;
+  if (options.device != DeviceOption::Cpu && std::filesystem::exists("/dev/nvidiactl", ignored)) {
+    return;
+  }
+  try {
+    run_zeros(job);
+  } catch (const std::exception&) {  // A batch that this node's workers cannot share, say.
+  }
+}
+
+}  // namespace ddprun::trainer
