@@ -139,6 +139,7 @@ MembershipCallbacks Agent::membership_callbacks() {
                 machine_.endpoint_opened();
                 events_.endpoint_opened(address, port);
               },
+          .on_endpoint_closed = [this] { machine_.endpoint_closed(); },
           .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
           .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
           .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }};

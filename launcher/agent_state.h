@@ -72,7 +72,9 @@ class AgentStateMachine {
 
   AgentState state() const { return state_; }
 
-  void endpoint_opened() { hosts_endpoint_ = true; }  // The others depend on this node.
+  // Whether the others depend on this node.
+  void endpoint_opened() { hosts_endpoint_ = true; }
+  void endpoint_closed() { hosts_endpoint_ = false; }
 
   // From the coordinator.
   AgentStep round_started();

@@ -44,6 +44,9 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.master_addr = plan.master_addr;
   limits.master_port = port;
   limits.may_be_taken_over = may_be_taken_over(options);
+  // A coordinator that took over is heard here once in an interval. One that is silent for longer
+  // than this counts as lost.
+  if (limits.may_be_taken_over) limits.round.look_around = limits.heartbeat_timeout;
   return limits;
 }
 
@@ -82,7 +85,7 @@ std::string listen_problem(const std::system_error& error, const EndpointPlan& p
 std::unique_ptr<EndpointHost> EndpointHost::open(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
     const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls,
-    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask) {
+    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnOthers others) {
   auto host = std::make_unique<EndpointHost>();
   host->admit_own(options, plan);
   try {
@@ -94,14 +97,14 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
   }
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
       io, job_limits(options, plan, node_id, host->server_->port()),
-      host->callbacks(std::move(on_ask)), host->strangers_, std::move(tls));
+      host->callbacks(std::move(others)), host->strangers_, std::move(tls));
   return host;
 }
 
 std::unique_ptr<EndpointHost> EndpointHost::open_standby(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
     std::shared_ptr<const rendezvous::TlsContext> tls,
-    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask) {
+    std::shared_ptr<const rendezvous::WorkerKey> store_key, OnOthers others) {
   auto host = std::make_unique<EndpointHost>();
   try {
     host->listen(io, options, plan, std::move(store_key));
@@ -109,7 +112,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open_standby(
     throw EndpointError(listen_problem(error, plan));
   }
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
-      io, host->callbacks(std::move(on_ask)), host->strangers_, std::move(tls));
+      io, host->callbacks(std::move(others)), host->strangers_, std::move(tls));
   return host;
 }
 
@@ -155,7 +158,7 @@ void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& p
   store_access_.allow(plan.master_addr);
 }
 
-rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnAsk on_ask) {
+rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {
   return {
       .on_start_attempt = [this](int attempt) { server_->start_attempt(std::to_string(attempt)); },
       .on_members =
@@ -168,7 +171,9 @@ rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnAsk on_ask) {
             static const std::string key = "/" + std::string(rendezvous::progress_key);
             return server_->number(key).value_or(0);
           },
-      .on_ask = std::move(on_ask)};
+      .on_ask = std::move(others.on_ask),
+      .on_leads = std::move(others.on_leads),
+      .where = std::move(others.where)};
 }
 
 }  // namespace ddprun::launcher

@@ -27,8 +27,12 @@ class EndpointError : public std::runtime_error {
 
 class EndpointHost {
  public:
-  // Another agent asks who coordinates the job, or for a vote. Empty: nobody may.
-  using OnAsk = std::function<rendezvous::Vote(const rendezvous::AskVote& ask)>;
+  // What other agents ask and tell that look for the job's coordinator. Empty: nobody may.
+  struct OnOthers {
+    std::function<rendezvous::Vote(const rendezvous::AskVote& ask)> on_ask;
+    std::function<rendezvous::Vote(const rendezvous::Leads& leads)> on_leads;
+    std::function<rendezvous::Moved()> where;
+  };
 
   // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
   // Throws EndpointError. `node_id`: of the agent on this node. `tls`: what agents must prove;
@@ -37,17 +41,20 @@ class EndpointHost {
                                             const EndpointPlan& plan, const std::string& node_id,
                                             std::shared_ptr<const rendezvous::TlsContext> tls,
                                             std::shared_ptr<const rendezvous::WorkerKey> store_key,
-                                            OnAsk on_ask);
+                                            OnOthers others);
 
-  // Listens as well, but has no job: it answers `on_ask`, and its store is empty, until
-  // lead().
+  // Listens as well, but has no job: it answers `others`, and its store is empty, until lead().
   static std::unique_ptr<EndpointHost> open_standby(
       asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
       std::shared_ptr<const rendezvous::TlsContext> tls,
-      std::shared_ptr<const rendezvous::WorkerKey> store_key, OnAsk on_ask);
+      std::shared_ptr<const rendezvous::WorkerKey> store_key, OnOthers others);
   // Coordinates the job from here on. `plan.master_addr`: where the other nodes reach this one.
   void lead(const LaunchOptions& options, const EndpointPlan& plan, const std::string& node_id,
             const rendezvous::Inherited& inherited);
+  // As Coordinator has them. The port stays open, for those who look for the job here.
+  void step_down(const std::string& why) { coordinator_->step_down(why); }
+  bool stepped_down() const { return coordinator_->stepped_down(); }
+  void stand_by() { coordinator_->stand_by(); }
 
   std::uint16_t port() const { return server_->port(); }
 
@@ -61,7 +68,7 @@ class EndpointHost {
   void listen(asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
               std::shared_ptr<const rendezvous::WorkerKey> store_key);
   void admit_own(const LaunchOptions& options, const EndpointPlan& plan);
-  rendezvous::CoordinatorCallbacks callbacks(OnAsk on_ask);
+  rendezvous::CoordinatorCallbacks callbacks(OnOthers others);
 
   rendezvous::AccessList store_access_;
   rendezvous::Strangers::Limits strangers_;

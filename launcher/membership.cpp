@@ -7,16 +7,26 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
 #include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/use_awaitable.hpp>
 #include <utility>
 #include <variant>
 
 #include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/control/vote_question.h"
 #include "rendezvous/random_id.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
                        MembershipCallbacks callbacks)
@@ -24,7 +34,8 @@ Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::
       options_(options),
       callbacks_(std::move(callbacks)),
       host_name_(std::move(host_name)),
-      node_id_(rendezvous::random_id(8)) {}
+      node_id_(rendezvous::random_id(8)),
+      retry_(io) {}
 
 asio::awaitable<void> Membership::join() {
   JobKeys keys = open_job_keys(options_);
@@ -48,18 +59,28 @@ asio::awaitable<void> Membership::join() {
                     options_.endpoint_host, resolve_error));
   }
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
-  EndpointHost::OnAsk on_ask;
-  if (may_be_taken_over(options_)) {
-    make_successor();
-    on_ask = [this](const rendezvous::AskVote& ask) { return successor_->on_ask(ask); };
-  }
+  if (may_be_taken_over(options_)) make_successor(election_limit());
   if (plan_.role != EndpointPlan::Role::Join) {
-    endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, tls_, store_key_, on_ask);
+    endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, tls_, store_key_, others());
     if (endpoint_ && successor_) successor_->leads();
     if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
   }
   if (successor_ && !endpoint_) open_standby();
+  joins_until_ = Clock::now() + options_.join_timeout;
   connect();
+}
+
+// What other agents may ask, in any state of this one.
+EndpointHost::OnOthers Membership::others() {
+  if (!successor_) return {};
+  return {.on_ask =
+              [this](const rendezvous::AskVote& ask) {
+                // It led, and does not yet know who does.
+                if (endpoint_ && !leads()) return rendezvous::Vote{};
+                return successor_->on_ask(ask);
+              },
+          .on_leads = [this](const rendezvous::Leads& leads) { return on_leads(leads); },
+          .where = [this] { return rendezvous::Moved{coordinator_.value_or(rendezvous::Seat{})}; }};
 }
 
 // What stands in the way of a takeover is no reason not to train: it is said, and this node can
@@ -67,18 +88,24 @@ asio::awaitable<void> Membership::join() {
 void Membership::open_standby() {
   standby_plan_ = plan_standby(options_);
   try {
-    standby_ = EndpointHost::open_standby(
-        io_, options_, standby_plan_, tls_, store_key_,
-        [this](const rendezvous::AskVote& ask) { return successor_->on_ask(ask); });
+    standby_ = EndpointHost::open_standby(io_, options_, standby_plan_, tls_, store_key_, others());
   } catch (const EndpointError& error) {
     spdlog::warn("this node could not take over if the endpoint's host is lost: {}", error.what());
   }
 }
 
-void Membership::make_successor() {
+milliseconds Membership::all_notice() const {
+  return options_.heartbeat_timeout + options_.heartbeat_interval;
+}
+
+milliseconds Membership::election_limit() const {
+  return 2 * all_notice() + std::chrono::seconds(5);
+}
+
+void Membership::make_successor(milliseconds give_up) {
   rendezvous::TakeoverLimits limits;
-  limits.all_notice = options_.heartbeat_timeout + options_.heartbeat_interval;
-  limits.give_up = 2 * limits.all_notice + std::chrono::seconds(5);
+  limits.all_notice = all_notice();
+  limits.give_up = give_up;
   successor_ = std::make_unique<Successor>(
       io_, options_.run_id, node_id_, limits, tls_,
       SuccessorCallbacks{
@@ -86,7 +113,7 @@ void Membership::make_successor() {
           .on_follow = [this](const rendezvous::Seat& coordinator) { follow(coordinator); },
           .on_give_up =
               [this](const std::string& why, bool still_there) {
-                if (left_) return;
+                if (left_ || joins_until_) return;
                 callbacks_.on_lost(lost_why_ + "; " + why, lost_silent_ || still_there);
               }});
 }
@@ -94,21 +121,46 @@ void Membership::make_successor() {
 // An elastic job goes on without a node that is cut off from it, and takes it back as a new one. A
 // static one cannot go on: it ends, or has taken the restart that waits for this node's rank.
 bool Membership::may_rejoin() const {
-  return options_.backend == RendezvousBackend::C10d && !endpoint_;
+  return options_.backend == RendezvousBackend::C10d && !leads();
 }
 
 void Membership::rejoin() {
   // Not from inside one of the callbacks of the client that goes.
   asio::post(io_, [this] {
-    if (left_) return;
-    replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
-    // Another agent to all others, without a vote in rounds that were before.
-    if (successor_) make_successor();
-    round_.forget();
-    resumes_ = false;
-    spdlog::info("joining the job again, as a new node");
-    connect();
+    if (!left_) join_again();
   });
+}
+
+// One that led and lost most nodes has no long time: it holds the job's first endpoint, perhaps,
+// where a fresh start could bring the job back.
+void Membership::join_again() {
+  const bool knows_nobody = endpoint_ && !coordinator_;
+  if (endpoint_) stand_by();
+  replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
+  round_.forget();
+  resumes_ = asks_endpoint_ = false;
+  joins_until_ = Clock::now() + (knows_nobody ? election_limit() : options_.join_timeout);
+  spdlog::info("joining the job again, as a new node");
+  look_for_leader();
+  connect();
+}
+
+// Of those that were in the last round. As another agent to all of them, without a vote in rounds
+// that were before, this one can only ask and follow.
+void Membership::look_for_leader() {
+  if (!successor_) return;
+  make_successor(options_.join_timeout);
+  if (round_.succession().attempt < 0) return;
+  successor_->heard(round_.succession());
+  successor_->coordinator_lost();
+}
+
+void Membership::stand_by() {
+  endpoint_->stand_by();
+  make_successor(election_limit());  // One that can follow.
+  standby_plan_ = plan_;
+  standby_ = std::move(endpoint_);
+  callbacks_.on_endpoint_closed();
 }
 
 rendezvous::Hello Membership::hello() const {
@@ -131,6 +183,7 @@ rendezvous::Hello Membership::hello() const {
   hello.pid = getpid();
   if (standby_) hello.standby_port = standby_->port();
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
+  hello.term = round_.succession().term;
   if (resumes_) hello.resumes = round_.seat();
   return hello;
 }
@@ -138,15 +191,21 @@ rendezvous::Hello Membership::hello() const {
 rendezvous::ControlClientOptions Membership::where_to() const {
   rendezvous::ControlClientOptions to;
   to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
-  if (coordinator_) to.waiting_for = "the coordinator";
+  if (coordinator_ && !asks_endpoint_) to.waiting_for = "the coordinator";
   to.join_timeout = options_.join_timeout;
+  if (joins_until_) {
+    const auto left = std::max(*joins_until_ - Clock::now(), Clock::duration::zero());
+    to.join_timeout = std::chrono::ceil<milliseconds>(left);
+  }
   to.host = options_.endpoint_host;
   to.port = options_.endpoint_port;
   if (coordinator_) {
-    to.host = coordinator_->address;
-    to.port = static_cast<std::uint16_t>(coordinator_->port);
+    if (!asks_endpoint_) {
+      to.host = coordinator_->address;
+      to.port = static_cast<std::uint16_t>(coordinator_->port);
+    }
     // Whoever said that it leads is there; if not, somebody else will.
-    if (resumes_) to.join_timeout = options_.heartbeat_timeout;
+    to.join_timeout = std::min(to.join_timeout, options_.heartbeat_timeout);
   }
   if (endpoint_) {  // On the shortest way; the hello announces it as the others know it.
     to.host = plan_.bind_address.empty() ? "127.0.0.1" : plan_.bind_address;
@@ -158,23 +217,66 @@ rendezvous::ControlClientOptions Membership::where_to() const {
   return to;
 }
 
+// Not from inside one of the callbacks of the client that goes.
+void Membership::connect_after(milliseconds pause) {
+  retry_.expires_after(pause);
+  retry_.async_wait([this, weak = std::weak_ptr(alive_)](const asio::error_code& error) {
+    if (weak.lock() && !error && !left_) connect();
+  });
+}
+
 void Membership::connect() {
+  retry_.cancel();
+  moved_ = false;
   client_ = std::make_unique<rendezvous::ControlClient>(
       io_, where_to(),
       rendezvous::ControlClientCallbacks{
           .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
-          .on_unreachable =
-              [this](const std::string& why) {
-                if (left_) return;
-                if (resumes_) return on_lost(why, /*silent=*/true);
-                callbacks_.on_unreachable(why);
-              },
+          .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
           .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }});
+}
+
+bool Membership::may_try_on() const {
+  return successor_ && joins_until_ && Clock::now() < *joins_until_;
+}
+
+void Membership::on_unreachable(const std::string& why) {
+  if (left_) return;
+  if (resumes_) return on_lost(why, /*silent=*/true);
+  if (!coordinator_ || !may_try_on()) return callbacks_.on_unreachable(why);
+  // It may have gone from where it was, and come back there; or the first endpoint knows.
+  asks_endpoint_ = !asks_endpoint_;
+  if (!asks_endpoint_) look_for_leader();
+  connect_after(milliseconds(0));
+}
+
+// Also when its own endpoint says so, which has stepped down before this agent was welcomed there.
+void Membership::go_where(const rendezvous::Seat& coordinator) {
+  constexpr milliseconds soon{50};  // Two that name each other must not be asked without a pause.
+  constexpr milliseconds later{250};
+  if (endpoint_) stand_by();
+  const bool known = !coordinator.address.empty() && coordinator.node_id != node_id_;
+  if (known) coordinator_ = coordinator;
+  if (known) asks_endpoint_ = false;
+  const milliseconds pause = known ? soon : later;
+  if (!joins_until_ || Clock::now() + pause >= *joins_until_) {
+    return callbacks_.on_unreachable("no node that was asked knows where the job goes on");
+  }
+  connect_after(pause);
 }
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
   round_.heard(message);
+  if (const auto* moved = std::get_if<rendezvous::Moved>(&message)) {
+    moved_ = true;
+    asio::post(io_, [this, weak = std::weak_ptr(alive_), to = moved->coordinator] {
+      const bool still = weak.lock() && !left_ && moved_;  // And has gone nowhere else meanwhile.
+      if (still) go_where(to);
+    });
+    return;
+  }
+  if (std::holds_alternative<rendezvous::Welcome>(message)) joins_until_.reset();
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
     if (successor_) successor_->heard(*succession);
     return;
@@ -189,7 +291,10 @@ void Membership::say_again() {
 }
 
 void Membership::on_lost(const std::string& why, bool silent) {
-  if (left_ || round_.finish_heard()) return;
+  if (left_ || moved_ || round_.finish_heard()) return;
+  if (may_try_on() && (coordinator_ || !replaced_id_.empty())) {
+    return connect_after(milliseconds(250));
+  }
   if (!successor_ || endpoint_ || !round_.could_go_on()) return callbacks_.on_lost(why, silent);
   spdlog::warn("lost the coordinator, {}; looking for another one", why);
   lost_why_ = why;
@@ -208,16 +313,89 @@ void Membership::lead(int term) {
   endpoint_ = std::move(standby_);
   endpoint_->lead(options_, plan_, node_id_, inherited);
   callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
+  term_ = term;
+  coordinator_.reset();
+  announce();
   resumes_ = true;
   connect();
 }
 
+rendezvous::Seat Membership::own_seat() const {
+  const int group_rank = round_.seat() ? round_.seat()->group_rank : 0;
+  return {node_id_, group_rank, host_name_, plan_.master_addr, endpoint_->port()};
+}
+
+// So that nobody has to ask around for it.
+void Membership::announce() {
+  const rendezvous::Succession& last = round_.succession();
+  for (const rendezvous::Council* council : {&last.council, &last.before}) {
+    for (const rendezvous::Seat& seat : *council) {
+      if (seat.node_id != node_id_) tell(seat);
+    }
+  }
+  asio::co_spawn(
+      io_, [this] { return tell_first_endpoint(); }, asio::detached);
+}
+
+// Should the lost node be started again, it opens a new job of the same name at the endpoint that
+// all know, and waits there for the others (RoundLimits::look_around). Nobody but this node can
+// tell it that the job has gone on.
+asio::awaitable<void> Membership::tell_first_endpoint() {
+  asio::steady_timer timer(io_);
+  const int term = term_;
+  while (!left_ && leads() && term_ == term) {
+    const rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
+    if (left_ || !leads()) co_return;
+    for (const std::string& address : resolved.addresses) {
+      tell({.node_id = {}, .host = {}, .address = address, .port = options_.endpoint_port});
+    }
+    timer.expires_after(options_.heartbeat_interval);
+    asio::error_code ignored;
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+void Membership::tell(const rendezvous::Seat& seat) {
+  rendezvous::ask_for_vote(io_, seat, rendezvous::Leads{options_.run_id, term_, own_seat()}, tls_,
+                           [this, weak = std::weak_ptr(alive_)](const rendezvous::Vote& vote) {
+                             const bool later = weak.lock() && vote.term > term_ &&
+                                                !vote.coordinator.address.empty();
+                             if (later) give_way_to(vote.coordinator);
+                           });
+}
+
+rendezvous::Vote Membership::on_leads(const rendezvous::Leads& leads) {
+  if (left_ || leads.run_id != options_.run_id || leads.coordinator.node_id == node_id_) return {};
+  if (this->leads() && leads.term <= term_) {
+    return {.term = term_, .granted = false, .coordinator = own_seat()};
+  }
+  asio::post(io_, [this, weak = std::weak_ptr(alive_), leads] {
+    if (!weak.lock() || left_) return;
+    if (this->leads()) return give_way_to(leads.coordinator);
+    if (joins_until_ && leads.term >= round_.succession().term) return follow(leads.coordinator);
+    successor_->on_leads(leads);
+  });
+  return {};
+}
+
+void Membership::give_way_to(const rendezvous::Seat& leader) {
+  if (left_ || !leads()) return;
+  coordinator_ = leader;
+  endpoint_->step_down(
+      fmt::format("the job goes on at {} port {}, under a coordinator that was elected since; this "
+                  "node gives way to it",
+                  leader.address, leader.port));
+}
+
 void Membership::follow(const rendezvous::Seat& coordinator) {
-  if (left_) return;
+  if (left_ || endpoint_) return;
+  const bool on_the_way = joins_until_ && coordinator_ == coordinator && !asks_endpoint_;
+  if (on_the_way) return;
   spdlog::info("the node at {} port {} coordinates the job from here on", coordinator.address,
                coordinator.port);
   coordinator_ = coordinator;
-  resumes_ = true;
+  asks_endpoint_ = false;
+  resumes_ = round_.seat().has_value();
   connect();
 }
 
@@ -231,6 +409,7 @@ void Membership::leave(std::chrono::milliseconds linger, std::function<void()> o
   // Not from inside one of the client's callbacks.
   asio::post(io_, [this, linger, on_left = std::move(on_left)] {
     client_.reset();
+    retry_.cancel();
     if (!endpoint_) return on_left();
     endpoint_->wait_until_idle(linger, on_left);
   });

@@ -3,19 +3,23 @@
 //
 //   join() --> keys --> endpoint, if it is ours --> connection --> messages
 //                                                     ^     |
-//                                        rejoin()     +-----+ on_lost
+//                             rejoin(), moved         +-----+ on_lost
 //                       to another coordinator, or here:    | lost, and a round is known
 //                                                     ^     v
 //                                                    successor (successor.h)
 //
 // With another coordinator the round goes on: it hears again what this node had said in it
-// (round_memory.h).
+// (round_memory.h). A node that took over says so once in a heartbeat interval to whoever listens
+// at the job's first endpoint: a launcher that was started again there would else open a second job
+// of that name. One that hears of a later term than its own steps down: it starts nothing any more,
+// and its node, which goes on listening there and tells who comes where the job is, joins anew.
 //
 // It decides nothing about the job: what it hears goes to the agent.
 #pragma once
 
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -40,6 +44,7 @@ struct MembershipCallbacks {
   // For this node's workers to inherit; once, before anything else.
   std::function<void(rendezvous::UniqueFd key)> on_worker_key;
   std::function<void(const std::string& address, int port)> on_endpoint_opened;
+  std::function<void()> on_endpoint_closed;  // Another node coordinates the job.
   std::function<void(const rendezvous::ControlMessage&)> on_message;
   // As ControlClientCallbacks have them. The connection's end after the job's is no loss.
   std::function<void(const std::string& why)> on_unreachable;
@@ -70,14 +75,31 @@ class Membership {
   void leave(std::chrono::milliseconds linger, std::function<void()> on_left);
 
  private:
+  EndpointHost::OnOthers others();
   void open_standby();
-  void make_successor();
+  void make_successor(std::chrono::milliseconds give_up);
+  std::chrono::milliseconds all_notice() const;
+  std::chrono::milliseconds election_limit() const;
   void connect();
+  void connect_after(std::chrono::milliseconds pause);
   void on_message(const rendezvous::ControlMessage& message);
   void on_lost(const std::string& why, bool silent);
+  void on_unreachable(const std::string& why);
   void lead(int term);
   void follow(const rendezvous::Seat& coordinator);
   void say_again();
+  rendezvous::Seat own_seat() const;
+  void announce();
+  asio::awaitable<void> tell_first_endpoint();
+  void tell(const rendezvous::Seat& seat);
+  rendezvous::Vote on_leads(const rendezvous::Leads& leads);
+  void give_way_to(const rendezvous::Seat& leader);
+  void stand_by();
+  void join_again();
+  void look_for_leader();
+  void go_where(const rendezvous::Seat& coordinator);
+  bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
+  bool may_try_on() const;
   rendezvous::ControlClientOptions where_to() const;
   rendezvous::Hello hello() const;
 
@@ -96,12 +118,19 @@ class Membership {
   EndpointPlan standby_plan_;
   std::unique_ptr<Successor> successor_;
   std::optional<rendezvous::Seat> coordinator_;  // After a takeover; before: at the endpoint.
+  int term_ = 0;                                 // In which this node leads.
   RoundMemory round_;
-  bool resumes_ = false;      // Connects to another coordinator.
+  bool resumes_ = false;  // Connects to another coordinator.
+  // Until the first welcome, and again after rejoin(): how long one is sought, ...
+  std::optional<std::chrono::steady_clock::time_point> joins_until_;
+  bool asks_endpoint_ = false;  // ... there instead of at `coordinator_`, which did not answer, ...
+  bool moved_ = false;          // ... or somewhere else, as the last one has told.
+  asio::steady_timer retry_;
   std::string lost_why_;      // How the coordinator was lost ...
   bool lost_silent_ = false;  // ... as ControlClientCallbacks have it.
   std::unique_ptr<rendezvous::ControlClient> client_;
   bool left_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Answers may come when this is gone.
 };
 
 }  // namespace ddprun::launcher

@@ -37,6 +37,12 @@ rendezvous::Vote Successor::on_ask(const rendezvous::AskVote& ask) {
   return vote;
 }
 
+// What any other agent could have told that was asked.
+void Successor::on_leads(const rendezvous::Leads& leads) {
+  carry_out(core_.on_vote(
+      "", {.term = leads.term, .granted = false, .coordinator = leads.coordinator}, Clock::now()));
+}
+
 void Successor::carry_out(const rendezvous::TakeoverActions& actions) {
   for (const rendezvous::TakeoverAction& action : actions) {
     if (const auto* question = std::get_if<rendezvous::AskSeat>(&action)) {

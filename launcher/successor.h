@@ -33,6 +33,7 @@ class Successor {
   void heard(const rendezvous::Succession& succession) { core_.heard(succession); }
   void coordinator_lost();
   rendezvous::Vote on_ask(const rendezvous::AskVote& ask);
+  void on_leads(const rendezvous::Leads& leads);
 
  private:
   void carry_out(const rendezvous::TakeoverActions& actions);

@@ -66,7 +66,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void limit(Peer& peer, PeerId id, const char* complaint);
   void dismiss(PeerId id);
   void on_line(PeerId id, std::string_view line);
-  void on_ask(PeerId id, const AskVote& ask);
+  template <class Question>
+  void answer(PeerId id, const Question& question,
+              const std::function<Vote(const Question&)>& callback);
   void on_closed(PeerId id, const std::string& why);
   void drop(PeerId id, const std::string& why);
   void log_stranger(const std::string& name, const std::string& what);
@@ -182,10 +184,14 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   if (found == peers.end() || found->second.dismissed) return;
   ParsedLine parsed = parse_control_message(line);
   if (!parsed.message) return drop(id, "it sent a bad line: " + parsed.error);
-  if (const auto* ask = std::get_if<AskVote>(&*parsed.message)) return on_ask(id, *ask);
-  if (!job) {
-    found->second.connection->send(
-        Refused{.reason = "this node does not coordinate its job: connect to the job's endpoint"});
+  if (const auto* ask = std::get_if<AskVote>(&*parsed.message)) {
+    return answer(id, *ask, callbacks.on_ask);
+  }
+  if (const auto* leads = std::get_if<Leads>(&*parsed.message)) {
+    return answer(id, *leads, callbacks.on_leads);
+  }
+  if (!job || job->stepped_down()) {
+    found->second.connection->send(callbacks.where ? callbacks.where() : Moved{});
     return dismiss(id);
   }
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
@@ -203,9 +209,11 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   carry_out(job->on_message(id, *parsed.message, Clock::now()));
 }
 
-void Coordinator::Impl::on_ask(PeerId id, const AskVote& ask) {
-  if (!callbacks.on_ask) return drop(id, "it asks for a vote, and this job has no successors");
-  peers.at(id).connection->send(callbacks.on_ask(ask));
+template <class Question>
+void Coordinator::Impl::answer(PeerId id, const Question& question,
+                               const std::function<Vote(const Question&)>& callback) {
+  if (!callback) return drop(id, "it speaks of takeovers, and this job has none");
+  peers.at(id).connection->send(callback(question));
   dismiss(id);
 }
 
@@ -298,7 +306,7 @@ void Coordinator::Impl::schedule_tick() {
   tick.expires_at(due);
   tick.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!self || error) return;
+    if (!self || error || !self->job) return;
     self->tick_at = TimePoint::max();
     self->ask_progress();
     self->carry_out(self->job->on_tick(Clock::now()));
@@ -336,6 +344,18 @@ Coordinator::Coordinator(asio::io_context& io, CoordinatorCallbacks callbacks,
 void Coordinator::lead(JobLimits limits, const Inherited& inherited) {
   impl_->job.emplace(std::move(limits), inherited, Clock::now());
   impl_->carry_out(impl_->job->take_over(inherited));
+}
+
+void Coordinator::step_down(const std::string& why) {
+  if (impl_->job) impl_->carry_out(impl_->job->step_down(why));
+}
+
+bool Coordinator::stepped_down() const { return impl_->job && impl_->job->stepped_down(); }
+
+void Coordinator::stand_by() {
+  impl_->job.reset();
+  impl_->tick.cancel();
+  impl_->tick_at = TimePoint::max();
 }
 
 Coordinator::~Coordinator() { impl_->close(); }

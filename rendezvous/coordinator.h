@@ -29,13 +29,17 @@ struct CoordinatorCallbacks {
   // How far the workers of this attempt say they are (rendezvous/progress_key.h); 0: they do not.
   // Asked before everything that may end the attempt. May be empty.
   std::function<std::int64_t()> progress;
-  // Another agent asks for a vote, or who leads (takeover/takeover.h). Empty: it is sent away.
+  // Another agent asks for a vote, or who leads (takeover/takeover.h), or says that it leads.
+  // Empty: it is sent away.
   std::function<Vote(const AskVote& ask)> on_ask;
+  std::function<Vote(const Leads& leads)> on_leads;
+  // Who coordinates the job when this does not.
+  std::function<Moved()> where;
 };
 
 class Coordinator {
  public:
-  // On standby: answers asks and sends agents away until lead().
+  // On standby: answers asks, and tells agents where the job is, until lead().
   Coordinator(asio::io_context& io, CoordinatorCallbacks callbacks, Strangers::Limits strangers,
               std::shared_ptr<const TlsContext> tls);
   // Coordinates from the beginning. `io` must outlive the coordinator. `strangers`: connections
@@ -43,8 +47,12 @@ class Coordinator {
   // heard, and who does not is told that alone. Null: plain lines, and whoever comes is heard.
   Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
               Strangers::Limits strangers = {}, std::shared_ptr<const TlsContext> tls = nullptr);
-  void lead(JobLimits limits, const Inherited& inherited);  // Once, after a standby.
-  ~Coordinator();                                           // Closes every control connection.
+  void lead(JobLimits limits, const Inherited& inherited);  // On standby alone.
+  // Another one coordinates the job. Its nodes hear it; who comes is told where to go.
+  void step_down(const std::string& why);
+  bool stepped_down() const;
+  void stand_by();  // Once it has stepped down, and this node's own agent has heard it.
+  ~Coordinator();   // Closes every control connection.
 
   // A connection whose first byte was '{' or that of TLS, and what was read of it. Its proof and
   // its hello must come within 10 s.

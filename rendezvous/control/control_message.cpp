@@ -260,6 +260,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   visit.number("pid", hello.pid, 0, INT_MAX);
   if (visit.has("replaces")) visit.id("replaces", hello.replaces, name_bytes_max);
   if (visit.has("standby_port")) visit.number("standby_port", hello.standby_port, 0, 65'535);
+  if (visit.has("term")) visit.number("term", hello.term, 0, INT_MAX);
   visit.object("resumes", hello.resumes);
 }
 
@@ -347,6 +348,12 @@ void fields(Visitor& visit, auto& message) {
     visit.number("term", message.term, 0, INT_MAX);
     visit.flag("granted", message.granted);
     visit.object("coordinator", message.coordinator);
+  } else if constexpr (is<Leads, Message>) {
+    visit.id("run_id", message.run_id, line_bytes_max);
+    visit.number("term", message.term, 0, INT_MAX);
+    visit.object("coordinator", message.coordinator);
+  } else if constexpr (is<Moved, Message>) {
+    visit.object("coordinator", message.coordinator);
   } else if constexpr (is<Succession, Message>) {
     succession_fields(visit, message);
   } else if constexpr (is<Welcome, Message>) {
@@ -376,9 +383,11 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello", "started", "worker_failed", "workers_succeeded", "reaped",     "leaving", "heartbeat",
-    "ask",   "vote",    "welcome",       "refused",           "succession", "waiting", "round",
-    "stop",  "finish"};
+    "hello",  "started",    "worker_failed", "workers_succeeded",
+    "reaped", "leaving",    "heartbeat",     "ask",
+    "vote",   "leads",      "welcome",       "refused",
+    "moved",  "succession", "waiting",       "round",
+    "stop",   "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {

@@ -53,6 +53,7 @@ struct Hello {
   int pid = 0;           // Of the agent.
   std::string replaces;  // An earlier node_id of this agent, whose connection it lost; "" = none.
   int standby_port = 0;  // Where it would be the coordinator if this one were lost; 0 = nowhere.
+  int term = 0;          // The latest one in which it was a member of this job.
   // To a coordinator that took over: what this agent is in the round that goes on; otherwise none.
   std::optional<RoundSeat> resumes = {};
   // The address that its connection comes from: the coordinator's own knowledge, never on the wire.
@@ -96,6 +97,14 @@ struct Vote {  // The answer.
   bool granted = false;
   Seat coordinator = {};  // Whom this agent follows, or itself; "" while it seeks one.
 };
+// An agent that has taken over says so where it is looked for: to the council, and to whoever
+// listens at the job's first endpoint. Who coordinates the job in a later term answers with a vote
+// that says so; any other vote means nothing.
+struct Leads {
+  std::string run_id;
+  int term = 0;
+  Seat coordinator = {};
+};
 
 // ---- coordinator -> agent ----
 
@@ -107,6 +116,11 @@ struct Welcome {
 struct Refused {  // Sent instead of a welcome; the connection is closed after it.
   std::string reason;
   int exit_status = exit_status::refused;
+};
+// Sent instead of a welcome by an agent that listens for the job and does not coordinate it: the
+// one that does is there. An empty address: not known here (yet); try again.
+struct Moved {
+  Seat coordinator = {};
 };
 // Who may take over if the coordinator is lost: before each `round`, after each `welcome`, and once
 // more, without `before`, when the round is settled (rendezvous/job/quorum.h).
@@ -153,9 +167,9 @@ struct Finish {  // The job is over, the same on every node ...
   bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
-using ControlMessage =
-    std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving, Heartbeat,
-                 AskVote, Vote, Welcome, Refused, Succession, Waiting, RoundStart, Stop, Finish>;
+using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
+                                    Heartbeat, AskVote, Vote, Leads, Welcome, Refused, Moved,
+                                    Succession, Waiting, RoundStart, Stop, Finish>;
 
 struct ParsedLine {
   std::optional<ControlMessage> message;

@@ -20,7 +20,7 @@ constexpr std::size_t answer_bytes_max = 16u << 10;  // With those of the TLS ha
 
 class VoteQuestion : public std::enable_shared_from_this<VoteQuestion> {
  public:
-  VoteQuestion(asio::io_context& io, AskVote ask, std::shared_ptr<const TlsContext> tls,
+  VoteQuestion(asio::io_context& io, ControlMessage ask, std::shared_ptr<const TlsContext> tls,
                std::function<void(const Vote&)> on_vote)
       : socket_(io),
         limit_(io, answer_limit),
@@ -69,7 +69,7 @@ class VoteQuestion : public std::enable_shared_from_this<VoteQuestion> {
 
   asio::ip::tcp::socket socket_;
   asio::steady_timer limit_;
-  AskVote ask_;
+  ControlMessage ask_;
   std::shared_ptr<const TlsContext> tls_;
   std::function<void(const Vote&)> on_vote_;
   std::shared_ptr<ControlConnection> connection_;
@@ -78,7 +78,7 @@ class VoteQuestion : public std::enable_shared_from_this<VoteQuestion> {
 
 }  // namespace
 
-void ask_for_vote(asio::io_context& io, const Seat& seat, const AskVote& ask,
+void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& question,
                   const std::shared_ptr<const TlsContext>& tls,
                   std::function<void(const Vote& vote)> on_vote) {
   // Seats hold what the coordinator saw or what was announced with --local-addr; a name among them
@@ -86,7 +86,7 @@ void ask_for_vote(asio::io_context& io, const Seat& seat, const AskVote& ask,
   asio::error_code error;
   const auto address = asio::ip::make_address(seat.address, error);
   if (error || seat.port == 0) return;
-  std::make_shared<VoteQuestion>(io, ask, tls, std::move(on_vote))
+  std::make_shared<VoteQuestion>(io, question, tls, std::move(on_vote))
       ->put_to({address, static_cast<std::uint16_t>(seat.port)});
 }
 

@@ -1,4 +1,4 @@
-// One question to another agent's standby port, and its answer: a connection for itself.
+// One question (ask) or word (leads) to another agent, and its answer: a connection for itself.
 //
 // Agents keep no connections to each other while the coordinator lives: a job of N nodes would have
 // N times fifteen of them, each with heartbeats, for a moment that hardly comes.
@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 // Asks `seat`; `on_vote` is called once if it answers within two seconds, and else never. With
 // `tls` both ends prove the job's key first. Lives by itself until then; `io` must outlive it, and
 // what `on_vote` refers to, too.
-void ask_for_vote(asio::io_context& io, const Seat& seat, const AskVote& ask,
+void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& question,
                   const std::shared_ptr<const TlsContext>& tls,
                   std::function<void(const Vote& vote)> on_vote);
 

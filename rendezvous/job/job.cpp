@@ -157,6 +157,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   const Node* old = hello.replaces.empty() ? nullptr : nodes_.with_id(hello.replaces);
   if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
+  if (hello.run_id == limits_.run_id && hello.term > term_) return send_on(peer, hello);
   if (phase_ == Phase::Finished || verdict_) return refuse(peer, ending(hello));
   if (nodes_.with_id(hello.node_id) != nullptr) {
     const std::string why = "an agent with this node_id is already here";
@@ -243,15 +244,28 @@ void Job::tell_succession() {
   for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, succession()});
 }
 
+JobActions Job::step_down(const std::string& why) {
+  if (phase_ != Phase::Finished) give_way(why);
+  return take();
+}
+
+// No verdict on the job: its nodes stop their workers, and look for where it goes on.
+void Job::give_way(const std::string& why) {
+  stepped_down_ = true;
+  cause_.forget();  // No single loss is to blame.
+  log(why, Log::Level::Warning);
+  finish(exit_status::coordinator_lost, why);
+  for (const Node& node : nodes_) actions_.push_back(CloseAfterSending{node.peer});
+}
+
 // Whether it has. To be asked when a node went without a goodbye.
-bool Job::end_if_others_may_choose() {
+bool Job::give_way_if_others_may_choose() {
   if (!limits_.may_be_taken_over) return false;
   const auto present = [&](const std::string& id) { return nodes_.with_id(id) != nullptr; };
   if (!quorum_.others_may_choose(present)) return false;
-  cause_.forget();  // No single loss is to blame.
-  finish(exit_status::coordinator_lost,
-         "most nodes of the last round are out of this node's sight; they may go on without it, so "
-         "it ends (--rdzv-conf takeover=false: node 0 alone decides)");
+  give_way(
+      "most nodes of the last round are out of this node's sight; they may go on without it, so it "
+      "stops (--rdzv-conf takeover=false: node 0 alone decides)");
   return true;
 }
 
@@ -283,6 +297,20 @@ void Job::enlarge(TimePoint now) {
   if (first == nullptr) return;
   enlarge_again_.reset();
   stop_all(fmt::format("node {} joined, the job goes on with it", first->hello.host), SIGTERM, now);
+}
+
+// It has been in a later term of this job, which this coordinator knows nothing of: a launcher that
+// was started again at the endpoint has begun another one. That term's coordinator may only be out
+// of sight.
+void Job::send_on(PeerId peer, const Hello& hello) {
+  actions_.push_back(
+      Log{Log::Level::Warning,
+          fmt::format("{} was in term {} of this job, and this node coordinates term "
+                      "{}: it has to find that one",
+                      printed_name(hello), hello.term, term_),
+          peer});
+  actions_.push_back(SendTo{peer, Moved{}});
+  actions_.push_back(CloseAfterSending{peer});
 }
 
 // True if nothing is wrong with `hello` but that an agent of its host has its rank already; it then
@@ -438,7 +466,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
     forming_.went(fmt::format("{} was lost", printed_name(lost)));
-    if (end_if_others_may_choose()) return;
+    if (give_way_if_others_may_choose()) return;
   } else {
     resign(lost.hello.node_id);
   }
@@ -688,7 +716,7 @@ void Job::check_reaped(TimePoint now) {
 
 void Job::finish(int exit_status, const std::string& why) {
   phase_ = Phase::Finished;
-  finish_ = Finish{exit_status, why, cause_.get()};
+  finish_ = Finish{exit_status, why, cause_.get(), stepped_down_};
   for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, *finish_});
   actions_.push_back(JobOver{exit_status});
 }

@@ -17,7 +17,8 @@
 // (newcomers.h). However a node went, the others wait
 // for others in its place, up to the join time-out, when fewer than MIN are left. When the
 // coordinator itself is lost, an agent's takes over and goes on in Running (takeover/takeover.h);
-// one that is only cut off from most nodes must end for that reason (quorum.h).
+// one that is only cut off from most nodes must stop for that reason (quorum.h), and so must one
+// that hears of another's later term.
 // A core: no sockets, threads or clock.
 #pragma once
 
@@ -106,6 +107,9 @@ class Job {
   JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
   JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
   JobActions on_tick(TimePoint now);
+  // Another one coordinates the job: nothing is started here any more, and the nodes that are here
+  // may go to that one.
+  JobActions step_down(const std::string& why);
   // How far the workers say they are, in any unit that grows (rendezvous/progress_key.h). To be
   // told before each of the events above, which may be the end of the attempt.
   void on_progress(std::int64_t position);
@@ -113,6 +117,7 @@ class Job {
 
   int attempt() const { return attempt_; }  // -1 before the first round.
   bool finished() const { return phase_ == Phase::Finished; }
+  bool stepped_down() const { return stepped_down_; }
 
  private:
   using Node = Roster::Node;
@@ -126,13 +131,15 @@ class Job {
   void admit_claims(PeerId gone, TimePoint now);
   void settle_claims(TimePoint now, TimePoint::duration late);
   void replace(const Node& old, const std::string& why, TimePoint now);
+  void send_on(PeerId peer, const Hello& hello);
   void refuse(PeerId peer, Refusal refusal);
   void welcome(PeerId peer);
   void come_back(PeerId peer, const Hello& hello, TimePoint now);
   void resign(const std::string& node_id);
   Succession succession() const;
   void tell_succession();
-  bool end_if_others_may_choose();
+  bool give_way_if_others_may_choose();
+  void give_way(const std::string& why);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);
@@ -194,6 +201,7 @@ class Job {
   AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   std::optional<Finish> finish_;
+  bool stepped_down_ = false;
   JobActions actions_;  // Collected by the event in progress.
 };
 

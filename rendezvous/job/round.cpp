@@ -119,7 +119,8 @@ RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoi
     return close(fmt::format("all {} nodes are here", limits.nodes_max));
   if (joined >= needed) {
     if (state.reforming) return close(fmt::format("{} nodes go on", joined));
-    const TimePoint last_call_over = state.enough_since.value_or(now) + limits.last_call;
+    const TimePoint last_call_over = std::max(state.enough_since.value_or(now) + limits.last_call,
+                                              state.opened + limits.look_around);
     if (now >= last_call_over) {
       return close(
           fmt::format("{} of {} nodes when the last call ended", joined, limits.nodes_max));

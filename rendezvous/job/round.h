@@ -22,6 +22,10 @@ struct RoundLimits {
   int nodes_max = 1;
   Milliseconds join_timeout{600'000};
   Milliseconds last_call{30'000};  // Elastic only.
+  // From the opening, elastic only: the first round waits for this long for more than the minimum,
+  // however short the last call is. The job may be going on elsewhere, and its coordinator says so
+  // to whoever opens its first endpoint again (Leads in control/control_message.h).
+  Milliseconds look_around{0};
 };
 
 struct RoundNode {

@@ -38,6 +38,7 @@ struct Member {
                   told.push_back("endpoint");
                   endpoint_port = port;
                 },
+            .on_endpoint_closed = [this] { told.push_back("endpoint closed"); },
             .on_message =
                 [this](const rendezvous::ControlMessage& message) {
                   if (std::holds_alternative<rendezvous::RoundStart>(message)) {

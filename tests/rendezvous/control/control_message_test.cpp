@@ -124,6 +124,9 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
   CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).round_term == 1);
   CHECK(round_trip(AskVote{"job", "cd", "", 0, 0, -1}).attempt == -1);
   CHECK(round_trip(Vote{2, true, council[0]}).coordinator == council[0]);
+  CHECK(round_trip(Leads{"job", 2, council[1]}).coordinator == council[1]);
+  CHECK(round_trip(Leads{"job", 2, council[1]}).term == 2);
+  CHECK(round_trip(Moved{council[0]}).coordinator == council[0]);
   CHECK_FALSE(round_trip(Hello{}).resumes);
   Hello hello;
   hello.resumes = RoundSeat{.term = 1, .attempt = 2, .group_rank = 3, .founder = true};

@@ -38,6 +38,8 @@ constexpr int machines_max = 7;
 constexpr Milliseconds heartbeat_interval{400};
 constexpr Milliseconds heartbeat_timeout{2'000};
 constexpr Milliseconds join_timeout{15'000};
+constexpr Milliseconds all_notice = heartbeat_timeout + heartbeat_interval;
+constexpr Milliseconds election_limit = 2 * all_notice + 5s;
 constexpr Milliseconds question_limit{2'000};  // As vote_question.cpp has it.
 constexpr Milliseconds progress_limit{120'000};
 
@@ -86,6 +88,9 @@ struct Process {
   int lives = 0;  // How many node_ids it has had.
   bool endpoint = false;
   std::optional<Seat> coordinator;
+  std::optional<TimePoint> joins_until;
+  bool asks_endpoint = false, moved = false;
+  Timer retry, knock;
   launcher::RoundMemory memory;
   bool resumes = false, lost_silent = false, left = false;
   std::string lost_why;
@@ -109,6 +114,7 @@ struct Process {
   Timer job_tick, linger;
 
   // For the checks.
+  int job_number = nothing;   // Which job it coordinates: the process that began it.
   int job_round = nothing;    // The last one of its job.
   int known_round = nothing;  // The one that the last succession was about.
   int term = 0;               // That it leads in ...
@@ -164,6 +170,7 @@ class World {
   void try_to_connect(Process& process);
   void close_client(Process& process);
   void ask(Process& from, const AskSeat& question);
+  void tell_seat(Process& from, int target);
 
   // launcher/agent.cpp, and its workers.
   void apply(Process& process, const AgentStep& step);
@@ -177,11 +184,11 @@ class World {
   void goodbye_overdue(Process& process) { apply(process, process.agent.leaving_overdue()); }
   void round_done(int round);
   bool may_rejoin(const Process& process) const {
-    return !process.endpoint && process.own_signal == 0;
+    return !leads(process) && process.own_signal == 0;
   }
 
   // launcher/membership.cpp and launcher/successor.cpp
-  void new_life(Process& process);
+  void new_life(Process& process, Milliseconds give_up);
   void rejoin(Process& process);
   Hello hello(const Process& process) const;
   void connect(Process& process);
@@ -190,6 +197,20 @@ class World {
   void say(Process& process, const ControlMessage& message);
   void carry_out(Process& process, const TakeoverActions& actions);
   void lead(Process& process, int term);
+  bool leads(const Process& process) const {
+    return process.endpoint && process.job && !process.job->stepped_down();
+  }
+  void follow(Process& process, const Seat& coordinator);
+  void look_for_leader(Process& process);
+  void stand_by(Process& process);
+  void go_where(Process& process, const Seat& coordinator);
+  void give_way(Process& process, const Seat& leader);
+  Vote on_leads(Process& process, const Leads& message);
+  void knock(Process& process);
+  Seat own_seat(const Process& process) const;
+  bool may_try_on(const Process& process) const {
+    return process.joins_until && now_ < *process.joins_until;
+  }
   void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
 
   // rendezvous/control/control_client.cpp
@@ -314,15 +335,17 @@ void World::start_agent(int machine) {
   Process& process = processes_.emplace_back();
   process.index = static_cast<int>(processes_.size()) - 1;
   process.machine = machine;
-  process.endpoint = process.index == 0;
-  new_life(process);
+  process.endpoint = machine == 0;
+  new_life(process, election_limit);
   if (process.endpoint) {
     process.takeover->leads();
     process.agent.endpoint_opened();
     process.job.emplace(job_limits(process), now_);
-    history_.leads(0, process.node_id);
+    process.job_number = process.index;
+    history_.leads(process.job_number, 0, process.node_id);
     carry_out(process, JobActions{});
   }
+  process.joins_until = now_ + join_timeout;
   connect(process);
 }
 
@@ -458,14 +481,23 @@ void World::deliver(int connection, bool up) {
 }
 
 void World::try_to_connect(Process& process) {
-  const int target = process.endpoint      ? process.index
-                     : process.coordinator ? process.coordinator->port - 1
-                                           : 0;
-  Process& server = processes_[static_cast<std::size_t>(target)];
-  const Milliseconds limit = process.resumes ? heartbeat_timeout : join_timeout;
-  const bool reached = server.alive && !cut(process.machine, server.machine) &&
-                       !cut(server.machine, process.machine);
-  if (reached) {
+  const Process* const first = living(0);
+  const int target = process.endpoint                                ? process.index
+                     : process.coordinator && !process.asks_endpoint ? process.coordinator->port - 1
+                     : first != nullptr                              ? first->index
+                                                                     : nothing;
+  Milliseconds limit = join_timeout;
+  if (process.joins_until) {
+    limit =
+        std::chrono::duration_cast<Milliseconds>(*process.joins_until - process.connecting_since);
+  }
+  if (process.coordinator) limit = std::min(limit, heartbeat_timeout);
+  const auto reaches = [&](const Process& server) {
+    return server.alive && !cut(process.machine, server.machine) &&
+           !cut(server.machine, process.machine);
+  };
+  if (target != nothing && reaches(processes_[static_cast<std::size_t>(target)])) {
+    Process& server = processes_[static_cast<std::size_t>(target)];
     process.client = static_cast<int>(connections_.size());
     connections_.push_back({.client = process.index, .server = target, .peer = server.next_peer++});
     server.peers[connections_.back().peer] = process.client;
@@ -501,7 +533,8 @@ void World::ask(Process& from, const AskSeat& question) {
     if (cut_meanwhile) return;
     AskVote ask = question.ask;
     if (planted_ == Planted::IgnoresOlderRound) ask.round_term = 1'000;
-    Vote vote = to.takeover->on_ask(ask, now_);
+    const bool has_led = to.endpoint && !leads(to);
+    Vote vote = has_led ? Vote{} : to.takeover->on_ask(ask, now_);
     const bool same_term = vote.term == ask.term && vote.coordinator.node_id.empty();
     if (planted_ == Planted::VotesTwice && same_term && !ask.candidate.empty()) vote.granted = true;
     if (vote.granted) {
@@ -513,6 +546,23 @@ void World::ask(Process& from, const AskSeat& question) {
     after(network_delay(), from.index, [this, &from, question, vote, limit, life] {
       if (now_ > limit || from.lives != life) return;
       carry_out(from, from.takeover->on_vote(question.seat.node_id, vote, now_));
+    });
+  });
+}
+
+// The other word that has a connection for itself.
+void World::tell_seat(Process& from, int target) {
+  Process& to = processes_[static_cast<std::size_t>(target)];
+  if (!to.alive || cut(from.machine, to.machine) || cut(to.machine, from.machine)) return;
+  const Leads word{"job", from.term, own_seat(from)};
+  after(network_delay(), target, [this, &from, &to, word] {
+    if (cut(from.machine, to.machine)) return;
+    const Vote vote = on_leads(to, word);
+    if (cut(to.machine, from.machine)) return;
+    after(network_delay(), from.index, [this, &from, vote] {
+      if (vote.term > from.term && !vote.coordinator.address.empty()) {
+        give_way(from, vote.coordinator);
+      }
     });
   });
 }
@@ -642,23 +692,104 @@ void World::agent_hears(Process& process, const ControlMessage& message) {
 
 // ---- membership ----
 
-void World::new_life(Process& process) {
+void World::new_life(Process& process, Milliseconds give_up) {
   process.node_id = fmt::format("{}.{}{}", process.machine, process.index,
                                 std::string(static_cast<std::size_t>(process.lives++), '\''));
   TakeoverLimits limits;
-  limits.all_notice = heartbeat_timeout + heartbeat_interval;
-  limits.give_up = 2 * limits.all_notice + 5s;
+  limits.all_notice = all_notice;
+  limits.give_up = give_up;
   process.takeover = std::make_unique<Takeover>("job", process.node_id, limits);
   arm(process, &Process::takeover_tick, {}, nullptr);
 }
 
 void World::rejoin(Process& process) {
   if (process.left) return;
+  const bool knows_nobody = process.endpoint && !process.coordinator;
   process.replaced_id = process.node_id;
-  new_life(process);
+  if (process.endpoint) stand_by(process);
   process.memory.forget();
-  process.resumes = false;
+  process.resumes = process.asks_endpoint = false;
+  process.joins_until = now_ + (knows_nobody ? election_limit : join_timeout);
+  look_for_leader(process);
   tell(process, "joins again");
+  connect(process);
+}
+
+void World::look_for_leader(Process& process) {
+  new_life(process, join_timeout);
+  if (process.memory.succession().attempt < 0) return;
+  process.takeover->heard(process.memory.succession());
+  carry_out(process, process.takeover->coordinator_lost(now_));
+}
+
+void World::stand_by(Process& process) {
+  process.job.reset();
+  arm(process, &Process::job_tick, {}, nullptr);
+  new_life(process, election_limit);
+  process.endpoint = false;
+  process.agent.endpoint_closed();
+}
+
+void World::go_where(Process& process, const Seat& coordinator) {
+  if (process.endpoint) stand_by(process);
+  const bool known = !coordinator.address.empty() && coordinator.node_id != process.node_id;
+  if (known) process.coordinator = coordinator;
+  if (known) process.asks_endpoint = false;
+  const Milliseconds pause = known ? 50ms : 250ms;
+  if (!process.joins_until || now_ + pause >= *process.joins_until) {
+    tell(process, "finds nobody who knows where the job is");
+    close_client(process);
+    return apply(process, process.agent.unreachable());
+  }
+  arm(process, &Process::retry, now_ + pause, &World::connect);
+}
+
+Seat World::own_seat(const Process& process) const {
+  return {process.node_id, 0, "", fmt::format("host{}", process.machine), process.index + 1};
+}
+
+void World::knock(Process& process) {
+  if (process.left || !leads(process)) return;
+  if (const Process* first = living(0)) tell_seat(process, first->index);
+  arm(process, &Process::knock, now_ + heartbeat_interval, &World::knock);
+}
+
+Vote World::on_leads(Process& process, const Leads& message) {
+  if (process.left || message.coordinator.node_id == process.node_id) return {};
+  if (planted_ == Planted::KeepsLeading && leads(process)) return {};
+  if (leads(process) && message.term <= process.term) {
+    return {.term = process.term, .granted = false, .coordinator = own_seat(process)};
+  }
+  at(now_, process.index, [this, &process, message] {
+    if (process.left) return;
+    if (leads(process)) return give_way(process, message.coordinator);
+    if (process.joins_until && message.term >= process.memory.succession().term) {
+      return follow(process, message.coordinator);
+    }
+    carry_out(process,
+              process.takeover->on_vote(
+                  "", {.term = message.term, .granted = false, .coordinator = message.coordinator},
+                  now_));
+  });
+  return {};
+}
+
+void World::give_way(Process& process, const Seat& leader) {
+  if (process.left || !leads(process)) return;
+  tell(process, "gives way to " + leader.node_id);
+  process.coordinator = leader;
+  carry_out(process, process.job->step_down("another one leads"));
+}
+
+void World::follow(Process& process, const Seat& coordinator) {
+  if (process.left || process.endpoint) return;
+  const bool on_the_way =
+      process.joins_until && process.coordinator == coordinator && !process.asks_endpoint;
+  if (on_the_way) return;
+  tell(process, "follows " + coordinator.node_id);
+  process.coordinator = coordinator;
+  process.asks_endpoint = false;
+  process.resumes = process.memory.seat().has_value();
   connect(process);
 }
 
@@ -672,12 +803,16 @@ Hello World::hello(const Process& process) const {
   hello.nnodes_min = scenario_.nodes_min;
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
+  hello.term = process.memory.succession().term;
   if (process.resumes) hello.resumes = process.memory.seat();
   return hello;
 }
 
 void World::connect(Process& process) {
+  if (process.left) return;
   close_client(process);
+  process.moved = false;
+  arm(process, &Process::retry, {}, nullptr);
   process.connecting_since = now_;
   process.pause = 50ms;
   arm(process, &Process::connecting, now_ + between(0, 5), &World::try_to_connect);
@@ -702,7 +837,12 @@ void World::unreachable(Process& process) {
   tell(process, "reaches no coordinator");
   close_client(process);
   if (process.resumes) return member_lost(process, "it does not answer", true);
-  apply(process, process.agent.unreachable());
+  if (!process.coordinator || !may_try_on(process)) {
+    return apply(process, process.agent.unreachable());
+  }
+  process.asks_endpoint = !process.asks_endpoint;
+  if (!process.asks_endpoint) look_for_leader(process);
+  arm(process, &Process::retry, now_, &World::connect);
 }
 
 void World::lost(Process& process, const std::string& why, bool silent) {
@@ -726,9 +866,17 @@ void World::member_hears(Process& process, const Item& item) {
   process.memory.heard(item.message);
   if (const auto* succession = std::get_if<Succession>(&item.message)) {
     process.known_round = item.round;
+    process.term_followed = std::max(process.term_followed, item.term);
     if (outcome_.violation.empty()) process.takeover->heard(*succession);
     return;
   }
+  if (const auto* moved = std::get_if<Moved>(&item.message)) {
+    process.moved = true;
+    return at(now_, process.index, [this, &process, to = moved->coordinator] {
+      if (!process.left && process.moved) go_where(process, to);
+    });
+  }
+  if (std::holds_alternative<Welcome>(item.message)) process.joins_until.reset();
   if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
     process.resumes = false;
     for (const ControlMessage& message : process.memory.said()) {
@@ -740,13 +888,15 @@ void World::member_hears(Process& process, const Item& item) {
     violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id,
                          item.term, process.term_followed));
   }
-  process.term_followed = std::max(process.term_followed, item.term);
   agent_hears(process, item.message);
 }
 
 void World::member_lost(Process& process, const std::string& why, bool silent) {
-  if (process.left || process.memory.finish_heard()) return;
+  if (process.left || process.moved || process.memory.finish_heard()) return;
   tell(process, "lost the coordinator: " + why);
+  if (may_try_on(process) && (process.coordinator || !process.replaced_id.empty())) {
+    return arm(process, &Process::retry, now_ + 250ms, &World::connect);
+  }
   if (process.endpoint || !process.memory.could_go_on()) return agent_lost(process, silent);
   process.lost_why = why;
   process.lost_silent = silent;
@@ -769,17 +919,13 @@ void World::carry_out(Process& process, const TakeoverActions& actions) {
     if (const auto* question = std::get_if<AskSeat>(&action)) {
       ask(process, *question);
     } else if (const auto* elected = std::get_if<Lead>(&action)) {
-      history_.leads(elected->term, process.node_id);
+      history_.leads(history_.job_of(process.known_round), elected->term, process.node_id);
       soon([this, &process, term = elected->term] { lead(process, term); });
     } else if (const auto* follow = std::get_if<Follow>(&action)) {
-      soon([this, &process, to = *follow] {
-        tell(process, "follows " + to.coordinator.node_id);
-        process.coordinator = to.coordinator;
-        process.resumes = true;
-        connect(process);
-      });
+      soon([this, &process, to = follow->coordinator] { this->follow(process, to); });
     } else if (const auto* over = std::get_if<GiveUp>(&action)) {
       soon([this, &process, over = *over] {
+        if (process.joins_until) return;
         tell(process, "gives up: " + over.why);
         agent_lost(process, process.lost_silent || over.still_there);
       });
@@ -796,9 +942,17 @@ void World::lead(Process& process, int term) {
   const Inherited inherited{
       .term = term, .succession = process.memory.succession(), .lost_why = process.lost_why};
   process.job_round = process.known_round;
+  process.job_number = history_.job_of(process.job_round);
   process.term = term;
+  process.coordinator.reset();
   process.job.emplace(job_limits(process), inherited, now_);
   carry_out(process, process.job->take_over(inherited));
+  for (const Council* council : {&inherited.succession.council, &inherited.succession.before}) {
+    for (const Seat& seat : *council) {
+      if (seat.node_id != process.node_id) tell_seat(process, seat.port - 1);
+    }
+  }
+  knock(process);
   process.resumes = true;
   connect(process);
 }
@@ -812,7 +966,8 @@ JobLimits World::job_limits(const Process& process) const {
                   .nodes_min = scenario_.nodes_min,
                   .nodes_max = scenario_.nodes_max,
                   .join_timeout = join_timeout,
-                  .last_call = 500ms};
+                  .last_call = 500ms,
+                  .look_around = heartbeat_timeout};
   limits.restarts.restarts_max = scenario_.restarts;
   limits.restarts.backoff_first = 50ms;
   limits.restarts.backoff_max = 400ms;
@@ -840,9 +995,8 @@ void World::server_reads(Process& process, int connection, Item item) {
     return check_idle(process);
   }
   if (through.dismissed) return;
-  if (!process.job) {
-    send(connection, false,
-         {.message = Refused{.reason = "this node does not coordinate its job"}});
+  if (!process.job || process.job->stepped_down()) {
+    send(connection, false, {.message = Moved{process.coordinator.value_or(Seat{})}});
     return dismiss(process, peer);
   }
   if (auto* hello = std::get_if<Hello>(&item.message)) {
@@ -911,7 +1065,8 @@ void World::close_round(Process& process, const JobActions& actions) {
                            : connections_[static_cast<std::size_t>(peer->second)].client;
     members.push_back({member, *start});
   }
-  process.job_round = history_.closed(process.job_round, process.job->attempt(), members);
+  process.job_round =
+      history_.closed(process.job_number, process.job_round, process.job->attempt(), members);
 }
 
 void World::check_idle(Process& process) {

@@ -6,6 +6,8 @@
 //   a round's ranks are 0 to n-1, and its number is above those of all rounds whose workers ever
 //     ran together; a round moves only while all its workers run, so two of them never do at once,
 //     and each that does descends from the one that did before and from the last settled one
+//   a launcher that is started again at the first endpoint opens no second job beside the first: no
+//     round of it runs while one of the other does
 //   no agent takes a round of a term older than one that it has followed
 //   when the failures are over, either some round runs with all its nodes, and each other node
 //     waits for a place, or all agents have ended with a reason
@@ -31,8 +33,8 @@ struct Fault {
     Break,       // Every connection of `node` is reset, and may be made again.
     Crash,       // The agent is killed: its peers read the end of their connections.
     PowerOff,    // The machine is gone without a word.
-    Restart,     // Another agent starts on a machine whose one is gone; not on the first, whose
-                 // agent would be the coordinator of another job.
+    Restart,     // Another agent starts on a machine whose one is gone; on the first it opens
+                 // another job of the same name at the endpoint.
     Freeze,      // The agent does nothing (SIGSTOP), then all that waits for it at once.
     FailWorker,  // One of its workers fails, if it has any.
     Preempt,     // SIGTERM.
@@ -69,6 +71,7 @@ enum class Planted {
   IgnoresQuorum,      // A coordinator goes on when most nodes are out of its sight.
   SettlesTooEarly,    // A round counts as started by all before any of them has heard of it.
   FollowsOldTerm,     // Whoever is said to lead is followed, whatever the term is.
+  KeepsLeading,       // A coordinator that hears of a later term goes on.
   TakesOldRound,      // What a coordinator says in its term is taken for the first one's words.
 };
 

@@ -11,13 +11,13 @@ void RoundHistory::violated(std::string what) {
   if (violation_.empty()) violation_ = std::move(what);
 }
 
-void RoundHistory::leads(int term, const std::string& who) {
-  const auto [leader, first] = leaders_.try_emplace(term, who);
+void RoundHistory::leads(int job, int term, const std::string& who) {
+  const auto [leader, first] = leaders_.try_emplace({job, term}, who);
   if (!first) violated(fmt::format("{} and {} lead in term {}", leader->second, who, term));
 }
 
-int RoundHistory::closed(int parent, int attempt, const std::vector<Member>& members) {
-  Round round{.attempt = attempt, .parent = parent};
+int RoundHistory::closed(int job, int parent, int attempt, const std::vector<Member>& members) {
+  Round round{.job = job, .attempt = attempt, .parent = parent};
   std::map<int, rendezvous::RoundStart> by_rank;
   for (const Member& member : members) {
     round.members.push_back(member.process);
@@ -39,11 +39,12 @@ int RoundHistory::closed(int parent, int attempt, const std::vector<Member>& mem
 }
 
 void RoundHistory::settled(int round) {
-  if (last_settled_ == nothing || descends(round, last_settled_)) {
-    last_settled_ = round;
-  } else if (!descends(last_settled_, round)) {
+  int& last = last_[at(round).job].settled;
+  if (last == nothing || descends(round, last)) {
+    last = round;
+  } else if (!descends(last, round)) {
     violated(fmt::format("attempts {} and {} are both settled, and neither follows the other",
-                         at(last_settled_).attempt, at(round).attempt));
+                         at(last).attempt, at(round).attempt));
   }
 }
 
@@ -53,7 +54,7 @@ bool RoundHistory::workers_started(int round) {
   if (started.with_workers != static_cast<int>(started.members.size())) return false;
   check_running(round);
   ++ran_;
-  running_ = last_ran_ = round;
+  running_ = last_[started.job].ran = round;
   return true;
 }
 
@@ -67,10 +68,11 @@ void RoundHistory::check_running(int round) {
   if (running_ != nothing && running_ != round) {
     violated(fmt::format("attempts {} and {} run at once", at(running_).attempt, attempt));
   }
-  if (last_ran_ != nothing && at(last_ran_).attempt >= attempt) {
-    violated(fmt::format("attempt {} runs after attempt {}", attempt, at(last_ran_).attempt));
+  const Last last = last_[at(round).job];
+  if (last.ran != nothing && at(last.ran).attempt >= attempt) {
+    violated(fmt::format("attempt {} runs after attempt {}", attempt, at(last.ran).attempt));
   }
-  for (const int before : {last_ran_, last_settled_}) {
+  for (const int before : {last.ran, last.settled}) {
     if (before == nothing || descends(round, before)) continue;
     violated(fmt::format("attempt {} runs, and knows nothing of attempt {}", attempt,
                          at(before).attempt));
