@@ -14,7 +14,7 @@ namespace {
 
 std::string batch_text(const TrainingJob& job) {
   const BatchPlan& plan = job.plan;
-  return fmt::format("{} x {}{} = {}", job.env.world_size,
+  return fmt::format("{}{} x {}{} = {}", plan.replicas, job.options.shards ? " shards" : "",
                      job.options.accumulate > 1 ? fmt::format("{} x ", job.options.accumulate) : "",
                      plan.micro_batch_size, plan.global_batch_size);
 }
@@ -58,6 +58,7 @@ void announce(TrainingJob& job) {
                            {"images", job.dataset().size()},
                            {"parameters", parameters},
                            {"world_size", job.env.world_size},
+                           {"shards", job.options.shards.value_or(0)},
                            {"batch_size", job.plan.batch_size},
                            {"global_batch_size", job.plan.global_batch_size},
                            {"accumulate", job.options.accumulate},

@@ -10,6 +10,19 @@ namespace {
 
 constexpr std::int64_t batch_size_by_default = 64;
 
+const char* replicas_text(const TrainOptions& options) {
+  return options.shards ? "shards" : "workers";
+}
+
+int replicas_of(const TrainOptions& options, int world_size) {
+  const int replicas = options.shards.value_or(world_size);
+  if (replicas >= world_size) return replicas;
+  throw UsageError(fmt::format(
+      "--shards {}: {} workers are more than that, and each takes one shard at least: start at "
+      "most {} workers, or train with more shards",
+      replicas, world_size, replicas));
+}
+
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -20,20 +33,21 @@ std::int64_t BatchPlan::last_micro_batch_size() const {
 
 BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size) {
   BatchPlan plan;
+  plan.replicas = replicas_of(options, world_size);
   plan.micro_batch_size = options.batch_size.value_or(batch_size_by_default);
   if (options.global_batch_size) {
-    const std::int64_t parts = world_size * options.accumulate;
+    const std::int64_t parts = plan.replicas * options.accumulate;
     if (*options.global_batch_size % parts != 0) {
       throw UsageError(fmt::format(
-          "--global-batch-size {} cannot be shared evenly by {} workers{}: give a multiple of {}",
-          *options.global_batch_size, world_size,
+          "--global-batch-size {} cannot be shared evenly by {} {}{}: give a multiple of {}",
+          *options.global_batch_size, plan.replicas, replicas_text(options),
           options.accumulate > 1 ? fmt::format(" with --accumulate {}", options.accumulate) : "",
           parts));
     }
     plan.micro_batch_size = *options.global_batch_size / parts;
   }
   plan.batch_size = plan.micro_batch_size * options.accumulate;
-  plan.global_batch_size = plan.batch_size * world_size;
+  plan.global_batch_size = plan.batch_size * plan.replicas;
   return plan;
 }
 
@@ -41,15 +55,15 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
   BatchPlan plan = plan_batch_sizes(options, world_size);
   if (plan.global_batch_size > dataset_size) {
     throw UsageError(fmt::format(
-        "a batch of {} images ({} {}{} x {} workers) is larger than the data, which has {}: "
+        "a batch of {} images ({} {}{} x {} {}) is larger than the data, which has {}: "
         "choose a smaller one",
         plan.global_batch_size, options.global_batch_size ? "--global-batch-size" : "--batch-size",
         plan.micro_batch_size,
         options.accumulate > 1 ? fmt::format(" x --accumulate {}", options.accumulate) : "",
-        world_size, dataset_size));
+        plan.replicas, replicas_text(options), dataset_size));
   }
   // Rounded up, as the sampler pads: a rank with a step less would leave the others waiting.
-  plan.samples_per_worker = divide_up(dataset_size, world_size);
+  plan.samples_per_worker = divide_up(dataset_size, plan.replicas);
   plan.steps_per_epoch = divide_up(plan.samples_per_worker, plan.batch_size);
   plan.last_batch_size = plan.samples_per_worker - (plan.steps_per_epoch - 1) * plan.batch_size;
   // --steps without --epochs means epochs without end: their product must not overflow.

@@ -10,6 +10,9 @@
 namespace ddprun::trainer {
 
 struct BatchPlan {
+  // Who take a batch each in a step, and side by side the samples of an epoch: the workers, or with
+  // --shards the shards. They are what "worker" means below.
+  int replicas = 1;
   std::int64_t batch_size = 0;          // Of a step, per worker: all its micro batches.
   std::int64_t micro_batch_size = 0;    // Of one forward; the last of a step may be smaller.
   std::int64_t global_batch_size = 0;   // Of a step, of all workers.
@@ -22,7 +25,7 @@ struct BatchPlan {
 };
 
 // The sizes of batches alone, as for --evaluate. Throws UsageError for a batch that the workers
-// cannot share.
+// cannot share, and for shards that are too few for them.
 BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size);
 
 // For training. Throws UsageError as above, and for a batch that is larger than the data.

@@ -73,7 +73,7 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
 
 }  // namespace
 
-void tune_process(const worker::WorkerEnv& env) {
+void tune_process(const worker::WorkerEnv& env, bool one_thread) {
   // glibc returns every large block to the kernel, and the page faults of getting it back cost
   // 10-25 % of a training step.
   mallopt(M_MMAP_MAX, 0);
@@ -82,7 +82,7 @@ void tune_process(const worker::WorkerEnv& env) {
   // Numbers next to 0 take a slow path in many processors, and mean nothing to training.
   at::globalContext().setFlushDenormal(true);
   // torchrun's default, also where no launcher has set it: workers would fight for the cores.
-  if (std::getenv("OMP_NUM_THREADS") == nullptr && env.local_world_size > 1) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr && (one_thread || env.local_world_size > 1)) {
     at::set_num_threads(1);
   }
 }

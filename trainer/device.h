@@ -19,9 +19,9 @@ struct DeviceAndPeers {
 
 // Settings of the whole process, before it allocates tensors: memory stays with the process
 // instead of going back to the kernel after each step, denormal numbers count as zero, and one
-// computing thread per worker where several share the machine (unless OMP_NUM_THREADS says
-// otherwise).
-void tune_process(const worker::WorkerEnv& env);
+// computing thread per worker where several share the machine, or where results must not depend on
+// how many do (unless OMP_NUM_THREADS says otherwise).
+void tune_process(const worker::WorkerEnv& env, bool one_thread);
 
 // How this worker reaches the others, as the command line says.
 worker::CommunicatorOptions communicator_options(const TrainOptions& options);

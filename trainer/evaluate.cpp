@@ -2,19 +2,23 @@
 #include "trainer/evaluate.h"
 
 #include "trainer/bad_images.h"
+#include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 namespace {
 
+std::int64_t whole_batches(std::int64_t images, std::int64_t of) { return (images + of - 1) / of; }
+
 // The beats of a validation (stop_agreement.h): as many on every rank, although the ranks' shares
-// differ by an image, and a batch of which no image can be read does not come at all.
+// differ by an image or a shard, and a batch of which no image can be read does not come at all.
 class ValidationBeats {
  public:
   explicit ValidationBeats(TrainingJob& job)
       : stop_(job.stop.get()),
-        left_(whole_batches(job.validation_set->size() / job.env.world_size,
+        left_(job.plan.replicas / job.env.world_size *
+              whole_batches(job.validation_set->size() / job.plan.replicas,
                             job.plan.micro_batch_size)) {}
 
   // This rank is through with `batches`, since the beginning.
@@ -28,37 +32,44 @@ class ValidationBeats {
   }
 
  private:
-  static std::int64_t whole_batches(std::int64_t images, std::int64_t of) {
-    return (images + of - 1) / of;
-  }
-
   StopVote* stop_;
   std::int64_t left_;
   std::int64_t counted_ = 0;
 };
 
+// Of all replicas that this rank is.
+std::int64_t own_batches(const TrainingJob& job) {
+  const ShardRange own = job.own_replicas();
+  const std::int64_t replicas = job.plan.replicas;
+  std::int64_t batches = 0;
+  for (std::int64_t replica = own.first; replica < own.end; ++replica) {
+    const std::int64_t images = (job.validation_set->size() - replica + replicas - 1) / replicas;
+    batches += whole_batches(images, job.plan.micro_batch_size);
+  }
+  return batches;
+}
+
 // The lines of a validation, of this rank's batches.
 class ValidationLines {
  public:
-  explicit ValidationLines(TrainingJob& job) : job_(job) {}
+  explicit ValidationLines(TrainingJob& job)
+      : job_(job), batches_(own_batches(job)), counts_(torch::zeros({3}, torch::kFloat64)) {}
 
-  // After a batch; `last` and `counts` are as batch_counts() has them, the second of all so far.
-  void batch_done(const torch::Tensor& last, const torch::Tensor& counts, std::int64_t images,
-                  const BatchLoader& batches) {
+  // After a batch, the `number`th; `last` is as batch_counts() has it.
+  void batch_done(const torch::Tensor& last, std::int64_t images, std::int64_t number) {
     time_.update(watch_.lap());
+    if (!job_.reporter->tells_steps()) return;
     images_ += images;
-    const std::int64_t number = batches.taken();
-    if (!job_.reporter->tells_steps() || (number != 1 && number % job_.options.print_freq != 0)) {
-      return;
-    }
-    const torch::Tensor one = last.to(torch::kCPU), all = counts.to(torch::kCPU);
+    counts_ = counts_.to(last.device()) + last;
+    if (number != 1 && number % job_.options.print_freq != 0) return;
+    const torch::Tensor one = last.to(torch::kCPU), all = counts_.to(torch::kCPU);
     const auto meter = [&](std::int64_t which, double scale) {
       return meter_of(scale * one[which].item<double>(), static_cast<double>(images),
                       scale * all[which].item<double>(), static_cast<double>(images_));
     };
     StepReport report;
     report.step_in_epoch = number;
-    report.steps_per_epoch = batches.batches();
+    report.steps_per_epoch = batches_;
     report.time_s = time_;
     report.loss = meter(0, 1);
     report.prec1 = meter(1, 100);
@@ -68,31 +79,39 @@ class ValidationLines {
 
  private:
   TrainingJob& job_;
+  std::int64_t batches_;
   Stopwatch watch_;
   Meter time_;
   std::int64_t images_ = 0;
+  torch::Tensor counts_;
 };
 
-// Adds this rank's share to `counts`, which is as batch_counts() has them; returns the images that
-// cannot be read. Nothing when all ranks stop.
+// Adds what this rank computes to `counts`, a row a replica, which is as batch_counts() has it;
+// returns the images that cannot be read. Nothing when all ranks stop.
 std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch::Tensor& counts) {
   const torch::InferenceMode inference;
   const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
-  const auto batches = job.validation_batches();
   ValidationBeats beats(job);
   ValidationLines lines(job);
-  while (const auto batch = batches->next()) {
-    const torch::Tensor logits =
-        job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
-    const torch::Tensor labels = batch->labels.to(job.place.device);
-    const torch::Tensor last =
-        batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
-    counts += last;
-    lines.batch_done(last, counts, labels.size(0), *batches);
-    if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;
+  std::vector<SkippedImage> skipped;
+  std::int64_t before = 0;  // Batches of the replicas before.
+  for (int replica = job.own_replicas().first; replica < job.own_replicas().end; ++replica) {
+    const auto batches = job.validation_batches(replica);
+    while (const auto batch = batches->next()) {
+      const torch::Tensor logits =
+          job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
+      const torch::Tensor labels = batch->labels.to(job.place.device);
+      const torch::Tensor last =
+          batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
+      counts[replica] += last;
+      lines.batch_done(last, labels.size(0), before + batches->taken());
+      if (beats.done(before + batches->taken()) != StopReason::None) return std::nullopt;
+    }
+    before += batches->taken();
+    if (beats.done(before) != StopReason::None) return std::nullopt;
+    skipped.insert(skipped.end(), batches->skipped().begin(), batches->skipped().end());
   }
-  if (beats.done(batches->taken()) != StopReason::None) return std::nullopt;
-  return batches->skipped();
+  return skipped;
 }
 
 }  // namespace
@@ -101,10 +120,11 @@ std::optional<ValidationReport> evaluate(TrainingJob& job) {
   Stopwatch watch;
   job.phase("validation");
   // Running statistics are each rank's own until now; rank 0's count, as in PyTorch's DDP.
-  job.parallel->synchronize_buffers();
+  if (!job.shards) job.parallel->synchronize_buffers();
   job.model->eval();
   // Made out here: a tensor of inference mode could not be added up outside of it.
-  torch::Tensor counts = torch::zeros({3}, torch::dtype(torch::kFloat64).device(job.place.device));
+  torch::Tensor counts =
+      torch::zeros({job.plan.replicas, 3}, torch::dtype(torch::kFloat64).device(job.place.device));
   const auto skipped = evaluate_share(job, counts);
   job.model->train();
   if (!skipped) {
@@ -112,9 +132,10 @@ std::optional<ValidationReport> evaluate(TrainingJob& job) {
     return std::nullopt;
   }
   const std::int64_t left_out = report_bad_images(job, *skipped, "validation");
+  // Each row comes from one rank alone, so the sum has the same bits whoever has which rows.
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
-  counts = counts.to(torch::kCPU);
+  counts = counts.to(torch::kCPU).sum(0);
   job.end_phase();
   const double* sums = counts.data_ptr<double>();
   const std::int64_t counted = job.validation_set->size() - left_out;

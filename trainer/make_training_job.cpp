@@ -19,6 +19,7 @@
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "trainer/sgd_options.h"
+#include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/sync_batch_norm.h"
 
@@ -53,6 +54,9 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
 // The device, and the communicator so that the profiler sees what goes through it.
 void open_place(TrainingJob& job) {
   job.place = open_device(job.options, job.env);
+  if (job.options.shards && !job.place.device.is_cpu()) {
+    throw UsageError("--shards: GPU kernels do not promise the same bits twice: give --device cpu");
+  }
   if (job.options.profile.empty() || job.options.evaluate) return;
   job.profiler = std::make_unique<Profiler>(
       Profiler::Options{.folder = job.options.profile,
@@ -81,7 +85,7 @@ void plan_data(TrainingJob& job) {
   job.plan = plan_batches(job.options, job.training_set->size(), job.env.world_size);
   job.options.learning_rate =
       resolve_learning_rate(job.options.learning_rate, job.plan.steps_per_epoch,
-                            job.plan.global_batch_size, job.env.world_size);
+                            job.plan.global_batch_size, job.plan.replicas);
 }
 
 RunIdentity identity_of(const TrainingJob& job) {
@@ -161,7 +165,18 @@ worker::DataParallelOptions parallel_options(TrainingJob& job) {
     options.queue = worker::reduction_queue_of(job.communicator(), job.place.device);
   }
   if (observed) options.queue = job.profiler->trace_queue(options.queue);
+  if (job.shards) job.shards->prepare(options);
   return options;
+}
+
+// The one place that decides how a step comes to its gradients.
+void make_shards(TrainingJob& job) {
+  if (!job.options.shards || job.options.evaluate) return;
+  // MPI adds in the order that it likes.
+  const auto sums = job.options.backend == BackendOption::Mpi ? ShardedBatch::Sums::InAnyOrder
+                                                              : ShardedBatch::Sums::InTreeOrder;
+  job.shards =
+      std::make_unique<ShardedBatch>(*job.model, job.communicator(), *job.options.shards, sums);
 }
 
 // What runs forward: the model, or replicas of it.
@@ -197,6 +212,9 @@ Sgd make_optimizer(const TrainingJob& job) {
 
 void add_recipe_parts(TrainingJob& job) {
   job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
+  if (job.options.shards) {
+    job.checkpoint_parts.push_back(shards_part(*job.options.shards, job.options.resume_anyway));
+  }
   if (!job.options.ema_decay) return;
   job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
   job.checkpoint_parts.push_back(average_part(*job.average));
@@ -256,6 +274,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
   bring_to_start(job);
+  make_shards(job);
   wrap_model(job);
   share_state(job);
   if (!options.evaluate) job.progress.emplace(job.env);

@@ -85,14 +85,15 @@ void find_place_in_data(TrainingJob& job) {
   if (!job.training_set) return;  // --evaluate goes nowhere from here.
   TrainingState& state = job.state;
   const ResumePosition position =
-      resume_position(state.samples_done, job.training_set->size(), job.env.world_size);
+      resume_position(state.samples_done, job.training_set->size(), job.plan.replicas);
   if (position.repeated > 0) {
     job.reporter->warning(fmt::format(
-        "the checkpoint was made after {} samples of the epoch, which {} workers cannot share "
+        "the checkpoint was made after {} samples of the epoch, which {} {} cannot share "
         "evenly: the last {} are seen again",
-        state.samples_done, job.env.world_size, position.repeated));
+        state.samples_done, job.plan.replicas, job.options.shards ? "shards" : "workers",
+        position.repeated));
   }
-  state.samples_done = position.skipped_per_worker * job.env.world_size;
+  state.samples_done = position.skipped_per_worker * job.plan.replicas;
   const std::int64_t steps_max = job.options.steps.value_or(job.plan.total_steps);
   const std::int64_t epochs = std::min(job.options.epochs_max(), state.epoch + steps_max + 1);
   job.plan.total_steps = total_steps_from({state.step, state.epoch, position.skipped_per_worker},

@@ -119,13 +119,18 @@ worker::WorkerEnv read_environment(const TrainOptions& options) {
   return worker::read_worker_env(init);
 }
 
+// With shards sums must not depend on the number of workers, and they do on that of threads.
+void tune(const TrainOptions& options, const worker::WorkerEnv& env) {
+  tune_process(env, /*one_thread=*/options.shards.has_value());
+}
+
 // As a worker that ddprun has started ahead. Returns with a rank; at once in any other process.
 void become_worker(TrainingJob& job, const TrainOptions& options) {
   if (!worker::is_spare()) return;
   worker::WorkerEnv place;  // What is known of it.
   const auto workers = worker::environment_variable("LOCAL_WORLD_SIZE");
   if (workers) place.local_world_size = std::max(1, std::atoi(workers->c_str()));
-  tune_process(place);
+  tune(options, place);
   if (!options.print_sample_order) warm_up(job, options);
   worker::wait_for_rank();
 }
@@ -146,7 +151,7 @@ int run_train(int argc, const char* const* argv) {
   worker::install_error_handlers(env);
   try {
     env = meet(*command_line.options, env);
-    tune_process(env);
+    tune(*command_line.options, env);
     return run(std::move(job), *command_line.options, env);
   } catch (const UsageError& error) {
     return fail(usage_exit_code, env, error.what());

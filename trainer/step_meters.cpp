@@ -5,7 +5,6 @@ namespace ddprun::trainer {
 StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
                        std::chrono::nanoseconds exposed)
     : plan_(plan),
-      world_size_(plan.global_batch_size / plan.batch_size),
       counts_(torch::zeros({3}, torch::dtype(torch::kFloat64).device(device))),
       last_counts_(counts_.clone()),
       exposed_(exposed) {
@@ -17,19 +16,18 @@ void StepMeters::data_ready() {
   data_meter_.update(data_s_);
 }
 
-void StepMeters::step_done(const torch::Tensor& logits, const torch::Tensor& labels,
-                           const torch::Tensor& loss) {
-  last_counts_ = batch_counts(logits, labels, loss);
+void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images) {
+  last_counts_ = counts;
   counts_ += last_counts_;
-  last_images_ = labels.size(0);
-  own_images_ += last_images_;
+  last_counted_ = counted;
+  counted_ += counted;
   const double step_s = data_s_ + watch_.lap();
   time_meter_.update(step_s);
   seconds_ += step_s;
   steps_ += 1;
-  images_ += last_images_ * world_size_;
+  images_ += images;
   window_.steps += 1;
-  window_.images += last_images_ * world_size_;
+  window_.images += images;
   window_.seconds += step_s;
   window_.data_seconds += data_s_;
 }
@@ -39,8 +37,8 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   const torch::Tensor all = counts_.to(torch::kCPU);
   const torch::Tensor last = last_counts_.to(torch::kCPU);
   const auto meter = [&](std::int64_t which, double scale) {
-    return meter_of(scale * last[which].item<double>(), static_cast<double>(last_images_),
-                    scale * all[which].item<double>(), static_cast<double>(own_images_));
+    return meter_of(scale * last[which].item<double>(), static_cast<double>(last_counted_),
+                    scale * all[which].item<double>(), static_cast<double>(counted_));
   };
   StepReport report;
   report.epoch = state.epoch;

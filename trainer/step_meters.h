@@ -16,8 +16,8 @@ class StepMeters {
   StepMeters(const BatchPlan& plan, torch::Device device, std::chrono::nanoseconds exposed = {});
 
   void data_ready();  // The step's batch is there.
-  void step_done(const torch::Tensor& logits, const torch::Tensor& labels,
-                 const torch::Tensor& loss);
+  // `counts`: as batch_counts() has them, of `counted` images; `images`: over all workers.
+  void step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images);
 
   // For how long this process has waited for communication since its start, as of now.
   void communicated(std::chrono::nanoseconds exposed) { exposed_ = exposed; }
@@ -41,14 +41,13 @@ class StepMeters {
   };
 
   const BatchPlan& plan_;
-  std::int64_t world_size_;
   Stopwatch watch_;
   double data_s_ = 0;
   Meter time_meter_, data_meter_;
   torch::Tensor counts_;       // Sum of batch_counts() so far.
   torch::Tensor last_counts_;  // Of the last step.
-  std::int64_t own_images_ = 0;
-  std::int64_t last_images_ = 0;
+  std::int64_t counted_ = 0;
+  std::int64_t last_counted_ = 0;
   std::int64_t images_ = 0;
   std::int64_t steps_ = 0;
   double seconds_ = 0;

@@ -7,6 +7,7 @@
 #include "trainer/consistency/verify_sync.h"
 #include "trainer/evaluate.h"
 #include "trainer/optimizer/loss_guard.h"
+#include "trainer/shards/sharded_batch.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -38,12 +39,17 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
   job.reporter->step(report);
 }
 
-// All that the job trains. Running statistics follow each worker's own batches without --sync-bn.
+// Running statistics otherwise follow each worker's own batches.
+bool shares_running_statistics(const TrainingJob& job) {
+  return job.options.sync_batch_norm || job.shards;
+}
+
+// All that the job trains.
 void verify_job_sync(TrainingJob& job) {
   if (job.env.world_size == 1) return;
   verify_sync(job.communicator(),
               tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
-                                 /*running_statistics=*/job.options.sync_batch_norm),
+                                 shares_running_statistics(job)),
               job.place.device, job.state.step);
 }
 
@@ -53,7 +59,7 @@ std::string describe_comparison(const TrainingJob& job) {
   if (job.options.momentum > 0) text += ", momentum";
   if (job.average) text += ", averaged weights";
   if (!has_running_statistics(*job.model)) return text;
-  return text + (job.options.sync_batch_norm
+  return text + (shares_running_statistics(job)
                      ? ", running statistics"
                      : "; not running statistics, which are each worker's own without --sync-bn");
 }
@@ -100,10 +106,10 @@ StopReason train_epoch(TrainingJob& job, Totals& totals) {
     const StepOutput output = step.run(images, labels, rate);
 
     job.state.step += 1;
-    job.state.samples_done += images.size(0) * job.env.world_size;
+    job.state.samples_done += output.images;
     job.phase("report");
-    guard.watch(output.loss, {job.state.step, job.state.epoch, batch->indices});
-    meters.step_done(output.logits, labels, output.loss);
+    guard.watch(output.own_loss, {job.state.step, job.state.epoch, batch->indices});
+    meters.step_done(output.counts, output.counted, output.images);
     meters.communicated(job.parallel->exposed_communication());
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
@@ -119,7 +125,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals) {
 
 // All images of the epoch at hand are done; what comes after them may not be.
 bool is_epoch_done(const TrainingJob& job) {
-  return job.state.samples_done >= job.plan.samples_per_worker * job.env.world_size;
+  return job.state.samples_done >= job.plan.samples_per_worker * job.plan.replicas;
 }
 
 // What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
@@ -164,7 +170,7 @@ void verify_at_end(TrainingJob& job) {
   job.reporter->line(fmt::format("All {} workers hold equal models after step {} ({})",
                                  job.env.world_size, job.state.step, describe_comparison(job)));
   job.reporter->event("verify_sync", {{"step", job.state.step},
-                                      {"running_statistics", job.options.sync_batch_norm}});
+                                      {"running_statistics", shares_running_statistics(job)}});
 }
 
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {

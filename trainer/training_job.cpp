@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trainer/open_dataset.h"
+#include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/distributed_sampler.h"
 
@@ -22,6 +23,31 @@ LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, boo
   return loader;
 }
 
+// The samples of one replica, as DistributedSampler has them.
+std::vector<std::int64_t> sample_order(std::int64_t dataset_size, int replicas, int replica,
+                                       std::uint64_t seed, std::int64_t epoch) {
+  const worker::DistributedSampler sampler({.length = dataset_size,
+                                            .replicas = replicas,
+                                            .rank = replica,
+                                            .seed = static_cast<std::int64_t>(seed)});
+  return sampler.indices(epoch);
+}
+
+// Of each step the batch of one order after that of the other; all orders are as long.
+std::vector<std::int64_t> step_by_step(const std::vector<std::vector<std::int64_t>>& orders,
+                                       std::int64_t batch_size) {
+  if (orders.size() == 1) return orders.front();
+  std::vector<std::int64_t> all;
+  const auto length = static_cast<std::int64_t>(orders.front().size());
+  for (std::int64_t begin = 0; begin < length; begin += batch_size) {
+    const std::int64_t end = std::min(begin + batch_size, length);
+    for (const auto& order : orders) {
+      all.insert(all.end(), order.begin() + begin, order.begin() + end);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 // Here, because the header does not know what DistributedDataParallel is: it includes a good part
@@ -31,27 +57,34 @@ TrainingJob::~TrainingJob() = default;
 
 std::vector<std::int64_t> sample_order(std::int64_t dataset_size, const worker::WorkerEnv& env,
                                        std::uint64_t seed, std::int64_t epoch) {
-  const worker::DistributedSampler sampler({.length = dataset_size,
-                                            .replicas = env.world_size,
-                                            .rank = env.rank,
-                                            .seed = static_cast<std::int64_t>(seed)});
-  return sampler.indices(epoch);
+  return sample_order(dataset_size, env.world_size, env.rank, seed, epoch);
+}
+
+ShardRange TrainingJob::own_replicas() const {
+  if (options.shards) return shards_of(*options.shards, env.world_size, env.rank);
+  return {env.rank, env.rank + 1};
 }
 
 std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
-  std::vector<std::int64_t> order =
-      sample_order(training_set->size(), env, options.seed, state.epoch);
-  // Sample i of rank r is sample i * world_size + r of the epoch.
-  const std::int64_t done = std::min(state.samples_done / env.world_size, plan.samples_per_worker);
-  order.erase(order.begin(), order.begin() + done);
-  return std::make_unique<BatchLoader>(*training_set, std::move(order),
-                                       loader_options(*this, *training_set, /*train=*/true));
+  // Sample i of replica r is sample i * replicas + r of the epoch.
+  const std::int64_t done = std::min(state.samples_done / plan.replicas, plan.samples_per_worker);
+  const ShardRange own = own_replicas();
+  std::vector<std::vector<std::int64_t>> orders;
+  for (int replica = own.first; replica < own.end; ++replica) {
+    orders.push_back(
+        sample_order(training_set->size(), plan.replicas, replica, options.seed, state.epoch));
+    orders.back().erase(orders.back().begin(), orders.back().begin() + done);
+  }
+  LoaderOptions loader = loader_options(*this, *training_set, /*train=*/true);
+  loader.batch_size *= own.count();
+  return std::make_unique<BatchLoader>(*training_set, step_by_step(orders, plan.batch_size),
+                                       std::move(loader));
 }
 
-// Every image once: no padding, so ranks may have different numbers.
-std::unique_ptr<BatchLoader> TrainingJob::validation_batches() const {
+// Every image once: no padding, so replicas may have different numbers.
+std::unique_ptr<BatchLoader> TrainingJob::validation_batches(int replica) const {
   return std::make_unique<BatchLoader>(
-      *validation_set, worker::evaluation_indices(validation_set->size(), env.world_size, env.rank),
+      *validation_set, worker::evaluation_indices(validation_set->size(), plan.replicas, replica),
       loader_options(*this, *validation_set, /*train=*/false));
 }
 

@@ -21,6 +21,7 @@
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
+#include "trainer/shards/shard_tree.h"
 #include "trainer/stopping/stop_vote.h"
 #include "worker/progress_note.h"
 
@@ -30,6 +31,8 @@ class DistributedDataParallel;
 }
 
 namespace ddprun::trainer {
+
+class ShardedBatch;
 
 // Members are declared in the order of their making, so that each is gone before what it uses.
 struct TrainingJob {
@@ -51,6 +54,7 @@ struct TrainingJob {
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
   std::unique_ptr<Precision> precision;
+  std::unique_ptr<ShardedBatch> shards;  // With --shards.
   std::unique_ptr<worker::DistributedDataParallel<ImageClassifier>> parallel;
   std::unique_ptr<Sgd> optimizer;
   std::unique_ptr<ModelAverage> average;  // With --ema.
@@ -75,9 +79,14 @@ struct TrainingJob {
     if (profiler) profiler->end_phase();
   }
 
-  // What is left of this rank's share of the epoch at hand, and of the validation set.
+  // Which of plan.replicas this rank is: one, or its shards.
+  ShardRange own_replicas() const;
+
+  // What is left of this rank's share of the epoch at hand: a batch is that of a step, of its
+  // replicas one after the other, as many images each.
   std::unique_ptr<BatchLoader> training_batches() const;
-  std::unique_ptr<BatchLoader> validation_batches() const;
+  // A replica's share of the validation set.
+  std::unique_ptr<BatchLoader> validation_batches(int replica) const;
 
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.

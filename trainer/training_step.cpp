@@ -7,15 +7,17 @@
 #include <optional>
 
 #include "trainer/optimizer/clip_gradients.h"
+#include "trainer/report/meters.h"
+#include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
 namespace {
 
-// What a step draws at random (dropout) depends on the seed, the step and the rank alone, so a
-// resumed run draws what the interrupted one would have drawn.
-void seed_step(const TrainingJob& job) {
-  const auto place = static_cast<std::uint64_t>(job.state.step * job.env.world_size + job.env.rank);
+// What a step draws at random (dropout) depends on the seed, the step and the rank or shard alone,
+// so a resumed run draws what the interrupted one would have drawn.
+void seed_step(const TrainingJob& job, int replicas, int replica) {
+  const auto place = static_cast<std::uint64_t>(job.state.step * replicas + replica);
   torch::manual_seed(job.options.seed * 0x9e3779b97f4a7c15U + place);
 }
 
@@ -37,9 +39,8 @@ void report_loss_scale(TrainingJob& job) {
 
 StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& labels,
                              double learning_rate) {
-  seed_step(job_);
   job_.parallel->zero_grad();
-  StepOutput output = forward_backward(images, labels);
+  StepOutput output = job_.shards ? run_shards(images, labels) : run_batch(images, labels);
   job_.phase("optimizer");
   if (job_.precision->accept(parameters_)) {
     output.gradient_norm = clip();
@@ -49,12 +50,40 @@ StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& l
   return output;
 }
 
-StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
-                                          const torch::Tensor& labels) {
+StepOutput TrainingStep::run_batch(const torch::Tensor& images, const torch::Tensor& labels) {
+  const int workers = job_.env.world_size;
+  seed_step(job_, workers, job_.env.rank);
+  const Forward done = forward_backward(images, labels);
+  return {.loss = done.loss,
+          .counts = batch_counts(done.logits, labels, done.loss),
+          .counted = labels.size(0),
+          .images = labels.size(0) * workers,
+          .own_loss = done.loss,
+          .gradient_norm = {}};
+}
+
+StepOutput TrainingStep::run_shards(const torch::Tensor& images, const torch::Tensor& labels) {
+  const auto run_shard = [this](int shard, const torch::Tensor& of_images,
+                                const torch::Tensor& of_labels) -> ShardFigures {
+    seed_step(job_, job_.plan.replicas, shard);
+    const Forward done = forward_backward(of_images, of_labels);
+    return {done.loss, batch_counts(done.logits, of_labels, done.loss)};
+  };
+  const ShardedFigures all = job_.shards->run(*job_.parallel, images, labels, run_shard);
+  return {.loss = all.loss,
+          .counts = all.counts,
+          .counted = all.images,
+          .images = all.images,
+          .own_loss = all.own_loss,
+          .gradient_norm = {}};
+}
+
+TrainingStep::Forward TrainingStep::forward_backward(const torch::Tensor& images,
+                                                     const torch::Tensor& labels) {
   const std::int64_t all = images.size(0);
   const std::int64_t micro = job_.plan.micro_batch_size;
   if (all <= micro) return run_micro_batch(images, labels, 1);
-  StepOutput output{{}, labels, {}, {}};
+  Forward output;
   std::vector<torch::Tensor> logits;
   for (std::int64_t begin = 0; begin < all; begin += micro) {
     const std::int64_t size = std::min(micro, all - begin);
@@ -62,7 +91,7 @@ StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
     std::optional<worker::DistributedDataParallelBase::NoSync> local;
     if (begin + size < all) local.emplace(*job_.parallel);
     const double share = static_cast<double>(size) / static_cast<double>(all);
-    const StepOutput part =
+    const Forward part =
         run_micro_batch(images.narrow(0, begin, size), labels.narrow(0, begin, size), share);
     logits.push_back(part.logits);
     output.loss = output.loss.defined() ? output.loss + part.loss * share : part.loss * share;
@@ -71,9 +100,10 @@ StepOutput TrainingStep::forward_backward(const torch::Tensor& images,
   return output;
 }
 
-StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels,
-                                         double share) {
+TrainingStep::Forward TrainingStep::run_micro_batch(const torch::Tensor& images,
+                                                    const torch::Tensor& labels, double share) {
   job_.phase("forward");
+  if (job_.shards) job_.shards->begin_micro_batch();
   torch::Tensor logits, loss;
   {
     const AutocastGuard autocast = job_.precision->autocast();
@@ -86,7 +116,7 @@ StepOutput TrainingStep::run_micro_batch(const torch::Tensor& images, const torc
   job_.phase("backward");
   // Returns when the gradients are averaged over all ranks, unless they stay local.
   job_.precision->scaled(share == 1 ? loss : loss * share).backward();
-  return {logits.detach(), labels, loss.detach(), {}};
+  return {logits.detach(), loss.detach()};
 }
 
 torch::Tensor TrainingStep::clip() {

@@ -10,9 +10,12 @@
 namespace ddprun::trainer {
 
 struct StepOutput {
-  torch::Tensor logits;         // (N, classes)
-  torch::Tensor labels;         // (N) int64, on the device.
-  torch::Tensor loss;           // Scalar: the mean over the N images.
+  torch::Tensor loss;    // Scalar: the mean over the images that are counted.
+  torch::Tensor counts;  // Of these, as batch_counts() has them.
+  // This rank's images; with --shards those of all shards, wherever they were computed.
+  std::int64_t counted = 0;
+  std::int64_t images = 0;      // Of all workers.
+  torch::Tensor own_loss;       // Scalar: no number if one that this rank computed is none.
   torch::Tensor gradient_norm;  // Scalar, before clipping; undefined without --clip-grad-norm.
 };
 
@@ -25,13 +28,21 @@ class TrainingStep {
   StepOutput run(const torch::Tensor& images, const torch::Tensor& labels, double learning_rate);
 
  private:
+  struct Forward {
+    torch::Tensor logits;  // (N, classes)
+    torch::Tensor loss;    // Scalar: the mean over the N images.
+  };
+
+  // The batch of this rank, or of its shards.
+  StepOutput run_batch(const torch::Tensor& images, const torch::Tensor& labels);
+  StepOutput run_shards(const torch::Tensor& images, const torch::Tensor& labels);
+
   // All micro batches: afterwards the gradients are those of the mean loss over the N images,
-  // averaged over all ranks.
-  StepOutput forward_backward(const torch::Tensor& images, const torch::Tensor& labels);
+  // averaged over all ranks unless they stay local.
+  Forward forward_backward(const torch::Tensor& images, const torch::Tensor& labels);
 
   // Adds the gradients of `share` times the mean loss over one micro batch.
-  StepOutput run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels,
-                             double share);
+  Forward run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels, double share);
 
   // The norm of all gradients, which are scaled down if it is larger than --clip-grad-norm.
   torch::Tensor clip();

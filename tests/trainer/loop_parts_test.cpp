@@ -169,6 +169,30 @@ TEST_CASE("a global batch is shared, and the steps of a run are counted", "[trai
   CHECK(plan_batches(options, 1001, 2).total_steps == 100'000);
 }
 
+TEST_CASE("with shards a step has their number of batches, however many workers",
+          "[trainer][plan]") {
+  TrainOptions options;
+  options.shards = 6;
+  options.batch_size = 4;
+  options.epochs = 2;
+  for (const int workers : {1, 2, 4, 6}) {
+    CAPTURE(workers);
+    const BatchPlan plan = plan_batches(options, 1001, workers);
+    CHECK(plan.replicas == 6);
+    CHECK(plan.global_batch_size == 24);
+    CHECK(plan.samples_per_worker == 167);
+    CHECK(plan.total_steps == 84);
+  }
+  const auto refused = [&] { plan_batches(options, 1001, 7); };
+  CHECK(contains(message_of<UsageError>(refused), "start at most 6 workers"));
+  options.batch_size.reset();
+  options.global_batch_size = 24;
+  CHECK(plan_batches(options, 1001, 4).batch_size == 4);
+  options.global_batch_size = 25;
+  const auto uneven = [&] { plan_batches(options, 1001, 1); };
+  CHECK(contains(message_of<UsageError>(uneven), "shared evenly by 6 shards"));
+}
+
 TEST_CASE("an evaluation may have fewer images than a batch", "[trainer]") {
   TrainOptions options;
   options.global_batch_size = 128;
@@ -231,10 +255,12 @@ TEST_CASE("a printed line shows the last value and the average", "[trainer][mete
       .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 10};
   StepMeters meters(plan, torch::kCPU);
   const torch::Tensor logits = torch::tensor({{2.0F, 1.0F}, {2.0F, 1.0F}});
-  meters.data_ready();
-  meters.step_done(logits, torch::tensor({0, 0}, torch::kInt64), torch::tensor(1.0F));
-  meters.data_ready();
-  meters.step_done(logits, torch::tensor({0, 1}, torch::kInt64), torch::tensor(3.0F));
+  const auto step = [&](const torch::Tensor& labels, float loss) {
+    meters.data_ready();
+    meters.step_done(batch_counts(logits, labels, torch::tensor(loss)), 2, 4);
+  };
+  step(torch::tensor({0, 0}, torch::kInt64), 1);
+  step(torch::tensor({0, 1}, torch::kInt64), 3);
 
   const StepReport report = meters.report({.epoch = 1, .samples_done = 8, .step = 7}, 0.1);
 

@@ -7,8 +7,8 @@
 //   __metadata__                             format, what was trained, position, best accuracy
 //
 // Random numbers need no state: sample order is a function of (seed, epoch), and what a step draws
-// (dropout) of (seed, step, rank). The position counts samples over all workers, so a job may go
-// on with another number of them.
+// (dropout) of (seed, step, rank or shard). The position counts samples over all workers or shards,
+// so a job may go on with another number of workers.
 #pragma once
 
 #include <cstdint>

@@ -100,6 +100,25 @@ CheckpointPart optimizer_kind_part(OptimizerKind kind) {
           .restore = [](const PartState&) {}};
 }
 
+CheckpointPart shards_part(int shards, bool anyway) {
+  return {.name = "shards",
+          .save =
+              [shards] {
+                return PartState{{}, {{"count", std::to_string(shards)}}};
+              },
+          .check =
+              [shards, anyway](const PartState& state) {
+                const auto found = state.values.find("count");
+                if (anyway || found == state.values.end()) return;
+                if (found->second == std::to_string(shards)) return;
+                throw ForeignCheckpointError(fmt::format(
+                    "the checkpoint's steps have --shards {} and not {}: give the same number, "
+                    "whatever the number of workers, or --resume-anyway to go on all the same",
+                    found->second, shards));
+              },
+          .restore = [](const PartState&) {}};
+}
+
 CheckpointPart loss_scaler_part(LossScaler& scaler) {
   return {.name = "loss_scaler",
           .save =

@@ -1,5 +1,5 @@
-// What the recipe adds to a checkpoint: the averaged weights, by which rule the momentum came, and
-// the loss scale of fp16.
+// What the recipe adds to a checkpoint: the averaged weights, by which rule the momentum came, how
+// many shards a step has, and the loss scale of fp16.
 #pragma once
 
 #include "trainer/checkpoint/checkpoint_part.h"
@@ -17,6 +17,10 @@ CheckpointPart average_part(ModelAverage& average);
 // so that neither can go on with the other's: ForeignCheckpointError. A checkpoint that does not
 // say was SGD's.
 CheckpointPart optimizer_kind_part(OptimizerKind kind);
+
+// "shards": into how many a step is divided. Another number would train other weights:
+// ForeignCheckpointError, unless `anyway`. A checkpoint that does not say had none.
+CheckpointPart shards_part(int shards, bool anyway);
 
 // "loss_scaler": the scale and what it has seen. Keeps a reference.
 CheckpointPart loss_scaler_part(LossScaler& scaler);

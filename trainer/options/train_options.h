@@ -66,6 +66,7 @@ struct TrainOptions {
   std::optional<std::int64_t> batch_size;         // Per worker and micro batch. Default 64.
   std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
   std::int64_t accumulate = 1;                    // Micro batches a step.
+  std::optional<int> shards;                      // A step has so many, whatever the workers.
   LearningRateOptions learning_rate;
   OptimizerKind optimizer = OptimizerKind::Sgd;
   double momentum = 0.9;

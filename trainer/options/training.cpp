@@ -12,6 +12,7 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t micro_batches_max = 65'536;
+constexpr int shards_max = 65'536;
 
 // "90", "90s", "45m", "2h", "1d" in seconds; nothing for any other text.
 std::optional<std::int64_t> seconds_of(const std::string& text) {
@@ -45,11 +46,34 @@ void add_length_options(CLI::App& app, TrainOptions& options) {
 
 void add_batch_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--batch-size", options.batch_size, 1, count_max,
-            "Images per step, per worker (with --accumulate: per micro batch) [64]");
+            "Images per step, per worker, or per shard with --shards (with --accumulate: per micro "
+            "batch) [64]");
   add_count(app, "--global-batch-size", options.global_batch_size, 1, count_max,
-            "Images per step over all workers, instead of --batch-size");
+            "Images per step over all workers or shards, instead of --batch-size");
   add_count(app, "--accumulate", options.accumulate, 1, micro_batches_max,
             "Micro batches per step and worker, whose gradients are summed up before they travel");
+  add_count(
+      app, "--shards", options.shards, 1, shards_max,
+      "Train as so many workers would, bit for bit, on however many there are, up to as many: "
+      "a step is always so many batches");
+}
+
+// What cannot be the same for any number of workers.
+void check_shards(const TrainOptions& options) {
+  refuse_if(options.sync_batch_norm,
+            "--sync-bn and --shards contradict each other: a worker runs its shards one after the "
+            "other, and BatchNorm over all of them would need all at the same time");
+  refuse_if(options.gradient_type == GradientType::BFloat16,
+            "--grad-dtype bf16 and --shards contradict each other: what is rounded on its way "
+            "between workers would depend on which of them has which shard");
+  refuse_if(options.data_parallel > 1,
+            "--data-parallel and --shards contradict each other: replicas take part of a batch "
+            "each; let each worker have one");
+  refuse_if(options.print_sample_order.has_value(),
+            "--print-sample-order shows what a worker takes: shard v of --shards V takes what "
+            "--rank v --world-size V shows");
+  refuse_if(options.device == DeviceOption::Cuda || options.backend == BackendOption::Nccl,
+            "--shards needs --device cpu: GPU kernels do not promise the same bits twice");
 }
 
 }  // namespace
@@ -91,6 +115,7 @@ void check_training_options(const TrainOptions& options) {
             "other: give one");
   refuse_if(options.sync_batch_norm && is_conv_net(options.model),
             "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
+  if (options.shards) check_shards(options);
   check_optimizer_options(options);
 }
 

@@ -100,7 +100,7 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
       c10::str("options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
                ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
                options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
-               ", bfloat16_gradients ", options_.bfloat16_gradients));
+               ", bfloat16_gradients ", options_.bfloat16_gradients, ", sum ", options_.sum));
   return lines;
 }
 

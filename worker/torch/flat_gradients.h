@@ -43,6 +43,9 @@ class FlatGradients {
   // the view's memory is cleared. Throws std::invalid_argument for a sparse gradient.
   void adopt(std::size_t i);
 
+  // Where an adopted gradient lies.
+  const at::Tensor& view(std::size_t i) const { return views_[i]; }
+
   // For gradient_memory(): a tensor of the view's memory in which the parameter's gradient may be
   // computed, once until adopt() or clear(). Undefined where that would overwrite something.
   at::Tensor lend(std::size_t i);

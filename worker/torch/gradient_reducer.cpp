@@ -62,6 +62,8 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       queue_(std::move(queue)),
       group_(ReducerGroup::of(communicator)),
       queue_is_shared_(options.queue_is_shared),
+      op_(options.sum ? ReduceOp::Sum : ReduceOp::Average),
+      complete_gradient_(options.complete_gradient),
       unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
       policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
@@ -148,6 +150,7 @@ void GradientReducer::on_gradient(std::size_t parameter) {
              : "that it did not get in the first step, which static_graph rules out"));
   }
   gradients_.adopt(parameter);
+  if (complete_gradient_) complete_gradient_(parameter, gradients_.view(parameter));
   progress_.mark(parameter);
   group_->advance();
   if (!end_awaited_ && can_finish()) {
@@ -175,9 +178,9 @@ void GradientReducer::queue_full_buckets() {
     const FlatGradients::Span span = gradients_.bucket(*bucket);
     if (span.count == 0) continue;
     if (span.staging.defined()) {
-      queue_->all_reduce_as(span.values, span.staging, ReduceOp::Average);
+      queue_->all_reduce_as(span.values, span.staging, op_);
     } else {
-      queue_->all_reduce(span.data, span.count, span.type, ReduceOp::Average);
+      queue_->all_reduce(span.data, span.count, span.type, op_);
     }
   }
 }

@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,14 @@ struct ReducerOptions {
   // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
   // bf16_compress_hook; sums are taken in float. Costs two passes over the gradients.
   bool bfloat16_gradients = false;
+
+  // Gradients become the sum over the ranks instead of the average.
+  bool sum = false;
+
+  // Called for each gradient of this rank when it is there, before it is reduced, to add in place
+  // what it needs besides; with its number among the parameters that require gradients. Any thread
+  // of autograd's, one at a time. Empty: nothing.
+  std::function<void(std::size_t parameter, const at::Tensor& gradient)> complete_gradient;
 
   // Others (SyncBatchNorm) reduce through the same queue in the middle of backward. Where a
   // parameter may then be unused on one rank and used on another, its bucket would come before
@@ -113,6 +122,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   std::shared_ptr<ReductionQueue> queue_;
   std::shared_ptr<ReducerGroup> group_;
   const bool queue_is_shared_;
+  const ReduceOp op_;
+  const std::function<void(std::size_t, const at::Tensor&)> complete_gradient_;
   UnusedParameters unused_;
   ReductionPolicy policy_;  // For the reduction that is running, or else the next.
   FlatGradients gradients_;

@@ -41,6 +41,7 @@ TEST_CASE("each option that changes what is trained makes a difference that name
   for (const std::vector<const char*>& one :
        std::vector<std::vector<const char*>>{{"--batch-size", "32"},
                                              {"--accumulate", "2"},
+                                             {"--shards", "4"},
                                              {"--epochs", "5"},
                                              {"--steps", "5"},
                                              {"--seed", "5"},

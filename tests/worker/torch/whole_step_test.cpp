@@ -68,6 +68,43 @@ std::vector<at::Tensor> train(Communicator& communicator, const DataParallelOpti
   return copies(net->parameters());
 }
 
+TEST_CASE("gradients can be completed before they travel, and become a sum", "[worker][ddp]") {
+  for (const bool at_once : {false, true}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      SmallNet net = seeded(2, [] { return SmallNet(); });
+      const Batch batch = random_batch(1, 4).part(communicator.rank(), 2);
+      loss_of(net->forward(batch.images), batch).backward();
+      const std::vector<at::Tensor> own = gradients_of(*net);
+      net->zero_grad();
+
+      DataParallelOptions options = at_once ? whole_step() : options_with_tiny_buckets();
+      options.sum = true;
+      std::vector<int> completed(own.size(), 0);
+      options.complete_gradient = [&](std::size_t parameter, const at::Tensor& gradient) {
+        ++completed[parameter];
+        at::Tensor(gradient).add_(own[parameter]);  // Twice its own, of each rank.
+      };
+      DistributedDataParallel ddp(net, communicator, options);
+      {
+        const auto local = ddp.no_sync();  // Nothing travels, so nothing is completed.
+        loss_of(ddp.forward(batch.images), batch).backward();
+      }
+      RANK_CHECK(completed == std::vector<int>(own.size(), 0));
+      ddp.zero_grad();
+      loss_of(ddp.forward(batch.images), batch).backward();
+
+      RANK_CHECK(completed == std::vector<int>(own.size(), 1));
+      const std::vector<at::Tensor> reduced = gradients_of(*net);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        at::Tensor both = own[i] + own[i];
+        all_reduce(communicator, both, ReduceOp::Sum);
+        RANK_CHECK(at::equal(reduced[i], both));
+      }
+      net->zero_grad();
+    });
+  }
+}
+
 TEST_CASE("weights have the same bits with and without overlap", "[worker][ddp][communicator]") {
   for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
     const auto errors = spawn({3, wiring}, [&](Communicator& communicator) {

@@ -1,0 +1,46 @@
+// BatchNorm's running statistics where a step has many shards: one update a step, from the
+// statistics of all shards' batches, on every rank.
+//
+// While the shards of a step run, the modules' buffers hold the statistics of the batch at hand and
+// nothing else (momentum 1), which are taken from there; update() puts the running ones back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+class BatchStatistics {
+ public:
+  // Throws std::invalid_argument for a model with buffers of another kind, which may hold anything.
+  // On the CPU, in float32.
+  explicit BatchStatistics(const torch::nn::Module& model);
+
+  std::int64_t size() const { return size_; }  // Numbers that travel.
+
+  void begin_step();
+  void begin_shard();
+  // Before each forward. Those of one shard count alike.
+  void begin_micro_batch();
+  // Copies the shard's statistics: the means over its micro batches.
+  void take(float* to) const;
+  // `sums`: over the shards of the step, as take() has them. Ends the step.
+  void update(const float* sums, int shards);
+
+ private:
+  struct Norm {
+    std::shared_ptr<torch::nn::BatchNorm2dImpl> module;
+    double momentum;
+    std::int64_t batches;  // Before the step.
+  };
+  std::vector<Norm> norms_;
+  std::vector<torch::Tensor> buffers_;  // Means and variances.
+  std::vector<double> momenta_;         // Of each buffer.
+  std::vector<float> running_;          // Of before the step.
+  std::int64_t size_ = 0;
+  int micro_batches_ = 0;  // Of the shard.
+};
+
+}  // namespace ddprun::trainer

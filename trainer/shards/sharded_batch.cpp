@@ -1,0 +1,126 @@
+// Which way the sums take, and in which order a rank goes through its shards.
+#include "trainer/shards/sharded_batch.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t plain_figures = 3;  // The loss, and the counts of right answers.
+constexpr std::uintptr_t alignment_bytes = 64;
+
+std::vector<torch::Tensor> trained_parameters(const torch::nn::Module& model) {
+  std::vector<torch::Tensor> parameters;
+  for (const torch::Tensor& parameter : model.parameters()) {
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+// Where a batch begins must not show in its sums: some libraries' depend on the alignment.
+torch::Tensor aligned_part(const torch::Tensor& all, std::int64_t part, std::int64_t size) {
+  torch::Tensor images = all.narrow(0, part * size, size);
+  const auto address = reinterpret_cast<std::uintptr_t>(images.data_ptr());
+  return address % alignment_bytes == 0 ? images : images.clone();
+}
+
+}  // namespace
+
+ShardedBatch::ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator,
+                           int shards, Sums sums)
+    : communicator_(communicator),
+      world_size_(communicator.world_size()),
+      shards_(shards),
+      own_(shards_of(shards, world_size_, communicator.rank())),
+      parameters_(trained_parameters(model)),
+      statistics_(model),
+      sums_(shards, parameters_, statistics_.size() + plain_figures, world_size_),
+      figures_(torch::zeros({statistics_.size() + plain_figures})) {
+  const bool exact = sums == Sums::InTreeOrder && ranks_continue_tree(shards, world_size_);
+  if (world_size_ > 1 && !exact) exchange_.emplace(communicator, shards);
+}
+
+void ShardedBatch::prepare(worker::DataParallelOptions& options) {
+  // They are equal on all ranks after each step, and ranks have different numbers of forwards.
+  options.broadcast_buffers = false;
+  if (world_size_ == shards_ || !reduces_in_backward()) return;
+  options.sum = true;
+  options.complete_gradient = [this](std::size_t parameter, const torch::Tensor& gradient) {
+    sums_.complete(parameter, gradient);
+  };
+}
+
+ShardedFigures ShardedBatch::run(worker::DistributedDataParallelBase& parallel,
+                                 const torch::Tensor& images, const torch::Tensor& labels,
+                                 const Work& work) {
+  const std::int64_t size = images.size(0) / own_.count();
+  if (size * own_.count() != images.size(0)) {
+    throw std::invalid_argument("shards: " + std::to_string(images.size(0)) + " images for " +
+                                std::to_string(own_.count()) + " shards of one size");
+  }
+  auto* const figures = figures_.data_ptr<float>();
+  float* const plain = figures + statistics_.size();
+  torch::Tensor own_loss;
+  statistics_.begin_step();
+  for (int shard = own_.first; shard < own_.end; ++shard) {
+    const bool reduces = shard + 1 == own_.end && reduces_in_backward();
+    if (shard != own_.first) parallel.zero_grad();
+    statistics_.begin_shard();
+    std::optional<worker::DistributedDataParallelBase::NoSync> local;
+    if (!reduces) local.emplace(parallel);
+    const ShardFigures of_shard = work(shard, aligned_part(images, shard - own_.first, size),
+                                       labels.narrow(0, (shard - own_.first) * size, size));
+    own_loss = own_loss.defined() ? own_loss + of_shard.loss : of_shard.loss;
+    statistics_.take(figures);
+    plain[0] = of_shard.loss.item<float>();
+    plain[1] = of_shard.counts[1].item<float>();
+    plain[2] = of_shard.counts[2].item<float>();
+    if (!reduces) sums_.add(shard, figures_);
+  }
+  if (reduces_in_backward()) {
+    sums_.complete_figures(figures_);
+    communicator_.all_reduce(figures, static_cast<std::size_t>(figures_.numel()),
+                             worker::DataType::Float32, worker::ReduceOp::Sum);
+  } else {
+    reduce_after_backward();
+  }
+  divide_gradients();
+  sums_.clear();
+  statistics_.update(figures, shards_);
+  const float loss = plain[0] / static_cast<float>(shards_);
+  const std::int64_t all = size * shards_;
+  return {.loss = torch::tensor(loss),
+          .counts = torch::tensor({static_cast<double>(loss) * static_cast<double>(all),
+                                   static_cast<double>(plain[1]), static_cast<double>(plain[2])},
+                                  torch::kFloat64),
+          .own_loss = own_loss,
+          .images = all};
+}
+
+void ShardedBatch::reduce_after_backward() {
+  if (exchange_) {
+    if (!total_) total_ = sums_.make_sum();
+    std::vector<torch::Tensor> own;
+    for (const FlatSum& sum : sums_.sums()) own.push_back(sum.flat);
+    exchange_->run(own, total_->flat);
+  }
+  const FlatSum& total = exchange_ ? *total_ : sums_.sums().front();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].mutable_grad() = total.gradients[i];
+  }
+  figures_.copy_(total.figures);
+}
+
+void ShardedBatch::divide_gradients() {
+  const torch::NoGradGuard no_grad;
+  if (!reduces_in_backward()) {
+    torch::Tensor all = exchange_ ? total_->all_gradients : sums_.sums().front().all_gradients;
+    all.div_(shards_);
+  } else if (world_size_ != shards_) {  // Otherwise the reduction has divided them.
+    for (const torch::Tensor& parameter : parameters_) parameter.grad().div_(shards_);
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,82 @@
+// Forward and backward of a step that always has the same number of shards, by however many ranks:
+// gradients, BatchNorm's running statistics, loss and accuracy have the same bits as with one rank
+// a shard.
+//
+// Where the tree over ranks is the rest of the tree over shards, DistributedDataParallel reduces
+// what this rank has added up, bucket by bucket, while the backward of its last shard goes on.
+// Elsewhere sums go through SliceExchange after backward.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "trainer/shards/batch_statistics.h"
+#include "trainer/shards/shard_sums.h"
+#include "trainer/shards/shard_tree.h"
+#include "trainer/shards/slice_exchange.h"
+#include "worker/communicator.h"
+#include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+// Of the images of one shard.
+struct ShardFigures {
+  torch::Tensor loss;    // Scalar: the mean.
+  torch::Tensor counts;  // As batch_counts() has them.
+};
+
+struct ShardedFigures {
+  torch::Tensor loss;       // Scalar: the mean over the images of all shards.
+  torch::Tensor counts;     // Of all shards.
+  torch::Tensor own_loss;   // Scalar: no number if that of one of this rank's shards is none.
+  std::int64_t images = 0;  // Of all shards.
+};
+
+class ShardedBatch {
+ public:
+  // What the communicator's all_reduce promises of its order.
+  enum class Sums { InTreeOrder, InAnyOrder };
+
+  // For a model on the CPU. Model and communicator must outlive it.
+  ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator, int shards,
+               Sums sums);
+
+  // What the model must be wrapped with. This object must outlive the wrapped model.
+  void prepare(worker::DataParallelOptions& options);
+
+  ShardRange own() const { return own_; }
+
+  // Forward and backward of one shard: gradients are added to those that the parameters have.
+  using Work = std::function<ShardFigures(int shard, const torch::Tensor& images,
+                                          const torch::Tensor& labels)>;
+
+  // Collective. `images`: of this rank's shards one after the other, as many each. Afterwards the
+  // gradients are the mean over all shards. `parallel` is the wrapped model, its gradients cleared.
+  ShardedFigures run(worker::DistributedDataParallelBase& parallel, const torch::Tensor& images,
+                     const torch::Tensor& labels, const Work& work);
+
+  // Work calls this before each forward.
+  void begin_micro_batch() { statistics_.begin_micro_batch(); }
+
+ private:
+  bool reduces_in_backward() const { return !exchange_ && world_size_ > 1; }
+  // The gradients of this rank's shards, and the sums over all shards of figures_.
+  void reduce_after_backward();
+  void divide_gradients();
+
+  worker::Communicator& communicator_;
+  int world_size_;
+  int shards_;
+  ShardRange own_;
+  std::vector<torch::Tensor> parameters_;
+  BatchStatistics statistics_;
+  ShardSums sums_;
+  torch::Tensor figures_;  // Statistics, loss, two counts: of one shard, then of all.
+  std::optional<SliceExchange> exchange_;
+  std::optional<FlatSum> total_;  // With the exchange.
+};
+
+}  // namespace ddprun::trainer
