@@ -34,6 +34,7 @@ BENCHMARKS = {
     "train-cpu-resnet50": ("train_cpu", 3, "resnet50"),
     "data": ("data", 5),
     "mnist-epoch": ("mnist_epoch", 3),
+    "shards": ("shards", 7),
     "strangers": ("strangers", 10),
 }
 

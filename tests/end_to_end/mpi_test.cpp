@@ -92,6 +92,27 @@ TEST_CASE("two workers under mpirun train the weights of the cpu backend, over M
   CHECK(same_over_cpu);
 }
 
+TEST_CASE("shards have the same bits over MPI, whose sums have no fixed order") {
+  TemporaryFolder folder;
+  const auto training = [&](const std::string& name, const std::vector<std::string>& more) {
+    return small_training({"--shards", "4", "--batch-size", "8", "--steps", "4", "--checkpoint-dir",
+                           folder / name}) +
+           more;
+  };
+  const auto alone = run(training("alone", {}), limit, one_thread);
+  INFO(alone.output);
+  REQUIRE(alone.status == 0);
+  for (const int workers : {2, 3}) {
+    const std::string name = std::to_string(workers);
+    const auto over_mpi =
+        run(mpirun(workers, training(name, {"--backend", "mpi"})), limit, one_thread);
+    INFO(over_mpi.output);
+    REQUIRE(over_mpi.status == 0);
+    const bool same = newest_tensors(folder / name) == newest_tensors(folder / "alone");
+    CHECK(same);
+  }
+}
+
 TEST_CASE("MPI without mpirun, or without its module, is refused with what to do") {
   const auto alone = run(small_training({"--backend", "mpi", "--rank", "0", "--world-size", "2"}),
                          limit, one_thread);
