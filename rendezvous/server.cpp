@@ -99,31 +99,31 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void take_turn() {
     std::array<epoll_event, 256> events;
     const auto began = Clock::now();
-    auto now = began, last_request = began;
-    while (poller.is_open() && now - began < turn_max &&
-           now - last_request < LingerPolicy::linger) {
+    auto now = began;
+    int ready = 0;
+    do {
       if (sessions.has_pending_wakes()) sessions.deliver_wakes();
-      const int ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
+      ready = epoll_wait(poller.native_handle(), events.data(), events.size(), 0);
       now = Clock::now();
       if (ready <= 0) {
-        if (linger.crowded(now)) break;
+        if (!linger.lingers(now, last_request)) break;
         sched_yield();  // Lets others run who have work.
         const auto before = std::exchange(now, Clock::now());
         linger.note_yield(before, now);
         continue;
       }
-      last_request = now;
       for (int i = 0; i < ready && poller.is_open(); ++i) {
         if (events[i].data.u64 == listener_token) {
           accept_some(accepts_per_event_max);
-        } else {
-          sessions.on_event(events[i].data.u64, events[i].events, now);
+        } else if (sessions.on_event(events[i].data.u64, events[i].events, now)) {
+          last_request = now;
         }
       }
-    }
+    } while (poller.is_open() && now - began < turn_max &&
+             (ready > 0 || linger.lingers(now, last_request)));
     if (!poller.is_open()) return;
     arm_deadline_timer();
-    if (linger.lingers(now, last_request) || sessions.has_pending_wakes()) {
+    if (ready > 0 || linger.lingers(now, last_request) || sessions.has_pending_wakes()) {
       asio::post(io, [self = shared_from_this()] {
         if (self->poller.is_open()) self->take_turn();
       });
@@ -159,7 +159,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
                                 std::to_string(options.connections_per_address_max) +
                                 " connections of this address are open");
     } else {
-      sessions.add(std::move(fd), from, Clock::now());
+      const auto now = Clock::now();
+      sessions.add(std::move(fd), from, now);
+      if (!stranger) last_request = now;  // It comes with one.
     }
   }
 
@@ -246,6 +248,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Clock::time_point armed_for = Clock::time_point::max();
   std::optional<SocketOwner> owners;
   LingerPolicy linger;
+  // Of somebody whom the store serves. To look for more from strangers would let each of their
+  // connections take a processor for as long as LingerPolicy::linger.
+  Clock::time_point last_request{};
   PeerLog peer_log;
   StoreSessions sessions;
 };

@@ -3,7 +3,10 @@
 #include "rendezvous/control/control_client.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <asio/awaitable.hpp>
@@ -18,6 +21,7 @@
 #include "rendezvous/control/control_connection.h"
 #include "rendezvous/control/liveness.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/store/socket_owner.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::rendezvous {
@@ -29,6 +33,24 @@ constexpr Milliseconds pause_max{1'000};
 constexpr Milliseconds try_limit{5'000};     // For one address to answer.
 constexpr Milliseconds proof_limit{10'000};  // For TLS, after the connection was made.
 constexpr Milliseconds log_repeat{10'000};   // How often an unchanged reason is logged again.
+
+bool has_ended(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+         info.tcpi_state != TCP_ESTABLISHED;
+}
+
+// Why the process that answers on this machine is not to be trusted; "" when it may be.
+std::string foreign_endpoint(int fd) {
+  if (const auto owner = SocketOwner(fd).of_peer(fd)) {
+    if (is_own_user(*owner)) return "";
+    return fmt::format("another user of this machine (uid {}) listens there", *owner);
+  }
+  // The kernel does not tell in some containers, and not of an address that is translated. But who
+  // speaks and closes at once is not to be believed, or that would be a way round the question.
+  return has_ended(fd) ? "who listens there spoke and closed the connection at once" : "";
+}
 
 std::int64_t whole_seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -57,6 +79,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   void limit_answer();
   void on_closed(const std::string& why);
   bool refused_key();
+  bool is_foreign(const ControlMessage& first);
   void lost(const std::string& why, bool silent = false);
   std::string endpoint() const {
     const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
@@ -77,6 +100,8 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   std::optional<Liveness> liveness;  // Once welcomed.
   std::string last_logged;
   TimePoint last_logged_at;
+  bool on_this_machine =
+      false;  // Asked while it is connected: of one that is not the kernel tells nothing.
   bool answered = false;  // The other end has proved to be a coordinator.
   bool closed = false;
 };
@@ -163,6 +188,7 @@ void ControlClient::Impl::log_wait(const std::string& why) {
 void ControlClient::Impl::connected_as(asio::ip::tcp::socket socket) {
   std::unique_ptr<TlsSession> tls;
   if (options.tls) tls = std::make_unique<TlsSession>(options.tls, TlsSession::Role::Client);
+  on_this_machine = SocketOwner::is_local(socket.native_handle());
   connection = std::make_shared<ControlConnection>(std::move(socket), "", std::move(tls));
   const std::weak_ptr<Impl> weak = weak_from_this();
   connection->start(
@@ -234,6 +260,7 @@ void ControlClient::Impl::on_line(std::string_view line) {
   ParsedLine parsed = parse_control_message(line);
   if (!parsed.message) return lost("it sent a bad line: " + parsed.error);
   ControlMessage& message = *parsed.message;
+  if (!answered && is_foreign(message)) return;
   answered = true;
   answer.cancel();
   if (liveness) liveness->heard(Clock::now());
@@ -241,6 +268,27 @@ void ControlClient::Impl::on_line(std::string_view line) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) on_welcome(*welcome);
   if (auto* refused = std::get_if<Refused>(&message)) refused->reason += " (" + endpoint() + ")";
   callbacks.on_message(message);
+}
+
+// With a secret the other end has proved more than whose it is. Before its first line the kernel
+// could not be asked: until a listening process accepts a connection, it is nobody's.
+bool ControlClient::Impl::is_foreign(const ControlMessage& first) {
+  if (options.tls || !on_this_machine) return false;
+  const std::string why = foreign_endpoint(connection->native_handle());
+  // A coordinator that refuses closes, too.
+  if (why.empty() ||
+      (std::holds_alternative<Refused>(first) && has_ended(connection->native_handle()))) {
+    return false;
+  }
+  closed = true;
+  answer.cancel();
+  connection->close();
+  callbacks.on_message(
+      Refused{.reason = fmt::format(
+                  "{} at {} is not taken for the coordinator of this job: {}; choose another "
+                  "port, or prove who is who with --auth secret on all nodes",
+                  options.waiting_for, endpoint(), why)});
+  return true;
 }
 
 void ControlClient::Impl::on_welcome(const Welcome& welcome) {

@@ -49,6 +49,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   bool proved() const { return !tls_ || tls_->established(); }
   TlsFailure tls_failure() const { return tls_ ? tls_->failure() : TlsFailure::None; }
 
+  int native_handle() { return socket_.native_handle(); }  // For questions to the kernel alone.
+
   // "10.0.0.7:41234" of the other side, for messages; local_address() without the port.
   std::string remote_name() const;
   std::string remote_address() const;

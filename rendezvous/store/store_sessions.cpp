@@ -106,11 +106,13 @@ void StoreSessions::recheck_access(Clock::time_point now) {
   }
 }
 
-void StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
-  if (find(token) == nullptr) return;
+bool StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
+  if (find(token) == nullptr) return false;
   const auto id = static_cast<ConnectionId>(token);
-  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return;
+  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return false;
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
+  const Connection* connection = find(token);
+  return connection != nullptr && connection->classified;
 }
 
 void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {

@@ -63,7 +63,8 @@ class StoreSessions {
   void recheck_access(Clock::time_point now);
 
   // Something is ready on the connection of this token; an old token is ignored. Bounded work.
-  void on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
+  // Whether it was for the store, and the connection is still open: more may follow.
+  bool on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
 
   // Releases that one event could not deliver (a key that thousands waited for).
   bool has_pending_wakes() const { return !wakes_.empty(); }

@@ -1,9 +1,15 @@
 // The coordinator behind the job's one port, and agents with the right secret, another one, none,
 // and from before there was one; over real sockets.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
+#include <csignal>
 #include <random>
 
 #include "rendezvous/control/control_client.h"
@@ -12,6 +18,7 @@
 #include "rendezvous/secure/psk.h"
 #include "rendezvous/secure/tls_session.h"
 #include "rendezvous/server.h"
+#include "rendezvous/store/store_socket.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 
@@ -293,4 +300,62 @@ TEST_CASE("who begins a handshake and stops keeps nobody from ending the job",
   a.client.reset();
   endpoint.coordinator->wait_until_idle(10min, [&] { idle = true; });
   CHECK(runs_until(io, [&] { return idle; }));
+}
+
+namespace {
+
+// A process of another user that listens on loopback and welcomes whoever connects.
+class ForeignCoordinator {
+ public:
+  explicit ForeignCoordinator(bool closes_at_once) {
+    int told[2];
+    REQUIRE(::pipe(told) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      if (::setuid(54'321) != 0) ::_exit(1);
+      const UniqueFd listener = listen_socket("127.0.0.1", 0);
+      const int own = local_port(listener.get());
+      (void)!::write(told[1], &own, sizeof own);
+      pollfd entry{listener.get(), POLLIN, 0};
+      ::poll(&entry, 1, -1);
+      const int connection = ::accept(listener.get(), nullptr, nullptr);
+      const std::string line = encode(Welcome{});
+      (void)!::write(connection, line.data(), line.size());
+      if (closes_at_once) ::_exit(0);
+      ::pause();
+    }
+    ::close(told[1]);
+    REQUIRE(::read(told[0], &port, sizeof port) == sizeof port);
+    ::close(told[0]);
+  }
+  ~ForeignCoordinator() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ForeignCoordinator(const ForeignCoordinator&) = delete;
+  int port = 0;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("15.3: an agent does not follow a coordinator of another user of its machine",
+          "[secure][control]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to become another user one must be root");
+  for (const bool closes_at_once : {false, true}) {
+    asio::io_context io;
+    const ForeignCoordinator coordinator(closes_at_once);
+    const SecuredNode node(io, coordinator.port, 1, nullptr);
+    REQUIRE(runs_until(io, [&] { return !node.inbox.empty() || !node.lost.empty(); }));
+
+    INFO(node.lost);
+    CHECK(node.heard<Welcome>() == nullptr);
+    if (!closes_at_once) {
+      REQUIRE(node.heard<Refused>() != nullptr);
+      CHECK(node.heard<Refused>()->reason.find("another user of this machine (uid 54321)") !=
+            std::string::npos);
+    }
+  }
 }
