@@ -285,6 +285,36 @@ TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is ov
   CHECK_FALSE(contains(cancelled, "; queueing job "));
 }
 
+// All processes of the first turn are killed at once, as when its machines lose power: nobody is
+// left to ask for another turn, and it waits in the queue.
+TEST_CASE("Slurm: 16.1: the next job of relay.sbatch takes over from one that was killed") {
+  const SubmitFolder place;
+  write_program(place.folder / "train",
+                "echo \"turn $RELAY_TURN rank $RANK of $WORLD_SIZE\"\n"
+                "[ \"$RELAY_TURN\" != 0 ] || exec sleep 300\n");
+  const auto result = place.with_slurm(
+      "export NPROC=1 RELAY_TURN=0 RELAY_OPTIONS='--cpus-per-task=1 -o out'\n"
+      "job=$(sbatch --parsable $RELAY_OPTIONS scripts/relay.sbatch)\n"
+      "until [ \"$(grep -sc 'turn 0' out)\" = 2 ]; do sleep 0.1; done\n"
+      "squeue -h -o 'waits: %T %E'\n"
+      "for node in 127.0.0.1 127.0.0.2; do\n"
+      "  scontrol listpids $job $node | awk 'NR > 1 && $1 > 0 { print $1 }'\n"
+      "done | sort -u | xargs kill -KILL\n"
+      "until [ -z \"$(squeue -h)\" ]; do sleep 0.1; done\n"
+      "for turn in 0 1 2; do\n"
+      "  scontrol show job $((job + turn)) | grep -oE 'JobState=[A-Z]*' | sed \"s/^/$turn /\"\n"
+      "done\ncat out\n");
+  SKIP_WITHOUT_SLURM(result);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "waits: PENDING singleton"));
+  CHECK(contains(result.output, "0 JobState=FAILED"));
+  CHECK(count_of(result.output, "turn 1 rank ") == 2);
+  CHECK(contains(result.output, "1 JobState=COMPLETED"));
+  // Whose work is done takes the next one back.
+  CHECK(contains(result.output, "2 JobState=CANCELLED"));
+}
+
 TEST_CASE("Slurm: workers.sbatch and array.sbatch train, with train on PATH") {
   if (!fs::exists(binary("train"))) DDPRUN_SKIP("train is not built");
   const SubmitFolder place;
