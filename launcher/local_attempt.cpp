@@ -22,6 +22,7 @@ namespace {
 using rendezvous::FirstCause;
 using std::chrono::milliseconds;
 constexpr std::size_t error_file_bytes_max = 1 << 20;
+constexpr milliseconds look_again{100};  // Error files appear without a sign.
 
 WallNs wall_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -32,6 +33,8 @@ WallNs wall_now() {
 std::int64_t ms_between(WallNs begin, WallNs end) {
   return std::max<WallNs>(end - begin, 0) / 1'000'000;
 }
+
+bool failed_by_itself(const WorkerEnd& end) { return !end.success() && !end.stopped_by_us; }
 
 bool asks_for_files(const StdMap& map, int workers) {
   for (int i = 0; i < workers; ++i) {
@@ -45,7 +48,8 @@ bool asks_for_files(const StdMap& map, int workers) {
 LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventLog& events,
                            const LaunchOptions& options, std::string host_name,
                            LocalAttemptCallbacks callbacks)
-    : events_(events),
+    : cause_timer_(io),
+      events_(events),
       options_(options),
       host_name_(std::move(host_name)),
       callbacks_(std::move(callbacks)),
@@ -68,6 +72,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   ends_.clear();
   pids_.clear();
   failed_ = false;
+  cause_by_.reset();
   stopped_at_.reset();
   began_at_ = wall_now();
   try {
@@ -145,17 +150,20 @@ std::optional<WorkerStore> LocalAttempt::worker_store() const {
 }
 
 FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, bool retriable) {
-  return {.kind = FirstCause::Kind::StartFailed,
-          .host = host_name_,
-          .node_rank = round_.group_rank,
-          .exit_code = exit_code,
-          .retriable = retriable,
-          .attempt = round_.attempt,
-          .message = message};
+  FirstCause cause{.kind = FirstCause::Kind::StartFailed,
+                   .host = host_name_,
+                   .node_rank = round_.group_rank,
+                   .exit_code = exit_code,
+                   .retriable = retriable,
+                   .attempt = round_.attempt,
+                   .message = message};
+  cause.advice = advice_for(cause);
+  return cause;
 }
 
 void LocalAttempt::stop(int signal, milliseconds grace) {
   if (!stopped_at_) stopped_at_ = wall_now();
+  cause_timer_.cancel();
   group_.stop(signal, grace);
 }
 
@@ -169,10 +177,53 @@ void LocalAttempt::on_exit(WorkerEnd end) {
   ends_.push_back(std::move(end));
   const WorkerEnd& last = ends_.back();
   events_.worker_ended(last);
-  if (last.success() || last.stopped_by_us || failed_) return;
-  // Those that fail after it are most likely its victims.
+  if (cause_by_ || failed_by_itself(last)) look_for_cause();
+}
+
+// Of those that have failed by themselves, the first one that names an error of its own; later ones
+// are most likely its victims.
+void LocalAttempt::look_for_cause() {
+  if (failed_ || stopped_at_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (awaits_cause() && now < cause_by_.value_or(now + cause_wait)) {
+    if (!cause_by_) {
+      cause_by_ = now + cause_wait;
+      spdlog::info(
+          "rank {} failed of a lost peer; for up to {} its node waits for that one's error",
+          ends_.back().rank, rendezvous::time_text(cause_wait));
+    }
+    cause_timer_.expires_after(look_again);
+    cause_timer_.async_wait([this](const asio::error_code& error) {
+      if (!error) look_for_cause();
+    });
+    return;
+  }
   failed_ = true;
-  callbacks_.on_failure(blame(last));
+  cause_timer_.cancel();
+  const WorkerEnd* first = nullptr;
+  for (const WorkerEnd& end : ends_) {
+    if (!failed_by_itself(end)) continue;
+    if (first == nullptr) first = &end;
+    if (names_a_lost_peer(end.message)) continue;
+    first = &end;
+    break;
+  }
+  const FirstCause cause = blame(*first);
+  for (WorkerEnd& end : ends_) {
+    end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
+  }
+  callbacks_.on_failure(cause);
+}
+
+bool LocalAttempt::awaits_cause() const {
+  const std::map<int, ErrorFile> files = read_error_files();
+  std::vector<RecordedError> errors = recorded(files);
+  for (const WorkerEnd& end : ends_) {
+    if (!failed_by_itself(end) || files.contains(end.local_rank)) continue;
+    errors.push_back(
+        {.local_rank = end.local_rank, .of_a_peer = names_a_lost_peer(end.message), .ended = true});
+  }
+  return cause_is_to_come(errors, group_.running());
 }
 
 // ---- who failed ----
@@ -182,7 +233,7 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   const std::map<int, ErrorFile> files = read_error_files();
   const auto now = wall_now();
   const std::chrono::nanoseconds ago = std::chrono::steady_clock::now() - worker.when;
-  const FirstEnd end{worker.local_rank, now - ago.count()};
+  const FirstEnd end{worker.local_rank, now - ago.count(), names_a_lost_peer(worker.message)};
   const FirstError first = first_error(end, recorded(files));
   const auto file = files.find(first.local_rank);
   if (first.local_rank == worker.local_rank) {
@@ -220,7 +271,7 @@ std::optional<FirstCause> LocalAttempt::error_before_stop() const {
   const RecordedError* first = nullptr;
   const std::vector<RecordedError> errors = recorded(files);
   for (const RecordedError& error : errors) {
-    if (error.succeeded || error.at >= *stopped_at_) continue;
+    if (error.succeeded || error.of_a_peer || error.at >= *stopped_at_) continue;
     if (first == nullptr || error.at < first->at) first = &error;
   }
   if (first == nullptr) return std::nullopt;

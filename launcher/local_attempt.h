@@ -5,6 +5,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -28,7 +29,8 @@
 namespace ddprun::launcher {
 
 struct LocalAttemptCallbacks {
-  // The first worker that failed by itself in this attempt; comes at once.
+  // The first worker that failed by itself in this attempt; comes at once, unless it only lost a
+  // peer whose own error may be to come (cause_wait in report/first_error.h).
   std::function<void(const rendezvous::FirstCause&)> on_failure;
   // No worker is left.
   std::function<void()> on_all_reaped;
@@ -61,7 +63,8 @@ class LocalAttempt {
   const std::vector<WorkerEnd>& ends() const { return ends_; }
 
   // The first error that a worker had recorded before stop() was called, if none has been reported
-  // as failed: this node's part in the question which node's worker was the first.
+  // as failed: this node's part in the question which node's worker was the first. That a peer was
+  // lost is no answer to it.
   std::optional<rendezvous::FirstCause> error_before_stop() const;
 
   // The error file of the worker on this node that `cause` blames, as it was read; "" = none.
@@ -78,6 +81,8 @@ class LocalAttempt {
   std::vector<WorkerSpec> spare_specs(const std::vector<WorkerSpec>& workers) const;
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
+  void look_for_cause();
+  bool awaits_cause() const;
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
@@ -87,6 +92,8 @@ class LocalAttempt {
   std::string log_files(int local_rank) const;
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
+  asio::steady_timer cause_timer_;
+  std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
   rendezvous::UniqueFd worker_key_;
   EventLog& events_;
   const LaunchOptions& options_;

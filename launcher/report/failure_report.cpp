@@ -170,8 +170,8 @@ const WorkerEnd* end_of_the_cause(const FailureReport& report) {
 std::string fate(const WorkerEnd& worker) {
   if (worker.exit_code == 0 && worker.signal == 0) return "succeeded";
   const std::string how = ending(worker.exit_code, worker.signal, worker.core_dumped);
-  return worker.stopped_by_us ? fmt::format("stopped ({})", how)
-                              : fmt::format("failed too, later ({})", how);
+  if (worker.stopped_by_us) return fmt::format("stopped ({})", how);
+  return fmt::format("failed too{} ({})", worker.before_the_cause ? "" : ", later", how);
 }
 
 void add_cause(std::string& text, const FirstCause& cause, const FailureReport& report) {

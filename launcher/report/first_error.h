@@ -5,12 +5,18 @@
 // A core: times in, a verdict out.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include "launcher/report/error_file.h"
 
 namespace ddprun::launcher {
+
+// How long a failure that says no more than that a peer was lost is kept back for the peer's own
+// error: Python's @record writes that when a `finally` inside of the function is over, and a worker
+// that is stopped in there writes none.
+constexpr std::chrono::milliseconds cause_wait{5'000};
 
 // An error that a worker of this attempt has recorded.
 struct RecordedError {
@@ -26,7 +32,8 @@ struct RecordedError {
 // The first worker that ended by itself.
 struct FirstEnd {
   int local_rank = 0;
-  WallNs at = 0;  // As it was seen, which is after its peers could notice it.
+  WallNs at = 0;           // As it was seen, which is after its peers could notice it.
+  bool of_a_peer = false;  // Its last words say so.
 };
 
 struct FirstError {
@@ -35,5 +42,9 @@ struct FirstError {
 };
 
 FirstError first_error(const FirstEnd& end, const std::vector<RecordedError>& errors);
+
+// Whether all that is known is that peers were lost, while one of those that still run has said
+// nothing. `errors`: also of those that ended without recording one; `running`: how many do.
+bool cause_is_to_come(const std::vector<RecordedError>& errors, int running);
 
 }  // namespace ddprun::launcher

@@ -24,7 +24,8 @@ struct WorkerEnd {
   int exit_code = 0;  // As in ExitStatus.
   int signal = 0;
   bool core_dumped = false;
-  bool stopped_by_us = false;  // A victim: it was asked to end after somebody else had failed.
+  bool stopped_by_us = false;     // A victim: it was asked to end after somebody else had failed.
+  bool before_the_cause = false;  // Of a lost peer, which told only later why it failed.
   std::int64_t ran_ms = 0;
   std::string message;  // What it said of its error; "" = nothing.
   std::string note;  // What else the user should know: a worker that SIGKILL did not end is named

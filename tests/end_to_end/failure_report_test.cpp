@@ -149,6 +149,29 @@ TEST_CASE("14.2: a worker that dies first is blamed although a peer tells of its
   CHECK(job.message() == "ValueError: mine");
 }
 
+TEST_CASE("14.2: who loses a peer is not blamed before that one has left its finally") {
+  const bool records = GENERATE(true, false);
+  const TemporaryFolder folder;
+  const std::string pid_file = folder / "pid";
+  const std::string loses_peer = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
+                                 ".new " + pid_file +
+                                 "; record 'RuntimeError: Connection closed by peer'; exit 3; ";
+  const std::string in_finally = "until test -s " + pid_file +
+                                 "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
+                                 ") 2> /dev/null; do sleep 0.01; done; sleep 0.3; ";
+  const std::string ends =
+      records ? "record 'KeyError: labels'; exec sleep 300" : "echo 'KeyError: labels' >&2; exit 4";
+  const Job job = run_job(
+      shell(recording + "if [ $RANK = 1 ]; then " + loses_peer + "fi; " + in_finally + ends),
+      {"--nproc-per-node", "2"});
+
+  INFO(job.result.output);
+  CHECK(job.cause()["rank"] == 0);
+  CHECK(job.result.status == (records ? 3 : 4));  // Of the first that had ended, of those to blame.
+  CHECK(contains(job.result.output, "KeyError: labels"));
+  CHECK(contains(job.result.output, "failed too (exit code 3): RuntimeError: Connection closed"));
+}
+
 TEST_CASE("14.4: the launcher's own error file is the culprit's, with its exit code") {
   const TemporaryFolder folder;
   const auto job =
@@ -169,6 +192,28 @@ TEST_CASE("14.4: a pipe in place of the error file holds nobody up") {
   INFO(job.result.output);
   CHECK(job.result.status == 5);
   CHECK(job.cause()["last_stderr"] == "said");
+}
+
+TEST_CASE("14.5: a worker that changes its folder finds the files of a relative --log-dir") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "worker") << "cd /\necho out\n"
+                                   << R"(printf '{"message": "my words"}' > )"
+                                   << "\"$TORCHELASTIC_ERROR_FILE\"\nexit 3\n";
+  const auto result =
+      run(shell("cd " + folder.path() + " && exec " + binary("ddprun") +
+                " --standalone --log-dir logs --redirects 3 --report report sh worker"),
+          30s);
+
+  INFO(result.output);
+  CHECK(result.status == 3);
+  const json report = json::parse(content_of(folder / "report"), nullptr, false);
+  REQUIRE(report.is_object());
+  CHECK(report["first_cause"]["message"] == "my words");
+  int logs = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "logs")) {
+    logs += entry.path().filename() == "stdout.log" && content_of(entry.path()) == "out\n";
+  }
+  CHECK(logs == 1);
 }
 
 TEST_CASE("14.3: a run's folder that is gone costs no restart") {

@@ -98,9 +98,34 @@ TEST_CASE("14.11: who failed of a peer is not blamed before one who names an err
 
   CHECK(blamed(end, {{.local_rank = 0, .at = t}, victim}) == 0);  // Both in one tick.
   CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'000 * ms, .exact = true}, victim}) == 0);
-  CHECK(blamed(end, {{.local_rank = 0, .at = t + 1'001 * ms, .exact = true}, victim}) == 1);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 6'000 * ms, .exact = true}, victim}) == 0);
+  CHECK(blamed(end, {{.local_rank = 0, .at = t + 6'001 * ms, .exact = true}, victim}) == 1);
   CHECK(blamed(end, {{.local_rank = 0, .at = t, .of_a_peer = true}, victim}) == 1);
   CHECK(blamed({.local_rank = 0, .at = end.at}, {{.local_rank = 0, .at = t + 5}, victim}) == 0);
+}
+
+TEST_CASE("14.2: last words of a lost peer count like an error file that says so",
+          "[launcher][first_error]") {
+  const FirstEnd victim{.local_rank = 1, .at = t, .of_a_peer = true};
+  const FirstEnd cause{.local_rank = 1, .at = t + 3'000 * ms};
+
+  CHECK(blamed(victim, {{.local_rank = 0, .at = t + 3'000 * ms}}) == 0);
+  CHECK(blamed(victim, {{.local_rank = 0, .at = t + 3'000 * ms, .of_a_peer = true}}) == 1);
+  CHECK(blamed(cause, {{.local_rank = 0, .at = t, .of_a_peer = true}}) == 1);
+}
+
+TEST_CASE("14.2: the cause is to come while one that runs is silent and the others lost a peer",
+          "[launcher][first_error]") {
+  const RecordedError victim{.local_rank = 1, .at = t, .of_a_peer = true, .ended = true};
+  const RecordedError own{.local_rank = 0, .at = t};
+
+  CHECK(cause_is_to_come({victim}, 1));
+  CHECK_FALSE(cause_is_to_come({victim}, 0));
+  CHECK_FALSE(cause_is_to_come({victim, own}, 1));
+  CHECK_FALSE(cause_is_to_come({victim, own}, 2));  // Named already.
+  // One more that says so, and has not ended yet, is none that could say something else.
+  CHECK_FALSE(cause_is_to_come({victim, {.local_rank = 0, .at = t, .of_a_peer = true}}, 1));
+  CHECK(cause_is_to_come({victim, {.local_rank = 0, .at = t, .whole = false}}, 1));
 }
 
 TEST_CASE("an error that was survived, and one that is half written, count for nothing",
