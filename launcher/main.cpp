@@ -4,14 +4,17 @@
 #include <climits>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
+#include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/arguments.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/workers/child_process.h"
 #include "launcher/workers/run_directory.h"
 #include "rendezvous/control/first_cause.h"
 
@@ -36,6 +39,16 @@ void require_log_dir(const std::string& log_dir) {
                               "; name one where this user may make folders");
 }
 
+// Before anything waits for what could never come.
+void require_descriptors(const ddprun::launcher::LaunchOptions& options) {
+  using namespace ddprun;
+  launcher::raise_open_files_limit();
+  const launcher::OpenFiles files = launcher::open_files();
+  const std::string problem = launcher::descriptors_problem(
+      files.free, files.limit, options.nproc_per_node + options.spares);
+  if (!problem.empty()) throw std::runtime_error(problem);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -46,6 +59,7 @@ int main(int argc, char** argv) {
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),
                                 name_in(argc > 0 ? argv[0] : "ddprun"));
     if (options.dry_run) return launcher::run_dry(options);
+    require_descriptors(options);
     require_log_dir(options.log_dir);
     return launcher::run_agent(options);
   } catch (const launcher::UsageExit& usage) {

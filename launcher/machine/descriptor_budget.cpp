@@ -3,7 +3,11 @@
 // the attempt before may still be open then.
 #include "launcher/machine/descriptor_budget.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "rendezvous/counted.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -15,6 +19,12 @@ constexpr std::size_t strangers_max = 1'024;
 constexpr std::size_t strangers_min = 16;
 constexpr std::size_t store_max = 65'536;
 constexpr std::size_t store_min = 64;  // A limit this low fails in any case, but says why.
+// What there must be before a worker is tried: the event loop, the signals, the endpoint and both
+// ends of this agent's own connection to it. With one less, the endpoint could never accept that
+// connection, and the agent would wait for it until the join time-out. From here on what is missing
+// is missed when it is asked for, and named then.
+constexpr std::size_t free_min = 12;
+constexpr std::size_t free_min_per_worker = 2;
 
 }  // namespace
 
@@ -27,6 +37,15 @@ DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max
   const std::size_t left = rest > 2 * budget.strangers ? rest - 2 * budget.strangers : 0;
   budget.store_connections = std::clamp(left, store_min, store_max);
   return budget;
+}
+
+std::string descriptors_problem(std::size_t free, std::size_t limit, int workers) {
+  const std::size_t needed = free_min + free_min_per_worker * static_cast<std::size_t>(workers);
+  if (free >= needed) return "";
+  return fmt::format(
+      "the limit of open files is {}, of which {} are free, and a launcher with {} needs {} file "
+      "descriptors at the very least: raise it (ulimit -n)",
+      limit, free, rendezvous::counted(workers, "worker"), needed);
 }
 
 }  // namespace ddprun::launcher

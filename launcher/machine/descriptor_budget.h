@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace ddprun::launcher {
 
@@ -19,5 +20,8 @@ struct DescriptorBudget {
 // `limit`: RLIMIT_NOFILE. `workers`: of this node, with its spares. `nodes_max`: each has a control
 // connection.
 DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max);
+
+// Why no job of `workers` on this node can begin when so many of `limit` are free; "" when it may.
+std::string descriptors_problem(std::size_t free, std::size_t limit, int workers);
 
 }  // namespace ddprun::launcher

@@ -1,10 +1,12 @@
 // Questions to the kernel that have one line for an answer; CPUs and GPUs are cpu_topology.cpp's.
 #include "launcher/machine/this_machine.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,6 +43,19 @@ int terminal_columns() {
   if (isatty(STDOUT_FILENO) == 0) return 0;
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual_columns;
   return size.ws_col;
+}
+
+// Asks for each: /proc/self/fd would need a descriptor itself.
+OpenFiles open_files() {
+  constexpr std::size_t looked_at_max = 4'096;  // Whoever has so many does not run out.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return {looked_at_max, looked_at_max};
+  const auto limit = static_cast<std::size_t>(files.rlim_cur);
+  std::size_t used = 0;
+  for (std::size_t fd = 0; fd < std::min(limit, looked_at_max); ++fd) {
+    if (::fcntl(static_cast<int>(fd), F_GETFD) != -1) ++used;
+  }
+  return {limit - used, limit};
 }
 
 std::vector<WorkerCpus> worker_places(NumaBinding binding, int workers) {

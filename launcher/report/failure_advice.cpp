@@ -287,6 +287,11 @@ bool names_a_lost_peer(std::string_view message) {
 }
 
 std::string advice_for(const FirstCause& cause) {
+  // The launcher's own words, which name the way out themselves; but this comes from anywhere.
+  const bool start_failed = cause.kind == FirstCause::Kind::StartFailed;
+  if (start_failed && cause.message.find("Too many open files") != std::string::npos) {
+    return "the limit of open files is reached: raise it (ulimit -n)";
+  }
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
   if (cause.oom_killed) {
     return "memory ran out and the kernel killed it: fewer workers on this node, fewer data loader "

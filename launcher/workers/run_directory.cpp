@@ -35,15 +35,21 @@ std::string file_name(const std::string& run_id) {
   return name == "." || name == ".." || name.empty() ? "run" : name;
 }
 
+struct TemporaryPlace {
+  std::string path;
+  std::string name;  // For people: with the variable that says so.
+};
+
 // Where Python's tempfile looks, and so torchrun: the first that can be written is taken.
-std::vector<std::string> temporary_folders() {
-  std::vector<std::string> folders;
+std::vector<TemporaryPlace> temporary_places() {
+  std::vector<TemporaryPlace> places;
   for (const char* name : {"TMPDIR", "TEMP", "TMP"}) {
     const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') folders.emplace_back(value);
+    if (value == nullptr || *value == '\0') continue;
+    places.push_back({value, fmt::format("{}={}", name, value)});
   }
-  folders.insert(folders.end(), {"/tmp", "/var/tmp", "/usr/tmp"});
-  return folders;
+  for (const char* path : {"/tmp", "/var/tmp", "/usr/tmp"}) places.push_back({path, path});
+  return places;
 }
 
 }  // namespace
@@ -110,14 +116,14 @@ std::string RunDirectory::make_root() const {
 
 std::string RunDirectory::make_temporary_root() const {
   std::string refusals;
-  for (const std::string& base : temporary_folders()) {
-    std::string path = fmt::format("{}/ddprun_{}_XXXXXX", base, file_name(run_id_));
+  for (const TemporaryPlace& place : temporary_places()) {
+    std::string path = fmt::format("{}/ddprun_{}_XXXXXX", place.path, file_name(run_id_));
     if (mkdtemp(path.data()) != nullptr) {
-      if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, base);
+      if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, place.path);
       return path;
     }
     refusals += fmt::format("{}{} ({})", refusals.empty() ? "cannot make a directory in " : ", ",
-                            base, std::generic_category().message(errno));
+                            place.name, std::generic_category().message(errno));
   }
   throw std::runtime_error(refusals + ": set TMPDIR or --log-dir to a folder that can be written");
 }

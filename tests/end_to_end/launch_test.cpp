@@ -70,6 +70,25 @@ TEST_CASE("the launcher may have many files open, its workers as many as it was 
   CHECK(contains(result.output, "Max open files"));
 }
 
+TEST_CASE("14.3: with any number of descriptors a job runs or says at once that they are too few") {
+  int succeeded = 0;
+  // With 3 no program can load a library.
+  for (int descriptors = 4; descriptors <= 30; ++descriptors) {
+    for (const std::string workers : {"1", "2"}) {
+      const auto result =
+          run({"/bin/bash", "-c",
+               "ulimit -n " + std::to_string(descriptors) + "; exec " + binary("ddprun") +
+                   " --standalone --nproc-per-node " + workers + " true"},
+              20s);
+      INFO(descriptors << " for " << workers << ": " << result.output);
+      CHECK(result.ended);
+      CHECK((result.status == 0 || contains(result.output, "ulimit -n")));
+      succeeded += result.status == 0;
+    }
+  }
+  CHECK(succeeded > 0);
+}
+
 TEST_CASE("a dry run says what would be started and starts nothing") {
   const TemporaryFolder folder;
   const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +

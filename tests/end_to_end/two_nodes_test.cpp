@@ -156,12 +156,12 @@ TEST_CASE("14.8: below MIN the report names the cause, the wait, and all who did
   Process host(node(0));
   std::vector<std::unique_ptr<Process>> others;
   for (int i = 1; i < nodes; ++i) others.push_back(std::make_unique<Process>(node(i)));
-  REQUIRE(host.wait_for_output("up", patience(30s)));
-  for (auto& other : others) REQUIRE(other->wait_for_output("up", patience(30s)));
+  REQUIRE(host.wait_for_output("up", 30s));
+  for (auto& other : others) REQUIRE(other->wait_for_output("up", 30s));
 
   for (auto& other : others) other->send_signal(SIGKILL);
 
-  const auto result = host.wait(patience(60s));
+  const auto result = host.wait(60s);
   INFO(result.output);
   CHECK(result.status == 71);
   CHECK(contains(result.output, " was lost: it closed the connection\n  then "));

@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/heard_log.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
@@ -93,17 +95,30 @@ TEST_CASE("14.3: a run's folder that was removed while the job ran is made again
   }
 }
 
-TEST_CASE("14.3: where TMPDIR cannot be written another place is taken",
+TEST_CASE("14.3: where TMPDIR cannot be written it is named, and another place is taken",
           "[launcher][run_directory]") {
   const Scratch scratch;
-  setenv("TMPDIR", (scratch.path + "/missing").c_str(), 1);
-  std::string attempt;
-  {
-    RunDirectory directory("", "id", false);
-    attempt = directory.make_attempt(0, 1);
-    CHECK(fs::is_directory(attempt + "/0"));
+  // Root may write in a folder without the permission, but nobody may make one in /proc.
+  const std::string read_only = scratch.path + "/read_only";
+  fs::create_directory(read_only);
+  fs::permissions(read_only, fs::perms::owner_read | fs::perms::owner_exec);
+  std::vector<std::string> places{scratch.path + "/missing", "/proc"};
+  if (::geteuid() != 0) places.push_back(read_only);
+  for (const std::string& place : places) {
+    setenv("TMPDIR", place.c_str(), 1);
+    ddprun::testing::HeardLog heard;
+    std::string attempt;
+    {
+      RunDirectory directory("", "id", false);
+      attempt = directory.make_attempt(0, 1);
+      CHECK(fs::is_directory(attempt + "/0"));
+    }
+    CHECK_FALSE(fs::exists(attempt));
+    INFO(heard.text());
+    CHECK(heard.text().find("cannot make a directory in TMPDIR=" + place + " (") !=
+          std::string::npos);
+    CHECK(heard.text().find("error files go to /") != std::string::npos);
   }
-  CHECK_FALSE(fs::exists(attempt));
 }
 
 TEST_CASE("14.3: folders that cannot be read cost no report", "[launcher][run_directory]") {
