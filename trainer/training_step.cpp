@@ -53,21 +53,23 @@ StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& l
 StepOutput TrainingStep::run_batch(const torch::Tensor& images, const torch::Tensor& labels) {
   const int workers = job_.env.world_size;
   seed_step(job_, workers, job_.env.rank);
-  const Forward done = forward_backward(images, labels);
-  return {.loss = done.loss,
-          .counts = batch_counts(done.logits, labels, done.loss),
+  const Forward done = forward_backward(images, labels, {});
+  const torch::Tensor loss = done.loss.detach();
+  return {.loss = loss,
+          .counts = batch_counts(done.logits, labels, loss),
           .counted = labels.size(0),
           .images = labels.size(0) * workers,
-          .own_loss = done.loss,
+          .own_loss = loss,
           .gradient_norm = {}};
 }
 
 StepOutput TrainingStep::run_shards(const torch::Tensor& images, const torch::Tensor& labels) {
   const auto run_shard = [this](int shard, const torch::Tensor& of_images,
-                                const torch::Tensor& of_labels) -> ShardFigures {
+                                const torch::Tensor& of_labels) {
     seed_step(job_, job_.plan.replicas, shard);
-    const Forward done = forward_backward(of_images, of_labels);
-    return {done.loss, batch_counts(done.logits, of_labels, done.loss)};
+    forward_backward(of_images, of_labels, [&](const Forward& done) {
+      job_.shards->forward_done(done.loss, batch_counts(done.logits, of_labels, done.loss));
+    });
   };
   const ShardedFigures all = job_.shards->run(*job_.parallel, images, labels, run_shard);
   return {.loss = all.loss,
@@ -79,44 +81,54 @@ StepOutput TrainingStep::run_shards(const torch::Tensor& images, const torch::Te
 }
 
 TrainingStep::Forward TrainingStep::forward_backward(const torch::Tensor& images,
-                                                     const torch::Tensor& labels) {
+                                                     const torch::Tensor& labels,
+                                                     const ForwardDone& done) {
   const std::int64_t all = images.size(0);
   const std::int64_t micro = job_.plan.micro_batch_size;
-  if (all <= micro) return run_micro_batch(images, labels, 1);
+  if (all <= micro) {
+    const Forward only = forward(images, labels);
+    if (done) done(only);
+    backward(only.loss, 1);
+    return only;
+  }
   Forward output;
   std::vector<torch::Tensor> logits;
   for (std::int64_t begin = 0; begin < all; begin += micro) {
     const std::int64_t size = std::min(micro, all - begin);
+    const bool last = begin + size == all;
     // Only the last backward reduces, and then the sum of all.
     std::optional<worker::DistributedDataParallelBase::NoSync> local;
-    if (begin + size < all) local.emplace(*job_.parallel);
+    if (!last) local.emplace(*job_.parallel);
     const double share = static_cast<double>(size) / static_cast<double>(all);
-    const Forward part =
-        run_micro_batch(images.narrow(0, begin, size), labels.narrow(0, begin, size), share);
+    const Forward part = forward(images.narrow(0, begin, size), labels.narrow(0, begin, size));
     logits.push_back(part.logits);
-    output.loss = output.loss.defined() ? output.loss + part.loss * share : part.loss * share;
+    output.loss = output.loss.defined() ? output.loss + part.loss.detach() * share
+                                        : part.loss.detach() * share;
+    if (last) output.logits = torch::cat(logits);
+    if (last && done) done(output);
+    backward(part.loss, share);
   }
-  output.logits = torch::cat(logits);
   return output;
 }
 
-TrainingStep::Forward TrainingStep::run_micro_batch(const torch::Tensor& images,
-                                                    const torch::Tensor& labels, double share) {
+TrainingStep::Forward TrainingStep::forward(const torch::Tensor& images,
+                                            const torch::Tensor& labels) {
   job_.phase("forward");
   if (job_.shards) job_.shards->begin_micro_batch();
-  torch::Tensor logits, loss;
-  {
-    const AutocastGuard autocast = job_.precision->autocast();
-    logits = job_.parallel->forward(images);
-    // The short types grow to float32; a model in double precision keeps its own.
-    logits = logits.to(torch::promoteTypes(logits.scalar_type(), torch::kFloat32));
-    loss = torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
-                                     /*ignore_index=*/-100, job_.options.label_smoothing);
-  }
+  const AutocastGuard autocast = job_.precision->autocast();
+  torch::Tensor logits = job_.parallel->forward(images);
+  // The short types grow to float32; a model in double precision keeps its own.
+  logits = logits.to(torch::promoteTypes(logits.scalar_type(), torch::kFloat32));
+  const torch::Tensor loss =
+      torch::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
+                                /*ignore_index=*/-100, job_.options.label_smoothing);
+  return {logits.detach(), loss};
+}
+
+void TrainingStep::backward(const torch::Tensor& loss, double share) {
   job_.phase("backward");
   // Returns when the gradients are averaged over all ranks, unless they stay local.
   job_.precision->scaled(share == 1 ? loss : loss * share).backward();
-  return {logits.detach(), loss.detach()};
 }
 
 torch::Tensor TrainingStep::clip() {

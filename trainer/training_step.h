@@ -2,6 +2,7 @@
 // average of the weights.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "trainer/training_job.h"
@@ -30,19 +31,24 @@ class TrainingStep {
  private:
   struct Forward {
     torch::Tensor logits;  // (N, classes)
-    torch::Tensor loss;    // Scalar: the mean over the N images.
+    torch::Tensor loss;    // Scalar: the mean over the N images. May have a graph.
   };
 
   // The batch of this rank, or of its shards.
   StepOutput run_batch(const torch::Tensor& images, const torch::Tensor& labels);
   StepOutput run_shards(const torch::Tensor& images, const torch::Tensor& labels);
 
-  // All micro batches: afterwards the gradients are those of the mean loss over the N images,
-  // averaged over all ranks unless they stay local.
-  Forward forward_backward(const torch::Tensor& images, const torch::Tensor& labels);
+  using ForwardDone = std::function<void(const Forward& all)>;
 
-  // Adds the gradients of `share` times the mean loss over one micro batch.
-  Forward run_micro_batch(const torch::Tensor& images, const torch::Tensor& labels, double share);
+  // All micro batches: afterwards the gradients are those of the mean loss over the N images,
+  // averaged over all ranks unless they stay local. `done` is called before the last backward,
+  // during which gradients may travel.
+  Forward forward_backward(const torch::Tensor& images, const torch::Tensor& labels,
+                           const ForwardDone& done);
+
+  // Of a micro batch. The second one adds the gradients of `share` times the loss.
+  Forward forward(const torch::Tensor& images, const torch::Tensor& labels);
+  void backward(const torch::Tensor& loss, double share);
 
   // The norm of all gradients, which are scaled down if it is larger than --clip-grad-norm.
   torch::Tensor clip();

@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t plain_figures = 3;  // The loss, and the counts of right answers.
+constexpr std::int64_t plain_size = 3;  // The loss, and the counts of right answers.
 constexpr std::uintptr_t alignment_bytes = 64;
 
 std::vector<torch::Tensor> trained_parameters(const torch::nn::Module& model) {
@@ -36,8 +36,8 @@ ShardedBatch::ShardedBatch(const torch::nn::Module& model, worker::Communicator&
       own_(shards_of(shards, world_size_, communicator.rank())),
       parameters_(trained_parameters(model)),
       statistics_(model),
-      sums_(shards, parameters_, statistics_.size() + plain_figures, world_size_),
-      figures_(torch::zeros({statistics_.size() + plain_figures})) {
+      sums_(shards, parameters_, statistics_.size() + plain_size, world_size_),
+      figures_(torch::zeros({statistics_.size() + plain_size})) {
   const bool exact = sums == Sums::InTreeOrder && ranks_continue_tree(shards, world_size_);
   if (world_size_ > 1 && !exact) exchange_.emplace(communicator, shards);
 }
@@ -45,7 +45,10 @@ ShardedBatch::ShardedBatch(const torch::nn::Module& model, worker::Communicator&
 void ShardedBatch::prepare(worker::DataParallelOptions& options) {
   // They are equal on all ranks after each step, and ranks have different numbers of forwards.
   options.broadcast_buffers = false;
-  if (world_size_ == shards_ || !reduces_in_backward()) return;
+  if (!reduces_in_backward()) return;
+  if (!options.queue) options.queue = worker::reduction_queue_of(communicator_, torch::kCPU);
+  queue_ = options.queue;
+  if (world_size_ == shards_) return;
   options.sum = true;
   options.complete_gradient = [this](std::size_t parameter, const torch::Tensor& gradient) {
     sums_.complete(parameter, gradient);
@@ -60,43 +63,49 @@ ShardedFigures ShardedBatch::run(worker::DistributedDataParallelBase& parallel,
     throw std::invalid_argument("shards: " + std::to_string(images.size(0)) + " images for " +
                                 std::to_string(own_.count()) + " shards of one size");
   }
-  auto* const figures = figures_.data_ptr<float>();
-  float* const plain = figures + statistics_.size();
-  torch::Tensor own_loss;
+  own_loss_.reset();
   statistics_.begin_step();
   for (int shard = own_.first; shard < own_.end; ++shard) {
-    const bool reduces = shard + 1 == own_.end && reduces_in_backward();
+    reducing_ = shard + 1 == own_.end && reduces_in_backward();
     if (shard != own_.first) parallel.zero_grad();
     statistics_.begin_shard();
     std::optional<worker::DistributedDataParallelBase::NoSync> local;
-    if (!reduces) local.emplace(parallel);
-    const ShardFigures of_shard = work(shard, aligned_part(images, shard - own_.first, size),
-                                       labels.narrow(0, (shard - own_.first) * size, size));
-    own_loss = own_loss.defined() ? own_loss + of_shard.loss : of_shard.loss;
-    statistics_.take(figures);
-    plain[0] = of_shard.loss.item<float>();
-    plain[1] = of_shard.counts[1].item<float>();
-    plain[2] = of_shard.counts[2].item<float>();
-    if (!reduces) sums_.add(shard, figures_);
+    if (!reducing_) local.emplace(parallel);
+    work(shard, aligned_part(images, shard - own_.first, size),
+         labels.narrow(0, (shard - own_.first) * size, size));
+    if (!reducing_) sums_.add(shard, figures_);
   }
-  if (reduces_in_backward()) {
-    sums_.complete_figures(figures_);
-    communicator_.all_reduce(figures, static_cast<std::size_t>(figures_.numel()),
-                             worker::DataType::Float32, worker::ReduceOp::Sum);
+  if (reducing_) {
+    queue_->wait();
   } else {
     reduce_after_backward();
   }
   divide_gradients();
   sums_.clear();
-  statistics_.update(figures, shards_);
+  statistics_.update(figures_.data_ptr<float>(), shards_);
+  const float* const plain = plain_figures();
   const float loss = plain[0] / static_cast<float>(shards_);
   const std::int64_t all = size * shards_;
   return {.loss = torch::tensor(loss),
           .counts = torch::tensor({static_cast<double>(loss) * static_cast<double>(all),
                                    static_cast<double>(plain[1]), static_cast<double>(plain[2])},
                                   torch::kFloat64),
-          .own_loss = own_loss,
+          .own_loss = own_loss_,
           .images = all};
+}
+
+void ShardedBatch::forward_done(const torch::Tensor& loss, const torch::Tensor& counts) {
+  own_loss_ = own_loss_.defined() ? own_loss_ + loss.detach() : loss.detach();
+  statistics_.take(figures_.data_ptr<float>());
+  float* const plain = plain_figures();
+  plain[0] = loss.item<float>();
+  plain[1] = counts[1].item<float>();
+  plain[2] = counts[2].item<float>();
+  if (!reducing_) return;
+  sums_.complete_figures(figures_);
+  // Ahead of the buckets, on every rank: after them it would be one more wait for the others.
+  queue_->all_reduce(figures_.data_ptr(), static_cast<std::size_t>(figures_.numel()),
+                     worker::DataType::Float32, worker::ReduceOp::Sum);
 }
 
 void ShardedBatch::reduce_after_backward() {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,14 +20,9 @@
 #include "worker/communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/libtorch.h"
+#include "worker/torch/reduction_queue.h"
 
 namespace ddprun::trainer {
-
-// Of the images of one shard.
-struct ShardFigures {
-  torch::Tensor loss;    // Scalar: the mean.
-  torch::Tensor counts;  // As batch_counts() has them.
-};
 
 struct ShardedFigures {
   torch::Tensor loss;       // Scalar: the mean over the images of all shards.
@@ -50,19 +46,23 @@ class ShardedBatch {
   ShardRange own() const { return own_; }
 
   // Forward and backward of one shard: gradients are added to those that the parameters have.
-  using Work = std::function<ShardFigures(int shard, const torch::Tensor& images,
-                                          const torch::Tensor& labels)>;
+  // Calls begin_micro_batch() before each forward, and forward_done() before the last backward.
+  using Work =
+      std::function<void(int shard, const torch::Tensor& images, const torch::Tensor& labels)>;
 
   // Collective. `images`: of this rank's shards one after the other, as many each. Afterwards the
   // gradients are the mean over all shards. `parallel` is the wrapped model, its gradients cleared.
   ShardedFigures run(worker::DistributedDataParallelBase& parallel, const torch::Tensor& images,
                      const torch::Tensor& labels, const Work& work);
 
-  // Work calls this before each forward.
   void begin_micro_batch() { statistics_.begin_micro_batch(); }
+  // `loss`: the mean over the shard's images; `counts`: theirs, as batch_counts() has them. They
+  // travel while backward computes.
+  void forward_done(const torch::Tensor& loss, const torch::Tensor& counts);
 
  private:
   bool reduces_in_backward() const { return !exchange_ && world_size_ > 1; }
+  float* plain_figures() { return figures_.data_ptr<float>() + statistics_.size(); }
   // The gradients of this rank's shards, and the sums over all shards of figures_.
   void reduce_after_backward();
   void divide_gradients();
@@ -75,6 +75,9 @@ class ShardedBatch {
   BatchStatistics statistics_;
   ShardSums sums_;
   torch::Tensor figures_;  // Statistics, loss, two counts: of one shard, then of all.
+  torch::Tensor own_loss_;
+  bool reducing_ = false;  // The backward of the shard at hand reduces.
+  std::shared_ptr<worker::ReductionQueue> queue_;
   std::optional<SliceExchange> exchange_;
   std::optional<FlatSum> total_;  // With the exchange.
 };
