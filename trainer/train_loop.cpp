@@ -61,7 +61,8 @@ std::string describe_comparison(const TrainingJob& job) {
   if (!has_running_statistics(*job.model)) return text;
   return text + (shares_running_statistics(job)
                      ? ", running statistics"
-                     : "; not running statistics, which are each worker's own without --sync-bn");
+                     : "; not running statistics, which are each worker's own without --sync-bn or "
+                       "--shards");
 }
 
 // What is due after a step; the same on every rank.

@@ -98,7 +98,7 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
            options.verify_sync = steps.empty() ? 0 : steps.front();
          },
          "Check every N steps [each epoch], and at the end, that all workers hold equal models "
-         "(running statistics: with --sync-bn)")
+         "(running statistics: with --sync-bn or --shards)")
       ->expected(0, 1)
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, count_max).description(""));
