@@ -191,7 +191,7 @@ TEST_CASE("workers that agree say so, and the learning rate grows with them",
   REQUIRE(result.code == 0);
   CHECK(contains(result.output,
                  "All 2 workers hold equal models after step 5 (weights, momentum; not running "
-                 "statistics, which are each worker's own without --sync-bn)"));
+                 "statistics, which are each worker's own without --sync-bn or --shards)"));
   REQUIRE(events(folder / "metrics", "verify_sync").size() == 1);
   CHECK(events(folder / "metrics", "verify_sync")[0]["running_statistics"] == false);
   CHECK(events(folder / "metrics", "train")[0]["lr"].get<double>() == Approx(0.02));
