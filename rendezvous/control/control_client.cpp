@@ -41,17 +41,6 @@ bool has_ended(int fd) {
          info.tcpi_state != TCP_ESTABLISHED;
 }
 
-// Why the process that answers on this machine is not to be trusted; "" when it may be.
-std::string foreign_endpoint(int fd) {
-  if (const auto owner = SocketOwner(fd).of_peer(fd)) {
-    if (is_own_user(*owner)) return "";
-    return fmt::format("another user of this machine (uid {}) listens there", *owner);
-  }
-  // The kernel does not tell in some containers, and not of an address that is translated. But who
-  // speaks and closes at once is not to be believed, or that would be a way round the question.
-  return has_ended(fd) ? "who listens there spoke and closed the connection at once" : "";
-}
-
 std::int64_t whole_seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
@@ -79,7 +68,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   void limit_answer();
   void on_closed(const std::string& why);
   bool refused_key();
-  bool is_foreign(const ControlMessage& first);
+  bool is_foreign(const ControlMessage& message);
   void lost(const std::string& why, bool silent = false);
   std::string endpoint() const {
     const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
@@ -102,6 +91,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   TimePoint last_logged_at;
   bool on_this_machine =
       false;  // Asked while it is connected: of one that is not the kernel tells nothing.
+  bool trusted = false;   // Of our own user, as far as the kernel tells, or it has the secret.
   bool answered = false;  // The other end has proved to be a coordinator.
   bool closed = false;
 };
@@ -260,7 +250,7 @@ void ControlClient::Impl::on_line(std::string_view line) {
   ParsedLine parsed = parse_control_message(line);
   if (!parsed.message) return lost("it sent a bad line: " + parsed.error);
   ControlMessage& message = *parsed.message;
-  if (!answered && is_foreign(message)) return;
+  if (is_foreign(message)) return;
   answered = true;
   answer.cancel();
   if (liveness) liveness->heard(Clock::now());
@@ -270,24 +260,31 @@ void ControlClient::Impl::on_line(std::string_view line) {
   callbacks.on_message(message);
 }
 
-// With a secret the other end has proved more than whose it is. Before its first line the kernel
-// could not be asked: until a listening process accepts a connection, it is nobody's.
-bool ControlClient::Impl::is_foreign(const ControlMessage& first) {
-  if (options.tls || !on_this_machine) return false;
-  const std::string why = foreign_endpoint(connection->native_handle());
-  // A coordinator that refuses closes, too.
-  if (why.empty() ||
-      (std::holds_alternative<Refused>(first) && has_ended(connection->native_handle()))) {
-    return false;
+// True: the message must not be followed. With a secret the other end has proved more than whose it
+// is. Before its first line the kernel could not be asked: until a listening process accepts a
+// connection, it is nobody's.
+bool ControlClient::Impl::is_foreign(const ControlMessage& message) {
+  if (trusted) return false;
+  const int fd = connection->native_handle();
+  const auto owner = on_this_machine && !options.tls ? SocketOwner(fd).of_peer(fd) : std::nullopt;
+  if (owner && !is_own_user(*owner)) {
+    closed = true;
+    answer.cancel();
+    connection->close();
+    callbacks.on_message(
+        Refused{.reason = fmt::format(
+                    "{} at {} is not taken for the coordinator of this job: another user of this "
+                    "machine (uid {}) listens there; choose another port, or prove who is who "
+                    "with --auth secret on all nodes",
+                    options.waiting_for, endpoint(), *owner)});
+    return true;
   }
-  closed = true;
-  answer.cancel();
-  connection->close();
-  callbacks.on_message(
-      Refused{.reason = fmt::format(
-                  "{} at {} is not taken for the coordinator of this job: {}; choose another "
-                  "port, or prove who is who with --auth secret on all nodes",
-                  options.waiting_for, endpoint(), why)});
+  // The kernel does not tell in some containers, and not of an address that is translated. But to
+  // speak and close at once must not be a way round the question; what ends a job may come so from
+  // anybody, what starts workers may not.
+  trusted = owner || options.tls || !on_this_machine || !has_ended(fd);
+  if (trusted || !std::holds_alternative<RoundStart>(message)) return false;
+  lost("it closed the connection before it could be asked whose it is");
   return true;
 }
 
