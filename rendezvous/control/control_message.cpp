@@ -277,6 +277,7 @@ template <class Visitor>
 void succession_fields(Visitor& visit, auto& succession) {
   visit.number("term", succession.term, 0, INT_MAX);
   visit.number("attempt", succession.attempt, -1, INT_MAX);
+  if (visit.has("round_term")) visit.number("round_term", succession.round_term, 0, INT_MAX);
   visit.number("nodes", succession.nodes, 0, nodes_limit);
   visit.number("restarts_used", succession.restarts_used, 0, INT_MAX);
   visit.id("coordinator", succession.coordinator, name_bytes_max);

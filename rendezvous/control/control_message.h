@@ -30,7 +30,7 @@ constexpr int workers_per_node_limit = 4'096;
 
 // An agent's place in a round, in its own words.
 struct RoundSeat {
-  int term = 0;
+  int term = 0;  // In which the round was closed: two terms may each have one of the same number.
   int attempt = 0;
   int group_rank = 0;
   bool founder = false;
@@ -127,7 +127,8 @@ struct Moved {
 struct Succession {
   int term = 0;
   int attempt = -1;
-  int nodes = 0;  // In the round.
+  int round_term = 0;  // In which this attempt's round was closed; stays when another one leads.
+  int nodes = 0;       // In the round.
   int restarts_used = 0;
   std::string coordinator;  // node_id
   Council council;          // Of this round.

@@ -48,6 +48,7 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
   phase_ = Phase::Running;
   term_ = inherited.term;
   attempt_ = last.attempt;
+  round_term_ = last.round_term;
   members_ = last.nodes;
   started_ = now;
   cause_.attempt_began(now);
@@ -153,8 +154,9 @@ void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint no
 void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   // An agent that was cut off may be back before its silence was noticed here. Nobody else knows
   // the random node_id that it had.
-  if (!hello.replaces.empty()) resign(hello.replaces);
-  const Node* old = hello.replaces.empty() ? nullptr : nodes_.with_id(hello.replaces);
+  const bool comes_again = !hello.replaces.empty() && hello.run_id == limits_.run_id;
+  if (comes_again) resign(hello.replaces);
+  const Node* old = comes_again ? nodes_.with_id(hello.replaces) : nullptr;
   if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
   if (hello.run_id == limits_.run_id && hello.term > term_) return send_on(peer, hello);
@@ -210,7 +212,7 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
     actions_.push_back(CloseAfterSending{peer});
   };
   if (finish_) return send_away(*finish_);
-  const bool same_round = hello.resumes->attempt == attempt_;
+  const bool same_round = hello.resumes->attempt == attempt_ && hello.resumes->term == round_term_;
   if (!same_round || !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
     attempt_seen_ = std::max(attempt_seen_, hello.resumes->attempt);
     if (hello.resumes->founder) nodes_.remember_founder(hello.node_id);
@@ -232,6 +234,7 @@ void Job::resign(const std::string& node_id) {
 Succession Job::succession() const {
   return {.term = term_,
           .attempt = attempt_,
+          .round_term = round_term_,
           .nodes = members_,
           .restarts_used = restarts_.used(),
           .coordinator = limits_.host_node_id,
@@ -589,6 +592,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   phase_ = Phase::Running;
   // No attempt bears a number that one has had, even one that only others know of.
   attempt_ = std::max(attempt_, attempt_seen_) + 1;
+  round_term_ = term_;
   started_ = now;
   stop_.reset();
   ready_by_ = now + limits_.start_timeout;

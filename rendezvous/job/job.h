@@ -192,6 +192,7 @@ class Job {
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
   int term_ = 0;           // Of this coordinator; 0: the job's first one.
+  int round_term_ = 0;     // In which the last round was closed.
   int attempt_seen_ = -1;  // The highest that an agent has told of.
   int members_ = 0;        // Nodes in this attempt's round.
   Quorum quorum_;

@@ -55,13 +55,13 @@ class Scenario {
     say(peer, hello);
   }
   // A member of the round that was, with what it had said in it.
-  void come_back(PeerId peer, int group_rank, int attempt, bool founder = true) {
+  void come_back(PeerId peer, int group_rank, int attempt, bool founder = true, int term = 0) {
     Hello hello{.run_id = "job", .node_id = "node" + std::to_string(peer)};
     hello.host = "host" + std::to_string(peer);
     hello.elastic = true;
     hello.nnodes_min = limits_.round.nodes_min;
     hello.nnodes_max = limits_.round.nodes_max;
-    hello.resumes = RoundSeat{1, attempt, group_rank, founder};
+    hello.resumes = RoundSeat{term, attempt, group_rank, founder};
     say(peer, hello);
   }
   void take_over(const Inherited& inherited) { take(job_.take_over(inherited)); }
@@ -1117,6 +1117,39 @@ TEST_CASE("16.1: a member that does not come back is lost as well", "[rendezvous
   // Two of three are gone: they may have chosen node3.
   s.run_for(6'000ms, {2});
   CHECK(s.over == exit_status::coordinator_lost);
+}
+
+TEST_CASE("16.1: one of another term's round of the same number is sent away",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.term = 3;
+  inherited.succession.term = 2;  // Whoever led then had closed no round of its own.
+  inherited.succession.round_term = 1;
+  Scenario s = taken_over(inherited);
+  s.come_back(2, 1, 4, true, 1);
+  CHECK(s.got_one<Succession>(2).round_term == 1);
+  s.come_back(3, 2, 4, true, 0);
+  CHECK(s.got_one<Finish>(3).may_rejoin);
+  CHECK(s.got<Welcome>(3).empty());
+  s.rejoin(4, 3);
+  s.reap(2);
+  CHECK(s.got<Succession>(4).back().round_term == 3);
+}
+
+TEST_CASE("16.1: a hello for another job puts nobody out of this one", "[rendezvous][job]") {
+  Scenario s(elastic_job(2, 2, 1));
+  s.join(1);
+  s.join(2);
+  s.got<RoundStart>(2);
+  Hello stranger{.run_id = "another", .node_id = "stranger"};
+  stranger.elastic = true;
+  stranger.nnodes_min = stranger.nnodes_max = 2;
+  stranger.replaces = "node2";
+  s.say(3, stranger);
+  CHECK(s.got<Refused>(3).size() == 1);
+  CHECK(s.got<Stop>(1).empty());
+  s.fail(2);
+  CHECK(s.got<Stop>(1).size() == 1);
 }
 
 TEST_CASE("16.1: one of another round joins anew, and its attempt's number is used up",

@@ -1008,7 +1008,7 @@ void World::server_reads(Process& process, int connection, Item item) {
 // Who is said to have gone does not count as out of sight. It is said of all before they come.
 void World::forget_quorum(Process& process, const std::string& node_id) {
   const PeerId nobody = 1'000'000;
-  Hello goodbye{.run_id = "another job", .node_id = "nobody"};
+  Hello goodbye{.version = 0, .run_id = "job", .node_id = "nobody"};
   goodbye.replaces = node_id;
   carry_out(process, process.job->on_message(nobody, goodbye, now_));
 }
