@@ -135,7 +135,10 @@ void Membership::rejoin() {
 // where a fresh start could bring the job back.
 void Membership::join_again() {
   const bool knows_nobody = endpoint_ && !coordinator_;
-  if (endpoint_) stand_by();
+  if (endpoint_) {
+    stand_by();
+    callbacks_.on_endpoint_closed();
+  }
   replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
   round_.forget();
   resumes_ = asks_endpoint_ = false;
@@ -160,7 +163,19 @@ void Membership::stand_by() {
   make_successor(election_limit());  // One that can follow.
   standby_plan_ = plan_;
   standby_ = std::move(endpoint_);
-  callbacks_.on_endpoint_closed();
+}
+
+// The node that led votes and then follows, as a member that leaves. It stays until all have heard
+// the next coordinator's word: without its vote there may be none.
+void Membership::hand_over() {
+  handed_over_ = true;
+  lost_why_ = "it has handed the job over";
+  lost_silent_ = !round_.seat();  // Who only waits for a round looks for where it goes on.
+  const bool led = endpoint_ != nullptr;
+  if (led) stand_by();
+  if (led) successor_->heard(round_.succession());
+  if (!led && !round_.could_go_on()) return callbacks_.on_lost(lost_why_, lost_silent_);
+  successor_->coordinator_hands_over();
 }
 
 rendezvous::Hello Membership::hello() const {
@@ -254,7 +269,10 @@ void Membership::on_unreachable(const std::string& why) {
 void Membership::go_where(const rendezvous::Seat& coordinator) {
   constexpr milliseconds soon{50};  // Two that name each other must not be asked without a pause.
   constexpr milliseconds later{250};
-  if (endpoint_) stand_by();
+  if (endpoint_) {
+    stand_by();
+    callbacks_.on_endpoint_closed();
+  }
   const bool known = !coordinator.address.empty() && coordinator.node_id != node_id_;
   if (known) coordinator_ = coordinator;
   if (known) asks_endpoint_ = false;
@@ -273,6 +291,13 @@ void Membership::on_message(const rendezvous::ControlMessage& message) {
     asio::post(io_, [this, weak = std::weak_ptr(alive_), to = moved->coordinator] {
       const bool still = weak.lock() && !left_ && moved_;  // And has gone nowhere else meanwhile.
       if (still) go_where(to);
+    });
+    return;
+  }
+  if (std::holds_alternative<rendezvous::HandOver>(message)) {
+    moved_ = true;
+    asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
+      if (weak.lock() && !left_ && moved_) hand_over();
     });
     return;
   }
@@ -297,6 +322,7 @@ void Membership::on_lost(const std::string& why, bool silent) {
   }
   if (!successor_ || endpoint_ || !round_.could_go_on()) return callbacks_.on_lost(why, silent);
   spdlog::warn("lost the coordinator, {}; looking for another one", why);
+  handed_over_ = false;
   lost_why_ = why;
   lost_silent_ = silent;
   successor_->coordinator_lost();
@@ -304,8 +330,10 @@ void Membership::on_lost(const std::string& why, bool silent) {
 
 void Membership::lead(int term) {
   if (left_) return;
-  const rendezvous::Inherited inherited{
-      .term = term, .succession = round_.succession(), .lost_why = lost_why_};
+  const rendezvous::Inherited inherited{.term = term,
+                                        .succession = round_.succession(),
+                                        .lost_why = lost_why_,
+                                        .handed_over = std::exchange(handed_over_, false)};
   for (const rendezvous::Seat& seat : round_.succession().council) {
     if (seat.node_id == node_id_) standby_plan_.master_addr = seat.address;
   }

@@ -95,6 +95,7 @@ class Membership {
   rendezvous::Vote on_leads(const rendezvous::Leads& leads);
   void give_way_to(const rendezvous::Seat& leader);
   void stand_by();
+  void hand_over();
   void join_again();
   void look_for_leader();
   void go_where(const rendezvous::Seat& coordinator);
@@ -126,6 +127,7 @@ class Membership {
   bool asks_endpoint_ = false;  // ... there instead of at `coordinator_`, which did not answer, ...
   bool moved_ = false;          // ... or somewhere else, as the last one has told.
   asio::steady_timer retry_;
+  bool handed_over_ = false;  // The coordinator leaves, and another one is chosen.
   std::string lost_why_;      // How the coordinator was lost ...
   bool lost_silent_ = false;  // ... as ControlClientCallbacks have it.
   std::unique_ptr<rendezvous::ControlClient> client_;

@@ -27,6 +27,8 @@ Successor::Successor(asio::io_context& io, const std::string& run_id, const std:
 
 void Successor::coordinator_lost() { carry_out(core_.coordinator_lost(Clock::now())); }
 
+void Successor::coordinator_hands_over() { carry_out(core_.coordinator_hands_over(Clock::now())); }
+
 rendezvous::Vote Successor::on_ask(const rendezvous::AskVote& ask) {
   const rendezvous::Vote vote = core_.on_ask(ask, Clock::now());
   // A vote puts off this node's own candidacy, for which the timer may be set already.

@@ -32,6 +32,7 @@ class Successor {
   void leads() { core_.leads(); }
   void heard(const rendezvous::Succession& succession) { core_.heard(succession); }
   void coordinator_lost();
+  void coordinator_hands_over();
   rendezvous::Vote on_ask(const rendezvous::AskVote& ask);
   void on_leads(const rendezvous::Leads& leads);
 

@@ -341,7 +341,7 @@ void fields(Visitor& visit, auto& message) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
-  } else if constexpr (is<Heartbeat, Message>) {
+  } else if constexpr (is<Heartbeat, Message> || is<HandOver, Message>) {
     return;
   } else if constexpr (is<AskVote, Message>) {
     ask_fields(visit, message);
@@ -384,11 +384,9 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello",  "started",    "worker_failed", "workers_succeeded",
-    "reaped", "leaving",    "heartbeat",     "ask",
-    "vote",   "leads",      "welcome",       "refused",
-    "moved",  "succession", "waiting",       "round",
-    "stop",   "finish"};
+    "hello",   "started", "worker_failed", "workers_succeeded", "reaped",  "leaving", "heartbeat",
+    "ask",     "vote",    "leads",         "welcome",           "refused", "moved",   "succession",
+    "waiting", "round",   "stop",          "hand_over",         "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {

@@ -161,6 +161,9 @@ struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
   int exit_status = 0;
   std::optional<FirstCause> cause;
 };
+// This coordinator's node leaves (SIGTERM): choose another one now. It votes itself, and stays a
+// member of the round until its workers are gone.
+struct HandOver {};
 struct Finish {  // The job is over, the same on every node ...
   int exit_status = 0;
   std::string why;
@@ -170,7 +173,7 @@ struct Finish {  // The job is over, the same on every node ...
 
 using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
                                     Heartbeat, AskVote, Vote, Leads, Welcome, Refused, Moved,
-                                    Succession, Waiting, RoundStart, Stop, Finish>;
+                                    Succession, Waiting, RoundStart, Stop, HandOver, Finish>;
 
 struct ParsedLine {
   std::optional<ControlMessage> message;

@@ -59,6 +59,10 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
 
 JobActions Job::take_over(const Inherited& inherited) {
   log(fmt::format("this node coordinates the job from here on (term {})", term_));
+  if (inherited.handed_over) {
+    stop_all("the coordinator's node leaves after SIGTERM; the others go on", SIGTERM, started_);
+    return take();
+  }
   // A coordinator without workers was in no round, and the round can go on without it.
   if (const Node* former = nodes_.with_id(inherited.succession.coordinator)) {
     const PeerId peer = former->peer;
@@ -128,7 +132,9 @@ std::optional<TimePoint> Job::next_tick() const {
   const auto consider = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
   if (has_heartbeats()) {
     consider(next_beat_);
-    for (const Node& node : nodes_) consider(node.liveness.deadline());
+    for (const Node& node : nodes_) {
+      if (may_fall_silent(node)) consider(node.liveness.deadline());
+    }
     if (const auto claim = claims_.next_deadline()) consider(*claim);
     if (ready_by_) consider(*ready_by_);
     if (enlarge_again_) consider(*enlarge_again_);
@@ -259,6 +265,33 @@ void Job::give_way(const std::string& why) {
   log(why, Log::Level::Warning);
   finish(exit_status::coordinator_lost, why);
   for (const Node& node : nodes_) actions_.push_back(CloseAfterSending{node.peer});
+}
+
+// Whether enough nodes are left to train and, with the vote of the one that leaves, to choose.
+bool Job::can_hand_over(const Node& leaver, int signal) const {
+  const bool leads = leaver.hello.node_id == limits_.host_node_id;
+  if (!limits_.may_be_taken_over || !leads || signal != SIGTERM) return false;
+  if (phase_ != Phase::Running || verdict_) return false;
+  const auto stays = [](const Node& node) {
+    return node.part == Part::Running && !node.leaving && !node.absent;
+  };
+  const auto votes = [&](const std::string& id) {
+    const Node* node = nodes_.with_id(id);
+    return id == limits_.host_node_id || (node != nullptr && stays(*node));
+  };
+  return std::count_if(nodes_.begin(), nodes_.end(), stays) >= limits_.round.nodes_min &&
+         has_majority(quorum_.council(), votes) && has_majority(quorum_.before(), votes);
+}
+
+// Its own agent hears it, too, and goes on as any node that leaves, under the next coordinator.
+void Job::hand_over(const FirstCause& cause) {
+  log(fmt::format("{}; this node hands the job over to the others", describe(cause)));
+  stepped_down_ = true;
+  phase_ = Phase::Finished;
+  for (const Node& node : nodes_) {
+    actions_.push_back(SendTo{node.peer, HandOver{}});
+    actions_.push_back(CloseAfterSending{node.peer});
+  }
 }
 
 // Whether it has. To be asked when a node went without a goodbye.
@@ -453,6 +486,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
     if (phase_ == Phase::Forming) try_close(now);
     return;
   }
+  if (can_hand_over(node, signal)) return hand_over(cause);
   if (phase_ == Phase::Running) return fail_attempt(cause, signal, now);
   if (!verdict_) cause_.ended_by(cause, now);
   if (!verdict_) verdict_ = exit_status_of(cause);
@@ -542,13 +576,18 @@ void Job::beat(TimePoint now) {
   for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, Heartbeat{}});
 }
 
+// Its own agent lives in this thread: a silence of that is this one's. To blame it would end a
+// coordinator that wakes up as a lost node, whatever it had decided. Unless it never came to this
+// coordinator, because it is about to end.
+bool Job::may_fall_silent(const Node& node) const {
+  return node.absent || node.hello.node_id != limits_.host_node_id;
+}
+
 void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
   // Collected first, since lose() takes them out of nodes_.
   std::vector<PeerId> silent;
   for (Node& node : nodes_) {
-    // Its own agent lives in this thread: a silence of that is this one's. To blame it would end a
-    // coordinator that wakes up as a lost node, whatever it had decided.
-    if (node.hello.node_id == limits_.host_node_id) continue;
+    if (!may_fall_silent(node)) continue;
     if (node.liveness.silent(now, late)) silent.push_back(node.peer);
   }
   for (const PeerId peer : silent) {

@@ -91,9 +91,10 @@ struct JobLimits {
 
 // The job as an agent knew it that takes over from a coordinator which is gone.
 struct Inherited {
-  int term = 0;           // Under which this one leads.
-  Succession succession;  // Of the last round.
-  std::string lost_why;   // How the coordinator went, for people.
+  int term = 0;              // Under which this one leads.
+  Succession succession;     // Of the last round.
+  std::string lost_why;      // How the coordinator went, for people.
+  bool handed_over = false;  // It is there still, and comes as a member that leaves.
 };
 
 class Job {
@@ -138,6 +139,8 @@ class Job {
   void resign(const std::string& node_id);
   Succession succession() const;
   void tell_succession();
+  bool can_hand_over(const Node& leaver, int signal) const;
+  void hand_over(const FirstCause& cause);
   bool give_way_if_others_may_choose();
   void give_way(const std::string& why);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
@@ -154,6 +157,7 @@ class Job {
   void count_departure(Node& node, TimePoint now);
   void go_on_without_newcomer(const std::string& what, TimePoint now);
   void count_as_lost(PeerId peer, const std::string& why, TimePoint now);
+  bool may_fall_silent(const Node& node) const;
   void give_up_silent(TimePoint now, TimePoint::duration late);
 
   void try_close(TimePoint now);

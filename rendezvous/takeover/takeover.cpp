@@ -33,6 +33,17 @@ void Takeover::heard(const Succession& succession) {
 }
 
 TakeoverActions Takeover::coordinator_lost(TimePoint now) {
+  it_votes_ = false;
+  return seek(now);
+}
+
+// Nobody waits for a time-out, and half of the nodes are enough with the leaving one's vote.
+TakeoverActions Takeover::coordinator_hands_over(TimePoint now) {
+  it_votes_ = true;
+  return seek(now);
+}
+
+TakeoverActions Takeover::seek(TimePoint now) {
   if (state_ == State::Leading || state_ == State::Over) return {};
   if (last_.attempt < 0) return give_up("there was no round yet");
   state_ = State::Seeking;
@@ -177,7 +188,9 @@ TakeoverActions Takeover::give_up(std::string why, bool still_there) {
 }
 
 bool Takeover::can_win() const {
-  const auto others_agree = [&](const std::string& id) { return id != coordinator_.node_id; };
+  const auto others_agree = [&](const std::string& id) {
+    return it_votes_ || id != coordinator_.node_id;
+  };
   return has_majority(last_.council, others_agree) && has_majority(last_.before, others_agree) &&
          !last_.council.empty();
 }
@@ -197,7 +210,8 @@ std::vector<Seat> Takeover::others() const {
   std::vector<Seat> seats;
   for (const Council* council : {&last_.council, &last_.before}) {
     for (const Seat& seat : *council) {
-      if (seat.node_id == self_ || seat.node_id == coordinator_.node_id) continue;
+      if (seat.node_id == self_) continue;
+      if (seat.node_id == coordinator_.node_id && !it_votes_) continue;
       if (std::find(seats.begin(), seats.end(), seat) == seats.end()) seats.push_back(seat);
     }
   }
@@ -207,6 +221,7 @@ std::vector<Seat> Takeover::others() const {
 // Counted without the lost one, so that the first that is left stands at once. Nothing: it sits in
 // no council and can only follow.
 std::optional<int> Takeover::own_place() const {
+  if (coordinator_.node_id == self_) return {};  // It has led, and leaves.
   int place = 0;
   for (const Seat& seat : last_.council) {
     if (seat.node_id == self_) return place;

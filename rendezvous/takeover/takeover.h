@@ -75,6 +75,8 @@ class Takeover {
   void heard(const Succession& succession);
   // Also after Follow, when that one cannot be reached.
   TakeoverActions coordinator_lost(TimePoint now);
+  // The coordinator leaves, and votes before it goes.
+  TakeoverActions coordinator_hands_over(TimePoint now);
   // Another agent asks. Answers in any state.
   Vote on_ask(const AskVote& ask, TimePoint now);
   TakeoverActions on_vote(const std::string& from, const Vote& vote, TimePoint now);
@@ -87,6 +89,7 @@ class Takeover {
   TakeoverActions ask(TimePoint now);
   AskVote own_ask(const Seat& to) const;
   TakeoverActions give_up(std::string why, bool still_there = false);
+  TakeoverActions seek(TimePoint now);
   bool can_win() const;
   bool is_older(const AskVote& ask) const;
   std::vector<Seat> others() const;
@@ -99,7 +102,8 @@ class Takeover {
   State state_ = State::Following;
   int term_ = 0;           // The highest that this agent knows of.
   std::string voted_for_;  // In term_; "" = nobody.
-  Seat coordinator_;       // Seeking: the one that was lost.
+  Seat coordinator_;       // Seeking: the one that was lost ...
+  bool it_votes_ = false;  // ... or is there still, and leaves.
 
   // The last membership that this agent has heard of.
   Succession last_;

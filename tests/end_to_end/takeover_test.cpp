@@ -86,6 +86,18 @@ TEST_CASE("16.1: when node 0's launcher is killed the next node takes over, and 
   job.succeeds({2, 3, 4});
 }
 
+TEST_CASE("16.1: SIGTERM on node 0 hands the job over, and it leaves as any other node") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(3);
+  job.node(0).send_signal(SIGTERM);
+  const auto ended = job.node(0).wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 75);
+  for (int node = 1; node < 3; ++node) REQUIRE(job.runs_attempt(node, 1, 2, 1));
+  CHECK(job.node(1).wait_for_output("leaves after SIGTERM; the others go on", 60s));
+  job.succeeds({1, 2});
+}
+
 TEST_CASE("16.1: when node 0 is unplugged the others go on, and it ends") {
   SKIP_WITHOUT_HOSTS();
   ElasticJob job(3);

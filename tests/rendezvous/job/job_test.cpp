@@ -1119,6 +1119,41 @@ TEST_CASE("16.1: a member that does not come back is lost as well", "[rendezvous
   CHECK(s.over == exit_status::coordinator_lost);
 }
 
+TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over, if enough are left",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.host_node_id = "node1";
+  limits.round.nodes_min = GENERATE(2, 3);
+  limits.round.last_call = 30s;
+  const bool enough = limits.round.nodes_min == 2;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  const bool interrupted = GENERATE(false, true);  // Ctrl-C is somebody who wants the job over.
+  s.got<HandOver>(2);
+
+  s.say(1, Leaving{interrupted ? SIGINT : SIGTERM});
+  const bool hands_over = enough && !interrupted;
+  CHECK(s.got<HandOver>(2).size() == (hands_over ? 1 : 0));
+  CHECK(s.got<Stop>(2).size() == (hands_over ? 0 : 1));
+}
+
+TEST_CASE("16.1: who is handed the job uses no restart, and waits for the leaving node's workers",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three(1);
+  inherited.handed_over = true;
+  Scenario s = taken_over(inherited);
+  for (const PeerId peer : {1, 2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+  CHECK_FALSE(s.got_one<Stop>(3).cause);
+  s.say(1, Leaving{SIGTERM});
+  s.reap(2);
+  s.reap(3);
+  CHECK(s.got<RoundStart>(3).empty());
+  s.reap(1);
+  CHECK(s.got_one<Finish>(1).exit_status == exit_status::preempted);
+  CHECK(s.got_one<RoundStart>(3).group_world_size == 2);
+  CHECK(s.got<Succession>(3).back().restarts_used == 1);
+}
+
 TEST_CASE("16.1: one of another term's round of the same number is sent away",
           "[rendezvous][job]") {
   Inherited inherited = of_three();

@@ -92,7 +92,7 @@ struct Process {
   bool asks_endpoint = false, moved = false;
   Timer retry, knock;
   launcher::RoundMemory memory;
-  bool resumes = false, lost_silent = false, left = false;
+  bool resumes = false, lost_silent = false, left = false, handed_over = false;
   std::string lost_why;
 
   // launcher/successor.cpp
@@ -189,6 +189,7 @@ class World {
 
   // launcher/membership.cpp and launcher/successor.cpp
   void new_life(Process& process, Milliseconds give_up);
+  void renew_takeover(Process& process, Milliseconds give_up);
   void rejoin(Process& process);
   Hello hello(const Process& process) const;
   void connect(Process& process);
@@ -203,6 +204,7 @@ class World {
   void follow(Process& process, const Seat& coordinator);
   void look_for_leader(Process& process);
   void stand_by(Process& process);
+  void hand_over(Process& process);
   void go_where(Process& process, const Seat& coordinator);
   void give_way(Process& process, const Seat& leader);
   Vote on_leads(Process& process, const Leads& message);
@@ -695,6 +697,10 @@ void World::agent_hears(Process& process, const ControlMessage& message) {
 void World::new_life(Process& process, Milliseconds give_up) {
   process.node_id = fmt::format("{}.{}{}", process.machine, process.index,
                                 std::string(static_cast<std::size_t>(process.lives++), '\''));
+  renew_takeover(process, give_up);
+}
+
+void World::renew_takeover(Process& process, Milliseconds give_up) {
   TakeoverLimits limits;
   limits.all_notice = all_notice;
   limits.give_up = give_up;
@@ -706,7 +712,10 @@ void World::rejoin(Process& process) {
   if (process.left) return;
   const bool knows_nobody = process.endpoint && !process.coordinator;
   process.replaced_id = process.node_id;
-  if (process.endpoint) stand_by(process);
+  if (process.endpoint) {
+    stand_by(process);
+    process.agent.endpoint_closed();
+  }
   process.memory.forget();
   process.resumes = process.asks_endpoint = false;
   process.joins_until = now_ + (knows_nobody ? election_limit : join_timeout);
@@ -725,13 +734,29 @@ void World::look_for_leader(Process& process) {
 void World::stand_by(Process& process) {
   process.job.reset();
   arm(process, &Process::job_tick, {}, nullptr);
-  new_life(process, election_limit);
   process.endpoint = false;
-  process.agent.endpoint_closed();
+}
+
+void World::hand_over(Process& process) {
+  process.handed_over = true;
+  process.lost_why = "it has handed the job over";
+  process.lost_silent = !process.memory.seat();
+  const bool led = process.endpoint;
+  if (led) {
+    stand_by(process);
+    renew_takeover(process, election_limit);
+    process.takeover->heard(process.memory.succession());
+  }
+  if (!led && !process.memory.could_go_on()) return agent_lost(process, process.lost_silent);
+  carry_out(process, process.takeover->coordinator_hands_over(now_));
 }
 
 void World::go_where(Process& process, const Seat& coordinator) {
-  if (process.endpoint) stand_by(process);
+  if (process.endpoint) {
+    stand_by(process);
+    new_life(process, election_limit);
+    process.agent.endpoint_closed();
+  }
   const bool known = !coordinator.address.empty() && coordinator.node_id != process.node_id;
   if (known) process.coordinator = coordinator;
   if (known) process.asks_endpoint = false;
@@ -876,6 +901,12 @@ void World::member_hears(Process& process, const Item& item) {
       if (!process.left && process.moved) go_where(process, to);
     });
   }
+  if (std::holds_alternative<HandOver>(item.message)) {
+    process.moved = true;
+    return at(now_, process.index, [this, &process] {
+      if (!process.left && process.moved) hand_over(process);
+    });
+  }
   if (std::holds_alternative<Welcome>(item.message)) process.joins_until.reset();
   if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
     process.resumes = false;
@@ -900,6 +931,7 @@ void World::member_lost(Process& process, const std::string& why, bool silent) {
   if (process.endpoint || !process.memory.could_go_on()) return agent_lost(process, silent);
   process.lost_why = why;
   process.lost_silent = silent;
+  process.handed_over = false;
   carry_out(process, process.takeover->coordinator_lost(now_));
 }
 
@@ -939,8 +971,10 @@ void World::lead(Process& process, int term) {
   ++outcome_.elections;
   process.endpoint = true;
   process.agent.endpoint_opened();
-  const Inherited inherited{
-      .term = term, .succession = process.memory.succession(), .lost_why = process.lost_why};
+  const Inherited inherited{.term = term,
+                            .succession = process.memory.succession(),
+                            .lost_why = process.lost_why,
+                            .handed_over = std::exchange(process.handed_over, false)};
   process.job_round = process.known_round;
   process.job_number = history_.job_of(process.job_round);
   process.term = term;

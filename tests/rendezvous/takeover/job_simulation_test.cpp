@@ -46,7 +46,7 @@ TEST_CASE("a job stays one, whatever fails", "[rendezvous][takeover][simulation]
 TEST_CASE("the loss of any one node ends no job of three nodes or more",
           "[rendezvous][takeover][simulation]") {
   using enum Fault::Kind;
-  for (const Fault::Kind kind : {Crash, PowerOff, Isolate, Freeze, Break}) {
+  for (const Fault::Kind kind : {Crash, PowerOff, Isolate, Freeze, Break, Preempt}) {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
       Scenario scenario{.nodes = 3 + static_cast<int>(seed % 5), .seed = seed};
       scenario.nodes_max = scenario.nodes;

@@ -251,6 +251,24 @@ TEST_CASE("one of two nodes has no majority, and gives up at once", "[rendezvous
   CHECK(end[0].why.find("of three nodes two could") != std::string::npos);
 }
 
+TEST_CASE("16.1: a coordinator that leaves votes, so that one of two may take over",
+          "[rendezvous][takeover]") {
+  Takeover next("job", "b", {}), leaving("job", "a", {});
+  next.heard(round_of("ab"));
+  leaving.heard(round_of("ab"));
+  leaving.coordinator_hands_over(start);
+  for (TimePoint now = start; now < start + 10s; now += 50ms) {
+    for (const AskSeat& ask : only<AskSeat>(leaving.on_tick(now))) {
+      CHECK(ask.ask.candidate.empty());  // It never stands.
+    }
+  }
+  const TakeoverActions actions = next.coordinator_hands_over(start);
+  REQUIRE(asked(actions) == "a");
+  const Vote vote = leaving.on_ask(only<AskSeat>(actions)[0].ask, start);
+  CHECK(vote.granted);
+  CHECK(only<Lead>(next.on_vote("a", vote, start)).size() == 1);
+}
+
 TEST_CASE("before the first round nobody could take over", "[rendezvous][takeover]") {
   Takeover agent("job", "b", {});
   CHECK(only<GiveUp>(agent.coordinator_lost(start)).size() == 1);
