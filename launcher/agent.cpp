@@ -328,8 +328,12 @@ void Agent::end(int status, milliseconds linger) {
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
-  membership_.leave(linger,
-                    [this] { last_output_.wait(attempt_.log_folder(), [this] { io_.stop(); }); });
+  membership_.leave(linger, [this] {
+    const std::string folder = attempt_.log_folder();
+    last_output_.wait(
+        folder, [this] { io_.stop(); },
+        [this, folder](std::size_t bytes) { events_.output_dropped(bytes, folder); });
+  });
 }
 
 void Agent::report(int status) {

@@ -41,7 +41,9 @@ void LastOutput::signal_received(int signal) {
   if (done_ && had_patience && end_patience(signals_)) bound();
 }
 
-void LastOutput::wait(std::string log_folder, std::function<void()> done) {
+void LastOutput::wait(std::string log_folder, std::function<void()> done,
+                      std::function<void(std::size_t)> dropped) {
+  dropped_ = std::move(dropped);
   log_folder_ = std::move(log_folder);
   done_ = std::move(done);
   notice_timer_.expires_after(limits_.notice_after);
@@ -70,6 +72,7 @@ void LastOutput::bound() {
 void LastOutput::give_up() {
   if (!done_) return;
   const std::size_t dropped = output_.drop_pending();
+  if (dropped_) dropped_(dropped);
   const std::string line =
       fmt::format("[ddprun] dropped {} bytes of output that nobody read within {:g} s; {}", dropped,
                   std::chrono::duration<double>(limits_.impatient).count(),

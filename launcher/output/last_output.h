@@ -8,6 +8,7 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,8 +38,11 @@ class LastOutput {
   void signal_received(int signal);
 
   // Calls `done` from the io_context when the consoles have taken everything, nobody reads them any
-  // more, or it was dropped. `log_folder`: where files hold the same; "" = nowhere.
-  void wait(std::string log_folder, std::function<void()> done);
+  // more, or it was dropped. `log_folder`: where files hold the same; "" = nowhere. `dropped` hears
+  // before that how many bytes were: a console that is stuck cannot say so, and there need not be a
+  // terminal.
+  void wait(std::string log_folder, std::function<void()> done,
+            std::function<void(std::size_t)> dropped = {});
 
  private:
   void notice();
@@ -53,6 +57,7 @@ class LastOutput {
   std::vector<int> signals_;
   std::string log_folder_;
   std::function<void()> done_;  // Set while waiting.
+  std::function<void(std::size_t)> dropped_;
 };
 
 }  // namespace ddprun::launcher

@@ -133,6 +133,10 @@ void EventLog::attempt_verdict(const rendezvous::Stop& stop) {
 
 void EventLog::attempt_ended(bool succeeded) { write("attempt_ended", {{"succeeded", succeeded}}); }
 
+void EventLog::output_dropped(std::size_t bytes, const std::string& log_dir) {
+  write("output_dropped", {{"bytes", bytes}, {"log_dir", log_dir}});
+}
+
 void EventLog::job_ended(int exit_status, const std::string& why,
                          const std::optional<rendezvous::FirstCause>& cause) {
   write("job_ended",

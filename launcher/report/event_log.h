@@ -37,6 +37,7 @@ class EventLog {
   void signal_received(int signal, bool forwarded);
   void attempt_verdict(const rendezvous::Stop& stop);
   void attempt_ended(bool succeeded);
+  void output_dropped(std::size_t bytes, const std::string& log_dir);
   void job_ended(int exit_status, const std::string& why,
                  const std::optional<rendezvous::FirstCause>& cause);
 

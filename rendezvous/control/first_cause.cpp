@@ -50,7 +50,7 @@ std::string describe(const FirstCause& cause) {
   switch (cause.kind) {
     case FirstCause::Kind::WorkerFailed:
       if (!cause.ended_first.empty())
-        return fmt::format("{} recorded an error after {}, before {}", where(cause),
+        return fmt::format("{} recorded an error after {}; ended first: {}", where(cause),
                            time_text(std::chrono::milliseconds(cause.ran_ms)), cause.ended_first);
       if (cause.signal != 0)
         return fmt::format("{} was killed by {}{} after {}", where(cause),

@@ -4,15 +4,20 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
+using ddprun::testing::patience;
 
 namespace {
 
@@ -44,7 +49,8 @@ struct Readers {
   }
 
   void wait(const std::string& log_folder = "") {
-    rest->wait(log_folder, [this] { done = true; });
+    rest->wait(
+        log_folder, [this] { done = true; }, [this](std::size_t bytes) { dropped = bytes; });
   }
   void poll() {
     io.restart();
@@ -53,7 +59,7 @@ struct Readers {
   // Runs the loop until the wait is over.
   void run() {
     io.restart();
-    while (!done && io.run_one_for(20s) > 0) {
+    while (!done && io.run_one_for(patience(20s)) > 0) {
     }
   }
   static std::string read(int fd) {
@@ -71,6 +77,36 @@ struct Readers {
   std::unique_ptr<LastOutput> rest;
   std::shared_ptr<OutputForwarder::Stream> stream;
   bool done = false;
+  std::size_t dropped = 0;
+};
+
+// What a process that is started without any terminal finds behind /dev/tty once it has opened
+// slave().
+class Terminal {
+ public:
+  Terminal() : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    REQUIRE(master_ >= 0);
+    REQUIRE(::grantpt(master_) == 0);
+    REQUIRE(::unlockpt(master_) == 0);
+  }
+  ~Terminal() { ::close(master_); }
+  std::string slave() const { return ::ptsname(master_); }
+  // Until `text` is there, or nobody has the terminal any more.
+  std::string read_until(const std::string& text) const {
+    std::string all;
+    pollfd readable{master_, POLLIN, 0};
+    char buffer[4096];
+    while (all.find(text) == std::string::npos &&
+           ::poll(&readable, 1, static_cast<int>(patience(20s).count())) == 1) {
+      const ssize_t n = ::read(master_, buffer, sizeof buffer);
+      if (n <= 0) break;
+      all.append(buffer, static_cast<std::size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  int master_;
 };
 
 constexpr LastOutputLimits kPatient{1h, 1h};
@@ -98,7 +134,7 @@ TEST_CASE("a reader that is slow gets everything", "[output][last]") {
   while (!readers.done) {
     pollfd readable{readers.out[0], POLLIN, 0};
     if (!readers.done && readers.output->pending_bytes() > 0) {
-      REQUIRE(::poll(&readable, 1, 20'000) == 1);
+      REQUIRE(::poll(&readable, 1, static_cast<int>(patience(20s).count())) == 1);
     }
     text += Readers::read(readers.out[0]);
     readers.poll();
@@ -121,7 +157,8 @@ TEST_CASE("stderr says what is waited for when it is another console", "[output]
   const std::size_t pending = readers.output->pending_bytes();
   readers.wait();
   pollfd readable{readers.err[0], POLLIN, 0};
-  for (int tries = 0; tries < 20'000 && ::poll(&readable, 1, 1) == 0; ++tries) readers.poll();
+  const auto limit = std::chrono::steady_clock::now() + patience(20s);
+  while (::poll(&readable, 1, 1) == 0 && std::chrono::steady_clock::now() < limit) readers.poll();
   CHECK(Readers::read(readers.err[0]) ==
         "[ddprun] the job is over; " + std::to_string(pending) +
             " bytes of its output wait for whoever reads stdout (SIGTERM, or Ctrl-C twice, drops "
@@ -152,6 +189,7 @@ TEST_CASE("whoever wants an end is told how much was dropped and where it is", "
   readers.run();
 
   CHECK(readers.done);
+  CHECK(readers.dropped == pending);
   CHECK(readers.output->pending_bytes() == 0);
   CHECK(Readers::read(readers.err[0]) == "[ddprun] dropped " + std::to_string(pending) +
                                              " bytes of output that nobody read within 0 s; the "
@@ -165,4 +203,38 @@ TEST_CASE("a stuck console for both is no reason to wait longer", "[output][last
   readers.run();
   CHECK(readers.done);
   CHECK(readers.output->pending_bytes() == 0);
+}
+
+TEST_CASE("14.1: the terminal is told what was dropped where both consoles are stuck",
+          "[output][last]") {
+  const Terminal terminal;
+  const std::string slave = terminal.slave();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    // The first terminal that the leader of a new session opens becomes the session's.
+    ::setsid();
+    if (::open(slave.c_str(), O_RDWR | O_CLOEXEC) < 0) ::_exit(2);
+    bool told = false;
+    try {
+      Readers readers({1h, 0ms}, /*one_console=*/true);
+      const std::size_t pending = readers.output->pending_bytes();
+      readers.rest->signal_received(SIGTERM);
+      readers.wait("/logs/run/attempt_0");
+      readers.run();
+      told = readers.done && readers.dropped == pending;
+    } catch (...) {
+    }
+    ::_exit(told ? 0 : 1);
+  }
+  REQUIRE(pid > 0);
+
+  const std::string said = terminal.read_until("attempt_0");
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+
+  INFO(said);
+  CHECK(status == 0);
+  CHECK(said.find("\n[ddprun] dropped ") != std::string::npos);
+  CHECK(said.find(" bytes of output that nobody read within 0 s; the workers' part is in "
+                  "/logs/run/attempt_0") != std::string::npos);
 }
