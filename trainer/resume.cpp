@@ -80,6 +80,28 @@ void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
       job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
 }
 
+// Training on other data is what weights are loaded for, and only worth a word; an evaluation would
+// count right answers as wrong.
+void start_from_weights(TrainingJob& job) {
+  const std::string name = job.options.weights.string();
+  const bool new_head = job.options.new_head;
+  const Metadata told = load_weights_file(job.options.weights, new_head, *job.model);
+  const std::string labels = new_head ? "" : label_difference(told, job.identity);
+  if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {
+    throw ForeignCheckpointError(
+        fmt::format("{} was trained with other labels: {}. Give the data that it was trained on, "
+                    "or --resume-anyway to evaluate all the same",
+                    name, labels));
+  }
+  if (!labels.empty()) {
+    job.reporter->warning(fmt::format(
+        "{} was trained with other labels: {}{}", name, labels,
+        job.options.evaluate ? ". --resume-anyway goes on"
+                             : "; training goes on with its last layer (--new-head: a new one)"));
+  }
+  job.reporter->line("weights from " + name + (new_head ? ", with a new last layer" : ""));
+}
+
 // The number of workers or of images per step may be another than when the checkpoint was made.
 void find_place_in_data(TrainingJob& job) {
   if (!job.training_set) return;  // --evaluate goes nowhere from here.
@@ -121,10 +143,7 @@ void bring_to_start(TrainingJob& job) {
   }
   check_folder_is_free(job, -1);
   if (!job.options.weights.empty()) {
-    const std::string name = job.options.weights.string();
-    load_weights_file(job.options.weights, job.options.new_head, *job.model);
-    job.reporter->line("weights from " + name +
-                       (job.options.new_head ? ", with a new last layer" : ""));
+    start_from_weights(job);
   } else if (job.options.evaluate) {
     throw CheckpointError(
         fmt::format("--evaluate: there is no checkpoint in {}: give another --checkpoint-dir, "

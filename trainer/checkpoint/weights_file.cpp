@@ -15,7 +15,7 @@ constexpr std::string_view old_torch_magic =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr std::string_view part_separator = "/";
 
-NamedTensors read_tensors(const std::filesystem::path& path) {
+Safetensors read_any(const std::filesystem::path& path) {
   const std::string name = path.string();
   std::string bytes;
   try {
@@ -28,7 +28,7 @@ NamedTensors read_tensors(const std::filesystem::path& path) {
   }
   const std::string_view file = bytes;
   try {
-    if (file.starts_with(zip_magic)) return parse_torch_file(file);
+    if (file.starts_with(zip_magic)) return {parse_torch_file(file), {}};
   } catch (const TorchFileError& error) {
     throw CheckpointError(
         fmt::format("{} cannot be read as a file of torch.save: {}", name, error.what()));
@@ -39,7 +39,7 @@ NamedTensors read_tensors(const std::filesystem::path& path) {
         "torch.save(torch.load('{}', map_location='cpu'), 'new.pth')",
         name, name));
   }
-  return parse_safetensors(file, name).tensors;
+  return parse_safetensors(file, name);
 }
 
 // "fc." of "fc.weight": the layer that was registered last.
@@ -68,8 +68,10 @@ void check_classes(const NamedTensors& tensors, const std::string& name, const s
 
 }  // namespace
 
-void load_weights_file(const std::filesystem::path& path, bool new_head, torch::nn::Module& model) {
-  NamedTensors tensors = read_tensors(path);
+Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
+                           torch::nn::Module& model) {
+  Safetensors file = read_any(path);
+  NamedTensors& tensors = file.tensors;
   std::erase_if(tensors, [](const auto& entry) {  // Of a checkpoint of ours only the model.
     return entry.first.find(part_separator) != std::string::npos;
   });
@@ -93,6 +95,20 @@ void load_weights_file(const std::filesystem::path& path, bool new_head, torch::
     }
   }
   load_weights(tensors, path.string(), model);
+  return std::move(file.metadata);
+}
+
+std::string label_difference(const Metadata& weights, const RunIdentity& identity) {
+  // Another program may call something else "class_names".
+  const auto dataset = weights.find("dataset");
+  if (dataset == weights.end() || !weights.contains("model")) return "";
+  const DataIdentity classes{.class_names = identity.data.class_names};
+  const Metadata names = data_metadata(classes);
+  if (!names.empty() && weights.contains(names.begin()->first)) {
+    return data_difference(weights, classes);
+  }
+  if (dataset->second == identity.dataset) return "";
+  return fmt::format("dataset '{}' instead of '{}'", dataset->second, identity.dataset);
 }
 
 }  // namespace ddprun::trainer

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/models/image_classifier.h"
 
 namespace ddprun::trainer {
@@ -11,7 +13,13 @@ namespace ddprun::trainer {
 // - with `new_head` the last layer keeps the values that it has;
 // - num_batches_tracked, which files from before PyTorch 0.4.1 lack, may be missing;
 // - what Python's DDP and torch.compile() add to names ("module.", "_orig_mod.") is ignored.
-// Throws CheckpointError or SafetensorsError; the model is then as it was.
-void load_weights_file(const std::filesystem::path& path, bool new_head, torch::nn::Module& model);
+// Throws CheckpointError or SafetensorsError; the model is then as it was. Returns what the file
+// tells of itself; of torch.save's nothing is read.
+Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
+                           torch::nn::Module& model);
+
+// In what the labels of a file of ours, by its metadata, may mean other things than those of this
+// run's data, in words; "" where they do not, or where another program wrote the file.
+std::string label_difference(const Metadata& weights, const RunIdentity& identity);
 
 }  // namespace ddprun::trainer

@@ -44,7 +44,8 @@ void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
       ->type_name("auto|none|PATH")
       ->capture_default_str();
   app.add_flag("--resume-anyway", options.resume_anyway,
-               "Take a checkpoint of other data, another image size or seed");
+               "Take a checkpoint of other data, another image size or seed; with --evaluate also "
+               "--weights of other classes");
 }
 
 void check_checkpoint_options(const TrainOptions& options) {

@@ -225,3 +225,19 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
   write_bytes(folder / "text", "these are no weights");
   CHECK_THROWS_AS(load_weights_file(folder / "text", false, *model), SafetensorsError);
 }
+
+TEST_CASE("14.21: the labels of weights are compared where both sides tell what they mean",
+          "[trainer][weights]") {
+  const RunIdentity animals{.dataset = "imagefolder", .data = {.class_names = {"cat", "dog"}}};
+  const RunIdentity digits{.dataset = "mnist"};
+  const Metadata ours{{"model", "convnet"}, {"dataset", "imagefolder"}, {"class_names", "cat,dog"}};
+  const Metadata other_order{
+      {"model", "convnet"}, {"dataset", "csv"}, {"class_names", "dog,zebra"}};
+
+  CHECK(label_difference(ours, animals).empty());
+  CHECK(label_difference(other_order, animals) == "class 0 'dog' instead of 'cat' and 1 more");
+  CHECK(label_difference(ours, digits) == "dataset 'imagefolder' instead of 'mnist'");
+  CHECK(label_difference({{"model", "convnet"}, {"dataset", "mnist"}}, digits).empty());
+  CHECK(label_difference({{"class_names", "['a', 'b']"}}, animals).empty());  // Not ours.
+  CHECK(label_difference({}, animals).empty());
+}

@@ -97,6 +97,36 @@ TEST_CASE("neither a resumed run nor an evaluation takes other data for its own"
   CHECK(contains(anyway.output, "resumed from"));
 }
 
+TEST_CASE("14.21: weights of ours are not evaluated with labels that mean other classes",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 3);
+  const std::string data = std::string("--dataset imagefolder --data") + argument(folder / "set") +
+                           " --image-size 28 --batch-size 3";
+  REQUIRE(train(1, data + " --epochs 1 --checkpoint-dir" + argument(folder / "ck"), folder).code ==
+          0);
+  const std::string weights = data + " --weights" + argument(folder / "ck/best.safetensors");
+  REQUIRE(train(1, weights + " --evaluate", folder).code == 0);
+
+  // Moves both labels by one, without an image that is another one.
+  for (const char* part : {"set/train", "set/val"}) {
+    fs::rename(folder / part / "cat", folder / part / "zebra");
+  }
+  const Result renamed = train(1, weights + " --evaluate", folder);
+  INFO(renamed.output);
+  CHECK(renamed.code == 1);
+  CHECK(contains(renamed.output, "class 0 'cat' instead of 'dog' and 1 more"));
+  const Result anyway = train(1, weights + " --evaluate --resume-anyway", folder);
+  INFO(anyway.output);
+  CHECK(anyway.code == 0);
+  CHECK(contains(anyway.output, "--resume-anyway goes on"));
+  // To learn other classes is what many load weights for.
+  const Result tuned = train(1, weights + " --epochs 1", folder);
+  INFO(tuned.output);
+  CHECK(tuned.code == 0);
+  CHECK(contains(tuned.output, "was trained with other labels: class 0 'cat' instead of 'dog'"));
+}
+
 TEST_CASE("two workers download MNIST before they train on it", "[trainer][program][data]") {
   const ScratchFolder folder;
   const RangeServer server(mnist);
