@@ -5,12 +5,13 @@
 #include <malloc.h>
 #include <torch/cuda.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
+#include "trainer/gpu_places.h"
 #include "worker/communicator_modules.h"
 #include "worker/network_interface.h"
 
@@ -19,10 +20,13 @@ namespace {
 
 constexpr int heap_growth_bytes = 64 << 20;
 
+GpuWishes wishes_of(const TrainOptions& options) {
+  return {.gpu_ids = options.gpu_ids, .data_parallel = options.data_parallel};
+}
+
 // Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
 // about CUDA before.
 std::string reason_against_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
-  const int replicas = options.data_parallel;
   std::error_code ignored;
   if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -33,40 +37,21 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
     return error.what();
   }
   if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
-  const c10::DeviceIndex devices = torch::cuda::device_count();
-  if (!options.gpu_ids.empty()) {
-    if (std::size_t(env.local_rank + 1) * std::size_t(replicas) > options.gpu_ids.size()) {
-      return fmt::format("--gpu-ids names {} GPUs, too few for local rank {} with {}",
-                         options.gpu_ids.size(), env.local_rank, replicas);
-    }
-    const int highest = *std::max_element(options.gpu_ids.begin(), options.gpu_ids.end());
-    if (highest < devices) return "";
-    return fmt::format("--gpu-ids names GPU {}, but there are {}", highest, devices);
-  }
-  if ((env.local_rank + 1) * replicas > devices) {
-    return fmt::format("local rank {} has no {} of its own: there are {}", env.local_rank,
-                       replicas > 1 ? fmt::format("{} GPUs", replicas) : "GPU", devices);
-  }
-  return "";
+  return gpu_problem(wishes_of(options), env.local_rank, torch::cuda::device_count());
 }
 
-// The worker's GPUs are `data_parallel` neighbours, or those of --gpu-ids; gradients travel from
-// and to the first.
 DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
-  const auto gpu = [&](int replica) {
-    const int place = env.local_rank * options.data_parallel + replica;
-    return options.gpu_ids.empty() ? place : options.gpu_ids[static_cast<std::size_t>(place)];
-  };
+  const std::vector<int> gpus = gpus_of(wishes_of(options), env.local_rank);
   worker::CommunicatorOptions peers = communicator_options(options);
-  peers.cuda_device = gpu(0);
+  peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
                                                  worker::interface_addresses());
     ::setenv("NCCL_SOCKET_IFNAME", ("=" + chosen.interface).c_str(), /*replace=*/0);
   }
   std::vector<torch::Device> devices;
-  for (int i = 0; i < options.data_parallel; ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(gpu(i)));
+  for (const int gpu : gpus) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   }
   return {devices.front(), devices, worker::make_nccl_communicator(env, peers)};
 }

@@ -1,0 +1,31 @@
+// Workers and their GPUs, as a table: no GPU is needed for it.
+#include "trainer/gpu_places.h"
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::trainer;
+using Gpus = std::vector<int>;
+
+TEST_CASE("14.24: each worker has the GPUs of its place, or those that --gpu-ids names for it",
+          "[trainer][gpus]") {
+  CHECK(gpus_of({}, 0) == Gpus{0});
+  CHECK(gpus_of({}, 3) == Gpus{3});
+  CHECK(gpus_of({.data_parallel = 2}, 1) == Gpus{2, 3});
+  CHECK(gpus_of({.gpu_ids = {5, 2, 7}}, 0) == Gpus{5});
+  CHECK(gpus_of({.gpu_ids = {5, 2, 7}}, 2) == Gpus{7});
+  CHECK(gpus_of({.gpu_ids = {3, 1, 0, 2}, .data_parallel = 2}, 1) == Gpus{0, 2});
+}
+
+TEST_CASE("14.24: GPUs that are not there, or too few, are named", "[trainer][gpus]") {
+  CHECK(gpu_problem({}, 1, 2).empty());
+  CHECK(gpu_problem({}, 2, 2) == "local rank 2 has no GPU of its own: there are 2");
+  CHECK(gpu_problem({.data_parallel = 2}, 1, 4).empty());
+  CHECK(gpu_problem({.data_parallel = 2}, 1, 3) ==
+        "local rank 1 has no 2 GPUs of its own: there are 3");
+  CHECK(gpu_problem({.gpu_ids = {3, 1}}, 1, 4).empty());
+  CHECK(gpu_problem({.gpu_ids = {3, 1}}, 0, 3) == "--gpu-ids names GPU 3, but there are 3");
+  CHECK(gpu_problem({.gpu_ids = {3, 1}}, 2, 8) ==
+        "--gpu-ids names 2 GPUs, too few for local rank 2 with 1");
+  CHECK(gpu_problem({.gpu_ids = {3, 1, 0}, .data_parallel = 2}, 1, 8) ==
+        "--gpu-ids names 3 GPUs, too few for local rank 1 with 2");
+}

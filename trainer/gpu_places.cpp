@@ -1,0 +1,38 @@
+// Apart from device.cpp, so that the arithmetic of places is tested on machines without a GPU.
+#include "trainer/gpu_places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ddprun::trainer {
+
+std::string gpu_problem(const GpuWishes& wishes, int local_rank, int gpus_there) {
+  const int needed = (local_rank + 1) * wishes.data_parallel;
+  if (!wishes.gpu_ids.empty()) {
+    if (needed > static_cast<int>(wishes.gpu_ids.size())) {
+      return fmt::format("--gpu-ids names {} GPUs, too few for local rank {} with {}",
+                         wishes.gpu_ids.size(), local_rank, wishes.data_parallel);
+    }
+    const int highest = *std::max_element(wishes.gpu_ids.begin(), wishes.gpu_ids.end());
+    if (highest < gpus_there) return "";
+    return fmt::format("--gpu-ids names GPU {}, but there are {}", highest, gpus_there);
+  }
+  if (needed <= gpus_there) return "";
+  return fmt::format(
+      "local rank {} has no {} of its own: there are {}", local_rank,
+      wishes.data_parallel > 1 ? fmt::format("{} GPUs", wishes.data_parallel) : "GPU", gpus_there);
+}
+
+std::vector<int> gpus_of(const GpuWishes& wishes, int local_rank) {
+  std::vector<int> gpus;
+  for (int i = 0; i < wishes.data_parallel; ++i) {
+    const int place = local_rank * wishes.data_parallel + i;
+    gpus.push_back(wishes.gpu_ids.empty() ? place
+                                          : wishes.gpu_ids.at(static_cast<std::size_t>(place)));
+  }
+  return gpus;
+}
+
+}  // namespace ddprun::trainer
