@@ -1,5 +1,6 @@
 // `train` under ddprun: it trains, survives a killed worker, and refuses bad input.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,13 @@ using namespace ddprun::testing;
 namespace {
 
 constexpr auto limit = 120s;
-constexpr int refusals = 5;  // Of a checkpoint; it was a race that half of the runs lost.
+
+// Of each failure that one rank meets alone; it was a race that half of the runs lost. The long
+// test asks for 100 (CMakeLists.txt).
+int failure_runs() {
+  const char* asked = std::getenv("DDPRUN_FAILURE_RUNS");
+  return asked == nullptr ? 2 : std::stoi(asked);
+}
 
 std::vector<std::string> train(const std::vector<std::string>& more) {
   return small_training(std::vector<std::string>{"--print-freq", "1"} + more);
@@ -44,6 +51,58 @@ std::map<std::string, std::string> by_hand(int rank, std::uint16_t port) {
           {"WORLD_SIZE", "2"},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", std::to_string(port)}};
+}
+
+// A failure of `train` that one of two ranks meets.
+constexpr int any_rank = -1;  // Whichever it is: it says so itself.
+struct LonelyFailure {
+  int rank = 0;
+  std::string says;
+  std::vector<std::string> program;
+};
+
+// `program` with shell commands before it at one rank; its arguments are theirs, too.
+std::vector<std::string> at_rank(int rank, const std::string& commands,
+                                 const std::vector<std::string>& program) {
+  return std::vector<std::string>{
+             "sh", "-c",
+             "if [ $RANK = " + std::to_string(rank) + " ]; then " + commands + "; fi; exec \"$@\"",
+             "sh"} +
+         program;
+}
+
+// Two classes of images, one of which is none.
+void make_images(const std::string& folder) {
+  const std::filesystem::path image = DDPRUN_SOURCE_DIR "/tests/fuzz/corpus/jpeg/baseline";
+  for (const std::string name : {"/train/cat", "/train/dog"}) {
+    std::filesystem::create_directories(folder + name);
+    for (int i = 0; i < 8; ++i) {
+      std::filesystem::copy_file(image, folder + name + "/" + std::to_string(i) + ".jpg");
+    }
+  }
+  std::ofstream(folder + "/train/cat/broken.jpg") << "this is no image";
+}
+
+void check_is_blamed(const LonelyFailure& failure) {
+  const TemporaryFolder folder;
+  const std::string logs = folder / "logs", report = folder / "report";
+  const auto failed =
+      run(launch({"--standalone", "--nproc-per-node", "2", "--log-dir", logs, "--report", report}) +
+              failure.program,
+          limit);
+  INFO(failed.output);
+  CHECK(failed.status > 0);
+  CHECK(failed.status < 128);
+  const auto cause = nlohmann::json::parse(content_of(report))["first_cause"];
+  const int rank = cause["rank"];
+  CHECK((failure.rank == any_rank || rank == failure.rank));
+  const std::string said = std::string(cause["message"]) + std::string(cause["last_stderr"]);
+  CHECK(contains(said, failure.says));
+  const auto own = error_file_in(logs, rank), consequence = error_file_in(logs, 1 - rank);
+  if (!own || !consequence) return;  // Bad usage; or stopped before it could say anything.
+  CHECK(contains(content_of(*consequence), "rank " + std::to_string(rank)));
+  const bool in_order = last_write_time(*own) <= last_write_time(*consequence);
+  CHECK(in_order);
 }
 
 }  // namespace
@@ -255,31 +314,44 @@ TEST_CASE("a corrupt or foreign checkpoint is refused by name and stays as it wa
   CHECK(broken_untouched);
 }
 
-TEST_CASE("a rank that fails alone has said why before its peer can fail of it") {
+TEST_CASE(
+    "14.11: a rank that fails alone is blamed, and has said why before its peer can fail of it") {
   const TemporaryFolder folder;
   const auto made = run(train({"--steps", "1", "--checkpoint-dir", folder / "run"}), limit);
   INFO(made.output);
   REQUIRE(made.status == 0);
-
-  // Only rank 0 reads the checkpoint. Rank 1 waits in a collective meanwhile, and fails of its end.
   const std::string file = newest_checkpoint_in(folder / "run");
-  for (int i = 0; i < refusals; ++i) {
-    const std::string logs = folder / std::to_string(i);
-    const std::string report = folder / ("report" + std::to_string(i));
-    const auto refused = run(
-        launch({"--standalone", "--nproc-per-node", "2", "--log-dir", logs, "--report", report}) +
-            train({"--model", "resnet32", "--steps", "2", "--resume", file}),
-        limit);
-    INFO(refused.output);
-    CHECK(refused.status == 1);
-    CHECK(nlohmann::json::parse(content_of(report))["first_cause"]["rank"] == 0);
-    const auto own = error_file_in(logs, 0), consequence = error_file_in(logs, 1);
-    REQUIRE(own);
-    CHECK(contains(content_of(*own), R"("message": ")" + file));
-    if (!consequence) continue;  // It was stopped before it could say anything.
-    CHECK(contains(content_of(*consequence), "rank 0 failed: " + file));
-    const bool in_order = last_write_time(*own) <= last_write_time(*consequence);
-    CHECK(in_order);
+  const std::string whole = content_of(file);
+  std::ofstream(folder / "torn", std::ios::binary) << whole.substr(0, whole.size() / 2);
+  make_images(folder / "images");
+
+  // The checkpoint, its folder and the images are met by one rank while the other waits in a
+  // collective; what one rank is given alone, before there is any.
+  std::vector<LonelyFailure> failures = {
+      {0, file, train({"--model", "resnet32", "--steps", "2", "--resume", file})},
+      {0, folder / "torn", train({"--steps", "2", "--resume", folder / "torn"})},
+      {any_rank,
+       folder / "images/train/cat/broken.jpg",
+       {binary("train"), "--dataset", "imagefolder", "--data", folder / "images", "--image-size",
+        "16", "--model", "convnet", "--batch-size", "2", "--device", "cpu", "--no-validation",
+        "--epochs", "1"}},
+      {1, "--lr", at_rank(1, "set -- \"$@\" --lr -1", train({"--steps", "2"}))},
+  };
+  // A disk that is full for the rank that saves. Not `ulimit -f`, which shared memory meets first.
+  if (run({"unshare", "--map-root-user", "--mount", "true"}, limit).status == 0) {
+    std::filesystem::create_directory(folder / "full");
+    failures.push_back({0, "No space left on device",
+                        at_rank(0,
+                                "exec unshare --map-root-user --mount sh -c 'mount -t tmpfs -o "
+                                "size=64k none " +
+                                    (folder / "full") + " && exec \"$@\"' sh \"$@\"",
+                                train({"--steps", "9", "--checkpoint-dir", folder / "full"}))});
+  }
+  for (const LonelyFailure& failure : failures) {
+    for (int i = 0; i < failure_runs(); ++i) {
+      INFO(failure.says << ", run " << i);
+      check_is_blamed(failure);
+    }
   }
 }
 
