@@ -167,6 +167,21 @@ TEST_CASE("every event is what its documentation says") {
   finish({&with_spare});
   check_against_document(read_log(spares), seen);
 
+  // The job is over, and nobody reads what it wrote.
+  const std::string dropped = folder / "dropped.jsonl";
+  const std::string pipe = folder / "pipe";
+  const auto stuck =
+      run(shell("mkfifo " + pipe + "; sleep 300 < " + pipe + " & reader=$!; " + binary("ddprun") +
+                " --standalone --nproc-per-node 2 --event-log " + dropped + " seq 12000 > " + pipe +
+                " 2>&1 & job=$!; " + "until grep -q job_ended " + dropped + " 2> /dev/null; do " +
+                "sleep 0.01; done; kill -TERM $job; wait $job; kill $reader"),
+          30s);
+  CHECK(stuck.ended);
+  const auto of_stuck = read_log(dropped);
+  check_against_document(of_stuck, seen);
+  CHECK(of_stuck.back()["event"] == "output_dropped");
+  CHECK(of_stuck.back()["bytes"] > 0);
+
   std::set<std::string> known;
   for (const auto& [name, fields] : documented().of_event) known.insert(name);
   CHECK(seen == known);
