@@ -20,6 +20,7 @@ BENCHMARKS = {
     "forward": ("forward", 5),
     "restart": ("restart", 7),
     "spares": ("spares", 10),
+    "takeover": ("takeover", 10),
     "idle": ("idle", 3),
     "store": ("store", 3),
     "store-apart": ("store", 1, "apart"),
