@@ -44,11 +44,11 @@ _ddprun_options() {
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
     --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --secret-file --auth
     --store-allow --local-addr --max-restarts --shutdown-timeout --signals-to-handle
-    --forward-signals --spares --restart-backoff --max-same-failures --reset-restarts-after --report
-    --log-dir --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
-    --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
-    --color --monitor-interval --start-method --event-log-handler --logs-specs
-    --exit-barrier-timeout
+    --forward-signals --spares --restart-memory --restart-backoff --max-same-failures
+    --reset-restarts-after --report --log-dir --redirects -r --tee -t --local-ranks-filter
+    --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate --log-keep
+    --log-line-prefix-template --event-log --color --monitor-interval --start-method
+    --event-log-handler --logs-specs --exit-barrier-timeout
   )
 }
 

@@ -19,6 +19,7 @@
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
+#include "rendezvous/restart_memory_place.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key_place.h"
 
@@ -43,6 +44,11 @@ class Plan {
                       options_.spares > 1 ? "s" : "",
                       options_.spares > 1 ? fmt::format(" to {}", options_.spares - 1) : ""),
           source("spares"));
+    }
+    if (options_.restart_memory > 0) {
+      row("memory",
+          fmt::format("{} bytes of this node outlive its workers", options_.restart_memory),
+          source("restart-memory"));
     }
     row("grace", time_text(options_.shutdown_timeout) + " from SIGTERM to SIGKILL",
         source("shutdown-timeout"));
@@ -206,6 +212,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
                               : source("omp-threads")},
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
       {rendezvous::worker_key_variable, "descriptor with the workers' key"},
+      {rendezvous::restart_memory_variable, "descriptor of --restart-memory"},
       {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
       {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
   const auto found = known.find(name);
@@ -239,7 +246,8 @@ void Plan::describe_workers() {
       .cpus = facts_.cpus,
       .places = facts_.places,
       // Any number but -1: nothing is started.
-      .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1};
+      .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1,
+      .memory_fd = options_.restart_memory > 0 ? rendezvous::restart_memory_fd : -1};
   const auto specs = make_worker_specs(inputs);
   for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
   using Values = std::map<std::string, std::string>;

@@ -15,6 +15,7 @@
 #include "launcher/report/failure_advice.h"
 #include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
+#include "launcher/workers/restart_memory_file.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -86,6 +87,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .cpus = usable_cpus(),
                                   .places = asked_places(options_),
                                   .key_fd = worker_key_.get(),
+                                  .memory_fd = restart_memory(),
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
@@ -113,6 +115,13 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+// One for all attempts.
+int LocalAttempt::restart_memory() {
+  if (options_.restart_memory == 0) return -1;
+  if (!restart_memory_) restart_memory_ = make_restart_memory(options_.restart_memory);
+  return restart_memory_.get();
 }
 
 SpareEvents LocalAttempt::spare_events() {

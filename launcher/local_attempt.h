@@ -77,6 +77,7 @@ class LocalAttempt {
   std::string log_folder() const;
 
  private:
+  int restart_memory();  // -1: none is asked for. Throws std::system_error.
   SpareEvents spare_events();
   std::vector<WorkerSpec> spare_specs(const std::vector<WorkerSpec>& workers) const;
   std::optional<WorkerStore> worker_store() const;
@@ -95,6 +96,7 @@ class LocalAttempt {
   asio::steady_timer cause_timer_;
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
   rendezvous::UniqueFd worker_key_;
+  rendezvous::UniqueFd restart_memory_;
   EventLog& events_;
   const LaunchOptions& options_;
   std::string host_name_;

@@ -228,6 +228,18 @@ void wrap_model(TrainingJob& job) {
       options);
 }
 
+// Before a checkpoint is looked for.
+void open_snapshots(TrainingJob& job) {
+  if (job.options.snapshot_every == 0 || !job.folder || job.options.evaluate) return;
+  if (auto memory = worker::RestartMemory::of_launcher()) {
+    job.snapshots = std::make_unique<SnapshotMemory>(std::move(*memory));
+  } else {
+    job.reporter->warning(
+        "--snapshot-every has no effect: no memory outlives this worker (ddprun --restart-memory "
+        "SIZE gives some)");
+  }
+}
+
 // The optimizer's state is made in the first step, and is about as large as the model.
 void start_writer(TrainingJob& job) {
   if (!job.folder || job.options.evaluate) return;
@@ -236,7 +248,8 @@ void start_writer(TrainingJob& job) {
       make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts);
   const std::size_t bytes =
       snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
-  job.writer = std::make_unique<CheckpointWriter>(*job.folder, bytes, job.place.device.is_cuda());
+  job.writer = std::make_unique<CheckpointWriter>(*job.folder, bytes, job.place.device.is_cuda(),
+                                                  job.snapshots.get());
 }
 
 }  // namespace
@@ -271,6 +284,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
   add_recipe_parts(job);
   make_precision(job);
+  open_snapshots(job);
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
   bring_to_start(job);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
@@ -59,6 +60,27 @@ bool resume_from_folder(TrainingJob& job) {
         fmt::format("none of the checkpoints in {} can be read: start anew with another "
                     "--checkpoint-dir, put a good one there, or remove those that end in .corrupt",
                     job.options.checkpoint_dir.string()));
+  }
+  return false;
+}
+
+// From the memory of this node, if that is at least as far as the folder: it comes from an attempt
+// before, of this job. Whatever is the matter with it, the folder is there.
+bool resume_from_memory(TrainingJob& job) {
+  if (!job.snapshots) return false;
+  const std::vector<CheckpointName> names = job.folder->list();
+  const std::int64_t on_disk = names.empty() ? -1 : names.back().step;
+  for (Safetensors& snapshot : job.snapshots->read("memory")) {
+    const auto step = snapshot.metadata.find("step");
+    if (step == snapshot.metadata.end() || std::atoll(step->second.c_str()) < on_disk) continue;
+    try {
+      resume_from(job, std::move(snapshot), "memory");
+    } catch (const std::runtime_error& error) {
+      job.reporter->warning(fmt::format("{}; trying the checkpoints on the disk", error.what()));
+      continue;
+    }
+    if (!names.empty() && job.state.step == on_disk) job.last_saved = names.back();
+    return true;
   }
   return false;
 }
@@ -135,6 +157,7 @@ void bring_to_start(TrainingJob& job) {
   const std::string& resume = job.options.resume;
   // A restarted job goes on from its own progress, whatever --resume said of its first start.
   const bool restarted = job.env.restart_count > 0;
+  if (job.folder && restarted && resume_from_memory(job)) return;
   if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
   if (resume != "auto" && resume != "none") {
     resume_from(job, read_safetensors(resume), resume);

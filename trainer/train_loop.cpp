@@ -70,9 +70,10 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
   const bool print = due(job.options.print_freq);
   const bool save = due(job.options.checkpoint_every);
+  const bool snapshot = !save && due(job.options.snapshot_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
   // Before a save, so that no checkpoint has the weights of a loss that is no number.
-  if (print || save) parts.guard.finish();  // Waits for a GPU: not on every step.
+  if (print || save || snapshot) parts.guard.finish();  // Waits for a GPU: not on every step.
   if (print || job.reporter->wants_progress()) {
     report_step(job, parts, print);
   } else if (parts.meters.steps() == 1 && job.reporter->tells_steps()) {
@@ -81,10 +82,11 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print) parts.meters.start_window();
   if (verify) verify_job_sync(job);
   if (save) job.save_checkpoint();
+  if (snapshot) job.save_snapshot();
   if (job.progress) job.progress->reached(job.state.step);
   job.report_written();
   // What was due is not the time of a step: figures of steps stay comparable.
-  if (print || save || verify) parts.meters.restart_clock();
+  if (print || save || snapshot || verify) parts.meters.restart_clock();
 }
 
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.

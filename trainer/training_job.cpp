@@ -107,6 +107,25 @@ void TrainingJob::save_checkpoint() {
       {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
 }
 
+void TrainingJob::save_snapshot() {
+  if (!writer || !snapshots) return;
+  if (snapshots->too_small()) {
+    reporter->warning(
+        fmt::format("a checkpoint does not fit into the {} bytes that ddprun --restart-memory has "
+                    "for each of two: none is kept in memory",
+                    snapshots->bytes_max()));
+    options.snapshot_every = 0;  // Of this rank alone: nobody else does anything for it.
+    return;
+  }
+  phase("snapshot");
+  std::vector<CheckpointFile> files;
+  files.push_back({CheckpointName{state.epoch, state.step},
+                   make_checkpoint(identity, state, *model, checkpoint_parts),
+                   /*is_copy=*/false, /*memory_only=*/true});
+  writer->save_if_idle(std::move(files));
+  end_phase();
+}
+
 void TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return;
   state.best_prec1 = prec1;
@@ -121,6 +140,7 @@ void TrainingJob::note_accuracy(double prec1) {
 }
 
 void TrainingJob::take_back_ruined(std::int64_t bad_step) {
+  drop_snapshots();
   // A loss that came later was computed with weights that a good loss has been computed from.
   if (!writer || last_saved.step + 1 != bad_step) return;
   try {
@@ -135,6 +155,16 @@ void TrainingJob::take_back_ruined(std::int64_t bad_step) {
   } catch (const CheckpointError& error) {  // Nothing may hide why training ended.
     reporter->warning(error.what());
   }
+}
+
+// Any of them may be of weights that give no finite loss.
+void TrainingJob::drop_snapshots() {
+  if (!writer || !snapshots) return;
+  try {
+    writer->finish();
+  } catch (const CheckpointError&) {  // It is told of where a checkpoint is missed.
+  }
+  snapshots->clear();
 }
 
 void TrainingJob::report_written() {

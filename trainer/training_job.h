@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/snapshot_memory.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device.h"
@@ -62,8 +63,9 @@ struct TrainingJob {
   TrainingState state;
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
-  std::optional<Safetensors> best;           // Copies of the best weights, to be saved next.
-  std::unique_ptr<CheckpointWriter> writer;  // Where `folder` is, unless nothing is trained.
+  std::unique_ptr<SnapshotMemory> snapshots;  // Rank 0, with --snapshot-every.
+  std::optional<Safetensors> best;            // Copies of the best weights, to be saved next.
+  std::unique_ptr<CheckpointWriter> writer;   // Where `folder` is, unless nothing is trained.
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
@@ -91,13 +93,16 @@ struct TrainingJob {
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.
   void save_checkpoint();
+  // Rank 0 keeps a checkpoint of this moment in memory, unless a write is at hand.
+  void save_snapshot();
   // Notes the accuracy. If it is the best so far, the weights that the model has now are kept for
   // the next save_checkpoint().
   void note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();
-  // After a loss that is no number: if it came from the newest checkpoint's weights, that one is
-  // renamed, so that the next start does not meet the same.
+  void drop_snapshots();
+  // After a loss that is no number: snapshots are dropped; and if it came from the newest
+  // checkpoint's weights, that one is renamed, so that the next start does not meet the same.
   void take_back_ruined(std::int64_t bad_step);
   // Waits until everything is on the disk. This and save_checkpoint() throw CheckpointError when
   // an earlier write failed.

@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kIntMax = std::numeric_limits<int>::max();
+constexpr std::size_t kRestartMemoryLeast = 64 << 10;  // Less would be a mistake in the unit.
 constexpr std::size_t kLogBytesLeast = 4096;  // Smaller files would be a mistake in the unit.
 
 class Decision {
@@ -152,6 +153,9 @@ void Decision::decide_failures() {
 }
 
 void Decision::decide_restarts() {
+  if (const auto* memory = get("restart-memory"); memory != nullptr && memory->value != "0") {
+    result.restart_memory = parse_bytes(*memory, kRestartMemoryLeast);
+  }
   if (const auto* spares = get("spares")) {
     result.spares = parse_count(*spares, 0, kIntMax);
     if (result.spares > result.nproc_per_node) {

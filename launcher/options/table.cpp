@@ -140,6 +140,11 @@ const std::vector<OptionRow>& option_table() {
        "need "
        "not load libraries: for programs that call wait_for_rank() or do as it does "
        "(docs/failures.md). As many as there are workers replace all of a node."},
+      {"restart-memory", 0, "SIZE", "0", Failures, false,
+       "Memory of this node, at most SIZE (500M, 2G), that outlives its workers, for programs that "
+       "keep their state there for a restart: train --snapshot-every, which needs twice the size "
+       "of "
+       "a checkpoint."},
       {"restart-backoff", 0, "SECONDS", "0.5", Failures, false,
        "The first restart comes at once, the second in a row after this time, each further one "
        "after twice as long, up to 30 s, with jitter. 0: none waits."},

@@ -144,6 +144,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.stderr_fd = err.write_end.get();
   setup.key_fd = spec.key_fd;
   setup.spare_fd = spec.spare_fd;
+  setup.memory_fd = spec.memory_fd;
   setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
   int error_number = 0;

@@ -19,6 +19,7 @@ struct WorkerSpec {
   WorkerOutput output;                                         // Where stdout and stderr go.
   int key_fd = -1;        // Of the workers' key; -1 = none. Stays its owner's.
   int spare_fd = -1;      // A spare's end of its channel; -1 = it is a worker. Its owner's, too.
+  int memory_fd = -1;     // Of --restart-memory; -1 = none. Its owner's, too.
   std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
 };
 

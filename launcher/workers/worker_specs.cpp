@@ -10,6 +10,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/restart_memory_place.h"
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/worker_key_place.h"
 #include "worker/worker_env.h"
@@ -246,6 +247,13 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
                                   std::to_string(rendezvous::worker_key_fd));
     } else if (inputs.environment(rendezvous::worker_key_variable)) {
       spec.variables.emplace_back(rendezvous::worker_key_variable, "");  // As above.
+    }
+    spec.memory_fd = inputs.memory_fd;
+    if (inputs.memory_fd >= 0) {
+      spec.variables.emplace_back(rendezvous::restart_memory_variable,
+                                  std::to_string(rendezvous::restart_memory_fd));
+    } else if (inputs.environment(rendezvous::restart_memory_variable)) {
+      spec.variables.emplace_back(rendezvous::restart_memory_variable, "");  // As above.
     }
     if (inputs.environment(rendezvous::spare_variable)) {
       spec.variables.emplace_back(rendezvous::spare_variable, "");  // As above.

@@ -30,6 +30,7 @@ struct WorkerSpecInputs {
   int cpus = 1;                    // That this process may use.
   std::vector<WorkerCpus> places;  // By local rank; empty: not asked for.
   int key_fd = -1;                 // As WorkerSpec's.
+  int memory_fd = -1;              // As WorkerSpec's.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };
 

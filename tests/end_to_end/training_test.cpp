@@ -231,6 +231,82 @@ TEST_CASE("a job that goes on with spares ends with the weights of one that was 
   CHECK(same_weights);
 }
 
+TEST_CASE("a restart goes on from memory, with the weights of a job that was left alone") {
+  TemporaryFolder folder;
+  const auto job = [&](const std::string& name, const std::vector<std::string>& memory) {
+    return launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) + memory +
+           train({"--steps", "64", "--checkpoint-every", "1000", "--snapshot-every", "3",
+                  "--checkpoint-dir", folder / name});
+  };
+  // Without the memory there is nothing to keep snapshots in, and training goes on.
+  const auto undisturbed = run(job("undisturbed", {}), limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+  CHECK(contains(undisturbed.output, "--snapshot-every has no effect"));
+
+  Process killed(job("killed", {"--restart-memory", "64M"}));
+  REQUIRE(killed.wait_for_output("Epoch: [1][13/16]", limit));  // Epoch 1 began at step 16.
+  const std::vector<int> workers = descendants_running(killed.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+
+  const auto result = killed.wait(limit);
+  INFO(result.output);
+  REQUIRE(result.status == 0);
+  const std::string resumed = "resumed from memory: epoch 1, step ";
+  REQUIRE(contains(result.output, resumed));
+  CHECK(number_after(result.output, resumed) > 16);  // That on the disk.
+  const bool same_weights =
+      newest_tensors(folder / "killed") == newest_tensors(folder / "undisturbed");
+  CHECK(same_weights);
+}
+
+TEST_CASE("a snapshot that does not fit is told of once, and the disk is gone on from") {
+  TemporaryFolder folder;
+  Process killed(
+      launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--restart-memory",
+              "128k"}) +
+      train({"--steps", "40", "--snapshot-every", "2", "--checkpoint-dir", folder / "small"}));
+  REQUIRE(killed.wait_for_output("Epoch: [1][13/16]", limit));
+  const std::vector<int> workers = descendants_running(killed.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[0], SIGKILL);
+
+  const auto result = killed.wait(limit);
+  INFO(result.output);
+  REQUIRE(result.status == 0);
+  CHECK(contains(result.output, "a checkpoint does not fit into the "));
+  CHECK(contains(result.output, "resumed from " + folder / "small"));
+}
+
+TEST_CASE("after a loss that is no number a restart does not go on from memory") {
+  TemporaryFolder folder;
+  // The second attempt, which goes on from memory, takes steps that are far too long.
+  std::string command;
+  for (const std::string& word :
+       train({"--steps", "24", "--snapshot-every", "1", "--checkpoint-dir", folder / "run"})) {
+    command += "'" + word + "' ";
+  }
+  Process job(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2",
+                      "--restart-memory", "64M"}) +
+              shell("more=; [ $TORCHELASTIC_RESTART_COUNT != 1 ] || more='--lr 1e30'; exec " +
+                    command + "$more"));
+  REQUIRE(job.wait_for_output("Epoch: [0][13/16]", limit));
+  const std::vector<int> workers = descendants_running(job.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+
+  const auto result = job.wait(limit);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const auto from_memory = result.output.find("resumed from memory");
+  const auto no_loss = result.output.find("the loss is");
+  REQUIRE(from_memory != std::string::npos);
+  REQUIRE(no_loss != std::string::npos);
+  CHECK(from_memory < no_loss);
+  CHECK(result.output.find("resumed from memory", no_loss) == std::string::npos);
+}
+
 TEST_CASE("no trainer outlives a launcher killed by SIGKILL") {
   Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
   REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));

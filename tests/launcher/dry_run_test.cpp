@@ -123,5 +123,8 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
   };
   CHECK(spares("0").empty());
   CHECK(has(spares("1"), "1 process for local rank 0   (--spares=1)"));
+  const std::string text = plan({"--restart-memory=1M", "/bin/true"});
+  CHECK(has(line(text, "memory"), "1048576 bytes"));
+  CHECK(has(line(text, "DDPRUN_RESTART_MEMORY_FD=5"), "descriptor of --restart-memory"));
   CHECK(has(spares("2"), "2 processes for local ranks 0 to 1"));
 }

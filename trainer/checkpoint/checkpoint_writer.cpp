@@ -64,8 +64,9 @@ void check_finite(const CheckpointFile& file) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected,
-                                   bool from_gpu)
+                                   bool from_gpu, SnapshotMemory* memory)
     : folder_(folder),
+      memory_(memory),
       thread_([this, bytes_expected, from_gpu] { run(bytes_expected, from_gpu); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
@@ -89,17 +90,29 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
   stall.waited_s = watch.lap();
+  copy(std::move(files));
+  stall.copied_s = watch.lap();
+  return stall;
+}
+
+bool CheckpointWriter::save_if_idle(std::vector<CheckpointFile> files) {
+  std::unique_lock lock(mutex_);
+  if (busy_) return false;
+  wait_until_idle(lock);  // And throws what has failed.
+  copy(std::move(files));
+  return true;
+}
+
+void CheckpointWriter::copy(std::vector<CheckpointFile> files) {
   const NamedTensors copies = snapshot_.take(tensors_to_copy(files));
-  auto copy = copies.begin();
+  auto next = copies.begin();
   for (CheckpointFile& file : files) {
     if (file.is_copy) continue;
-    for (auto& entry : file.contents.tensors) entry = *copy++;
+    for (auto& entry : file.contents.tensors) entry = *next++;
   }
   due_ = std::move(files);
   busy_ = true;
   changed_.notify_all();
-  stall.copied_s = watch.lap();
-  return stall;
 }
 
 void CheckpointWriter::finish() {
@@ -148,6 +161,8 @@ void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
   for (const CheckpointFile& file : files) check_finite(file);
   for (const CheckpointFile& file : files) {
     Stopwatch watch;
+    if (file.name && memory_ != nullptr) memory_->keep(file.contents);
+    if (file.memory_only) continue;
     FinishedWrite done{file.name, {}, 0};
     done.path =
         file.name ? folder_.save(*file.name, file.contents) : folder_.save_best(file.contents);

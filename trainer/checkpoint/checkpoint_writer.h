@@ -14,15 +14,18 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/snapshot_memory.h"
 #include "trainer/checkpoint/tensor_snapshot.h"
 
 namespace ddprun::trainer {
 
-// One file of a save: a checkpoint, or the best weights.
+// One file of a save: a checkpoint, or the best weights. With a SnapshotMemory, checkpoints also go
+// there, and those that are for it alone go nowhere else.
 struct CheckpointFile {
   std::optional<CheckpointName> name;  // Nothing: the best weights.
   Safetensors contents;
   bool is_copy = false;  // Nobody changes these tensors: they need not be copied.
+  bool memory_only = false;
 };
 
 struct SaveStall {
@@ -38,9 +41,10 @@ struct FinishedWrite {
 
 class CheckpointWriter {
  public:
-  // `bytes_expected` are made ready on the writing thread. `folder` is this object's alone from now
-  // on.
-  CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected, bool from_gpu);
+  // `bytes_expected` are made ready on the writing thread. `folder` and `memory`, which may be
+  // null, are this object's alone from now on.
+  CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected, bool from_gpu,
+                   SnapshotMemory* memory = nullptr);
 
   // Waits for the write at hand. An error that nobody has asked for goes to stderr.
   ~CheckpointWriter();
@@ -51,6 +55,9 @@ class CheckpointWriter {
   // before has failed: its message names the file and the reason.
   SaveStall save(std::vector<CheckpointFile> files);
 
+  // The same unless a write is at hand: false, and nothing is saved. For what is worth no wait.
+  bool save_if_idle(std::vector<CheckpointFile> files);
+
   // Waits until everything is on the disk. Throws as save() does.
   void finish();
 
@@ -60,9 +67,11 @@ class CheckpointWriter {
  private:
   void run(std::size_t bytes_expected, bool from_gpu);
   void write(const std::vector<CheckpointFile>& files);
+  void copy(std::vector<CheckpointFile> files);              // With the lock.
   void wait_until_idle(std::unique_lock<std::mutex>& lock);  // And throws what has failed.
 
   CheckpointFolder& folder_;
+  SnapshotMemory* memory_;
   TensorSnapshot snapshot_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -61,18 +61,18 @@ std::string make_header(const NamedTensors& tensors, const Json& metadata) {
   return bytes + text;
 }
 
-class OutputFile {
+class OutputFile : public SafetensorsSink {
  public:
   explicit OutputFile(const std::filesystem::path& path)
       : name_(path.string()),
         fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
     if (fd_ < 0) fail(name_, fmt::format("cannot be created: {}", std::strerror(errno)));
   }
-  ~OutputFile() { ::close(fd_); }
+  ~OutputFile() override { ::close(fd_); }
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  void write(const void* data, std::size_t bytes) {
+  void write(const void* data, std::size_t bytes) override {
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
       const ssize_t count = ::write(fd_, at, bytes);
@@ -83,7 +83,7 @@ class OutputFile {
     }
   }
 
-  void overwrite(const std::string& bytes, std::size_t at) {
+  void overwrite(const std::string& bytes, std::size_t at) override {
     if (::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at)) !=
         static_cast<ssize_t>(bytes.size())) {
       fail(name_, fmt::format("cannot be written: {}", std::strerror(errno)));
@@ -110,19 +110,18 @@ torch::ScalarType type_of(const std::string& dtype) {
 
 // The checksum stands in front of what it is taken of, so it is filled in at the end: that takes
 // one pass over the tensors, and memory for one that does not lie in C order.
-WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
+WrittenFile write_safetensors(SafetensorsSink& sink, const Safetensors& contents) {
   Json metadata(contents.metadata);
   metadata[checksum_key] = checksum_zeros;
   const std::string header = make_header(contents.tensors, metadata);
   const std::string field = fmt::format("\"{}\":\"{}\"", checksum_key, checksum_zeros);
   const std::size_t digits = header.find(field) + field.size() - 1 - std::strlen(checksum_zeros);
 
-  OutputFile file(path);
   Checksum hash;
   WrittenFile written;
   const auto write = [&](const void* data, std::size_t bytes) {
     hash.add(data, bytes);
-    file.write(data, bytes);
+    sink.write(data, bytes);
     written.bytes += bytes;
   };
   write(header.data(), header.size());
@@ -131,7 +130,13 @@ WrittenFile write_safetensors(const std::filesystem::path& path, const Safetenso
     write(packed.data_ptr(), packed.nbytes());
   }
   written.checksum = hash.hex();
-  file.overwrite(written.checksum, digits);
+  sink.overwrite(written.checksum, digits);
+  return written;
+}
+
+WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
+  OutputFile file(path);
+  const WrittenFile written = write_safetensors(file, contents);
   // Whoever renames the file next relies on its content being on the disk (checkpoint_folder.cpp).
   file.sync();
   return written;

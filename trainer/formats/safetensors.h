@@ -34,6 +34,15 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;
 };
 
+// Where bytes go, in order; and some of them once more, over what is there.
+class SafetensorsSink {
+ public:
+  virtual ~SafetensorsSink() = default;
+  // Both throw SafetensorsError.
+  virtual void write(const void* data, std::size_t bytes) = 0;
+  virtual void overwrite(const std::string& bytes, std::size_t at) = 0;
+};
+
 struct WrittenFile {
   std::uint64_t bytes = 0;
   std::string checksum;  // 16 hexadecimal digits.
@@ -43,6 +52,9 @@ struct WrittenFile {
 // device. The metadata gains "xxh64": the XXH64 of the whole file with that value as zeros. Throws
 // SafetensorsError; a part of the file may then be there.
 WrittenFile write_safetensors(const std::filesystem::path& path, const Safetensors& contents);
+
+// The same bytes into `sink`.
+WrittenFile write_safetensors(SafetensorsSink& sink, const Safetensors& contents);
 
 // Checks the checksum when the file has one. Throws SafetensorsError; SafetensorsAccessError where
 // that says nothing about the content.

@@ -97,6 +97,7 @@ struct TrainOptions {
   // Checkpoints.
   std::filesystem::path checkpoint_dir;  // Empty: no checkpoints.
   std::int64_t checkpoint_every = 0;     // Steps; 0: at the end of epochs only.
+  std::int64_t snapshot_every = 0;       // Steps; 0: none in memory.
   std::int64_t keep_checkpoints = 2;     // The newest so many stay.
   std::string resume = "auto";           // auto, none, or a file.
   bool resume_anyway = false;            // Also with other data than the checkpoint's.

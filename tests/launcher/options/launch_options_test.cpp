@@ -588,6 +588,16 @@ TEST_CASE("whatever is typed is understood or refused", "[options]") {
   CHECK(accepted > 100);
 }
 
+TEST_CASE("memory for restarts has a size", "[launcher][options][spares]") {
+  const auto memory = [](const std::string& size) {
+    return parse({"--restart-memory=" + size, "sh"}).restart_memory;
+  };
+  CHECK(memory("0") == 0);
+  CHECK(memory("2M") == 2 << 20);
+  CHECK_THROWS_AS(memory("100"), UsageExit);
+  CHECK_THROWS_AS(memory("much"), UsageExit);
+}
+
 TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][options][spares]") {
   const auto options = [](std::vector<std::string> words) {
     words.push_back("sh");

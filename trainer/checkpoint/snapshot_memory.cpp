@@ -1,0 +1,49 @@
+// safetensors all the way: what reads files of strangers also reads what a killed process has left.
+#include "trainer/checkpoint/snapshot_memory.h"
+
+namespace ddprun::trainer {
+namespace {
+
+class MemorySink : public SafetensorsSink {
+ public:
+  explicit MemorySink(worker::RestartMemory& memory) : memory_(memory) {}
+
+  void write(const void* data, std::size_t bytes) override {
+    if (!memory_.add(data, bytes)) throw SafetensorsError("it does not fit");
+  }
+  void overwrite(const std::string& bytes, std::size_t at) override {
+    memory_.overwrite(bytes.data(), bytes.size(), at);
+  }
+
+ private:
+  worker::RestartMemory& memory_;
+};
+
+}  // namespace
+
+bool SnapshotMemory::keep(const Safetensors& contents) {
+  if (too_small_) return false;
+  memory_.begin();
+  MemorySink sink(memory_);
+  try {
+    write_safetensors(sink, contents);
+  } catch (const SafetensorsError&) {
+    too_small_ = true;
+    return false;
+  }
+  memory_.commit();
+  return true;
+}
+
+std::vector<Safetensors> SnapshotMemory::read(const std::string& name) const {
+  std::vector<Safetensors> found;
+  for (const std::string_view content : memory_.contents()) {
+    try {
+      found.push_back(parse_safetensors(content, name));
+    } catch (const SafetensorsError&) {  // As good as not there.
+    }
+  }
+  return found;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,127 @@
+// A half is there when its number is not 0, and the number is stored last: what a process has
+// stored before it was killed stays, in the order in which it was stored.
+#include "worker/restart_memory.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "rendezvous/restart_memory_place.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr std::size_t half_head_bytes = 64;  // What follows keeps the alignment that tensors like.
+constexpr std::size_t memory_page = 4096;
+constexpr int memory_halves = 2;
+
+}  // namespace
+
+struct RestartMemory::Half {
+  std::uint64_t number;  // Of the writes to both, from 1; 0: nothing.
+  std::uint64_t bytes;
+};
+
+std::optional<RestartMemory> RestartMemory::of_launcher() {
+  const std::string text = environment_variable(rendezvous::restart_memory_variable).value_or("");
+  int fd = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return map(fd);
+}
+
+std::optional<RestartMemory> RestartMemory::map(int fd) {
+  struct stat facts {};
+  if (::fstat(fd, &facts) != 0 || facts.st_size < static_cast<off_t>(memory_halves * memory_page)) {
+    return std::nullopt;
+  }
+  const auto bytes = static_cast<std::size_t>(facts.st_size) / (memory_halves * memory_page) *
+                     (memory_halves * memory_page);
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (pages == MAP_FAILED) return std::nullopt;
+  return RestartMemory(pages, bytes);
+}
+
+RestartMemory::RestartMemory(RestartMemory&& other) noexcept
+    : pages_(std::exchange(other.pages_, nullptr)),
+      bytes_(other.bytes_),
+      writing_(other.writing_),
+      added_(other.added_) {}
+
+RestartMemory& RestartMemory::operator=(RestartMemory&& other) noexcept {
+  std::swap(pages_, other.pages_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(writing_, other.writing_);
+  std::swap(added_, other.added_);
+  return *this;
+}
+
+RestartMemory::~RestartMemory() {
+  if (pages_ != nullptr) ::munmap(pages_, bytes_);
+}
+
+RestartMemory::Half& RestartMemory::half(int number) const {
+  return *reinterpret_cast<Half*>(static_cast<char*>(pages_) +
+                                  bytes_ / memory_halves * static_cast<std::size_t>(number));
+}
+
+char* RestartMemory::data_of(int number) const {
+  return reinterpret_cast<char*>(&half(number)) + half_head_bytes;
+}
+
+std::size_t RestartMemory::bytes_max() const { return bytes_ / memory_halves - half_head_bytes; }
+
+std::vector<std::string_view> RestartMemory::contents() const {
+  std::vector<std::pair<std::uint64_t, std::string_view>> found;
+  for (int i = 0; i < memory_halves; ++i) {
+    const std::uint64_t number = std::atomic_ref(half(i).number).load(std::memory_order_acquire);
+    if (number == 0) continue;
+    found.emplace_back(
+        number, std::string_view(data_of(i), std::min<std::size_t>(half(i).bytes, bytes_max())));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& one, const auto& other) { return one.first > other.first; });
+  std::vector<std::string_view> result;
+  for (const auto& [number, content] : found) result.push_back(content);
+  return result;
+}
+
+void RestartMemory::begin() {
+  writing_ = half(0).number <= half(1).number ? 0 : 1;
+  std::atomic_ref(half(writing_).number).store(0, std::memory_order_seq_cst);
+  added_ = 0;
+}
+
+bool RestartMemory::add(const void* data, std::size_t bytes) {
+  if (bytes > bytes_max() - added_) return false;
+  std::memcpy(data_of(writing_) + added_, data, bytes);
+  added_ += bytes;
+  return true;
+}
+
+bool RestartMemory::overwrite(const void* data, std::size_t bytes, std::size_t at) {
+  if (at > added_ || bytes > added_ - at) return false;
+  std::memcpy(data_of(writing_) + at, data, bytes);
+  return true;
+}
+
+void RestartMemory::commit() {
+  half(writing_).bytes = added_;
+  const std::uint64_t number = half(1 - writing_).number + 1;
+  std::atomic_ref(half(writing_).number).store(number, std::memory_order_release);
+}
+
+void RestartMemory::clear() {
+  for (int i = 0; i < memory_halves; ++i) {
+    std::atomic_ref(half(i).number).store(0, std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace ddprun::worker
