@@ -153,7 +153,10 @@ class Job {
   void beat(TimePoint now);
   void put_out(const Node& node, Finish finish, const std::string& why, TimePoint now);
   void give_up_unready(TimePoint now, TimePoint::duration late);
-  bool came_later(const Node& node) const { return limits_.round.elastic && !node.founder; }
+  // Who coordinates belongs to the job: it cannot be put out.
+  bool came_later(const Node& node) const {
+    return limits_.round.elastic && !node.founder && node.hello.node_id != limits_.host_node_id;
+  }
   void count_departure(Node& node, TimePoint now);
   void go_on_without_newcomer(const std::string& what, TimePoint now);
   void count_as_lost(PeerId peer, const std::string& why, TimePoint now);
