@@ -42,8 +42,8 @@ _ddprun_options() {
   )
   valued=(
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
-    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --secret-file --auth
-    --store-allow --local-addr --max-restarts --shutdown-timeout --signals-to-handle
+    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --tie-breaker --secret-file
+    --auth --store-allow --local-addr --max-restarts --shutdown-timeout --signals-to-handle
     --forward-signals --spares --restart-memory --restart-backoff --max-same-failures
     --reset-restarts-after --report --log-dir --redirects -r --tee -t --local-ranks-filter
     --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate --log-keep
@@ -61,6 +61,7 @@ _ddprun_value() {
   --master-addr) offer=(-A hostname) ;;
   --rdzv-backend) offer=(-W 'static c10d') ;;
   --rdzv-endpoint) offer=(-A hostname) ;;
+  --tie-breaker) offer=(-f) ;;
   --secret-file) offer=(-f) ;;
   --auth) offer=(-W 'secret none') ;;
   --report) offer=(-f) ;;

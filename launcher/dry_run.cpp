@@ -152,6 +152,10 @@ void Plan::describe_endpoint() {
   if (!facts_.resolve_error.empty()) row("", "cannot resolve it now: " + facts_.resolve_error, "");
   if (!facts_.plan.warning.empty()) row("", "warning: " + facts_.plan.warning, "");
   row("job id", options_.run_id, source({"rdzv-id", "standalone"}));
+  if (!options_.tie_breaker.empty()) {
+    row("tie", "who goes on when half of the nodes are lost: " + options_.tie_breaker + ".*",
+        source("tie-breaker"));
+  }
   if (options_.nnodes_max > 1) describe_secret();
 }
 

@@ -66,7 +66,23 @@ bool needs_secret(const LaunchOptions& options) {
 }
 
 bool may_be_taken_over(const LaunchOptions& options) {
-  return options.takeover && options.backend == RendezvousBackend::C10d && options.nnodes_max > 2;
+  const int enough = arbitration_of(options) == rendezvous::Arbitration::None ? 3 : 2;
+  return options.takeover && options.backend == RendezvousBackend::C10d &&
+         options.nnodes_max >= enough;
+}
+
+rendezvous::Arbitration arbitration_of(const LaunchOptions& options) {
+  return options.tie_breaker.empty() ? rendezvous::Arbitration::None
+                                     : rendezvous::Arbitration::Halves;
+}
+
+std::chrono::milliseconds claim_lapse(const LaunchOptions& options) {
+  return 2 * options.heartbeat_timeout;
+}
+
+// Another node may have claimed just before, and died of what this one noticed.
+std::chrono::milliseconds word_limit(const LaunchOptions& options) {
+  return 2 * claim_lapse(options) + std::chrono::seconds(10);
 }
 
 EndpointPlan plan_standby(const LaunchOptions& options) {

@@ -8,12 +8,14 @@
 // A core: what is local and what names mean comes in as arguments.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "launcher/options/launch_options.h"
+#include "rendezvous/control/council.h"
 
 namespace ddprun::launcher {
 
@@ -47,8 +49,15 @@ bool another_host_may_join(const LaunchOptions& options);
 bool needs_secret(const LaunchOptions& options);
 
 // Whether an agent may go on in the place of the job's coordinator if that is lost. Two nodes have
-// no majority.
+// no majority, and need an arbiter.
 bool may_be_taken_over(const LaunchOptions& options);
+
+// What may say who goes on where no majority can, if anything.
+rendezvous::Arbitration arbitration_of(const LaunchOptions& options);
+// How long another node's claim lasts that is not heard of any more ...
+std::chrono::milliseconds claim_lapse(const LaunchOptions& options);
+// ... and how long a word of the arbiter is waited for.
+std::chrono::milliseconds word_limit(const LaunchOptions& options);
 
 // Where a node that is not the endpoint's host listens for the case that it takes over, on any free
 // port.

@@ -20,7 +20,7 @@ namespace ddprun::launcher {
 namespace {
 
 rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPlan& plan,
-                                 const std::string& node_id, int port) {
+                                 const std::string& node_id, const std::string& job, int port) {
   rendezvous::JobLimits limits;
   limits.run_id = options.run_id;
   limits.round.elastic = options.backend == RendezvousBackend::C10d;
@@ -47,6 +47,13 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   // A coordinator that took over is heard here once in an interval. One that is silent for longer
   // than this counts as lost.
   if (limits.may_be_taken_over) limits.round.look_around = limits.heartbeat_timeout;
+  limits.job = job;
+  limits.word_limit = word_limit(options);
+  if (job.empty()) return limits;
+  limits.arbitration = arbitration_of(options);
+  // A successor may have to wait for a claim to lapse before it leads, and is heard only then.
+  const auto all_notice = options.heartbeat_timeout + options.heartbeat_interval;
+  limits.round.look_around = 3 * all_notice + std::chrono::seconds(5) + limits.word_limit;
   return limits;
 }
 
@@ -84,7 +91,8 @@ std::string listen_problem(const std::system_error& error, const EndpointPlan& p
 
 std::unique_ptr<EndpointHost> EndpointHost::open(
     asio::io_context& io, const LaunchOptions& options, const EndpointPlan& plan,
-    const std::string& node_id, std::shared_ptr<const rendezvous::TlsContext> tls,
+    const std::string& node_id, const std::string& job,
+    std::shared_ptr<const rendezvous::TlsContext> tls,
     std::shared_ptr<const rendezvous::WorkerKey> store_key, OnOthers others) {
   auto host = std::make_unique<EndpointHost>();
   host->admit_own(options, plan);
@@ -96,7 +104,7 @@ std::unique_ptr<EndpointHost> EndpointHost::open(
     throw EndpointError(listen_problem(error, plan));
   }
   host->coordinator_ = std::make_unique<rendezvous::Coordinator>(
-      io, job_limits(options, plan, node_id, host->server_->port()),
+      io, job_limits(options, plan, node_id, job, host->server_->port()),
       host->callbacks(std::move(others)), host->strangers_, std::move(tls));
   return host;
 }
@@ -117,9 +125,10 @@ std::unique_ptr<EndpointHost> EndpointHost::open_standby(
 }
 
 void EndpointHost::lead(const LaunchOptions& options, const EndpointPlan& plan,
-                        const std::string& node_id, const rendezvous::Inherited& inherited) {
+                        const std::string& node_id, const std::string& job,
+                        const rendezvous::Inherited& inherited) {
   admit_own(options, plan);
-  coordinator_->lead(job_limits(options, plan, node_id, server_->port()), inherited);
+  coordinator_->lead(job_limits(options, plan, node_id, job, server_->port()), inherited);
 }
 
 void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
@@ -173,7 +182,8 @@ rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {
           },
       .on_ask = std::move(others.on_ask),
       .on_leads = std::move(others.on_leads),
-      .where = std::move(others.where)};
+      .where = std::move(others.where),
+      .on_word_wanted = std::move(others.on_word_wanted)};
 }
 
 }  // namespace ddprun::launcher

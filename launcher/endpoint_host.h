@@ -32,13 +32,16 @@ class EndpointHost {
     std::function<rendezvous::Vote(const rendezvous::AskVote& ask)> on_ask;
     std::function<rendezvous::Vote(const rendezvous::Leads& leads)> on_leads;
     std::function<rendezvous::Moved()> where;
+    // The job needs the arbiter's word, which on_word() takes. Never without one.
+    std::function<void(const rendezvous::WordWish& wish)> on_word_wanted;
   };
 
   // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
-  // Throws EndpointError. `node_id`: of the agent on this node. `tls`: what agents must prove;
-  // null: nothing.
+  // Throws EndpointError. `node_id`: of the agent on this node. `job`: its name at the arbiter; ""
+  // = it has none. `tls`: what agents must prove; null: nothing.
   static std::unique_ptr<EndpointHost> open(asio::io_context& io, const LaunchOptions& options,
                                             const EndpointPlan& plan, const std::string& node_id,
+                                            const std::string& job,
                                             std::shared_ptr<const rendezvous::TlsContext> tls,
                                             std::shared_ptr<const rendezvous::WorkerKey> store_key,
                                             OnOthers others);
@@ -50,7 +53,8 @@ class EndpointHost {
       std::shared_ptr<const rendezvous::WorkerKey> store_key, OnOthers others);
   // Coordinates the job from here on. `plan.master_addr`: where the other nodes reach this one.
   void lead(const LaunchOptions& options, const EndpointPlan& plan, const std::string& node_id,
-            const rendezvous::Inherited& inherited);
+            const std::string& job, const rendezvous::Inherited& inherited);
+  void on_word(const rendezvous::Word& word) { coordinator_->on_word(word); }
   // As Coordinator has them. The port stays open, for those who look for the job here.
   void step_down(const std::string& why) { coordinator_->step_down(why); }
   bool stepped_down() const { return coordinator_->stepped_down(); }

@@ -12,12 +12,14 @@
 #include <asio/detached.hpp>
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
 #include <utility>
 #include <variant>
 
 #include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
+#include "rendezvous/arbiter/file_arbiter.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/control/vote_question.h"
 #include "rendezvous/random_id.h"
@@ -59,9 +61,16 @@ asio::awaitable<void> Membership::join() {
                     options_.endpoint_host, resolve_error));
   }
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
-  if (may_be_taken_over(options_)) make_successor(election_limit());
+  if (may_be_taken_over(options_)) {
+    make_successor(election_limit());
+    if (arbitration_of(options_) != rendezvous::Arbitration::None) make_word_seeker();
+  }
   if (plan_.role != EndpointPlan::Role::Join) {
-    endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, tls_, store_key_, others());
+    if (words_) co_await found_job();
+    if (left_) co_return;
+    endpoint_ =
+        EndpointHost::open(io_, options_, plan_, node_id_, job_, tls_, store_key_, others());
+    if (!endpoint_ && words_) co_await leave_job_to_another();
     if (endpoint_ && successor_) successor_->leads();
     if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
   }
@@ -80,7 +89,8 @@ EndpointHost::OnOthers Membership::others() {
                 return successor_->on_ask(ask);
               },
           .on_leads = [this](const rendezvous::Leads& leads) { return on_leads(leads); },
-          .where = [this] { return rendezvous::Moved{coordinator_.value_or(rendezvous::Seat{})}; }};
+          .where = [this] { return rendezvous::Moved{coordinator_.value_or(rendezvous::Seat{})}; },
+          .on_word_wanted = [this](const rendezvous::WordWish& wish) { on_word_wanted(wish); }};
 }
 
 // What stands in the way of a takeover is no reason not to train: it is said, and this node can
@@ -106,16 +116,111 @@ void Membership::make_successor(milliseconds give_up) {
   rendezvous::TakeoverLimits limits;
   limits.all_notice = all_notice();
   limits.give_up = give_up;
+  limits.arbitration = arbitration_of(options_);
+  limits.ask_arbiter_after = options_.heartbeat_interval;
+  limits.arbiter_give_up = limits.give_up + word_limit(options_);
   successor_ = std::make_unique<Successor>(
       io_, options_.run_id, node_id_, limits, tls_,
       SuccessorCallbacks{
-          .on_lead = [this](int term) { lead(term); },
+          .on_lead = [this](const rendezvous::Lead& elected) { lead(elected); },
           .on_follow = [this](const rendezvous::Seat& coordinator) { follow(coordinator); },
           .on_give_up =
-              [this](const std::string& why, bool still_there) {
+              [this](const rendezvous::GiveUp& end) {
                 if (left_ || joins_until_) return;
-                callbacks_.on_lost(lost_why_ + "; " + why, lost_silent_ || still_there);
+                if (end.coordinator.port != 0) coordinator_ = end.coordinator;
+                callbacks_.on_lost(lost_why_ + "; " + end.why, lost_silent_ || end.still_there);
+              },
+          .on_word_wanted =
+              [this](const std::optional<rendezvous::WordWish>& wish) {
+                if (wish) {
+                  on_word_wanted(*wish);
+                } else if (words_) {
+                  words_->drop();
+                }
               }});
+}
+
+// ---- the arbiter ----
+
+void Membership::make_word_seeker() {
+  WordSeekerLimits limits;
+  limits.claims = {.look_again = options_.heartbeat_interval, .lapse = claim_lapse(options_)};
+  limits.answer = options_.heartbeat_timeout;
+  words_ = std::make_unique<WordSeeker>(
+      io_, std::make_shared<rendezvous::FileArbiter>(options_.tie_breaker, options_.run_id), limits,
+      [this](const rendezvous::Word& word) { on_word(word); });
+  job_.clear();
+}
+
+asio::awaitable<void> Membership::call(std::function<void(WordSeeker::Done)> start,
+                                       std::string& why) {
+  asio::steady_timer called(io_, asio::steady_timer::time_point::max());
+  start([&](const std::string& what) {
+    why = what;
+    called.cancel();
+  });
+  asio::error_code cancelled;
+  co_await called.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+}
+
+// Before the port is open: no node may be told the name of a job that the arbiter does not know.
+asio::awaitable<void> Membership::found_job() {
+  job_ = rendezvous::random_id();
+  std::string why;
+  co_await call([this](WordSeeker::Done done) { words_->found(job_, std::move(done)); }, why);
+  if (!why.empty() && !left_) throw EndpointError(why);
+}
+
+// An agent of this machine had the port first, and a job of its own.
+asio::awaitable<void> Membership::leave_job_to_another() {
+  std::string ignored;
+  co_await call([this](WordSeeker::Done done) { words_->forget(std::move(done)); }, ignored);
+  make_word_seeker();
+}
+
+// The first time that a coordinator names the job at the arbiter. What follows is heard once this
+// node's arbiter has proved to be the same.
+void Membership::on_job_name(const std::string& job) {
+  if (endpoint_ || (arbiter_seen_ && job == job_)) return;
+  if (words_ == nullptr || job.empty()) {
+    if (std::exchange(arbiter_seen_, true) || job.empty() == (words_ == nullptr)) return;
+    spdlog::warn(job.empty() ? "the coordinator has no --tie-breaker: this node's is not used"
+                             : "the job has a --tie-breaker, and this node none: it cannot take "
+                               "over without a majority");
+    return;
+  }
+  arbiter_seen_ = true;
+  job_ = job;
+  sees_job_ = false;
+  words_->join(job, [this](const std::string& why) {
+    if (left_) return;
+    sees_job_ = true;
+    if (!why.empty()) return callbacks_.on_message(rendezvous::Refused{.reason = why});
+    for (const rendezvous::ControlMessage& message : std::exchange(unheard_, {})) {
+      on_message(message);
+    }
+  });
+}
+
+void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
+  rendezvous::Seat self{.node_id = node_id_, .host = host_name_, .address = plan_.master_addr};
+  for (const rendezvous::Seat& seat : round_.succession().council) {
+    if (seat.node_id == node_id_) self = seat;
+  }
+  if (endpoint_) self.port = endpoint_->port();
+  words_->want(wish, self);
+}
+
+void Membership::on_word(const rendezvous::Word& word) {
+  if (left_) return;
+  if (!endpoint_) return successor_->on_word(word);
+  if (word.kind == rendezvous::Word::Kind::Refused) coordinator_ = word.holder;
+  // Its job leads in a term above that of a successor that died.
+  if (word.kind == rendezvous::Word::Kind::Given && word.term > term_) {
+    term_ = word.term;
+    announce();
+  }
+  endpoint_->on_word(word);
 }
 
 // An elastic job goes on without a node that is cut off from it, and takes it back as a new one. A
@@ -159,6 +264,7 @@ void Membership::look_for_leader() {
 }
 
 void Membership::stand_by() {
+  if (words_) words_->drop();
   endpoint_->stand_by();
   make_successor(election_limit());  // One that can follow.
   standby_plan_ = plan_;
@@ -285,6 +391,10 @@ void Membership::go_where(const rendezvous::Seat& coordinator) {
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
+  if (words_ && arbiter_seen_ && !sees_job_ && !job_.empty() && !endpoint_) {
+    unheard_.push_back(message);
+    return;
+  }
   round_.heard(message);
   if (const auto* moved = std::get_if<rendezvous::Moved>(&message)) {
     moved_ = true;
@@ -304,6 +414,7 @@ void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (std::holds_alternative<rendezvous::Welcome>(message)) joins_until_.reset();
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
     if (successor_) successor_->heard(*succession);
+    on_job_name(succession->job);
     return;
   }
   if (std::holds_alternative<rendezvous::Welcome>(message) && resumes_) say_again();
@@ -320,7 +431,9 @@ void Membership::on_lost(const std::string& why, bool silent) {
   if (may_try_on() && (coordinator_ || !replaced_id_.empty())) {
     return connect_after(milliseconds(250));
   }
-  if (!successor_ || endpoint_ || !round_.could_go_on()) return callbacks_.on_lost(why, silent);
+  if (!successor_ || endpoint_ || !round_.could_go_on()) {
+    return callbacks_.on_lost(why + what_would_help(), silent);
+  }
   spdlog::warn("lost the coordinator, {}; looking for another one", why);
   handed_over_ = false;
   lost_why_ = why;
@@ -328,20 +441,31 @@ void Membership::on_lost(const std::string& why, bool silent) {
   successor_->coordinator_lost();
 }
 
-void Membership::lead(int term) {
+// Only where this node could have gone on: with the job's verdict, or without a round, nothing
+// would.
+std::string Membership::what_would_help() const {
+  const bool two_nodes =
+      options_.nnodes_max == 2 && options_.takeover && options_.backend == RendezvousBackend::C10d;
+  if (successor_ || endpoint_ || !two_nodes || !round_.could_go_on()) return "";
+  return "; of two nodes neither is a majority: with --tie-breaker FILE on a file system that both "
+         "share the one that is left would go on";
+}
+
+void Membership::lead(const rendezvous::Lead& elected) {
   if (left_) return;
-  const rendezvous::Inherited inherited{.term = term,
+  const rendezvous::Inherited inherited{.term = elected.term,
                                         .succession = round_.succession(),
                                         .lost_why = lost_why_,
-                                        .handed_over = std::exchange(handed_over_, false)};
+                                        .handed_over = std::exchange(handed_over_, false),
+                                        .given = elected.given};
   for (const rendezvous::Seat& seat : round_.succession().council) {
     if (seat.node_id == node_id_) standby_plan_.master_addr = seat.address;
   }
   plan_ = standby_plan_;
   endpoint_ = std::move(standby_);
-  endpoint_->lead(options_, plan_, node_id_, inherited);
+  endpoint_->lead(options_, plan_, node_id_, job_, inherited);
   callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
-  term_ = term;
+  term_ = elected.term;
   coordinator_.reset();
   announce();
   resumes_ = true;
@@ -439,7 +563,19 @@ void Membership::leave(std::chrono::milliseconds linger, std::function<void()> o
     client_.reset();
     retry_.cancel();
     if (!endpoint_) return on_left();
-    endpoint_->wait_until_idle(linger, on_left);
+    close_endpoint(linger, on_left);
+  });
+}
+
+// The others hear the verdict first: one that is still looking for the arbiter must find it.
+void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<void()> on_left) {
+  endpoint_->wait_until_idle(linger, [this, on_left] {
+    // One that has handed the job over goes, and the job goes on.
+    if (!words_ || !leads() || !round_.job_is_over()) return on_left();
+    words_->forget([on_left](const std::string& why) {
+      if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
+      on_left();
+    });
   });
 }
 

@@ -26,12 +26,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/round_memory.h"
 #include "launcher/successor.h"
+#include "launcher/word_seeker.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/secure/tls_context.h"
@@ -85,7 +87,7 @@ class Membership {
   void on_message(const rendezvous::ControlMessage& message);
   void on_lost(const std::string& why, bool silent);
   void on_unreachable(const std::string& why);
-  void lead(int term);
+  void lead(const rendezvous::Lead& elected);
   void follow(const rendezvous::Seat& coordinator);
   void say_again();
   rendezvous::Seat own_seat() const;
@@ -101,6 +103,17 @@ class Membership {
   void go_where(const rendezvous::Seat& coordinator);
   bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   bool may_try_on() const;
+
+  asio::awaitable<void> found_job();
+  asio::awaitable<void> leave_job_to_another();
+  asio::awaitable<void> call(std::function<void(WordSeeker::Done)> start, std::string& why);
+  void make_word_seeker();
+  void on_job_name(const std::string& job);
+  void on_word_wanted(const rendezvous::WordWish& wish);
+  void on_word(const rendezvous::Word& word);
+  void close_endpoint(std::chrono::milliseconds linger, std::function<void()> on_left);
+  std::string what_would_help() const;
+
   rendezvous::ControlClientOptions where_to() const;
   rendezvous::Hello hello() const;
 
@@ -118,6 +131,12 @@ class Membership {
   std::unique_ptr<EndpointHost> standby_;
   EndpointPlan standby_plan_;
   std::unique_ptr<Successor> successor_;
+  // With an arbiter.
+  std::unique_ptr<WordSeeker> words_;
+  std::string job_;  // Its name there; "" = not known yet, or the coordinator has no arbiter.
+  bool arbiter_seen_ = false;  // It has been asked where another node has the job ...
+  bool sees_job_ = false;      // ... and answered. What came meanwhile:
+  std::vector<rendezvous::ControlMessage> unheard_;
   std::optional<rendezvous::Seat> coordinator_;  // After a takeover; before: at the endpoint.
   int term_ = 0;                                 // In which this node leads.
   RoundMemory round_;

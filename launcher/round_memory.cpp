@@ -20,7 +20,11 @@ void RoundMemory::heard(const ControlMessage& message) {
   }
   const auto* stop = std::get_if<Stop>(&message);
   if (stop != nullptr && stop->final_verdict) ends_ = true;
-  if (std::holds_alternative<Finish>(message)) finish_heard_ = true;
+  const auto* finish = std::get_if<Finish>(&message);
+  if (finish != nullptr) finish_heard_ = true;
+  if (finish != nullptr && !finish->may_rejoin) {
+    job_is_over_ = finish->exit_status != exit_status::coordinator_lost;
+  }
 }
 
 void RoundMemory::said(const ControlMessage& message) {

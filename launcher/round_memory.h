@@ -20,6 +20,8 @@ class RoundMemory {
   // goes itself, or if the job's verdict is out.
   bool could_go_on() const { return seat_ && !ends_; }
   bool finish_heard() const { return finish_heard_; }
+  // Everywhere, and not only for this coordinator, which may have to end where others go on.
+  bool job_is_over() const { return job_is_over_; }
 
   const rendezvous::Succession& succession() const { return succession_; }  // The last one.
   const std::optional<rendezvous::RoundSeat>& seat() const { return seat_; }
@@ -31,6 +33,7 @@ class RoundMemory {
   std::vector<rendezvous::ControlMessage> said_;
   bool ends_ = false;
   bool finish_heard_ = false;
+  bool job_is_over_ = false;
 };
 
 }  // namespace ddprun::launcher

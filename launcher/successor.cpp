@@ -25,6 +25,10 @@ Successor::Successor(asio::io_context& io, const std::string& run_id, const std:
       core_(run_id, node_id, limits),
       timer_(io) {}
 
+void Successor::on_word(const rendezvous::Word& word) {
+  carry_out(core_.on_word(word, Clock::now()));
+}
+
 void Successor::coordinator_lost() { carry_out(core_.coordinator_lost(Clock::now())); }
 
 void Successor::coordinator_hands_over() { carry_out(core_.coordinator_hands_over(Clock::now())); }
@@ -49,11 +53,15 @@ void Successor::carry_out(const rendezvous::TakeoverActions& actions) {
   for (const rendezvous::TakeoverAction& action : actions) {
     if (const auto* question = std::get_if<rendezvous::AskSeat>(&action)) {
       ask(*question);
+    } else if (const auto* wanted = std::get_if<rendezvous::AskArbiter>(&action)) {
+      callbacks_.on_word_wanted(wanted->wish);
+    } else if (std::holds_alternative<rendezvous::StopAsking>(action)) {
+      callbacks_.on_word_wanted({});
     } else if (const auto* lead = std::get_if<rendezvous::Lead>(&action)) {
       // Posted, as the two below: what follows may make another successor, and this one is still at
       // work.
-      asio::post(io_, [this, weak = std::weak_ptr(alive_), term = lead->term] {
-        if (weak.lock()) callbacks_.on_lead(term);
+      asio::post(io_, [this, weak = std::weak_ptr(alive_), lead = *lead] {
+        if (weak.lock()) callbacks_.on_lead(lead);
       });
     } else if (const auto* follow = std::get_if<rendezvous::Follow>(&action)) {
       asio::post(io_, [this, weak = std::weak_ptr(alive_), seat = follow->coordinator] {
@@ -61,7 +69,7 @@ void Successor::carry_out(const rendezvous::TakeoverActions& actions) {
       });
     } else if (const auto* end = std::get_if<rendezvous::GiveUp>(&action)) {
       asio::post(io_, [this, weak = std::weak_ptr(alive_), end = *end] {
-        if (weak.lock()) callbacks_.on_give_up(end.why, end.still_there);
+        if (weak.lock()) callbacks_.on_give_up(end);
       });
     }
   }

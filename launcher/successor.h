@@ -6,6 +6,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rendezvous/control/control_message.h"
@@ -15,10 +16,13 @@
 namespace ddprun::launcher {
 
 struct SuccessorCallbacks {
-  std::function<void(int term)> on_lead;  // This node is the coordinator from here on.
+  // This node is the coordinator from here on.
+  std::function<void(const rendezvous::Lead& elected)> on_lead;
   std::function<void(const rendezvous::Seat& coordinator)> on_follow;
-  // There will be none that this node could follow. `still_there`: the others hear the old one.
-  std::function<void(const std::string& why, bool still_there)> on_give_up;
+  // There will be none that this node could follow, for the reason that it says.
+  std::function<void(const rendezvous::GiveUp& end)> on_give_up;
+  // The arbiter's word is wanted, which on_word() takes; nothing: not any more.
+  std::function<void(const std::optional<rendezvous::WordWish>& wish)> on_word_wanted;
 };
 
 // Lives on the agent's io_context, in its thread; callbacks come from there.
@@ -33,6 +37,7 @@ class Successor {
   void heard(const rendezvous::Succession& succession) { core_.heard(succession); }
   void coordinator_lost();
   void coordinator_hands_over();
+  void on_word(const rendezvous::Word& word);
   rendezvous::Vote on_ask(const rendezvous::AskVote& ask);
   void on_leads(const rendezvous::Leads& leads);
 

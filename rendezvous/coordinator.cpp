@@ -269,6 +269,8 @@ void Coordinator::Impl::carry_out(JobActions actions) {
       dismiss(end->peer);
     } else if (const auto* start = std::get_if<StartAttempt>(&action)) {
       callbacks.on_start_attempt(start->attempt);
+    } else if (const auto* wanted = std::get_if<AskForWord>(&action)) {
+      if (callbacks.on_word_wanted) callbacks.on_word_wanted(wanted->wish);
     } else if (const auto* members = std::get_if<Members>(&action)) {
       tell_members(*members);
     } else if (const auto* log = std::get_if<Log>(&action)) {
@@ -356,6 +358,10 @@ void Coordinator::stand_by() {
   impl_->job.reset();
   impl_->tick.cancel();
   impl_->tick_at = TimePoint::max();
+}
+
+void Coordinator::on_word(const Word& word) {
+  if (impl_->job) impl_->carry_out(impl_->job->on_word(word, Clock::now()));
 }
 
 Coordinator::~Coordinator() { impl_->close(); }

@@ -35,6 +35,8 @@ struct CoordinatorCallbacks {
   std::function<Vote(const Leads& leads)> on_leads;
   // Who coordinates the job when this does not.
   std::function<Moved()> where;
+  // The arbiter's word is wanted; on_word() takes it. Empty: the job has no arbiter.
+  std::function<void(const WordWish& wish)> on_word_wanted;
 };
 
 class Coordinator {
@@ -48,6 +50,7 @@ class Coordinator {
   Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
               Strangers::Limits strangers = {}, std::shared_ptr<const TlsContext> tls = nullptr);
   void lead(JobLimits limits, const Inherited& inherited);  // On standby alone.
+  void on_word(const Word& word);
   // Another one coordinates the job. Its nodes hear it; who comes is told where to go.
   void step_down(const std::string& why);
   bool stepped_down() const;

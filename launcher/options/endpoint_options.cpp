@@ -162,6 +162,20 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
   }
 }
 
+void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result) {
+  const auto* option = given.find("tie-breaker");
+  if (option == nullptr || option->value.empty()) return;
+  const char* in_vain = nullptr;
+  if (result.nnodes_max == 1) in_vain = "with one node";
+  if (result.backend == RendezvousBackend::Static) in_vain = "without --rdzv-backend=c10d";
+  if (!result.takeover) in_vain = "with --rdzv-conf takeover=false";
+  if (in_vain != nullptr) {
+    result.notes.push_back(option->source + " has no effect " + in_vain);
+    return;
+  }
+  result.tie_breaker = parse_output_file(*option);
+}
+
 bool is_printable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 32 && c != 127; });
 }

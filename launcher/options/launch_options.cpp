@@ -326,6 +326,7 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   decision.decide_shape();
   decide_endpoint(split, decision.result);
   decide_conf(split, decision.result);
+  decide_tie_breaker(split, decision.result);
   decide_secret(split, environment, decision.result);
   decision.decide_failures();
   decision.decide_output();

@@ -54,6 +54,7 @@ struct LaunchOptions {
   std::uint16_t endpoint_port = 29500;   // 0 = a free port (one node only).
   std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
   bool takeover = true;                  // Elastic: another node goes on if its host is lost.
+  std::string tie_breaker;               // Where files say who goes on without a majority; "" = no.
   bool store_auth = false;               // The store serves only who proves the workers' key.
   bool encrypt_gradients = false;        // Between workers' hosts; all nodes or none.
   std::vector<std::string> store_allow;  // Hosts and networks that may use the store besides.

@@ -82,6 +82,10 @@ const std::vector<OptionRow>& option_table() {
        "(1), "
        "keep_alive_max_attempt, start_timeout (30), is_host, takeover (true). Seconds. timeout "
        "means join_timeout."},
+      {"tie-breaker", 0, "FILE", "", Endpoint, false,
+       "On a file system that all nodes share: of two nodes, or of two halves, the one that puts "
+       "its "
+       "name there first goes on when they lose each other. c10d only."},
       {"secret-file", 0, "FILE", "~/.config/ddprun/secret, made at first use", Endpoint, false,
        "Secret that the nodes of a job prove to each other, equal on all of them, where another "
        "host "

@@ -283,6 +283,19 @@ void succession_fields(Visitor& visit, auto& succession) {
   visit.id("coordinator", succession.coordinator, name_bytes_max);
   visit.council("council", succession.council);
   visit.council("before", succession.before);
+  if (visit.has("before_term")) {
+    visit.number("before_term", succession.before_round.term, 0, INT_MAX);
+  }
+  if (visit.has("before_attempt")) {
+    visit.number("before_attempt", succession.before_round.attempt, -1, INT_MAX);
+  }
+  if (visit.has("round_term")) {
+    visit.number("round_term", succession.round.term, 0, INT_MAX);
+  }
+  if (visit.has("round_attempt")) {
+    visit.number("round_attempt", succession.round.attempt, -1, INT_MAX);
+  }
+  if (visit.has("job")) visit.id("job", succession.job, name_bytes_max);
 }
 
 template <class Visitor>

@@ -130,9 +130,13 @@ struct Succession {
   int round_term = 0;  // In which this attempt's round was closed; stays when another one leads.
   int nodes = 0;       // In the round.
   int restarts_used = 0;
-  std::string coordinator;  // node_id
-  Council council;          // Of this round.
-  Council before;           // Of the last settled round, as long as this one is not.
+  std::string coordinator;      // node_id
+  Council council;              // Of this round.
+  Council before;               // Of the last settled round, as long as this one is not ...
+  RoundName before_round = {};  // ... and which one that is.
+  RoundName round = {};  // This one. Its term stays when another coordinator goes on with it.
+  // With an arbiter: the job's random name there, so that no word of an earlier job counts.
+  std::string job = {};
 };
 struct Waiting {  // The round is open; sent when the number of nodes changes, and now and then.
   int joined = 0;

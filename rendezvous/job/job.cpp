@@ -40,7 +40,8 @@ Job::Job(JobLimits limits, TimePoint now)
       forming_(limits_.round, now),
       next_beat_(now + limits_.heartbeat_interval),
       restarts_(limits_.restarts, limits_.restart_seed),
-      newcomers_(limits_.newcomers) {}
+      newcomers_(limits_.newcomers),
+      quorum_(limits_.arbitration) {}
 
 Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
     : Job(std::move(limits), now) {
@@ -53,7 +54,8 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
   started_ = now;
   cause_.attempt_began(now);
   restarts_.resume(last.restarts_used);
-  quorum_.inherit(last.council, last.before);
+  quorum_.inherit(last.council, last.before, last.round, last.before_round);
+  quorum_.word_given(inherited.given);
   nodes_.inherit(last, limits_.heartbeat_timeout, now);
 }
 
@@ -122,7 +124,33 @@ JobActions Job::on_tick(TimePoint now) {
     if (enlarge_again_ && now >= *enlarge_again_) enlarge(now);
     if (now >= next_beat_) beat(now);
   }
+  if (word_by_ && now >= *word_by_ && phase_ != Phase::Finished) {
+    finish(exit_status::coordinator_lost,
+           word_why_.empty() ? "another node has claimed the job, and has not said within " +
+                                   time_text(limits_.word_limit) + " whether it goes on"
+                             : word_why_);
+  }
   if (phase_ == Phase::Forming) try_close(now);
+  return take();
+}
+
+JobActions Job::on_word(const Word& word, TimePoint now) {
+  if (!word_by_ || phase_ == Phase::Finished) return take();
+  if (word.kind == Word::Kind::Unreached) {
+    log(word.why, Log::Level::Warning);
+    word_why_ = word.why;
+    return take();
+  }
+  word_by_.reset();
+  if (word.kind == Word::Kind::Given || word.kind == Word::Kind::Kept) {
+    term_ = word.term;
+    quorum_.word_given(word.rounds);
+    if (word.kind == Word::Kind::Kept && quorum_.word_kept()) tell_succession();
+    if (phase_ == Phase::Forming) try_close(now);
+    return take();
+  }
+  give_way(fmt::format("{} at {} has claimed the job, so this node stops", word.holder.host,
+                       word.holder.address));
   return take();
 }
 
@@ -139,7 +167,10 @@ std::optional<TimePoint> Job::next_tick() const {
     if (ready_by_) consider(*ready_by_);
     if (enlarge_again_) consider(*enlarge_again_);
   }
-  if (phase_ == Phase::Forming && forming_.look_again()) consider(*forming_.look_again());
+  if (word_by_) consider(*word_by_);
+  if (phase_ == Phase::Forming && forming_.look_again() && !word_by_) {
+    consider(*forming_.look_again());
+  }
   return next;
 }
 
@@ -245,7 +276,10 @@ Succession Job::succession() const {
           .restarts_used = restarts_.used(),
           .coordinator = limits_.host_node_id,
           .council = quorum_.council(),
-          .before = quorum_.before()};
+          .before = quorum_.before(),
+          .before_round = quorum_.before_round(),
+          .round = quorum_.round(),
+          .job = limits_.job};
 }
 
 void Job::tell_succession() {
@@ -279,8 +313,11 @@ bool Job::can_hand_over(const Node& leaver, int signal) const {
     const Node* node = nodes_.with_id(id);
     return id == limits_.host_node_id || (node != nullptr && stays(*node));
   };
+  const auto enough = [&](const Council& council) {
+    return count_in(council, votes) >= enough_alone(council, limits_.arbitration);
+  };
   return std::count_if(nodes_.begin(), nodes_.end(), stays) >= limits_.round.nodes_min &&
-         has_majority(quorum_.council(), votes) && has_majority(quorum_.before(), votes);
+         enough(quorum_.council()) && enough(quorum_.before());
 }
 
 // Its own agent hears it, too, and goes on as any node that leaves, under the next coordinator.
@@ -295,14 +332,40 @@ void Job::hand_over(const FirstCause& cause) {
 }
 
 // Whether it has. To be asked when a node went without a goodbye.
-bool Job::give_way_if_others_may_choose() {
+bool Job::give_way_if_others_may_choose(TimePoint now) {
   if (!limits_.may_be_taken_over) return false;
   const auto present = [&](const std::string& id) { return nodes_.with_id(id) != nullptr; };
-  if (!quorum_.others_may_choose(present)) return false;
+  const Quorum::Verdict verdict = quorum_.verdict(present);
+  if (verdict == Quorum::Verdict::NeedsWord) {
+    // What was given and is not kept stays ours only as long as it is asked for.
+    std::set<RoundName> rounds = quorum_.unkept();
+    rounds.insert(quorum_.choosers());
+    ask_for_word({rounds.begin(), rounds.end()}, /*keep=*/false, now);
+  }
+  if (verdict != Quorum::Verdict::MustEnd) return false;
   give_way(
       "most nodes of the last round are out of this node's sight; they may go on without it, so it "
       "stops (--rdzv-conf takeover=false: node 0 alone decides)");
   return true;
+}
+
+// Whether nobody else can have begun a round in place of the one that would close now.
+bool Job::may_close_round(TimePoint now) {
+  if (word_by_ || give_way_if_others_may_choose(now) || word_by_) return false;
+  const std::set<RoundName>& unkept = quorum_.unkept();
+  if (unkept.empty()) return true;
+  ask_for_word({unkept.begin(), unkept.end()}, /*keep=*/true, now);
+  return false;
+}
+
+void Job::ask_for_word(std::vector<RoundName> rounds, bool keep, TimePoint now) {
+  if (word_by_) return;
+  word_by_ = now + limits_.word_limit;
+  word_why_.clear();
+  log(keep ? "asking the arbiter for a new round"
+           : "others could take the job over without this node: asking the arbiter who goes on");
+  actions_.push_back(
+      AskForWord{{.rounds = std::move(rounds), .term = term_, .leads = true, .keep = keep}});
 }
 
 // Twice as many spares as members are more than anybody needs; each costs a connection.
@@ -503,7 +566,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
     forming_.went(fmt::format("{} was lost", printed_name(lost)));
-    if (give_way_if_others_may_choose()) return;
+    if (give_way_if_others_may_choose(now)) return;
   } else {
     resign(lost.hello.node_id);
   }
@@ -615,6 +678,7 @@ void Job::try_close(TimePoint now) {
   const std::vector<std::size_t> present = taking_part(now);
   const auto decision = forming_.look(round_nodes(present), now);
   if (!decision) return;
+  if (decision->kind == RoundDecision::Kind::Close && !may_close_round(now)) return;
   switch (decision->kind) {
     case RoundDecision::Kind::Wait:
       if (forming_.has_news(*decision, now)) tell_waiting(*decision);
@@ -685,7 +749,7 @@ void Job::appoint_council(const RoundDecision& decision, const std::vector<std::
     council.push_back(
         {hello.node_id, place.group_rank, hello.host, hello.address, hello.standby_port});
   }
-  quorum_.round_closed(std::move(council));
+  quorum_.round_closed(std::move(council), {term_, attempt_});
   tell_succession();
 }
 

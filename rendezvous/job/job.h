@@ -17,8 +17,9 @@
 // (newcomers.h). However a node went, the others wait
 // for others in its place, up to the join time-out, when fewer than MIN are left. When the
 // coordinator itself is lost, an agent's takes over and goes on in Running (takeover/takeover.h);
-// one that is only cut off from most nodes must stop for that reason (quorum.h), and so must one
-// that hears of another's later term.
+// one that is only cut off from most nodes must stop for that reason, and so must one that hears of
+// another's later term; one cut off from half of them needs an arbiter's word before the next round
+// (quorum.h).
 // A core: no sockets, threads or clock.
 #pragma once
 
@@ -31,6 +32,7 @@
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/control/word.h"
 #include "rendezvous/job/attempt_cause.h"
 #include "rendezvous/job/forming_round.h"
 #include "rendezvous/job/newcomers.h"
@@ -64,10 +66,14 @@ struct Log {
   // lines there are.
   std::optional<PeerId> stranger = {};
 };
+struct AskForWord {  // Of the arbiter; what it says comes to on_word().
+  WordWish wish;
+};
 struct JobOver {
   int exit_status = 0;
 };
-using JobAction = std::variant<SendTo, CloseAfterSending, StartAttempt, Members, Log, JobOver>;
+using JobAction =
+    std::variant<SendTo, CloseAfterSending, StartAttempt, Members, Log, AskForWord, JobOver>;
 using JobActions = std::vector<JobAction>;
 
 struct JobLimits {
@@ -87,14 +93,18 @@ struct JobLimits {
   std::string master_addr;   // Passed on to workers.
   int master_port = 0;
   bool may_be_taken_over = false;  // If this coordinator is lost, an agent may go on in its place.
+  Arbitration arbitration = Arbitration::None;
+  std::string job;                  // As Succession has it.
+  Milliseconds word_limit{50'000};  // Waits for the arbiter for so long.
 };
 
 // The job as an agent knew it that takes over from a coordinator which is gone.
 struct Inherited {
-  int term = 0;              // Under which this one leads.
-  Succession succession;     // Of the last round.
-  std::string lost_why;      // How the coordinator went, for people.
-  bool handed_over = false;  // It is there still, and comes as a member that leaves.
+  int term = 0;                  // Under which this one leads.
+  Succession succession;         // Of the last round.
+  std::string lost_why;          // How the coordinator went, for people.
+  bool handed_over = false;      // It is there still, and comes as a member that leaves.
+  std::vector<RoundName> given;  // Of which this agent has the arbiter's word.
 };
 
 class Job {
@@ -107,6 +117,7 @@ class Job {
 
   JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
   JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
+  JobActions on_word(const Word& word, TimePoint now);
   JobActions on_tick(TimePoint now);
   // Another one coordinates the job: nothing is started here any more, and the nodes that are here
   // may go to that one.
@@ -141,8 +152,10 @@ class Job {
   void tell_succession();
   bool can_hand_over(const Node& leaver, int signal) const;
   void hand_over(const FirstCause& cause);
-  bool give_way_if_others_may_choose();
+  bool give_way_if_others_may_choose(TimePoint now);
   void give_way(const std::string& why);
+  bool may_close_round(TimePoint now);
+  void ask_for_word(std::vector<RoundName> rounds, bool keep, TimePoint now);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);
@@ -203,9 +216,11 @@ class Job {
   int attempt_seen_ = -1;  // The highest that an agent has told of.
   int members_ = 0;        // Nodes in this attempt's round.
   Quorum quorum_;
-  std::optional<Stop> stop_;   // Of this attempt, when it is being stopped.
-  std::int64_t progress_ = 0;  // The furthest of all attempts.
-  bool progressed_ = false;    // This attempt has come so far.
+  std::optional<TimePoint> word_by_;  // Asked for, and not heard yet ...
+  std::string word_why_;              // ... since the arbiter cannot be reached.
+  std::optional<Stop> stop_;          // Of this attempt, when it is being stopped.
+  std::int64_t progress_ = 0;         // The furthest of all attempts.
+  bool progressed_ = false;           // This attempt has come so far.
   AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   std::optional<Finish> finish_;

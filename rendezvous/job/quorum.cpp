@@ -6,11 +6,15 @@
 
 namespace ddprun::rendezvous {
 
-void Quorum::round_closed(Council council) {
+void Quorum::round_closed(Council council, RoundName round) {
   // A round that was never settled leaves no trace: whoever knows of it needs the settled council's
   // majority as well.
-  if (before_.empty()) before_ = std::move(council_);
+  if (before_.empty()) {
+    before_ = std::move(council_);
+    before_round_ = round_;
+  }
   council_ = std::move(council);
+  round_ = round;
   started_.clear();
 }
 
@@ -24,22 +28,41 @@ bool Quorum::resigned(const std::string& node_id) {
   return settles();
 }
 
-// Each majority of the council before then has somebody who refuses a candidate that does not know
-// this round.
+// Each set that could choose in ignorance of this round has somebody who refuses a candidate that
+// does not know it. Where the word is ours for ever, the sets that need it are none any more.
 bool Quorum::settles() {
-  const auto knows_or_cannot_vote = [&](const std::string& id) {
+  const std::size_t refuse = count_in(before_, [&](const std::string& id) {
     return started_.count(id) > 0 || resigned_.count(id) > 0;
-  };
-  if (before_.empty() || !has_majority(before_, knows_or_cannot_vote)) return false;
+  });
+  const std::size_t enough = kept_.count(before_round_) > 0
+                                 ? enough_with_word(before_, arbitration_)
+                                 : enough_alone(before_, arbitration_);
+  if (before_.empty() || refuse < enough) return false;
   before_.clear();
   return true;
 }
 
-bool Quorum::others_may_choose(const std::function<bool(const std::string& id)>& present) const {
-  const Council& choosers = before_.empty() ? council_ : before_;
-  return !choosers.empty() && has_majority(choosers, [&](const std::string& id) {
+Quorum::Verdict Quorum::verdict(const std::function<bool(const std::string& id)>& present) const {
+  const Council& choosers_council = before_.empty() ? council_ : before_;
+  if (choosers_council.empty()) return Verdict::Leads;
+  const std::size_t absent = count_in(choosers_council, [&](const std::string& id) {
     return !present(id) && resigned_.count(id) == 0;
   });
+  if (absent >= enough_alone(choosers_council, arbitration_)) return Verdict::MustEnd;
+  const bool some = absent >= enough_with_word(choosers_council, arbitration_);
+  return some && !ours(choosers()) ? Verdict::NeedsWord : Verdict::Leads;
+}
+
+void Quorum::word_given(const std::vector<RoundName>& rounds) {
+  for (const RoundName& round : rounds) {
+    if (kept_.count(round) == 0) given_.insert(round);
+  }
+}
+
+bool Quorum::word_kept() {
+  kept_.merge(given_);
+  given_.clear();
+  return settles();
 }
 
 }  // namespace ddprun::rendezvous

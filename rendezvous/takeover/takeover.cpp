@@ -52,10 +52,12 @@ TakeoverActions Takeover::seek(TimePoint now) {
   for_us_.clear();
   pause_ = limits_.repeat;
   asks_ = 0;
+  asks_arbiter_ = false;
+  arbiter_why_.clear();
   if (!can_win()) {
     return give_up(fmt::format(
         "without it there is no majority of the {} nodes of the last round, so none can take over "
-        "(of three nodes two could)",
+        "(of three nodes two could; with --tie-breaker half are enough)",
         last_.council.size()));
   }
   try_at_ = now + own_place().value_or(0) * limits_.stagger;
@@ -71,6 +73,7 @@ Vote Takeover::on_ask(const AskVote& ask, TimePoint now) {
     return {.term = term_, .granted = false, .coordinator = coordinator_};
   }
   Vote vote{.term = term_, .granted = false, .coordinator = {}};
+  if (waits_for_word()) return vote;
   if (state_ == State::Over || ask.candidate.empty() || ask.term < term_) return vote;
   if (ask.term > term_) hear_term(ask.term);
   vote.term = term_;
@@ -91,42 +94,103 @@ TakeoverActions Takeover::on_vote(const std::string& from, const Vote& vote, Tim
     state_ = State::Following;
     coordinator_ = leader;
     standing_ = false;
-    return {Follow{leader}};
+    TakeoverActions actions;
+    stop_asking(actions);
+    actions.push_back(Follow{leader});
+    return actions;
   }
   const bool same = !leader.node_id.empty() && leader.node_id == coordinator_.node_id;
   if (same && now >= lost_at_ + limits_.all_notice) {
     return give_up("the other nodes still hear it", /*still_there=*/true);
   }
   if (vote.term > term_) {
-    hear_term(vote.term);
+    if (!waits_for_word()) hear_term(vote.term);
     return {};
   }
   if (!vote.granted || !standing_ || vote.term != term_) return {};
   for_us_.insert(from);
+  return count_votes(now);
+}
+
+// Of a round that needs no word more than half agree. The one before comes first: its council alone
+// counts for who knows nothing of the last one.
+TakeoverActions Takeover::count_votes(TimePoint now) {
   const auto agrees = [&](const std::string& id) { return for_us_.count(id) > 0; };
-  if (!has_majority(last_.council, agrees) || !has_majority(last_.before, agrees)) return {};
+  WordWish wish{.rounds = {}, .term = term_};
+  for (const auto& [council, name] :
+       {std::pair(&last_.before, last_.before_round), std::pair(&last_.council, last_.round)}) {
+    const std::size_t votes = count_in(*council, agrees);
+    if (votes < enough_with_word(*council, arbitration())) return {};
+    if (votes < enough_alone(*council, arbitration())) wish.rounds.push_back(name);
+  }
+  if (wish.rounds.empty()) return lead({});
+  if (waits_for_word() || now < lost_at_ + limits_.ask_arbiter_after) return {};
+  asks_arbiter_ = true;
+  return {AskArbiter{std::move(wish)}};
+}
+
+TakeoverActions Takeover::on_word(const Word& word, TimePoint now) {
+  if (!waits_for_word()) return {};
+  switch (word.kind) {
+    case Word::Kind::Given:
+    case Word::Kind::Kept:
+      return lead(word.rounds);
+    case Word::Kind::Refused:
+      return give_up(
+          fmt::format("{} at {} has claimed the job", word.holder.host, word.holder.address),
+          /*still_there=*/true, word.holder);
+    case Word::Kind::Outdated:
+      asks_arbiter_ = false;
+      hear_term(word.term);
+      return stand(now);
+    case Word::Kind::Unreached:
+      arbiter_why_ = word.why;
+      return {};
+  }
+  return {};
+}
+
+TakeoverActions Takeover::lead(std::vector<RoundName> given) {
   const auto own = [&](const Seat& seat) { return seat.node_id == self_; };
   const auto seat = std::find_if(last_.council.begin(), last_.council.end(), own);
   assert(seat != last_.council.end());  // Or it would not have stood.
   state_ = State::Leading;
   coordinator_ = *seat;
-  return {Lead{term_}};
+  TakeoverActions actions;
+  if (given.empty()) stop_asking(actions);
+  actions.push_back(Lead{term_, std::move(given)});
+  return actions;
+}
+
+void Takeover::stop_asking(TakeoverActions& actions) {
+  if (!std::exchange(asks_arbiter_, false)) return;
+  actions.push_back(StopAsking{});
+}
+
+// Whoever has claimed the job before may have to be silent for a while.
+TimePoint Takeover::gives_up_at() const {
+  return lost_at_ + (asks_arbiter_ ? limits_.arbiter_give_up : limits_.give_up);
 }
 
 TakeoverActions Takeover::on_tick(TimePoint now) {
   if (state_ != State::Seeking) return {};
-  if (now >= lost_at_ + limits_.give_up) {
+  if (now >= gives_up_at()) {
+    if (!arbiter_why_.empty()) return give_up(arbiter_why_);
     return give_up(fmt::format("no majority of the {} nodes of the last round was heard within {}",
                                last_.council.size(), time_text(limits_.give_up)));
   }
-  if (own_place() && now >= try_at_) return stand(now);
-  return now >= ask_at_ ? ask(now) : TakeoverActions{};
+  if (own_place() && now >= try_at_ && !waits_for_word()) return stand(now);
+  TakeoverActions actions = now >= ask_at_ ? ask(now) : TakeoverActions{};
+  if (standing_ && !waits_for_word()) {
+    for (TakeoverAction& action : count_votes(now)) actions.push_back(std::move(action));
+  }
+  return actions;
 }
 
 std::optional<TimePoint> Takeover::next_tick() const {
   if (state_ != State::Seeking) return {};
-  TimePoint next = std::min(lost_at_ + limits_.give_up, ask_at_);
-  if (own_place()) next = std::min(next, try_at_);
+  TimePoint next = std::min(gives_up_at(), ask_at_);
+  if (own_place() && !waits_for_word()) next = std::min(next, try_at_);
   return next;
 }
 
@@ -182,17 +246,22 @@ AskVote Takeover::own_ask(const Seat& to) const {
   return ask;
 }
 
-TakeoverActions Takeover::give_up(std::string why, bool still_there) {
+TakeoverActions Takeover::give_up(std::string why, bool still_there, const Seat& coordinator) {
   state_ = State::Over;
-  return {GiveUp{std::move(why), still_there}};
+  TakeoverActions actions;
+  stop_asking(actions);
+  actions.push_back(GiveUp{std::move(why), still_there, coordinator});
+  return actions;
 }
 
 bool Takeover::can_win() const {
   const auto others_agree = [&](const std::string& id) {
     return it_votes_ || id != coordinator_.node_id;
   };
-  return has_majority(last_.council, others_agree) && has_majority(last_.before, others_agree) &&
-         !last_.council.empty();
+  const auto enough = [&](const Council& council) {
+    return count_in(council, others_agree) >= enough_with_word(council, arbitration());
+  };
+  return enough(last_.council) && enough(last_.before) && !last_.council.empty();
 }
 
 bool Takeover::is_older(const AskVote& ask) const {

@@ -6,6 +6,9 @@
 //      |   another one leads      |    | no majority within the limit, or none can be
 //      +--------------------------+    +-----------------------------------------------> Over
 //
+// Where an arbiter is to be asked (rendezvous/control/council.h says of whom how many votes are
+// then enough), an agent with these votes waits for its word, and leads with it.
+//
 // This is the election of Raft (Ongaro and Ousterhout 2014, sections 5.2, 5.4.1 and 6) with the
 // last membership in place of its log: a term is a number that each election raises, an agent votes
 // once in a term, and only for one whose last round is not older than its own. A round counts as
@@ -29,6 +32,7 @@
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/council.h"
 #include "rendezvous/control/liveness.h"
+#include "rendezvous/control/word.h"
 
 namespace ddprun::rendezvous {
 
@@ -39,6 +43,12 @@ struct TakeoverLimits {
   // still hears the coordinator after that is right.
   Milliseconds all_notice{6'000};
   Milliseconds give_up{20'000};
+  // Counts once a coordinator has said that the job has one.
+  Arbitration arbitration = Arbitration::None;
+  // From the loss: the coordinator may have lost this agent alone, and shall get the word then.
+  // Also the time in which enough votes without it may come.
+  Milliseconds ask_arbiter_after{1'000};
+  Milliseconds arbiter_give_up{50'000};  // As give_up, with enough votes to ask it.
 };
 
 // What the shell must do.
@@ -48,15 +58,21 @@ struct AskSeat {  // The answer comes back to on_vote(); none need come.
 };
 struct Lead {  // Become the coordinator of the last membership, under this term.
   int term = 0;
+  std::vector<RoundName> given;  // Rounds of which this agent has the arbiter's word.
 };
+struct AskArbiter {  // The answer comes to on_word(); asking goes on until StopAsking or Lead.
+  WordWish wish;
+};
+struct StopAsking {};
 struct Follow {  // Connect to this coordinator; it says its term itself.
   Seat coordinator;
 };
 struct GiveUp {
   std::string why;           // For people, with what would have helped.
   bool still_there = false;  // Others hear the coordinator: only this agent has lost it.
+  Seat coordinator = {};     // Whom the arbiter names, if it was asked; otherwise nobody.
 };
-using TakeoverAction = std::variant<AskSeat, Lead, Follow, GiveUp>;
+using TakeoverAction = std::variant<AskSeat, AskArbiter, StopAsking, Lead, Follow, GiveUp>;
 using TakeoverActions = std::vector<TakeoverAction>;
 
 class Takeover {
@@ -80,6 +96,7 @@ class Takeover {
   // Another agent asks. Answers in any state.
   Vote on_ask(const AskVote& ask, TimePoint now);
   TakeoverActions on_vote(const std::string& from, const Vote& vote, TimePoint now);
+  TakeoverActions on_word(const Word& word, TimePoint now);
   TakeoverActions on_tick(TimePoint now);
   std::optional<TimePoint> next_tick() const;
 
@@ -88,9 +105,17 @@ class Takeover {
   TakeoverActions stand(TimePoint now);
   TakeoverActions ask(TimePoint now);
   AskVote own_ask(const Seat& to) const;
-  TakeoverActions give_up(std::string why, bool still_there = false);
+  TakeoverActions give_up(std::string why, bool still_there = false, const Seat& coordinator = {});
   TakeoverActions seek(TimePoint now);
   bool can_win() const;
+  TakeoverActions count_votes(TimePoint now);
+  TakeoverActions lead(std::vector<RoundName> given);
+  void stop_asking(TakeoverActions& actions);
+  TimePoint gives_up_at() const;
+  bool waits_for_word() const { return state_ == State::Seeking && asks_arbiter_; }
+  Arbitration arbitration() const {
+    return last_.job.empty() ? Arbitration::None : limits_.arbitration;
+  }
   bool is_older(const AskVote& ask) const;
   std::vector<Seat> others() const;
   std::optional<int> own_place() const;
@@ -116,6 +141,10 @@ class Takeover {
   std::size_t asks_ = 0;          // Whom to ask next.
   bool standing_ = false;         // Has asked for votes in term_.
   std::set<std::string> for_us_;  // In term_.
+  // It has enough votes in term_ with the arbiter's word, and neither votes for others nor stands
+  // anew until it has heard that.
+  bool asks_arbiter_ = false;
+  std::string arbiter_why_;  // Why it could not be asked.
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,12 +1,17 @@
 // Elastic jobs whose node 0 is lost, in each of the ways that a node can be, on hosts of their own
 // (tests/testing/network_hosts.h).
 #include <csignal>
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
+#include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
 
@@ -20,7 +25,11 @@ const std::string runs =
 // One launcher on each host, with one worker each; 0 hosts the endpoint.
 class ElasticJob {
  public:
-  explicit ElasticJob(int nodes) : hosts_(nodes), nodes_(static_cast<std::size_t>(nodes)) {
+  explicit ElasticJob(int nodes, std::vector<std::string> options = {}, std::string conf = "")
+      : hosts_(nodes),
+        options_(std::move(options)),
+        conf_(std::move(conf)),
+        nodes_(static_cast<std::size_t>(nodes)) {
     for (int node = 0; node < nodes; ++node) {
       start(node);
       // In this order, since ranks are given in the order of joining.
@@ -37,8 +46,8 @@ class ElasticJob {
         node,
         launch({"--nnodes", "1:" + nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                 NetworkHosts::address(0) + ":29500", "--max-restarts", "3", "--forward-signals",
-                "USR1", "--rdzv-conf", "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
-            shell(runs)));
+                "USR1", "--rdzv-conf", "heartbeat_timeout=1,keep_alive_interval=0.2" + conf_}) +
+            options_ + shell(runs)));
   }
 
   Process& node(int index) { return *nodes_[static_cast<std::size_t>(index)]; }
@@ -63,6 +72,8 @@ class ElasticJob {
 
  private:
   NetworkHosts hosts_;
+  std::vector<std::string> options_;
+  std::string conf_;
   std::vector<std::unique_ptr<Process>> nodes_;
 };
 
@@ -162,4 +173,89 @@ TEST_CASE("16.1: half of the nodes are no majority: nobody takes over, and each 
     CHECK(ended.status == 72);
     CHECK(contains(ended.output, "no majority of the 4 nodes of the last round"));
   }
+}
+
+TEST_CASE("16.1: of two nodes the one that is left goes on with a tie-breaker") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder shared;
+  const std::string tie = shared.path() + "/tie";
+  ElasticJob job(2, {"--tie-breaker", tie});
+  SECTION("node 0's launcher is killed") {
+    job.node(0).send_signal(SIGKILL);
+    REQUIRE(job.runs_attempt(1, 1, 1, 1));
+    CHECK(job.node(1).wait_for_output("coordinates the job from here on (term 1)", 60s));
+    job.succeeds({1});
+  }
+  SECTION("node 1's launcher is killed") {
+    job.node(1).send_signal(SIGKILL);
+    REQUIRE(job.runs_attempt(0, 1, 1, 0));
+    job.succeeds({0});
+  }
+  CHECK(std::filesystem::is_empty(shared.path()));
+}
+
+TEST_CASE("16.1: of two nodes whose cable is pulled one goes on, and the other says which") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder shared;
+  ElasticJob job(2, {"--tie-breaker", shared.path() + "/tie"},
+                 ",join_timeout=" + patience_seconds(8));
+  job.hosts().set_plugged(0, false);
+  int on = -1;
+  for (int look = 0; look < 100 && on < 0; ++look) {
+    const int node = look % 2;
+    const std::string alone = "attempt 1 of 1 at " + NetworkHosts::address(node);
+    if (job.node(node).wait_for_output(alone, 300ms)) on = node;
+  }
+  REQUIRE(on >= 0);
+  const auto ended = job.node(1 - on).wait(120s);
+  INFO(ended.output);
+  CHECK(ended.status == 72);
+  CHECK(contains(ended.output, "at " + NetworkHosts::address(on) + " has claimed the job"));
+  CHECK_FALSE(contains(ended.output, "attempt 1 of"));
+  job.succeeds({on});
+}
+
+TEST_CASE("16.1: a node 0 that was frozen finds its job claimed by the other node, and joins it") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder shared;
+  ElasticJob job(2, {"--tie-breaker", shared.path() + "/tie"});
+  job.node(0).send_signal(SIGSTOP);
+  REQUIRE(job.runs_attempt(1, 1, 1, 1));
+  job.node(0).send_signal(SIGCONT);
+  // It may join more than once until the connections of before are gone.
+  const std::string both = " of 2 at " + NetworkHosts::address(1);
+  for (int node = 0; node < 2; ++node) REQUIRE(job.node(node).wait_for_output(both, 60s));
+  job.succeeds({0, 1});
+}
+
+TEST_CASE("16.1: a node that sees another tie-breaker than node 0 is refused") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder one, other;
+  const NetworkHosts hosts(2);
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int node = 0; node < 2; ++node) {
+    const std::string tie = (node == 0 ? one : other).path() + "/tie";
+    nodes.push_back(std::make_unique<Process>(hosts.on(
+        node,
+        launch({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                NetworkHosts::address(0) + ":29500", "--tie-breaker", tie, "--max-restarts", "1"}) +
+            shell("sleep 600"))));
+  }
+  const auto refused = nodes[1]->wait(60s);
+  INFO(refused.output);
+  CHECK(refused.status == 73);
+  CHECK(contains(refused.output, "give a path on a file system that all nodes share"));
+  nodes[0]->send_signal(SIGTERM);
+  CHECK(nodes[0]->wait(60s).status == 75);
+}
+
+TEST_CASE(
+    "16.1: without a tie-breaker the other of two nodes ends, and says what would have helped") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(2);
+  job.node(0).send_signal(SIGKILL);
+  const auto ended = job.node(1).wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 72);
+  CHECK(contains(ended.output, "--tie-breaker"));
 }

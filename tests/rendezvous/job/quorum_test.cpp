@@ -18,8 +18,9 @@ Council council(const std::string& letters) {
 
 // Each letter is a node that the coordinator hears.
 bool others_may_choose(const Quorum& quorum, const std::string& present) {
-  return quorum.others_may_choose(
-      [&](const std::string& id) { return present.find(id) != std::string::npos; });
+  return quorum.verdict([&](const std::string& id) {
+    return present.find(id) != std::string::npos;
+  }) == Quorum::Verdict::MustEnd;
 }
 
 void start(Quorum& quorum, const std::string& letters) {
@@ -100,4 +101,77 @@ TEST_CASE("a successor inherits both councils", "[rendezvous][quorum]") {
   start(quorum, "ac");
   CHECK(quorum.before().empty());
   CHECK_FALSE(others_may_choose(quorum, "ad"));
+}
+
+TEST_CASE("16.1: where the arbiter decides between halves, half out of sight need its word",
+          "[rendezvous][quorum][arbiter]") {
+  using Verdict = Quorum::Verdict;
+  Quorum quorum(Arbitration::Halves);
+  const RoundName first{0, 0}, second{0, 1};
+  quorum.round_closed(council("abcd"), first);
+  const auto verdict = [&](const std::string& present) {
+    return quorum.verdict(
+        [&](const std::string& id) { return present.find(id) != std::string::npos; });
+  };
+  CHECK(verdict("abc") == Verdict::Leads);
+  CHECK(verdict("ab") == Verdict::NeedsWord);
+  CHECK(verdict("a") == Verdict::MustEnd);
+  CHECK(quorum.choosers() == first);
+  quorum.word_given({first});
+  CHECK(verdict("ab") == Verdict::Leads);
+  CHECK(verdict("a") == Verdict::MustEnd);  // Three of them need no word.
+  CHECK(quorum.unkept().count(first) == 1);
+  CHECK_FALSE(quorum.word_kept());
+  CHECK(quorum.unkept().empty());
+
+  // Half of those that could choose without this round are enough now: the others have no word.
+  quorum.round_closed(council("ab"), second);
+  CHECK_FALSE(quorum.started("a"));
+  CHECK(quorum.started("b"));
+  CHECK(quorum.choosers() == second);
+  CHECK(verdict("a") == Verdict::NeedsWord);
+}
+
+TEST_CASE("16.1: of three nodes two decide, arbiter or not", "[rendezvous][quorum][arbiter]") {
+  Quorum quorum(Arbitration::Halves);
+  quorum.round_closed(council("abc"));
+  CHECK_FALSE(others_may_choose(quorum, "ab"));
+  CHECK(others_may_choose(quorum, "a"));
+}
+
+TEST_CASE("16.1: where the arbiter alone decides, one out of sight is enough to need it",
+          "[rendezvous][quorum][arbiter]") {
+  using Verdict = Quorum::Verdict;
+  Quorum quorum(Arbitration::Anyone);
+  quorum.round_closed(council("abc"), {0, 0});
+  const auto verdict = [&](const std::string& present) {
+    return quorum.verdict(
+        [&](const std::string& id) { return present.find(id) != std::string::npos; });
+  };
+  CHECK(verdict("abc") == Verdict::Leads);
+  CHECK(verdict("ab") == Verdict::NeedsWord);
+  CHECK(verdict("a") == Verdict::NeedsWord);
+  quorum.word_given({{0, 0}});
+  CHECK(verdict("a") == Verdict::Leads);
+  // Without the word kept, all must have started a round before the one before counts no more.
+  quorum.round_closed(council("ab"), {0, 1});
+  start(quorum, "ab");
+  CHECK(quorum.choosers() == RoundName{0, 0});
+  CHECK(quorum.word_kept());
+  CHECK(quorum.choosers() == RoundName{0, 1});
+}
+
+TEST_CASE("two sets that may choose always share a node or need the one word",
+          "[rendezvous][quorum][arbiter]") {
+  for (const auto arbitration : {Arbitration::None, Arbitration::Halves, Arbitration::Anyone}) {
+    for (std::size_t nodes = 1; nodes <= council_max; ++nodes) {
+      const Council seats(nodes);
+      const std::size_t alone = enough_alone(seats, arbitration);
+      const std::size_t with_word = enough_with_word(seats, arbitration);
+      CAPTURE(static_cast<int>(arbitration), nodes);
+      CHECK(alone + alone > nodes);
+      CHECK(alone + with_word > nodes);
+      CHECK(with_word <= alone);
+    }
+  }
 }

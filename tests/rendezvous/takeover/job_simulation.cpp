@@ -18,6 +18,7 @@
 
 #include "launcher/agent_state.h"
 #include "launcher/round_memory.h"
+#include "rendezvous/arbiter/claimant.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
 #include "tests/rendezvous/takeover/chance.h"
@@ -42,6 +43,9 @@ constexpr Milliseconds all_notice = heartbeat_timeout + heartbeat_interval;
 constexpr Milliseconds election_limit = 2 * all_notice + 5s;
 constexpr Milliseconds question_limit{2'000};  // As vote_question.cpp has it.
 constexpr Milliseconds progress_limit{120'000};
+constexpr ClaimLimits claim_limits{.look_again = heartbeat_interval,
+                                   .lapse = 2 * heartbeat_timeout};
+constexpr Milliseconds word_limit{15'000};
 
 struct Item {  // One line on its way.
   ControlMessage message;
@@ -98,6 +102,11 @@ struct Process {
   // launcher/successor.cpp
   std::unique_ptr<Takeover> takeover;
   Timer takeover_tick;
+
+  // launcher/word_seeker.cpp
+  Claimant claimant{claim_limits};
+  Timer claim_tick;
+  TimePoint arbiter_away_until;
 
   // rendezvous/control/control_client.cpp
   int client = nothing;  // A connection.
@@ -197,7 +206,7 @@ class World {
   void member_lost(Process& process, const std::string& why, bool silent);
   void say(Process& process, const ControlMessage& message);
   void carry_out(Process& process, const TakeoverActions& actions);
-  void lead(Process& process, int term);
+  void lead(Process& process, const Lead& elected);
   bool leads(const Process& process) const {
     return process.endpoint && process.job && !process.job->stepped_down();
   }
@@ -214,6 +223,17 @@ class World {
     return process.joins_until && now_ < *process.joins_until;
   }
   void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
+
+  // launcher/word_seeker.cpp, and an arbiter.
+  void want_word(Process& process, const WordWish& wish);
+  void run_claimant(Process& process);
+  void no_more_words(Process& process) {
+    process.claimant.drop();
+    run_claimant(process);
+  }
+  ArbiterReply arbitrate(const std::string& job, const std::string& node_id,
+                         const ArbiterTask& task);
+  void hears_word(Process& process, const Word& word);
 
   // rendezvous/control/control_client.cpp
   void lost(Process& process, const std::string& why, bool silent);
@@ -242,6 +262,11 @@ class World {
   std::deque<Connection> connections_;
   std::array<std::array<TimePoint, machines_max>, machines_max> cut_until_{};
   std::array<bool, machines_max> powered_off_{};
+  struct ListOfClaims {
+    std::vector<Claim> claims;
+    std::map<std::string, std::uint64_t> beats;
+  };
+  std::map<std::pair<std::string, RoundName>, ListOfClaims> arbiter_;  // By job.
   RoundHistory history_;
   bool succeeded_ = false;
   Outcome outcome_;
@@ -342,8 +367,8 @@ void World::start_agent(int machine) {
   if (process.endpoint) {
     process.takeover->leads();
     process.agent.endpoint_opened();
-    process.job.emplace(job_limits(process), now_);
     process.job_number = process.index;
+    process.job.emplace(job_limits(process), now_);
     history_.leads(process.job_number, 0, process.node_id);
     carry_out(process, JobActions{});
   }
@@ -392,6 +417,9 @@ void World::cause(const Fault& fault) {
     case PowerOff:
       powered_off_[static_cast<std::size_t>(fault.node)] = true;
       return die(*process, true);
+    case NoArbiter:
+      process->arbiter_away_until = std::max(process->arbiter_away_until, now_ + fault.lasts);
+      return;
     case Freeze:
       process->frozen_until = std::max(process->frozen_until, now_ + fault.lasts);
       return;
@@ -704,6 +732,10 @@ void World::renew_takeover(Process& process, Milliseconds give_up) {
   TakeoverLimits limits;
   limits.all_notice = all_notice;
   limits.give_up = give_up;
+  limits.arbitration = scenario_.arbitration;
+  limits.ask_arbiter_after = heartbeat_interval;
+  limits.arbiter_give_up = limits.give_up + word_limit;
+  no_more_words(process);
   process.takeover = std::make_unique<Takeover>("job", process.node_id, limits);
   arm(process, &Process::takeover_tick, {}, nullptr);
 }
@@ -950,15 +982,20 @@ void World::carry_out(Process& process, const TakeoverActions& actions) {
   for (const TakeoverAction& action : actions) {
     if (const auto* question = std::get_if<AskSeat>(&action)) {
       ask(process, *question);
+    } else if (const auto* wanted = std::get_if<AskArbiter>(&action)) {
+      want_word(process, wanted->wish);
+    } else if (std::holds_alternative<StopAsking>(action)) {
+      no_more_words(process);
     } else if (const auto* elected = std::get_if<Lead>(&action)) {
       history_.leads(history_.job_of(process.known_round), elected->term, process.node_id);
-      soon([this, &process, term = elected->term] { lead(process, term); });
+      soon([this, &process, elected = *elected] { lead(process, elected); });
     } else if (const auto* follow = std::get_if<Follow>(&action)) {
       soon([this, &process, to = follow->coordinator] { this->follow(process, to); });
     } else if (const auto* over = std::get_if<GiveUp>(&action)) {
       soon([this, &process, over = *over] {
         if (process.joins_until) return;
         tell(process, "gives up: " + over.why);
+        if (over.coordinator.port != 0) process.coordinator = over.coordinator;
         agent_lost(process, process.lost_silent || over.still_there);
       });
     }
@@ -966,7 +1003,8 @@ void World::carry_out(Process& process, const TakeoverActions& actions) {
   arm(process, &Process::takeover_tick, process.takeover->next_tick(), &World::tick_takeover);
 }
 
-void World::lead(Process& process, int term) {
+void World::lead(Process& process, const Lead& elected) {
+  const int term = elected.term;
   tell(process, fmt::format("leads, term {}", term));
   ++outcome_.elections;
   process.endpoint = true;
@@ -974,7 +1012,8 @@ void World::lead(Process& process, int term) {
   const Inherited inherited{.term = term,
                             .succession = process.memory.succession(),
                             .lost_why = process.lost_why,
-                            .handed_over = std::exchange(process.handed_over, false)};
+                            .handed_over = std::exchange(process.handed_over, false),
+                            .given = elected.given};
   process.job_round = process.known_round;
   process.job_number = history_.job_of(process.job_round);
   process.term = term;
@@ -989,6 +1028,77 @@ void World::lead(Process& process, int term) {
   knock(process);
   process.resumes = true;
   connect(process);
+}
+
+// ---- the arbiter ----
+
+void World::want_word(Process& process, const WordWish& wish) {
+  const bool unasked = (planted_ == Planted::KeepsUnasked && wish.keep) ||
+                       (planted_ == Planted::NeedsNoWord && wish.leads);
+  if (unasked) {
+    return at(now_, process.index, [this, &process, wish] {
+      hears_word(process, {.kind = wish.keep ? Word::Kind::Kept : Word::Kind::Given,
+                           .rounds = wish.rounds,
+                           .term = wish.term,
+                           .holder = {},
+                           .why = {}});
+    });
+  }
+  const std::string host = fmt::format("host{}", process.machine);
+  process.claimant.want(
+      wish, {.node_id = process.node_id, .host = host, .address = host, .port = process.index + 1},
+      now_);
+  run_claimant(process);
+}
+
+// The task may be done although its answer never comes, and after its agent has ended.
+void World::run_claimant(Process& process) {
+  if (const auto task = process.claimant.next(now_)) {
+    const bool away = process.arbiter_away_until > now_;
+    const std::string job =
+        process.job ? std::to_string(process.job_number) : process.memory.succession().job;
+    after(network_delay(), nothing,
+          [this, &process, task = *task, away, job, id = process.node_id] {
+            const bool lost = away || process.arbiter_away_until > now_;
+            ArbiterReply reply{.claims = {}, .why = "the arbiter is away"};
+            if (!away) reply = arbitrate(job, id, task);
+            if (lost) reply = {.claims = {}, .why = "the arbiter is away"};
+            after(network_delay(), process.index, [this, &process, reply] {
+              if (const auto word = process.claimant.answered(reply, now_))
+                hears_word(process, *word);
+              run_claimant(process);
+            });
+          });
+  }
+  arm(process, &Process::claim_tick, process.claimant.next_tick(), &World::run_claimant);
+}
+
+ArbiterReply World::arbitrate(const std::string& job, const std::string& node_id,
+                              const ArbiterTask& task) {
+  ListOfClaims& list = arbiter_[{job, task.round}];
+  const auto number = static_cast<std::size_t>(task.at);
+  if (task.add && number == list.claims.size()) {
+    list.claims.push_back(*task.add);
+  }
+  if (task.beat) list.beats[node_id] = *task.beat;
+  Claims seen{.count = static_cast<int>(list.claims.size())};
+  if (list.claims.empty()) return {.claims = seen, .why = {}};
+  seen.last = list.claims.back();
+  const bool others = seen.last.holder.node_id != node_id;
+  if (planted_ == Planted::LapsesKept && others) seen.last.kept = false;
+  const auto beat = list.beats.find(seen.last.holder.node_id);
+  if (beat != list.beats.end()) seen.beat = beat->second;
+  return {.claims = seen, .why = {}};
+}
+
+void World::hears_word(Process& process, const Word& word) {
+  if (process.left) return;
+  tell(process, fmt::format("hears of the arbiter: {}, term {}, {}{}", static_cast<int>(word.kind),
+                            word.term, word.holder.node_id, word.why));
+  if (!process.job) return carry_out(process, process.takeover->on_word(word, now_));
+  process.term = std::max(process.term, word.term);
+  if (word.kind == Word::Kind::Refused) process.coordinator = word.holder;
+  carry_out(process, process.job->on_word(word, now_));
 }
 
 // ---- the coordinator ----
@@ -1015,6 +1125,12 @@ JobLimits World::job_limits(const Process& process) const {
   limits.master_addr = fmt::format("host{}", process.machine);
   limits.master_port = process.index + 1;
   limits.may_be_taken_over = true;
+  limits.arbitration = scenario_.arbitration;
+  limits.word_limit = word_limit;
+  if (scenario_.arbitration != Arbitration::None) {
+    limits.job = std::to_string(process.job_number);
+    limits.round.look_around = all_notice + election_limit + word_limit;
+  }
   return limits;
 }
 
@@ -1070,6 +1186,8 @@ void World::carry_out(Process& process, const JobActions& actions) {
            {.message = std::move(message), .round = process.job_round, .term = process.term});
     } else if (const auto* close = std::get_if<CloseAfterSending>(&action)) {
       dismiss(process, close->peer);
+    } else if (const auto* wanted = std::get_if<AskForWord>(&action)) {
+      want_word(process, wanted->wish);
     } else if (std::holds_alternative<StartAttempt>(action)) {
       close_round(process, actions);
     } else if (const auto* log = std::get_if<Log>(&action)) {

@@ -22,6 +22,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/control/council.h"
+
 namespace ddprun::simulation {
 
 using Milliseconds = std::chrono::milliseconds;
@@ -38,12 +40,13 @@ struct Fault {
     Freeze,      // The agent does nothing (SIGSTOP), then all that waits for it at once.
     FailWorker,  // One of its workers fails, if it has any.
     Preempt,     // SIGTERM.
+    NoArbiter,   // What the agent asks of the arbiter fails.
   };
   Kind kind = Kind::Crash;
   Milliseconds at{0};
   int node = 0;
   int other = 0;          // Cut alone.
-  Milliseconds lasts{0};  // Cut, Isolate and Freeze.
+  Milliseconds lasts{0};  // Cut, Isolate, Freeze and NoArbiter.
 };
 
 struct Scenario {
@@ -53,10 +56,12 @@ struct Scenario {
   int restarts = 3;
   Milliseconds work{0};    // For how long a round must run to succeed; 0: no job ever ends so.
   std::uint64_t seed = 0;  // Of all delays.
+  rendezvous::Arbitration arbitration = rendezvous::Arbitration::None;
   std::vector<Fault> faults;
 };
 
-Scenario random_scenario(std::uint64_t seed);
+Scenario random_scenario(std::uint64_t seed,
+                         rendezvous::Arbitration arbitration = rendezvous::Arbitration::None);
 
 // One line for the job, and one for each fault: "at 1.200 s: cut 0 -> 2 for 3.000 s".
 std::string to_text(const Fault& fault);
@@ -73,6 +78,9 @@ enum class Planted {
   FollowsOldTerm,     // Whoever is said to lead is followed, whatever the term is.
   KeepsLeading,       // A coordinator that hears of a later term goes on.
   TakesOldRound,      // What a coordinator says in its term is taken for the first one's words.
+  KeepsUnasked,       // Whoever was given the word begins a round without having kept it.
+  NeedsNoWord,        // A coordinator that sees half of the round goes on without the word.
+  LapsesKept,         // A claim that was kept lapses like any other.
 };
 
 struct Outcome {

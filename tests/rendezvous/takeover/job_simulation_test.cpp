@@ -43,6 +43,26 @@ TEST_CASE("a job stays one, whatever fails", "[rendezvous][takeover][simulation]
   CHECK(ran_on > schedules / 3);
 }
 
+TEST_CASE("16.1: with an arbiter a job stays one, whatever fails",
+          "[rendezvous][takeover][simulation][arbiter]") {
+  using ddprun::rendezvous::Arbitration;
+  const Arbitration arbitration = GENERATE(Arbitration::Halves, Arbitration::Anyone);
+  const std::uint64_t schedules = number_of_schedules();
+  std::uint64_t elections = 0, ran_on = 0;
+  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
+    const Scenario scenario = random_scenario(seed, arbitration);
+    const Outcome outcome = run(scenario);
+    elections += static_cast<std::uint64_t>(outcome.elections);
+    ran_on += outcome.ran_on ? 1 : 0;
+    if (outcome.violation.empty()) continue;
+    FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
+                 << story_of(shrink(scenario)));
+  }
+  CAPTURE(schedules);
+  CHECK(elections > schedules / 5);
+  CHECK(ran_on > schedules / 3);
+}
+
 TEST_CASE("the loss of any one node ends no job of three nodes or more",
           "[rendezvous][takeover][simulation]") {
   using enum Fault::Kind;
@@ -127,15 +147,20 @@ TEST_CASE("the simulation notices an agent that breaks a rule",
     Planted planted;
     const char* noticed;  // In the violation.
     std::uint64_t first;  // Seed: the search for some of them is long.
+    ddprun::rendezvous::Arbitration arbitration = ddprun::rendezvous::Arbitration::None;
   };
+  using enum ddprun::rendezvous::Arbitration;
   const Rule rule = GENERATE(Rule{Planted::VotesTwice, "lead in term", 1},
                              Rule{Planted::IgnoresOlderRound, "attempt", 27'600},
                              Rule{Planted::IgnoresQuorum, "run at once", 1},
                              Rule{Planted::SettlesTooEarly, "both settled", 1},
-                             Rule{Planted::TakesOldRound, "has followed term", 1});
+                             Rule{Planted::TakesOldRound, "has followed term", 1},
+                             Rule{Planted::KeepsUnasked, "run at once", 1, Halves},
+                             Rule{Planted::NeedsNoWord, "run at once", 1, Halves},
+                             Rule{Planted::LapsesKept, "run at once", 1, Halves});
   CAPTURE(rule.noticed);
   for (std::uint64_t seed = rule.first; seed < rule.first + 200'000; ++seed) {
-    const Scenario scenario = random_scenario(seed);
+    const Scenario scenario = random_scenario(seed, rule.arbitration);
     const std::string violation = run(scenario, rule.planted).violation;
     if (violation.empty() || violation.find(rule.noticed) == std::string::npos) continue;
     // The rule's, not the schedule's.

@@ -22,15 +22,19 @@ struct Words {
   std::string_view name;
   bool lasts;
 };
-constexpr std::array<Words, 9> vocabulary{{{Fault::Kind::Cut, "cut", true},
-                                           {Fault::Kind::Isolate, "isolate", true},
-                                           {Fault::Kind::Break, "break", false},
-                                           {Fault::Kind::Crash, "crash", false},
-                                           {Fault::Kind::PowerOff, "power-off", false},
-                                           {Fault::Kind::Restart, "restart", false},
-                                           {Fault::Kind::Freeze, "freeze", true},
-                                           {Fault::Kind::FailWorker, "fail-worker", false},
-                                           {Fault::Kind::Preempt, "preempt", false}}};
+constexpr std::array<Words, 10> vocabulary{{{Fault::Kind::Cut, "cut", true},
+                                            {Fault::Kind::Isolate, "isolate", true},
+                                            {Fault::Kind::Break, "break", false},
+                                            {Fault::Kind::Crash, "crash", false},
+                                            {Fault::Kind::PowerOff, "power-off", false},
+                                            {Fault::Kind::Restart, "restart", false},
+                                            {Fault::Kind::Freeze, "freeze", true},
+                                            {Fault::Kind::FailWorker, "fail-worker", false},
+                                            {Fault::Kind::Preempt, "preempt", false},
+                                            {Fault::Kind::NoArbiter, "no-arbiter", true}}};
+
+constexpr std::array<std::pair<rendezvous::Arbitration, std::string_view>, 2> arbiters{
+    {{rendezvous::Arbitration::Halves, "halves"}, {rendezvous::Arbitration::Anyone, "anyone"}}};
 
 std::string seconds_of(Milliseconds time) {
   return fmt::format("{:.3f} s", static_cast<double>(time.count()) / 1'000);
@@ -86,13 +90,17 @@ Fault random_fault(Chance& chance, int nodes, Milliseconds after, bool all_reach
 
 }  // namespace
 
-Scenario random_scenario(std::uint64_t seed) {
+Scenario random_scenario(std::uint64_t seed, rendezvous::Arbitration arbitration) {
   Chance chance(seed);
+  const bool arbiter = arbitration != rendezvous::Arbitration::None;
   Scenario scenario{.nodes = 2 + static_cast<int>(chance.below(6)), .seed = seed};
+  scenario.arbitration = arbitration;
+  // Few nodes are where an arbiter is asked most.
+  if (arbiter && chance.one_in(2)) scenario.nodes = 2 + 2 * static_cast<int>(chance.below(2));
   const auto upto = [&](int most) {
     return static_cast<int>(chance.below(static_cast<std::size_t>(most) + 1));
   };
-  scenario.nodes_max = std::max(3, scenario.nodes - 1 + upto(2));
+  scenario.nodes_max = std::max(arbiter ? 2 : 3, scenario.nodes - 1 + upto(2));
   scenario.nodes_min = 1 + upto(std::min(scenario.nodes, scenario.nodes_max) - 1);
   scenario.restarts = chance.one_in(4) ? upto(2) : 100;
   if (chance.one_in(3)) scenario.work = Milliseconds(500 + chance.below(6'000));
@@ -107,6 +115,12 @@ Scenario random_scenario(std::uint64_t seed) {
     const Fault fault = random_fault(chance, scenario.nodes, at, all_reach_all);
     scenario.faults.push_back(fault);
     at = fault.at;
+    if (arbiter && chance.one_in(6)) {
+      scenario.faults.push_back({.kind = Fault::Kind::NoArbiter,
+                                 .at = at + Milliseconds(chance.below(1'000)),
+                                 .node = fault.node,
+                                 .lasts = Milliseconds(200 + chance.below(6'000))});
+    }
     const bool gone = fault.kind == Fault::Kind::Crash || fault.kind == Fault::Kind::PowerOff;
     const bool first = fault.node == 0;
     const bool back = cannot_train || first == all_reach_all;
@@ -133,6 +147,9 @@ std::string to_text(const Scenario& scenario) {
       fmt::format("job of {} nodes, {} to {} in a round, {} restarts, {} of work, seed {}\n",
                   scenario.nodes, scenario.nodes_min, scenario.nodes_max, scenario.restarts,
                   seconds_of(scenario.work), scenario.seed);
+  for (const auto& [arbitration, name] : arbiters) {
+    if (arbitration == scenario.arbitration) text += fmt::format("arbiter for {}\n", name);
+  }
   for (const Fault& fault : scenario.faults) text += to_text(fault) + "\n";
   return text;
 }
@@ -151,6 +168,12 @@ Scenario parse_scenario(const std::string& text) {
       scenario.work = read_seconds(in);
       in >> word >> word >> word >> scenario.seed;
       if (!in) throw std::invalid_argument("the job's line ends early");
+    } else if (word == "arbiter") {
+      in >> word >> word;
+      const auto named = std::find_if(arbiters.begin(), arbiters.end(),
+                                      [&](const auto& known) { return known.second == word; });
+      if (named == arbiters.end()) throw std::invalid_argument("no arbiter: " + word);
+      scenario.arbitration = named->first;
     } else {
       throw std::invalid_argument("neither a job nor a fault: " + word);
     }

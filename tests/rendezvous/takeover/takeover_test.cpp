@@ -284,3 +284,114 @@ TEST_CASE("a spare sits in no council and never stands, but follows", "[rendezvo
       spare.on_vote("c", {.term = 1, .granted = false, .coordinator = c}, start + 10s));
   CHECK(follow.size() == 1);
 }
+
+namespace {
+
+Takeover with_arbiter(const std::string& self, const std::string& letters,
+                      Arbitration arbitration = Arbitration::Halves) {
+  Takeover agent("job", self, {.arbitration = arbitration, .ask_arbiter_after = 500ms});
+  Succession round = round_of(letters);
+  round.round = {0, 0};
+  round.job = "name";
+  agent.heard(round);
+  return agent;
+}
+
+}  // namespace
+
+TEST_CASE("16.1: one of two nodes asks the arbiter, after the coordinator could have",
+          "[rendezvous][takeover][arbiter]") {
+  Takeover agent = with_arbiter("b", "ab");
+  CHECK(only<AskArbiter>(agent.coordinator_lost(start)).empty());
+  CHECK(only<AskArbiter>(agent.on_tick(start + 499ms)).empty());
+  std::vector<AskArbiter> asked;
+  while (asked.empty()) {
+    REQUIRE(agent.next_tick());
+    REQUIRE(*agent.next_tick() < start + 3s);
+    asked = only<AskArbiter>(agent.on_tick(*agent.next_tick()));
+  }
+  CHECK(asked[0].wish.rounds == std::vector{RoundName{0, 0}});
+  CHECK_FALSE(asked[0].wish.keep);
+
+  SECTION("given: it leads") {
+    const auto lead = only<Lead>(agent.on_word({.kind = Word::Kind::Given,
+                                                .rounds = {{0, 0}},
+                                                .term = agent.term(),
+                                                .holder = {},
+                                                .why = {}},
+                                               start + 2s));
+    REQUIRE(lead.size() == 1);
+    CHECK(lead[0].given == std::vector{RoundName{0, 0}});
+    CHECK(agent.state() == Takeover::State::Leading);
+  }
+  SECTION("refused: it says who has it, and may join that one") {
+    const Seat a = council("ab")[0];
+    const auto end = only<GiveUp>(agent.on_word(
+        {.kind = Word::Kind::Refused, .rounds = {}, .term = 0, .holder = a, .why = {}},
+        start + 2s));
+    REQUIRE(end.size() == 1);
+    CHECK(end[0].why == "host-a at 10.0.0.0 has claimed the job");
+    CHECK(end[0].still_there);
+    CHECK(end[0].coordinator == a);
+  }
+  SECTION("outdated: it stands above that term, and asks again") {
+    agent.on_word({.kind = Word::Kind::Outdated, .rounds = {}, .term = 7, .holder = {}, .why = {}},
+                  start + 2s);
+    CHECK(agent.term() == 8);
+    const auto again = only<AskArbiter>(agent.on_tick(start + 2'100ms));
+    REQUIRE(again.size() == 1);
+    CHECK(again[0].wish.term == 8);
+  }
+  SECTION("away: it gives up in the end, and says why") {
+    agent.on_word({.kind = Word::Kind::Unreached,
+                   .rounds = {},
+                   .term = 0,
+                   .holder = {},
+                   .why = "the disk is full"},
+                  start + 2s);
+    CHECK(only<GiveUp>(agent.on_tick(start + 49s)).empty());
+    const auto end = only<GiveUp>(agent.on_tick(start + 50s));
+    REQUIRE(end.size() == 1);
+    CHECK(end[0].why == "the disk is full");
+  }
+}
+
+TEST_CASE("16.1: a majority needs no arbiter, and half of four need it",
+          "[rendezvous][takeover][arbiter]") {
+  Takeover agent = with_arbiter("b", "abcd");
+  agent.coordinator_lost(start);
+  SECTION("three of four") {
+    CHECK(only<Lead>(agent.on_vote("c", yes, start)).empty());
+    const auto lead = only<Lead>(agent.on_vote("d", yes, start));
+    REQUIRE(lead.size() == 1);
+    CHECK(lead[0].given.empty());
+  }
+  SECTION("two of four, and while they wait for the word they vote for nobody else") {
+    agent.on_vote("c", yes, start);
+    CHECK(only<AskArbiter>(agent.on_tick(start + 500ms)).size() == 1);
+    CHECK_FALSE(agent.on_ask(ask_by("c", "b", 2), start + 1s).granted);
+    CHECK(agent.term() == 1);
+    // The third one is only slow.
+    const auto actions = agent.on_vote("d", yes, start + 2s);
+    CHECK(only<StopAsking>(actions).size() == 1);
+    CHECK(only<Lead>(actions).size() == 1);
+  }
+  SECTION("one of four is too few") { CHECK(only<AskArbiter>(agent.on_tick(start + 1s)).empty()); }
+}
+
+TEST_CASE("16.1: where the arbiter alone decides, one of five asks it",
+          "[rendezvous][takeover][arbiter]") {
+  Takeover agent = with_arbiter("b", "abcde", Arbitration::Anyone);
+  agent.coordinator_lost(start);
+  agent.on_vote("c", yes, start);
+  agent.on_vote("d", yes, start);
+  CHECK(only<Lead>(agent.on_vote("e", yes, start)).empty());  // Four of five, and not all.
+  CHECK(only<AskArbiter>(agent.on_tick(start + 500ms)).size() == 1);
+}
+
+TEST_CASE("16.1: without a name of the job no arbiter is asked",
+          "[rendezvous][takeover][arbiter]") {
+  Takeover agent("job", "b", {.arbitration = Arbitration::Halves});
+  agent.heard(round_of("ab"));  // Its coordinator has none.
+  CHECK(only<GiveUp>(agent.coordinator_lost(start)).size() == 1);
+}

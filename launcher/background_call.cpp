@@ -1,0 +1,82 @@
+// A thread for each call: calls are seconds apart, and one that hangs must not hold the next ones'.
+#include "launcher/background_call.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <asio/post.hpp>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/time_text.h"
+
+namespace ddprun::launcher {
+
+struct BackgroundCall::Shared {
+  std::mutex mutex;
+  BackgroundCall* owner = nullptr;  // Null when that has gone.
+  bool busy = false;
+  std::uint64_t number = 0;  // Of the call whose end is waited for.
+};
+
+BackgroundCall::BackgroundCall(asio::io_context& io, std::string name)
+    : io_(io), name_(std::move(name)), limit_(io), shared_(std::make_shared<Shared>()) {
+  shared_->owner = this;
+}
+
+BackgroundCall::~BackgroundCall() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->owner = nullptr;
+}
+
+void BackgroundCall::start(std::function<void()> work, std::chrono::milliseconds limit,
+                           std::function<void(const std::string& why)> done) {
+  done_ = std::move(done);
+  std::unique_lock lock(shared_->mutex);
+  // Should the one that hangs return now, it is not the one that is waited for.
+  const std::uint64_t number = ++shared_->number;
+  if (shared_->busy) {
+    asio::post(io_, [this, shared = shared_, number] {
+      if (shared->owner == nullptr || shared->number != number) return;
+      finish(name_ + " still does not answer");
+    });
+    return;
+  }
+  shared_->busy = true;
+  lock.unlock();
+  limit_.expires_after(limit);
+  limit_.async_wait([this, limit, number, shared = shared_](const asio::error_code& error) {
+    if (error || shared->owner == nullptr || shared->number != number) return;
+    finish(fmt::format("{} does not answer within {}", name_, rendezvous::time_text(limit)));
+  });
+  // Signals are the main thread's, which waits for them.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([shared = shared_, number, work = std::move(work)]() mutable {
+    std::string why;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    work = nullptr;
+    const std::lock_guard held(shared->mutex);
+    shared->busy = false;
+    if (shared->owner == nullptr) return;
+    // The loop runs this while its owner lives, or never.
+    asio::post(shared->owner->io_, [shared, number, why] {
+      if (shared->owner != nullptr && shared->number == number) shared->owner->finish(why);
+    });
+  }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void BackgroundCall::finish(const std::string& why) {
+  limit_.cancel();
+  if (const auto done = std::exchange(done_, nullptr)) done(why);
+}
+
+}  // namespace ddprun::launcher
