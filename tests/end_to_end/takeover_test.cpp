@@ -1,5 +1,6 @@
 // Elastic jobs whose node 0 is lost, in each of the ways that a node can be, on hosts of their own
 // (tests/testing/network_hosts.h).
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -22,6 +23,8 @@ const std::string runs =
     "echo \"attempt $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE at $MASTER_ADDR\"; "
     "while :; do sleep 0.02; done";
 
+constexpr int max_restarts = 9;
+
 // One launcher on each host, with one worker each; 0 hosts the endpoint.
 class ElasticJob {
  public:
@@ -43,21 +46,32 @@ class ElasticJob {
   void start(int node) {
     const std::string nodes = std::to_string(nodes_.size());
     nodes_[static_cast<std::size_t>(node)] = std::make_unique<Process>(hosts_.on(
-        node,
-        launch({"--nnodes", "1:" + nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                NetworkHosts::address(0) + ":29500", "--max-restarts", "3", "--forward-signals",
-                "USR1", "--rdzv-conf", "heartbeat_timeout=1,keep_alive_interval=0.2" + conf_}) +
-            options_ + shell(runs)));
+        node, launch({"--nnodes", "1:" + nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                      NetworkHosts::address(0) + ":29500", "--max-restarts",
+                      std::to_string(max_restarts), "--forward-signals", "USR1", "--rdzv-conf",
+                      "heartbeat_timeout=1,keep_alive_interval=0.2" + conf_}) +
+                  options_ + shell(runs)));
   }
 
   Process& node(int index) { return *nodes_[static_cast<std::size_t>(index)]; }
   const NetworkHosts& hosts() const { return hosts_; }
 
-  bool runs_attempt(int index, int attempt, int world_size, int store_host) {
-    return node(index).wait_for_output("attempt " + std::to_string(attempt) + " of " +
-                                           std::to_string(world_size) + " at " +
-                                           NetworkHosts::address(store_host),
-                                       60s);
+  // That attempt or a later one: on a busy machine a node may be counted as lost and come back.
+  bool runs_attempt(int index, int first_attempt, int world_size, int store_host) {
+    const std::string which =
+        " of " + std::to_string(world_size) + " at " + NetworkHosts::address(store_host);
+    const auto end = std::chrono::steady_clock::now() + patience(60s);
+    do {
+      for (int attempt = first_attempt; attempt <= max_restarts; ++attempt) {
+        if (contains(node(index).output(), "attempt " + std::to_string(attempt) + which))
+          return true;
+      }
+      node(index).wait_for_output("nothing says this", 10ms);  // Reads meanwhile.
+    } while (std::chrono::steady_clock::now() < end);
+    for (auto& process : nodes_) {
+      if (process) UNSCOPED_INFO("a node said:\n" << process->output());
+    }
+    return false;
   }
 
   // The workers of these nodes end by themselves, and so does the job.
