@@ -66,7 +66,7 @@ std::size_t open_files_limit() {
 std::function<bool(std::string_view, std::string_view)> proof_check(
     std::shared_ptr<const rendezvous::WorkerKey> key) {
   if (!key) return {};
-  return [key](std::string_view statement, std::string_view proof) {
+  return [key = std::move(key)](std::string_view statement, std::string_view proof) {
     const auto bytes = rendezvous::proof_of_text(proof);
     return bytes && key->proves(statement, *bytes);
   };

@@ -16,6 +16,7 @@
 #include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
 #include "launcher/workers/restart_memory_file.h"
+#include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
 namespace {

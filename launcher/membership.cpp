@@ -569,7 +569,7 @@ void Membership::leave(std::chrono::milliseconds linger, std::function<void()> o
 
 // The others hear the verdict first: one that is still looking for the arbiter must find it.
 void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<void()> on_left) {
-  endpoint_->wait_until_idle(linger, [this, on_left] {
+  endpoint_->wait_until_idle(linger, [this, on_left = std::move(on_left)] {
     // One that has handed the job over goes, and the job goes on.
     if (!words_ || !leads() || !round_.job_is_over()) return on_left();
     words_->forget([on_left](const std::string& why) {

@@ -345,13 +345,11 @@ void fields(Visitor& visit, auto& message) {
     visit.flag("founder", message.founder);
   } else if constexpr (is<Hello, Message>) {
     hello_fields(visit, message);
-  } else if constexpr (is<Started, Message>) {
+  } else if constexpr (is<Started, Message> || is<WorkersSucceeded, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<WorkerFailed, Message> || is<Reaped, Message>) {
     visit.number("attempt", message.attempt, 0, INT_MAX);
     visit.object("cause", message.cause);
-  } else if constexpr (is<WorkersSucceeded, Message>) {
-    visit.number("attempt", message.attempt, 0, INT_MAX);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
   } else if constexpr (is<Heartbeat, Message> || is<HandOver, Message>) {
