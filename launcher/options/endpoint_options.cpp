@@ -165,6 +165,7 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
 void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result) {
   const auto* option = given.find("tie-breaker");
   if (option == nullptr || option->value.empty()) return;
+  const std::string file = parse_output_file(*option);
   const char* in_vain = nullptr;
   if (result.nnodes_max == 1) in_vain = "with one node";
   if (result.backend == RendezvousBackend::Static) in_vain = "without --rdzv-backend=c10d";
@@ -173,7 +174,7 @@ void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result) {
     result.notes.push_back(option->source + " has no effect " + in_vain);
     return;
   }
-  result.tie_breaker = parse_output_file(*option);
+  result.tie_breaker = file;
 }
 
 bool is_printable(const std::string& text) {

@@ -160,7 +160,8 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
   for (const OptionRow& row : option_table()) {
     if (row.variable().empty()) continue;
     INFO(row.name);
-    const std::string bad = row.is_flag() ? "maybe" : row.name == "report" ? "/" : "\x01";
+    const bool is_file = row.name == "report" || row.name == "tie-breaker";
+    const std::string bad = row.is_flag() ? "maybe" : is_file ? "/" : "\x01";
     if (row.name == "log-dir" || row.name == "log-line-prefix-template") continue;  // Any text.
     if (row.name.rfind("duplicate-", 0) == 0) continue;
     CHECK(has(error_of({}, {{row.variable(), bad}}),
@@ -179,6 +180,19 @@ TEST_CASE("nodes are a number or a range", "[options]") {
   for (const char* bad : {"", "0", "-1", "2:1", "1:2:3", ":", "1:", "x", "1.5", "99999999999"}) {
     CHECK(has(error_of({std::string("--nnodes=") + bad}), "MIN:MAX"));
   }
+}
+
+TEST_CASE("a tie-breaker is a file, for jobs whose nodes may change", "[options]") {
+  const LaunchOptions elastic = options(
+      {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=host:1", "--tie-breaker=/tmp/tie"});
+  CHECK(elastic.tie_breaker == "/tmp/tie");
+  CHECK(elastic.notes.empty());
+  const LaunchOptions fixed = options({"--nnodes=2", "--tie-breaker=/tmp/tie"});
+  CHECK(fixed.tie_breaker.empty());
+  REQUIRE(fixed.notes.size() == 1);
+  CHECK(
+      has(fixed.notes.front(), "--tie-breaker=/tmp/tie has no effect without --rdzv-backend=c10d"));
+  CHECK(has(error_of({"--nnodes=2", "--tie-breaker=/tmp/"}), "--tie-breaker"));
 }
 
 TEST_CASE("workers per node may be counted", "[options]") {
