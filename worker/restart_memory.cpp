@@ -83,6 +83,8 @@ std::vector<std::string_view> RestartMemory::contents() const {
   for (int i = 0; i < memory_halves; ++i) {
     const std::uint64_t number = std::atomic_ref(half(i).number).load(std::memory_order_acquire);
     if (number == 0) continue;
+    // Bounded by the mapping: whoever wrote it may have been another program with descriptor and
+    // all.
     found.emplace_back(
         number, std::string_view(data_of(i), std::min<std::size_t>(half(i).bytes, bytes_max())));
   }
@@ -96,6 +98,9 @@ std::vector<std::string_view> RestartMemory::contents() const {
 void RestartMemory::begin() {
   writing_ = half(0).number <= half(1).number ? 0 : 1;
   std::atomic_ref(half(writing_).number).store(0, std::memory_order_seq_cst);
+  // The store alone would let the compiler move what add() writes before it, and a process that is
+  // killed in between would leave a torn half that looks whole.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   added_ = 0;
 }
 

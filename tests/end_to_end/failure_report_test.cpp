@@ -156,9 +156,10 @@ TEST_CASE("14.2: who loses a peer is not blamed before that one has left its fin
   const std::string loses_peer = read_pid + "echo $pid > " + pid_file + ".new; mv " + pid_file +
                                  ".new " + pid_file +
                                  "; record 'RuntimeError: Connection closed by peer'; exit 3; ";
+  // There to be signalled until the launcher has reaped it: then its death has been noticed.
   const std::string in_finally = "until test -s " + pid_file +
                                  "; do sleep 0.01; done; while kill -0 $(cat " + pid_file +
-                                 ") 2> /dev/null; do sleep 0.01; done; sleep 0.3; ";
+                                 ") 2> /dev/null; do sleep 0.01; done; ";
   const std::string ends =
       records ? "record 'KeyError: labels'; exec sleep 300" : "echo 'KeyError: labels' >&2; exit 4";
   const Job job = run_job(

@@ -25,6 +25,7 @@ void SliceExchange::run(const std::vector<torch::Tensor>& own, torch::Tensor& to
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
     for (std::size_t i = 0; i < nodes_[rank].size(); ++i) {
       torch::Tensor sum = slices_[rank][i];
+      // In place, also in this rank's own sums, which the caller has no more use for.
       for (int met = counter.push(nodes_[rank][i]); met > 0; --met) {
         sum = kept.back().add_(sum);
         kept.pop_back();
@@ -40,6 +41,8 @@ void SliceExchange::swap_slices(const std::vector<torch::Tensor>& own, std::int6
   const int self = communicator_.rank();
   const auto count = static_cast<std::size_t>(size);
   std::vector<std::unique_ptr<worker::Request>> requests;
+  // All are posted before any is waited for: two ranks that first sent to each other would wait for
+  // ever once their sums are larger than what sockets hold.
   for (int rank = 0; rank < communicator_.world_size(); ++rank) {
     std::vector<torch::Tensor>& slices = slices_[static_cast<std::size_t>(rank)];
     for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -571,7 +571,6 @@ void World::ask(Process& from, const AskSeat& question) {
       tell(to, fmt::format("votes for {} in term {}", ask.candidate, ask.term));
       arm(to, &Process::takeover_tick, to.takeover->next_tick(), &World::tick_takeover);
     }
-    if (planted_ == Planted::FollowsOldTerm && !vote.coordinator.address.empty()) vote.term = 1'000;
     if (cut(to.machine, from.machine)) return;
     after(network_delay(), from.index, [this, &from, question, vote, limit, life] {
       if (now_ > limit || from.lives != life) return;

@@ -75,7 +75,6 @@ enum class Planted {
   IgnoresOlderRound,  // A voter does not care that the candidate's round is older than its own.
   IgnoresQuorum,      // A coordinator goes on when most nodes are out of its sight.
   SettlesTooEarly,    // A round counts as started by all before any of them has heard of it.
-  FollowsOldTerm,     // Whoever is said to lead is followed, whatever the term is.
   KeepsLeading,       // A coordinator that hears of a later term goes on.
   TakesOldRound,      // What a coordinator says in its term is taken for the first one's words.
   KeepsUnasked,       // Whoever was given the word begins a round without having kept it.
