@@ -18,16 +18,43 @@ std::string rank_message(const Environment& environment) {
   return message;
 }
 
-std::optional<Environment> read_rank_message(std::string_view message) {
+std::string attempt_over_message(const std::string& why) {
+  return rank_message({{attempt_over_variable, why}});
+}
+
+namespace {
+
+// Takes it off the front of `message`.
+std::optional<Environment> take_environment(std::string_view& message) {
   Environment environment;
   for (std::size_t end = 0; (end = message.find('\0')) != message.npos;) {
     const std::string_view entry = message.substr(0, end);
+    message.remove_prefix(end + 1);
     if (entry.empty()) return environment;
     const std::size_t equals = entry.find('=');
     if (equals != entry.npos && equals > 0) {
       environment.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
     }
-    message.remove_prefix(end + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Environment> read_rank_message(std::string_view message) {
+  return take_environment(message);
+}
+
+std::optional<Environment> take_message(std::string& received) {
+  std::string_view rest = received;
+  auto environment = take_environment(rest);
+  if (environment) received.erase(0, received.size() - rest.size());
+  return environment;
+}
+
+std::optional<std::string> attempt_over(const Environment& message) {
+  for (const auto& [name, value] : message) {
+    if (name == attempt_over_variable) return value;
   }
   return std::nullopt;
 }

@@ -68,9 +68,9 @@ bool is_spare() { return spare_descriptor() >= 0; }
 
 void wait_for_rank() {
   if (!is_spare()) return;
-  const rendezvous::UniqueFd channel(spare_descriptor());
+  rendezvous::UniqueFd channel(spare_descriptor());
   ::fcntl(channel.get(), F_SETFD, FD_CLOEXEC);
-  const char ready = '\n';
+  const char ready = rendezvous::gives_rank_back;
   while (::send(channel.get(), &ready, 1, MSG_NOSIGNAL) != 1) {
     if (errno != EINTR) throw_lost(std::string("cannot say so: ") + std::strerror(errno));
   }
@@ -82,6 +82,11 @@ void wait_for_rank() {
     }
   }
   ::unsetenv(rendezvous::spare_variable);
+  // This worker may be given another rank, and a child of it has nothing to say there.
+  if (environment_variable(rendezvous::rank_variable).value_or("") ==
+      std::to_string(channel.get())) {
+    channel.release();
+  }
 }
 
 }  // namespace ddprun::worker

@@ -1,4 +1,4 @@
-// The message by which a spare gets its rank.
+// The messages by which a process gets its rank, and is told that an attempt is over.
 #include "rendezvous/spare_channel.h"
 
 #include "tests/testing/catch.h"
@@ -20,6 +20,31 @@ TEST_CASE("an environment comes whole and in order, or not yet", "[rendezvous][s
 TEST_CASE("what is no variable is left out of an environment", "[rendezvous][spares]") {
   using namespace std::string_literals;
   CHECK(read_rank_message("word\0=value\0A=1\0\0"s) == Environment{{"A", "1"}});
+}
+
+TEST_CASE("messages are taken one by one, however they are cut", "[rendezvous][spares]") {
+  const Environment rank = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const std::string both = attempt_over_message("rank 0 was killed") + rank_message(rank);
+  for (std::size_t cut = 0; cut <= both.size(); ++cut) {
+    INFO(cut);
+    std::string received = both.substr(0, cut);
+    std::vector<Environment> messages;
+    while (auto message = take_message(received)) messages.push_back(*message);
+    received += both.substr(cut);
+    while (auto message = take_message(received)) messages.push_back(*message);
+    REQUIRE(messages.size() == 2);
+    CHECK(attempt_over(messages[0]) == "rank 0 was killed");
+    CHECK_FALSE(attempt_over(messages[1]));
+    CHECK(messages[1] == rank);
+    CHECK(received.empty());
+  }
+}
+
+TEST_CASE("an attempt that is over for no told reason is over", "[rendezvous][spares]") {
+  std::string received = attempt_over_message("");
+  const auto message = take_message(received);
+  REQUIRE(message);
+  CHECK(attempt_over(*message) == "");
 }
 
 TEST_CASE("death marks survive the way through the environment", "[rendezvous][spares]") {

@@ -1,6 +1,7 @@
 // A spare's side of getting its rank, in a process of its own: it changes the environment.
 #include "worker/wait_for_rank.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
@@ -34,6 +35,7 @@ class Spare {
     }
     ::close(ends[1]);
     launcher_ = ends[0];
+    descriptor_ = std::to_string(ends[1]);
   }
   ~Spare() {
     ::close(launcher_);
@@ -42,6 +44,7 @@ class Spare {
   Spare(const Spare&) = delete;
 
   int pid() const { return pid_; }
+  const std::string& descriptor() const { return descriptor_; }  // Its end's number, in it.
   bool says_that_it_is_ready() const {
     char byte = 0;
     return ::read(launcher_, &byte, 1) == 1;
@@ -60,6 +63,7 @@ class Spare {
  private:
   pid_t pid_ = -1;
   int launcher_ = -1;
+  std::string descriptor_;
 };
 
 // 0: it has this rank; the rest are reasons.
@@ -88,6 +92,23 @@ TEST_CASE("a spare takes over the environment that it waited for, however it is 
   REQUIRE(spare.says_that_it_is_ready());
   for (const char byte : rendezvous::rank_message(rank_3)) spare.send(std::string(1, byte));
   CHECK(spare.wait() == 0);
+}
+
+TEST_CASE("a spare keeps its channel when its environment names it, and closes it otherwise",
+          "[worker][spares]") {
+  for (const bool named : {false, true}) {
+    Spare spare([] {
+      const int fd = std::stoi(worker::environment_variable(rendezvous::spare_variable).value());
+      const int waited = wait_and_compare(3);
+      return waited != 0 ? waited : ::fcntl(fd, F_GETFD) < 0 ? 20 : 21;
+    });
+    REQUIRE(spare.says_that_it_is_ready());
+    rendezvous::Environment environment = rank_3;
+    // Its number: as the test has it, which is no launcher with a fixed one.
+    if (named) environment.emplace_back(rendezvous::rank_variable, spare.descriptor());
+    spare.send(rendezvous::rank_message(environment));
+    CHECK(spare.wait() == (named ? 21 : 20));
+  }
 }
 
 TEST_CASE("a spare whose launcher is gone is told so", "[worker][spares]") {
