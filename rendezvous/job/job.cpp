@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/counted.h"
+#include "rendezvous/job/admission.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::rendezvous {
@@ -29,38 +30,37 @@ std::string printed_name(const Roster::Node& node) {
   return fmt::format("node {} ({})", node.group_rank, node.hello.host);
 }
 
-Refusal ending(const Hello& hello) {
-  return {"this job is ending", fmt::format("node {} came when the job was ending", hello.host)};
+Mandate::Limits mandate_limits(const JobLimits& limits) {
+  return {.coordinator = limits.host_node_id,
+          .may_be_taken_over = limits.may_be_taken_over,
+          .arbitration = limits.arbitration,
+          .job = limits.job,
+          .word_limit = limits.word_limit};
 }
 
 }  // namespace
 
 Job::Job(JobLimits limits, TimePoint now)
     : limits_(std::move(limits)),
+      mandate_(mandate_limits(limits_)),
       forming_(limits_.round, now),
       next_beat_(now + limits_.heartbeat_interval),
       restarts_(limits_.restarts, limits_.restart_seed),
-      newcomers_(limits_.newcomers),
-      quorum_(limits_.arbitration) {}
+      newcomers_(limits_.newcomers) {}
 
 Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
     : Job(std::move(limits), now) {
   const Succession& last = inherited.succession;
   phase_ = Phase::Running;
-  term_ = inherited.term;
-  attempt_ = last.attempt;
-  round_term_ = last.round_term;
-  members_ = last.nodes;
+  mandate_.inherit(inherited);
   started_ = now;
   cause_.attempt_began(now);
   restarts_.resume(last.restarts_used);
-  quorum_.inherit(last.council, last.before, last.round, last.before_round);
-  quorum_.word_given(inherited.given);
   nodes_.inherit(last, limits_.heartbeat_timeout, now);
 }
 
 JobActions Job::take_over(const Inherited& inherited) {
-  log(fmt::format("this node coordinates the job from here on (term {})", term_));
+  log(fmt::format("this node coordinates the job from here on (term {})", mandate_.term()));
   if (inherited.handed_over) {
     stop_all("the coordinator's node leaves after SIGTERM; the others go on", SIGTERM, started_);
     return take();
@@ -89,9 +89,9 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
   node->liveness.heard(now);
   refuse_claims(*node);
   if (phase_ == Phase::Finished) return take();
-  if (const auto* up = std::get_if<Started>(&message); up && up->attempt == attempt_) {
+  if (const auto* up = std::get_if<Started>(&message); up && up->attempt == attempt()) {
     node->started = true;
-    if (quorum_.started(node->hello.node_id)) tell_succession();
+    if (mandate_.started(node->hello.node_id)) tell_succession();
   }
   if (const auto* failed = std::get_if<WorkerFailed>(&message)) worker_failed(*node, *failed, now);
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
@@ -124,33 +124,19 @@ JobActions Job::on_tick(TimePoint now) {
     if (enlarge_again_ && now >= *enlarge_again_) enlarge(now);
     if (now >= next_beat_) beat(now);
   }
-  if (word_by_ && now >= *word_by_ && phase_ != Phase::Finished) {
-    finish(exit_status::coordinator_lost,
-           word_why_.empty() ? "another node has claimed the job, and has not said within " +
-                                   time_text(limits_.word_limit) + " whether it goes on"
-                             : word_why_);
-  }
+  if (phase_ != Phase::Finished) obey(mandate_.on_tick(now));
   if (phase_ == Phase::Forming) try_close(now);
   return take();
 }
 
 JobActions Job::on_word(const Word& word, TimePoint now) {
-  if (!word_by_ || phase_ == Phase::Finished) return take();
-  if (word.kind == Word::Kind::Unreached) {
-    log(word.why, Log::Level::Warning);
-    word_why_ = word.why;
-    return take();
-  }
-  word_by_.reset();
-  if (word.kind == Word::Kind::Given || word.kind == Word::Kind::Kept) {
-    term_ = word.term;
-    quorum_.word_given(word.rounds);
-    if (word.kind == Word::Kind::Kept && quorum_.word_kept()) tell_succession();
-    if (phase_ == Phase::Forming) try_close(now);
-    return take();
-  }
-  give_way(fmt::format("{} at {} has claimed the job, so this node stops", word.holder.host,
-                       word.holder.address));
+  if (!mandate_.waits_for_word() || phase_ == Phase::Finished) return take();
+  if (word.kind == Word::Kind::Unreached) log(word.why, Log::Level::Warning);
+  const Mandate::Ruling ruling = mandate_.on_word(word);
+  if (ruling.settled) tell_succession();
+  obey(ruling);
+  const bool leads = ruling.kind == Mandate::Ruling::Kind::Leads;
+  if (leads && phase_ == Phase::Forming) try_close(now);
   return take();
 }
 
@@ -167,8 +153,8 @@ std::optional<TimePoint> Job::next_tick() const {
     if (ready_by_) consider(*ready_by_);
     if (enlarge_again_) consider(*enlarge_again_);
   }
-  if (word_by_) consider(*word_by_);
-  if (phase_ == Phase::Forming && forming_.look_again() && !word_by_) {
+  if (const auto word_by = mandate_.next_tick()) consider(*word_by);
+  if (phase_ == Phase::Forming && forming_.look_again() && !mandate_.waits_for_word()) {
     consider(*forming_.look_again());
   }
   return next;
@@ -196,25 +182,26 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   const Node* old = comes_again ? nodes_.with_id(hello.replaces) : nullptr;
   if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
-  if (hello.run_id == limits_.run_id && hello.term > term_) return send_on(peer, hello);
-  if (phase_ == Phase::Finished || verdict_) return refuse(peer, ending(hello));
-  if (nodes_.with_id(hello.node_id) != nullptr) {
-    const std::string why = "an agent with this node_id is already here";
-    return refuse(peer, {why, why});
+  Admission admission = admission_of(hello, nodes_,
+                                     {.run_id = limits_.run_id,
+                                      .round = limits_.round,
+                                      .host_node_id = limits_.host_node_id,
+                                      .heartbeats = has_heartbeats(),
+                                      .term = mandate_.term(),
+                                      .ending = phase_ == Phase::Finished || verdict_});
+  switch (admission.kind) {
+    case Admission::Kind::Elsewhere:
+      return send_on(peer, hello);
+    case Admission::Kind::Refused:
+      return refuse(peer, std::move(admission.refusal));
+    case Admission::Kind::ContestsRank:
+      return contest_rank(peer, hello, admission.holder, now);
+    case Admission::Kind::Member:
+      return let_in(peer, hello, now);
   }
-  std::vector<RoundNode> present;
-  for (const Node& node : nodes_) {
-    present.push_back(
-        {.host = node.hello.host, .from = node.hello.from, .node_rank = node.hello.node_rank});
-  }
-  if (auto refusal = check_hello(hello, limits_.run_id, limits_.round, present)) {
-    if (claim_rank(peer, hello, now)) return;
-    return refuse(peer, std::move(*refusal));
-  }
-  if (nodes_.size() >= members_max()) {
-    const std::string why = "there are enough spares";
-    return refuse(peer, {why, fmt::format("node {}: {}, {}", hello.host, why, nodes_.size())});
-  }
+}
+
+void Job::let_in(PeerId peer, const Hello& hello, TimePoint now) {
   nodes_.add(peer, hello, Liveness(limits_.heartbeat_timeout, now));
   welcome(peer);
   if (limits_.round.nodes_max > 1) {
@@ -238,7 +225,7 @@ void Job::welcome(PeerId peer) {
   const auto ms = [](Milliseconds time) { return static_cast<int>(time.count()); };
   actions_.push_back(SendTo{peer, Welcome{.heartbeat_interval_ms = ms(limits_.heartbeat_interval),
                                           .heartbeat_timeout_ms = ms(limits_.heartbeat_timeout)}});
-  if (limits_.may_be_taken_over && attempt_ >= 0) actions_.push_back(SendTo{peer, succession()});
+  if (limits_.may_be_taken_over && attempt() >= 0) actions_.push_back(SendTo{peer, succession()});
 }
 
 // A member of the round that this coordinator has inherited. One that knows another round has
@@ -249,9 +236,9 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
     actions_.push_back(CloseAfterSending{peer});
   };
   if (finish_) return send_away(*finish_);
-  const bool same_round = hello.resumes->attempt == attempt_ && hello.resumes->term == round_term_;
-  if (!same_round || !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
-    attempt_seen_ = std::max(attempt_seen_, hello.resumes->attempt);
+  if (!mandate_.is_last_round(*hello.resumes) ||
+      !nodes_.come_back(peer, hello, limits_.heartbeat_timeout, now)) {
+    mandate_.attempt_seen(hello.resumes->attempt);
     if (hello.resumes->founder) nodes_.remember_founder(hello.node_id);
     return send_away({.exit_status = exit_status::node_lost,
                       .why = "the job goes on from another round",
@@ -265,21 +252,7 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
 
 // It cannot vote any more, in any round.
 void Job::resign(const std::string& node_id) {
-  if (quorum_.resigned(node_id)) tell_succession();
-}
-
-Succession Job::succession() const {
-  return {.term = term_,
-          .attempt = attempt_,
-          .round_term = round_term_,
-          .nodes = members_,
-          .restarts_used = restarts_.used(),
-          .coordinator = limits_.host_node_id,
-          .council = quorum_.council(),
-          .before = quorum_.before(),
-          .before_round = quorum_.before_round(),
-          .round = quorum_.round(),
-          .job = limits_.job};
+  if (mandate_.resigned(node_id)) tell_succession();
 }
 
 void Job::tell_succession() {
@@ -290,6 +263,24 @@ void Job::tell_succession() {
 JobActions Job::step_down(const std::string& why) {
   if (phase_ != Phase::Finished) give_way(why);
   return take();
+}
+
+// What it rules is why nothing here says anything more: the job is over for this coordinator.
+void Job::obey(const Mandate::Ruling& ruling) {
+  using enum Mandate::Ruling::Kind;
+  switch (ruling.kind) {
+    case Leads:
+      return;
+    case Waits:
+      if (!ruling.ask) return;
+      log(ruling.why);
+      actions_.push_back(AskForWord{*ruling.ask});
+      return;
+    case GivesWay:
+      return give_way(ruling.why);
+    case Ends:
+      return finish(exit_status::coordinator_lost, ruling.why);
+  }
 }
 
 // No verdict on the job: its nodes stop their workers, and look for where it goes on.
@@ -304,20 +295,17 @@ void Job::give_way(const std::string& why) {
 // Whether enough nodes are left to train and, with the vote of the one that leaves, to choose.
 bool Job::can_hand_over(const Node& leaver, int signal) const {
   const bool leads = leaver.hello.node_id == limits_.host_node_id;
-  if (!limits_.may_be_taken_over || !leads || signal != SIGTERM) return false;
+  if (!leads || signal != SIGTERM) return false;
   if (phase_ != Phase::Running || verdict_) return false;
   const auto stays = [](const Node& node) {
     return node.part == Part::Running && !node.leaving && !node.absent;
   };
   const auto votes = [&](const std::string& id) {
     const Node* node = nodes_.with_id(id);
-    return id == limits_.host_node_id || (node != nullptr && stays(*node));
-  };
-  const auto enough = [&](const Council& council) {
-    return count_in(council, votes) >= enough_alone(council, limits_.arbitration);
+    return node != nullptr && stays(*node);
   };
   return std::count_if(nodes_.begin(), nodes_.end(), stays) >= limits_.round.nodes_min &&
-         enough(quorum_.council()) && enough(quorum_.before());
+         mandate_.can_be_handed_over(votes);
 }
 
 // Its own agent hears it, too, and goes on as any node that leaves, under the next coordinator.
@@ -329,48 +317,6 @@ void Job::hand_over(const FirstCause& cause) {
     actions_.push_back(SendTo{node.peer, HandOver{}});
     actions_.push_back(CloseAfterSending{node.peer});
   }
-}
-
-// Whether it has. To be asked when a node went without a goodbye.
-bool Job::give_way_if_others_may_choose(TimePoint now) {
-  if (!limits_.may_be_taken_over) return false;
-  const auto present = [&](const std::string& id) { return nodes_.with_id(id) != nullptr; };
-  const Quorum::Verdict verdict = quorum_.verdict(present);
-  if (verdict == Quorum::Verdict::NeedsWord) {
-    // What was given and is not kept stays ours only as long as it is asked for.
-    std::set<RoundName> rounds = quorum_.unkept();
-    rounds.insert(quorum_.choosers());
-    ask_for_word({rounds.begin(), rounds.end()}, /*keep=*/false, now);
-  }
-  if (verdict != Quorum::Verdict::MustEnd) return false;
-  give_way(
-      "most nodes of the last round are out of this node's sight; they may go on without it, so it "
-      "stops (--rdzv-conf takeover=false: node 0 alone decides)");
-  return true;
-}
-
-// Whether nobody else can have begun a round in place of the one that would close now.
-bool Job::may_close_round(TimePoint now) {
-  if (word_by_ || give_way_if_others_may_choose(now) || word_by_) return false;
-  const std::set<RoundName>& unkept = quorum_.unkept();
-  if (unkept.empty()) return true;
-  ask_for_word({unkept.begin(), unkept.end()}, /*keep=*/true, now);
-  return false;
-}
-
-void Job::ask_for_word(std::vector<RoundName> rounds, bool keep, TimePoint now) {
-  if (word_by_) return;
-  word_by_ = now + limits_.word_limit;
-  word_why_.clear();
-  log(keep ? "asking the arbiter for a new round"
-           : "others could take the job over without this node: asking the arbiter who goes on");
-  actions_.push_back(
-      AskForWord{{.rounds = std::move(rounds), .term = term_, .leads = true, .keep = keep}});
-}
-
-// Twice as many spares as members are more than anybody needs; each costs a connection.
-std::size_t Job::members_max() const {
-  return 2 * static_cast<std::size_t>(limits_.round.nodes_max) + 16;
 }
 
 bool Job::may_grow() const {
@@ -406,31 +352,21 @@ void Job::send_on(PeerId peer, const Hello& hello) {
       Log{Log::Level::Warning,
           fmt::format("{} was in term {} of this job, and this node coordinates term "
                       "{}: it has to find that one",
-                      printed_name(hello), hello.term, term_),
+                      printed_name(hello), hello.term, mandate_.term()),
           peer});
   actions_.push_back(SendTo{peer, Moved{}});
   actions_.push_back(CloseAfterSending{peer});
 }
 
-// True if nothing is wrong with `hello` but that an agent of its host has its rank already; it then
-// waits for the answer which of the two it is.
-bool Job::claim_rank(PeerId peer, const Hello& hello, TimePoint now) {
-  if (limits_.round.elastic || !has_heartbeats()) return false;
-  if (check_hello(hello, limits_.run_id, limits_.round, {})) return false;
-  const auto holds_it = [&](const Node& node) {
-    return node.hello.node_rank == hello.node_rank && node.hello.host == hello.host &&
-           node.hello.node_id != limits_.host_node_id;
-  };
-  const auto holder = std::find_if(nodes_.begin(), nodes_.end(), holds_it);
-  if (holder == nodes_.end()) return false;
+// Until the answer which of the two agents of its host it is that has the rank.
+void Job::contest_rank(PeerId peer, const Hello& hello, PeerId holder, TimePoint now) {
   actions_.push_back(
       Log{Log::Level::Info,
           fmt::format("{} is here a second time; the first one, at {}, has {} to answer",
-                      printed_name(hello), holder->hello.from,
+                      printed_name(hello), nodes_.find(holder)->hello.from,
                       time_text(2 * limits_.heartbeat_interval)),
           peer});
-  claims_.add({peer, hello, holder->peer, now + 2 * limits_.heartbeat_interval});
-  return true;
+  claims_.add({peer, hello, holder, now + 2 * limits_.heartbeat_interval});
 }
 
 void Job::refuse_claims(const Node& holder) {
@@ -481,12 +417,12 @@ void Job::refuse(PeerId peer, Refusal refusal) {
 FirstCause Job::placed(const Node& node, FirstCause cause) const {
   cause.host = node.hello.host;
   cause.node_rank = node.group_rank;
-  cause.attempt = attempt_;
+  cause.attempt = attempt();
   return cause;
 }
 
 void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
-  if (message.attempt != attempt_ || node.part != Part::Running) return;
+  if (message.attempt != attempt() || node.part != Part::Running) return;
   const FirstCause cause = placed(node, message.cause);
   const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
   if (phase_ == Phase::Stopping) {
@@ -512,13 +448,13 @@ void Job::consider_earlier(FirstCause cause, TimePoint now) {
 }
 
 void Job::workers_succeeded(Node& node, int attempt, TimePoint) {
-  if (attempt != attempt_ || node.part != Part::Running) return;
+  if (attempt != this->attempt() || node.part != Part::Running) return;
   node.part = Part::Succeeded;
   if (phase_ == Phase::Running) check_succeeded();
 }
 
 void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
-  if (message.attempt != attempt_ || node.part == Part::Idle) return;
+  if (message.attempt != attempt() || node.part == Part::Idle) return;
   if (phase_ == Phase::Stopping && message.cause)
     consider_earlier(placed(node, *message.cause), now);
   node.part = Part::Reaped;
@@ -536,7 +472,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
                          .pid = node.hello.pid,
                          .signal = signal,
                          .retriable = false,
-                         .attempt = std::max(attempt_, 0)};
+                         .attempt = std::max(attempt(), 0)};
   if (others_go_on_without(node, signal)) {
     count_departure(node, now);
     forming_.went(fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
@@ -566,7 +502,8 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   if (!lost.leaving) {
     log(fmt::format("lost {}: {}", printed_name(lost.hello), why), Log::Level::Warning);
     forming_.went(fmt::format("{} was lost", printed_name(lost)));
-    if (give_way_if_others_may_choose(now)) return;
+    obey(mandate_.after_loss(is_here(), now));
+    if (phase_ == Phase::Finished) return;
   } else {
     resign(lost.hello.node_id);
   }
@@ -581,7 +518,7 @@ void Job::lose(PeerId peer, const std::string& why, TimePoint now) {
   fail_attempt({.kind = FirstCause::Kind::NodeLost,
                 .host = lost.hello.host,
                 .node_rank = lost.group_rank,
-                .attempt = attempt_,
+                .attempt = attempt(),
                 .message = why},
                SIGTERM, now);
 }
@@ -678,7 +615,11 @@ void Job::try_close(TimePoint now) {
   const std::vector<std::size_t> present = taking_part(now);
   const auto decision = forming_.look(round_nodes(present), now);
   if (!decision) return;
-  if (decision->kind == RoundDecision::Kind::Close && !may_close_round(now)) return;
+  if (decision->kind == RoundDecision::Kind::Close) {
+    const Mandate::Ruling ruling = mandate_.before_round(is_here(), now);
+    obey(ruling);
+    if (ruling.kind != Mandate::Ruling::Kind::Leads) return;
+  }
   switch (decision->kind) {
     case RoundDecision::Kind::Wait:
       if (forming_.has_news(*decision, now)) tell_waiting(*decision);
@@ -693,16 +634,14 @@ void Job::try_close(TimePoint now) {
 void Job::start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                       TimePoint now) {
   phase_ = Phase::Running;
-  // No attempt bears a number that one has had, even one that only others know of.
-  attempt_ = std::max(attempt_, attempt_seen_) + 1;
-  round_term_ = term_;
+  mandate_.round_closed(council_of(decision, present), static_cast<int>(decision.members.size()));
   started_ = now;
   stop_.reset();
   ready_by_ = now + limits_.start_timeout;
   cause_.attempt_began(now);
   progressed_ = false;
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
-  actions_.push_back(StartAttempt{attempt_});
+  actions_.push_back(StartAttempt{attempt()});
   nodes_.attempt_begins();
   std::vector<std::string> addresses;
   for (const Place& place : decision.members) {
@@ -712,15 +651,15 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     nodes_[present[place.node]].part = Part::Running;
   }
   tell_members();
-  appoint_council(decision, present);
+  tell_succession();  // Before any worker starts: a node that has workers knows who may take over.
   for (const Place& place : decision.members) {
     Node& node = nodes_[present[place.node]];
     node.group_rank = place.group_rank;
     node.taken_in = true;
     if (!node.member_since) node.member_since = now;
-    if (attempt_ == 0) nodes_.make_founder(node);
+    if (attempt() == 0) nodes_.make_founder(node);
     actions_.push_back(
-        SendTo{node.peer, RoundStart{.attempt = attempt_,
+        SendTo{node.peer, RoundStart{.attempt = attempt(),
                                      .max_restarts = limits_.restarts.restarts_max,
                                      .group_rank = place.group_rank,
                                      .group_world_size = static_cast<int>(decision.members.size()),
@@ -739,9 +678,8 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   enlarge_again_ = newcomers_.pause_ends(now);
 }
 
-// Before any worker starts: a node that has workers knows who could take over.
-void Job::appoint_council(const RoundDecision& decision, const std::vector<std::size_t>& present) {
-  members_ = static_cast<int>(decision.members.size());
+Council Job::council_of(const RoundDecision& decision,
+                        const std::vector<std::size_t>& present) const {
   Council council;
   for (const Place& place : decision.members) {
     const Hello& hello = nodes_[present[place.node]].hello;
@@ -749,8 +687,7 @@ void Job::appoint_council(const RoundDecision& decision, const std::vector<std::
     council.push_back(
         {hello.node_id, place.group_rank, hello.host, hello.address, hello.standby_port});
   }
-  quorum_.round_closed(std::move(council), {term_, attempt_});
-  tell_succession();
+  return council;
 }
 
 // A spare has no workers that could need the store; who is lost has none any more.
@@ -785,7 +722,7 @@ void Job::stop_all(std::string why, int signal, TimePoint now) {
   phase_ = Phase::Stopping;
   ready_by_ = now + limits_.stop_timeout;
   enlarge_again_.reset();
-  stop_ = Stop{.attempt = attempt_,
+  stop_ = Stop{.attempt = attempt(),
                .signal = signal,
                .why = std::move(why),
                .final_verdict = verdict_.has_value(),
@@ -833,7 +770,7 @@ void Job::finish(int exit_status, const std::string& why) {
 // Indices of nodes_. Newcomers stand by during a pause, unless the job would stand still without
 // them.
 std::vector<std::size_t> Job::taking_part(TimePoint now) const {
-  const bool pause = attempt_ >= 0 && newcomers_.pause_ends(now);
+  const bool pause = attempt() >= 0 && newcomers_.pause_ends(now);
   std::vector<std::size_t> all, belonging;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].leaving) continue;

@@ -19,7 +19,7 @@
 // coordinator itself is lost, an agent's takes over and goes on in Running (takeover/takeover.h);
 // one that is only cut off from most nodes must stop for that reason, and so must one that hears of
 // another's later term; one cut off from half of them needs an arbiter's word before the next round
-// (quorum.h).
+// (mandate.h). Who may come is admission.h's.
 // A core: no sockets, threads or clock.
 #pragma once
 
@@ -35,8 +35,8 @@
 #include "rendezvous/control/word.h"
 #include "rendezvous/job/attempt_cause.h"
 #include "rendezvous/job/forming_round.h"
+#include "rendezvous/job/mandate.h"
 #include "rendezvous/job/newcomers.h"
-#include "rendezvous/job/quorum.h"
 #include "rendezvous/job/rank_claims.h"
 #include "rendezvous/job/restart_policy.h"
 #include "rendezvous/job/roster.h"
@@ -98,15 +98,6 @@ struct JobLimits {
   Milliseconds word_limit{50'000};  // Waits for the arbiter for so long.
 };
 
-// The job as an agent knew it that takes over from a coordinator which is gone.
-struct Inherited {
-  int term = 0;                  // Under which this one leads.
-  Succession succession;         // Of the last round.
-  std::string lost_why;          // How the coordinator went, for people.
-  bool handed_over = false;      // It is there still, and comes as a member that leaves.
-  std::vector<RoundName> given;  // Of which this agent has the arbiter's word.
-};
-
 class Job {
  public:
   Job(JobLimits limits, TimePoint now);
@@ -127,7 +118,7 @@ class Job {
   void on_progress(std::int64_t position);
   std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
 
-  int attempt() const { return attempt_; }  // -1 before the first round.
+  int attempt() const { return mandate_.round().attempt; }  // -1 before the first round.
   bool finished() const { return phase_ == Phase::Finished; }
   bool stepped_down() const { return stepped_down_; }
 
@@ -138,7 +129,8 @@ class Job {
 
   void hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now);
   void admit(PeerId peer, const Hello& hello, TimePoint now);
-  bool claim_rank(PeerId peer, const Hello& hello, TimePoint now);
+  void let_in(PeerId peer, const Hello& hello, TimePoint now);
+  void contest_rank(PeerId peer, const Hello& hello, PeerId holder, TimePoint now);
   void refuse_claims(const Node& holder);
   void admit_claims(PeerId gone, TimePoint now);
   void settle_claims(TimePoint now, TimePoint::duration late);
@@ -148,14 +140,12 @@ class Job {
   void welcome(PeerId peer);
   void come_back(PeerId peer, const Hello& hello, TimePoint now);
   void resign(const std::string& node_id);
-  Succession succession() const;
+  Succession succession() const { return mandate_.succession(restarts_.used()); }
   void tell_succession();
   bool can_hand_over(const Node& leaver, int signal) const;
   void hand_over(const FirstCause& cause);
-  bool give_way_if_others_may_choose(TimePoint now);
+  void obey(const Mandate::Ruling& ruling);
   void give_way(const std::string& why);
-  bool may_close_round(TimePoint now);
-  void ask_for_word(std::vector<RoundName> rounds, bool keep, TimePoint now);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, int attempt, TimePoint now);
   void reaped(Node& node, const Reaped& message, TimePoint now);
@@ -180,7 +170,7 @@ class Job {
   void enlarge(TimePoint now);
   void start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                    TimePoint now);
-  void appoint_council(const RoundDecision& decision, const std::vector<std::size_t>& present);
+  Council council_of(const RoundDecision& decision, const std::vector<std::size_t>& present) const;
   void tell_members();
   void tell_spare(PeerId peer, const std::string& text);
   void tell_waiting(const RoundDecision& decision);
@@ -191,7 +181,9 @@ class Job {
   void finish(int exit_status, const std::string& why);
 
   bool may_grow() const;
-  std::size_t members_max() const;
+  Mandate::Present is_here() const {
+    return [this](const std::string& node_id) { return nodes_.with_id(node_id) != nullptr; };
+  }
   bool has_heartbeats() const { return limits_.heartbeat_interval.count() > 0; }
   std::vector<std::size_t> taking_part(TimePoint now) const;
   std::vector<RoundNode> round_nodes(const std::vector<std::size_t>& present) const;
@@ -202,7 +194,7 @@ class Job {
   JobLimits limits_;
   Phase phase_ = Phase::Forming;
   Roster nodes_;
-  int attempt_ = -1;
+  Mandate mandate_;
   TimePoint started_;  // This attempt.
   FormingRound forming_;
   TimePoint next_beat_;
@@ -211,16 +203,9 @@ class Job {
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
-  int term_ = 0;           // Of this coordinator; 0: the job's first one.
-  int round_term_ = 0;     // In which the last round was closed.
-  int attempt_seen_ = -1;  // The highest that an agent has told of.
-  int members_ = 0;        // Nodes in this attempt's round.
-  Quorum quorum_;
-  std::optional<TimePoint> word_by_;  // Asked for, and not heard yet ...
-  std::string word_why_;              // ... since the arbiter cannot be reached.
-  std::optional<Stop> stop_;          // Of this attempt, when it is being stopped.
-  std::int64_t progress_ = 0;         // The furthest of all attempts.
-  bool progressed_ = false;           // This attempt has come so far.
+  std::optional<Stop> stop_;   // Of this attempt, when it is being stopped.
+  std::int64_t progress_ = 0;  // The furthest of all attempts.
+  bool progressed_ = false;    // This attempt has come so far.
   AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   std::optional<Finish> finish_;

@@ -1,0 +1,146 @@
+// What nodes that came after the first attempt can and cannot cost a job (newcomers.h).
+#include "rendezvous/job/job.h"
+#include "tests/rendezvous/job/job_scenario.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Two founders of a job that may have four nodes.
+Scenario growing(int max_restarts) {
+  JobLimits limits = elastic_job(1, 4, max_restarts);
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  REQUIRE(s.got<RoundStart>(1).size() == 1);
+  return s;
+}
+
+void founders_reap(Scenario& s) {
+  s.reap(1);
+  s.reap(2);
+}
+
+}  // namespace
+
+TEST_CASE("15.5: who joins and drops uses up no restarts, and cannot do it fast",
+          "[rendezvous][job]") {
+  Scenario s = growing(1);
+  PeerId stranger = 10;
+  for (int second = 0; second < 20; ++second) {
+    s.join(++stranger);
+    founders_reap(s);
+    s.lose(stranger);
+    founders_reap(s);
+    s.run_for(1'000ms, {1, 2});
+  }
+  CHECK(s.attempts.size() <= 8);  // 54 before.
+  CHECK_FALSE(s.over);
+
+  s.fail(1);  // The job's own restart is still there.
+  CHECK_FALSE(s.got<Stop>(2).back().final_verdict);
+}
+
+TEST_CASE("15.5: many that joined together and go one by one cost one restart a pause",
+          "[rendezvous][job]") {
+  Scenario s = growing(1);
+  s.join(11);
+  founders_reap(s);
+  s.join(12);
+  founders_reap(s);
+  s.reap(11);
+  const std::size_t attempts = s.attempts.size();
+
+  s.lose(11);  // 12 stands by from here on.
+  founders_reap(s);
+  s.reap(12);
+  s.pass(500ms);
+  s.tick();
+  CHECK(s.attempts.size() == attempts + 1);
+  s.lose(12);
+
+  CHECK(s.attempts.size() == attempts + 1);
+  CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
+}
+
+TEST_CASE("15.5: a node that comes later cannot end the job", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  REQUIRE(s.got<RoundStart>(3).size() == 1);
+  s.got<Stop>(1);
+
+  SECTION("by a failure that nothing can heal") {
+    s.fail(3, {.kind = FirstCause::Kind::StartFailed, .exit_code = 127, .retriable = false});
+    CHECK(s.got_one<Finish>(3).exit_status == 127);
+  }
+  SECTION("by a failure that may come back") {
+    s.fail(3);
+    CHECK(s.got_one<Finish>(3).may_rejoin);
+  }
+  SECTION("by Ctrl-C") {
+    s.say(3, Leaving{2});
+    s.reap(3);
+  }
+  SECTION("by its silence") { s.run_for(5'000ms, {1, 2}); }
+  SECTION("by a second hello") { s.join(3); }
+
+  CHECK_FALSE(s.got_one<Stop>(1).final_verdict);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+  CHECK_FALSE(s.over);
+  CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
+}
+
+TEST_CASE("a node that has settled in fails as the others do", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  s.run_for(301'000ms, {1, 2, 3});
+
+  s.fail(3);
+
+  CHECK(s.got<Stop>(1).back().final_verdict);
+}
+
+TEST_CASE("a node that stands by hears for how long, and is taken in then", "[rendezvous][job]") {
+  Scenario s = growing(0);
+  s.join(3);
+  founders_reap(s);
+  s.lose(3);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+  s.got<RoundStart>(1);
+
+  s.join(4);
+  CHECK(s.got_one<Waiting>(4).text.find("stands by for 4.5 s") != std::string::npos);
+  s.run_for(5'000ms, {1, 2, 4});
+  founders_reap(s);
+
+  CHECK(s.got<RoundStart>(4).size() == 1);
+}
+
+TEST_CASE("a founder that was cut off comes back at once, whoever else came and went",
+          "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.join(3);
+  founders_reap(s);
+  s.lose(3);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+
+  s.lose(2);
+  s.reap(1);
+  s.rejoin(4, 2);
+  s.reap(1);
+  s.pass(60s);
+  s.tick();
+
+  CHECK(s.got<RoundStart>(4).size() == 1);
+}

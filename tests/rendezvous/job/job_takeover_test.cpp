@@ -1,0 +1,178 @@
+// A job whose coordinator changes: what its members must know before, and what the next one makes
+// of the round that it finds (mandate.h).
+#include <csignal>
+
+#include "rendezvous/job/job.h"
+#include "tests/rendezvous/job/job_scenario.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+JobLimits with_successors(int nodes) {
+  JobLimits limits = elastic_job(1, nodes, 3);
+  limits.round.last_call = 0s;
+  limits.may_be_taken_over = true;
+  return limits;
+}
+
+// The round of node1 (which led), node2 and node3, as node2 knew it.
+Inherited of_three(int restarts_used = 0) {
+  Inherited inherited{.term = 1, .succession = {}, .lost_why = "it closed the connection"};
+  inherited.succession = {.term = 0,
+                          .attempt = 4,
+                          .nodes = 3,
+                          .restarts_used = restarts_used,
+                          .coordinator = "node1",
+                          .council = {},
+                          .before = {}};
+  for (int node = 1; node <= 3; ++node) {
+    inherited.succession.council.push_back({"node" + std::to_string(node), node - 1,
+                                            "host" + std::to_string(node), "10.0.0.1", 40'000});
+  }
+  return inherited;
+}
+
+Scenario taken_over(const Inherited& inherited) {
+  JobLimits limits = with_successors(3);
+  limits.host_node_id = "node2";
+  Scenario s(limits, inherited);
+  s.take_over(inherited);
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("16.1: members know who may take over before they start workers", "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.nodes_min = 3;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+
+  const auto succession = s.got<Succession>(2);
+  REQUIRE_FALSE(succession.empty());
+  CHECK(succession.front().coordinator == "node1");
+  CHECK(succession.front().nodes == 3);
+  REQUIRE(succession.front().council.size() == 3);
+  CHECK(succession.front().council[2] == Seat{"node3", 2, "host3", "10.0.0.3", 40'003});
+  CHECK(s.got_one<RoundStart>(2).founder);
+}
+
+TEST_CASE("16.1: a coordinator that loses sight of most nodes at once ends", "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.nodes_min = 3;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+
+  SECTION("without a goodbye") {
+    s.lose(3);
+    CHECK_FALSE(s.over);
+    s.lose(2);
+    CHECK(s.over == exit_status::coordinator_lost);
+  }
+  SECTION("not where they said goodbye") {
+    s.say(3, Leaving{SIGTERM});
+    s.lose(3);
+    s.lose(2);
+    CHECK_FALSE(s.over);
+  }
+}
+
+TEST_CASE("16.1: who takes over goes on with the round, and the lost node costs a restart",
+          "[rendezvous][job]") {
+  Scenario s = taken_over(of_three(1));
+  s.come_back(2, 1, 4);
+  s.come_back(3, 2, 4);
+  CHECK(s.got_one<Welcome>(3).heartbeat_interval_ms == 1'000);
+  const Stop stop = s.got_one<Stop>(3);
+  CHECK(stop.attempt == 4);
+  CHECK(stop.why.find("node 0 (host1) was lost") != std::string::npos);
+  CHECK(stop.why.find("1 of 3 restarts left") != std::string::npos);
+
+  s.reap(2);
+  s.reap(3);
+  const auto round = s.got_one<RoundStart>(3);
+  CHECK(round.attempt == 5);
+  CHECK(round.group_world_size == 2);
+  CHECK(s.got<Succession>(3).back().term == 1);
+  CHECK(s.got<Succession>(3).empty());
+}
+
+TEST_CASE("16.1: a member that does not come back is lost as well", "[rendezvous][job]") {
+  Scenario s = taken_over(of_three());
+  s.come_back(2, 1, 4);
+  s.reap(2);
+  CHECK(s.got<RoundStart>(2).empty());
+
+  // Two of three are gone: they may have chosen node3.
+  s.run_for(6'000ms, {2});
+  CHECK(s.over == exit_status::coordinator_lost);
+}
+
+TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over, if enough are left",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.host_node_id = "node1";
+  limits.round.nodes_min = GENERATE(2, 3);
+  limits.round.last_call = 30s;
+  const bool enough = limits.round.nodes_min == 2;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  const bool interrupted = GENERATE(false, true);  // Ctrl-C is somebody who wants the job over.
+  s.got<HandOver>(2);
+
+  s.say(1, Leaving{interrupted ? SIGINT : SIGTERM});
+  const bool hands_over = enough && !interrupted;
+  CHECK(s.got<HandOver>(2).size() == (hands_over ? 1 : 0));
+  CHECK(s.got<Stop>(2).size() == (hands_over ? 0 : 1));
+}
+
+TEST_CASE("16.1: who is handed the job uses no restart, and waits for the leaving node's workers",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three(1);
+  inherited.handed_over = true;
+  Scenario s = taken_over(inherited);
+  for (const PeerId peer : {1, 2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+  CHECK_FALSE(s.got_one<Stop>(3).cause);
+  s.say(1, Leaving{SIGTERM});
+  s.reap(2);
+  s.reap(3);
+  CHECK(s.got<RoundStart>(3).empty());
+  s.reap(1);
+  CHECK(s.got_one<Finish>(1).exit_status == exit_status::preempted);
+  CHECK(s.got_one<RoundStart>(3).group_world_size == 2);
+  CHECK(s.got<Succession>(3).back().restarts_used == 1);
+}
+
+TEST_CASE("16.1: one of another term's round of the same number is sent away",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.term = 3;
+  inherited.succession.term = 2;  // Whoever led then had closed no round of its own.
+  inherited.succession.round_term = 1;
+  Scenario s = taken_over(inherited);
+  s.come_back(2, 1, 4, true, 1);
+  CHECK(s.got_one<Succession>(2).round_term == 1);
+  s.come_back(3, 2, 4, true, 0);
+  CHECK(s.got_one<Finish>(3).may_rejoin);
+  CHECK(s.got<Welcome>(3).empty());
+  s.rejoin(4, 3);
+  s.reap(2);
+  CHECK(s.got<Succession>(4).back().round_term == 3);
+}
+
+TEST_CASE("16.1: one of another round joins anew, and its attempt's number is used up",
+          "[rendezvous][job]") {
+  Scenario s = taken_over(of_three());
+  s.come_back(2, 1, 4);
+  s.come_back(3, 0, 5);
+  CHECK(s.got_one<Finish>(3).may_rejoin);
+  CHECK(s.got<Welcome>(3).empty());
+
+  s.rejoin(4, 3);
+  s.reap(2);
+  CHECK(s.got_one<RoundStart>(2).attempt == 6);
+  CHECK(s.got_one<RoundStart>(4).founder);
+}
