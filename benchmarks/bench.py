@@ -37,6 +37,7 @@ BENCHMARKS = {
     "mnist-epoch": ("mnist_epoch", 3),
     "shards": ("shards", 7),
     "strangers": ("strangers", 10),
+    "strangers-silent": ("strangers", 55, "silent connections"),
 }
 
 

@@ -27,7 +27,8 @@ PEER_NAME = "undisturbed"
 ATTACKER = str(measure.ROOT / "tests" / "end_to_end" / "attacker.py")
 ADDRESS, PORT = "10.78.0.{}", "29500"
 BATCH, WARMUP_STEPS, LIMIT_S = 64, 30, 600
-# Ten pairs of slices of each attack take nine minutes.
+# Ten pairs of slices of each attack take nine minutes. A pair's ratio varies by 3 to 4 %, so a figure of one attack that is to be
+# right within half a percent takes 55 pairs (strangers-silent), six minutes.
 SLICE_S, SETTLE_S = 3.0, 0.6
 # None ends by itself within a slice. Rates are a second's; a host that was refused is made to wait, and gets fewer.
 ATTACKS = {
@@ -189,7 +190,7 @@ def figures(job, found):
             "launcher": 100 * found["launcher"] / seconds, **{key: found[key] for key in ("attackers", "tried") if key in found}}
 
 
-def measured(hosts, rounds):
+def measured(hosts, rounds, only):
     """{attack: [(figures with it, figures without)]}"""
     with tempfile.TemporaryDirectory() as folder:
         job = Job(hosts, folder)
@@ -199,6 +200,7 @@ def measured(hosts, rounds):
             if shutil.which("openssl"):
                 secret = f"secret={folder}/ddprun/secret"
                 attacks.update({name: [*words, secret] for name, words in WITH_SECRET.items()})
+            attacks = {name: words for name, words in attacks.items() if only in (None, name)}
             found = {name: [] for name in attacks}
             for number in range(rounds):
                 for name, words in attacks.items():
@@ -219,9 +221,9 @@ def ratio_row(name, what, pairs):
                        "% of undisturbed", ratios, [], lower_is_better=False)
 
 
-def run(rounds):
+def run(rounds, only=None):
     with Hosts() as hosts:
-        found = measured(hosts, rounds)
+        found = measured(hosts, rounds, only)
     rows = []
     for name, pairs in found.items():
         tried = statistics.median(attacked["tried"] for attacked, _ in pairs)

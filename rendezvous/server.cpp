@@ -20,6 +20,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/store/accept_pace.h"
 #include "rendezvous/store/linger_policy.h"
 #include "rendezvous/store/peer_log.h"
 #include "rendezvous/store/socket_owner.h"
@@ -51,6 +52,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
         on_control(std::move(control)),
         listener(listen_socket(options.bind_address, options.port)),
         port(local_port(listener.get())),
+        bound_to(local_address(listener.get())),
         poller(io, make_epoll().release()),
         accept_timer(io),
         deadline_timer(io),
@@ -71,9 +73,14 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     owners.reset();
   }
 
+  bool is_local(int fd, const asio::ip::address& from) const {
+    if (bound_to.is_unspecified()) return SocketOwner::is_local(fd);
+    return from.is_loopback() || from == bound_to;  // Nothing to ask the kernel for.
+  }
+
   // Why a connection from this machine is turned away; "" when it is not.
-  std::string foreign(int fd) const {
-    if (!owners || !SocketOwner::is_local(fd)) return "";
+  std::string foreign(int fd, const asio::ip::address& from) const {
+    if (!owners || !is_local(fd, from)) return "";
     const auto owner = owners->of_peer(fd);
     if (!owner) return "it comes from this machine, but no process holds its other end";
     if (is_own_user(*owner)) return "";
@@ -82,6 +89,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   }
 
   void watch_listener() {
+    if (std::exchange(watched, true)) return;
     epoll_event event{.events = EPOLLIN, .data = {.u64 = listener_token}};
     if (epoll_ctl(poller.native_handle(), EPOLL_CTL_ADD, listener.get(), &event) != 0) {
       throw std::system_error(errno, std::generic_category(), "epoll_ctl");
@@ -133,14 +141,17 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   }
 
   void accept_some(std::size_t count_max) {
+    std::size_t strangers = 0;
     for (std::size_t count = 0; count < count_max && listener.valid(); ++count) {
       sockaddr_storage address{};
       socklen_t size = sizeof address;
       UniqueFd fd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
                           SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (fd.valid()) {
-        take(std::move(fd), ip_address(address));
+        if (take(std::move(fd), ip_address(address)) == Taken::AsStranger) ++strangers;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        const auto rest = accept_pace.note(strangers, Clock::now());
+        if (rest.count() > 0) rest_from_accepting(rest);
         return;
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         return pause_accepting(errno);
@@ -148,8 +159,12 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     }
   }
 
-  void take(UniqueFd fd, const asio::ip::address& from) {
-    if (const std::string why = foreign(fd.get()); !why.empty()) return log_refused(fd.get(), why);
+  enum class Taken { Not, AsStranger, AsMember };
+  Taken take(UniqueFd fd, const asio::ip::address& from) {
+    if (const std::string why = foreign(fd.get(), from); !why.empty()) {
+      log_refused(fd.get(), why);
+      return Taken::Not;
+    }
     const bool stranger = !sessions.permits(from);
     if (!stranger && sessions.size() - sessions.strangers() >= options.connections_max) {
       log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
@@ -161,8 +176,11 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     } else {
       const auto now = Clock::now();
       sessions.add(std::move(fd), from, now);
-      if (!stranger) last_request = now;  // It comes with one.
+      if (stranger) return Taken::AsStranger;
+      last_request = now;  // It comes with one.
+      return Taken::AsMember;
     }
+    return Taken::Not;
   }
 
   // Nobody is turned away: who comes now waits in the kernel's queue.
@@ -173,8 +191,14 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
           "limit of open files, ulimit -n)",
           port, std::strerror(error), accept_pause.count());
     }
-    epoll_ctl(poller.native_handle(), EPOLL_CTL_DEL, listener.get(), nullptr);
-    accept_timer.expires_after(accept_pause);
+    rest_from_accepting(accept_pause);
+  }
+
+  void rest_from_accepting(std::chrono::milliseconds time) {
+    if (std::exchange(watched, false)) {
+      epoll_ctl(poller.native_handle(), EPOLL_CTL_DEL, listener.get(), nullptr);
+    }
+    accept_timer.expires_after(time);
     accept_timer.async_wait([self = shared_from_this()](const asio::error_code& failed) {
       if (!failed && self->listener.valid()) self->watch_listener();
     });
@@ -242,6 +266,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   const OnControl on_control;
   UniqueFd listener;
   const std::uint16_t port;
+  const asio::ip::address bound_to;
+  bool watched = false;  // The listener, by the poller.
+  AcceptPace accept_pace;
   asio::posix::stream_descriptor poller;  // The epoll set of listener and connections.
   asio::steady_timer accept_timer;
   asio::steady_timer deadline_timer;

@@ -119,6 +119,7 @@ class StoreSessions {
   enum class Heard { ForStore, Answered, Refused };
   Heard hear_unproved(ConnectionId id);
   void refuse(ConnectionId id, const std::string& reason);
+  void reset_silent(ConnectionId id, const std::string& reason);
   void close(ConnectionId id);
   // What goes out.
   bool flush(ConnectionId id);

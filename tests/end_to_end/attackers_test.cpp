@@ -29,13 +29,18 @@ std::vector<std::string> attack(const NetworkHosts& hosts, const std::vector<std
           std::vector<std::string>(words.begin() + 1, words.end()) + more);
 }
 
-long resident_kib(int pid) {
+// A number of /proc/PID/status.
+long status_of(int pid, const std::string& name) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmRSS:", 0) == 0) return std::stol(line.substr(6));
+    if (line.rfind(name + ":", 0) == 0) return std::stol(line.substr(name.size() + 1));
   }
+  FAIL("no " << name << " of process " << pid);
   return 0;
 }
+
+long resident_kib(int pid) { return status_of(pid, "VmRSS"); }
+long wakes(int pid) { return status_of(pid, "voluntary_ctxt_switches"); }
 
 // Kills the node's only worker; between two attempts there is none.
 void kill_worker(Process& node) {
@@ -73,12 +78,15 @@ TEST_CASE(
   REQUIRE(first.wait_for_output("attempt 0: 0 of 2, shell ", 60s));
   REQUIRE(second.wait_for_output("attempt 0: 1 of 2, shell ", 60s));
   const long before_kib = resident_kib(first.pid());
+  const long wakes_before = wakes(first.pid());
 
   Process silent(attack(hosts, {"silent", "24000"}, {"stay=600"}));
   const bool held = silent.wait_for_output("ended ", 240s);
   INFO(silent.output());
   REQUIRE(held);
   CHECK(number_after(silent.output(), "open=") <= 256);
+  // 50 times a second, and not for each of them.
+  CHECK(wakes(first.pid()) - wakes_before < 12'000);
   kill_worker(first);
   CHECK(first.wait_for_output("attempt 1: 0 of 2, shell ", 60s));
   CHECK(second.wait_for_output("attempt 1: 1 of 2, shell ", 60s));

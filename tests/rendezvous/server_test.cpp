@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/store/accept_pace.h"
 #include "rendezvous/store/access_list.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/wire/store_attempt.h"
@@ -387,6 +388,33 @@ TEST_CASE("15.5: silent connections of strangers are few, and do not last", "[se
   Client silent_client(f, "");  // May use the store, and take its time.
   worker.sync();
   CHECK_FALSE(silent_client.readable(1'000));
+}
+
+TEST_CASE("15.6: a crowd of strangers is taken in batches, and members get in beside it",
+          "[server]") {
+  AccessList nobody;
+  ServerOptions options;
+  options.bind_address = "";
+  options.store_access = &nobody;
+  options.strangers = {.total_max = 64, .per_host_max = 4, .time_max = 60s};
+  Fixture f(options);
+  const string own = own_address();
+  if (own.empty()) DDPRUN_SKIP("this machine has no address but loopback");
+  std::vector<Client> silent;
+  for (int i = 0; i < 4 * AcceptPace::at_once_max; ++i) {
+    silent.emplace_back(f.port(), "", own.c_str(), own.c_str());
+    if (i % 16 != 15) continue;
+    Client worker(f);  // Between two batches it waits for the next one, and the port is not lost.
+    worker.sync();
+    // An attempt that begins meanwhile takes those who wait, too.
+    if (i % 64 == 63) f.run([&] { f.server->start_attempt(std::to_string(i)); });
+  }
+  Client(f).sync();
+  // Reset: of a usual end the kernel would keep a minute's memory.
+  char byte = 0;
+  REQUIRE(silent.at(0).readable(10'000));
+  CHECK(::recv(silent.at(0).fd, &byte, 1, 0) == -1);
+  CHECK(errno == ECONNRESET);
 }
 
 TEST_CASE("15.3: who is a member no more loses its open connections", "[server]") {
