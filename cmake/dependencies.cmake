@@ -17,12 +17,13 @@ if(DDPRUN_WITH_TORCH OR DDPRUN_BUILD_TESTS)
   # Images too: ImageNet has a PNG among its JPEGs, and folders that torchvision reads have more of
   # them. libpng-dev 1.6.39
   find_package(PNG 1.6 REQUIRED)
-  # train --download: HTTP with TLS, proxies and redirects is not to be written anew. Only the header:
-  # the library is opened at run time, where there is one. libcurl4-openssl-dev 7.88
-  find_path(DDPRUN_CURL_INCLUDE curl/curl.h)
-  if(NOT DDPRUN_CURL_INCLUDE)
-    message(STATUS "No train --download: it needs libcurl's header (libcurl4-openssl-dev)")
-  endif()
+endif()
+
+# train --download, and etcd as a tie-breaker: HTTP with TLS, proxies and redirects is not to be written
+# anew. Only the header: the library is opened at run time, where there is one. libcurl4-openssl-dev 7.88
+find_path(DDPRUN_CURL_INCLUDE curl/curl.h)
+if(NOT DDPRUN_CURL_INCLUDE)
+  message(STATUS "No train --download, and no etcd: they need libcurl's header (libcurl4-openssl-dev)")
 endif()
 
 # Sockets, timers, signals, pidfds in one event loop with coroutines. libasio-dev 1.22.1

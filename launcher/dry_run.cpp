@@ -156,6 +156,10 @@ void Plan::describe_endpoint() {
     row("tie", "who goes on when half of the nodes are lost: " + options_.tie_breaker + ".*",
         source("tie-breaker"));
   }
+  if (options_.etcd.any()) {
+    row("tie", "who goes on when nodes are lost: etcd at " + options_.etcd.text(),
+        source("tie-breaker"));
+  }
   if (options_.nnodes_max > 1) describe_secret();
 }
 

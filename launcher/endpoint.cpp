@@ -72,6 +72,7 @@ bool may_be_taken_over(const LaunchOptions& options) {
 }
 
 rendezvous::Arbitration arbitration_of(const LaunchOptions& options) {
+  if (options.etcd.any()) return rendezvous::Arbitration::Anyone;
   return options.tie_breaker.empty() ? rendezvous::Arbitration::None
                                      : rendezvous::Arbitration::Halves;
 }

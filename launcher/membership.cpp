@@ -19,6 +19,7 @@
 
 #include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
+#include "rendezvous/arbiter/etcd_arbiter.h"
 #include "rendezvous/arbiter/file_arbiter.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/control/vote_question.h"
@@ -26,9 +27,22 @@
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
-
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+std::shared_ptr<rendezvous::Arbiter> make_arbiter(const LaunchOptions& options,
+                                                  milliseconds answer) {
+  if (!options.etcd.any()) {
+    return std::make_shared<rendezvous::FileArbiter>(options.tie_breaker, options.run_id);
+  }
+  // A task is two requests, which end before it would count as one that hangs.
+  return std::make_shared<rendezvous::EtcdArbiter>(
+      options.etcd, options.run_id, "--tie-breaker " + options.etcd.text(), answer * 2 / 5);
+}
+
+}  // namespace
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
                        MembershipCallbacks callbacks)
@@ -146,9 +160,10 @@ void Membership::make_word_seeker() {
   WordSeekerLimits limits;
   limits.claims = {.look_again = options_.heartbeat_interval, .lapse = claim_lapse(options_)};
   limits.answer = options_.heartbeat_timeout;
-  words_ = std::make_unique<WordSeeker>(
-      io_, std::make_shared<rendezvous::FileArbiter>(options_.tie_breaker, options_.run_id), limits,
-      [this](const rendezvous::Word& word) { on_word(word); });
+  // A server far away may be slower than the job's own nodes, and nobody is lost meanwhile.
+  if (options_.etcd.any()) limits.answer = std::max(limits.answer, milliseconds(5'000));
+  words_ = std::make_unique<WordSeeker>(io_, make_arbiter(options_, limits.answer), limits,
+                                        [this](const rendezvous::Word& word) { on_word(word); });
   job_.clear();
 }
 

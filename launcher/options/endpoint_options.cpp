@@ -162,10 +162,46 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
   }
 }
 
-void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result) {
+namespace {
+
+// "http://host:2379,http://other:2379", as etcdctl has them in --endpoints.
+std::vector<std::string> parse_urls(const GivenOption& given) {
+  std::vector<std::string> urls;
+  for (std::size_t begin = 0; begin <= given.value.size();) {
+    const std::size_t end = std::min(given.value.find(',', begin), given.value.size());
+    std::string url = given.value.substr(begin, end - begin);
+    begin = end + 1;
+    while (!url.empty() && url.back() == '/') url.pop_back();
+    const bool plain = url.rfind("http://", 0) == 0, sealed = url.rfind("https://", 0) == 0;
+    const std::string host = plain || sealed ? url.substr(plain ? 7 : 8) : "";
+    // No path, and no NAME:PASSWORD@, which would stand in every message.
+    if (host.empty() || host.find_first_of("/ @?#\\") != host.npos || !is_printable(host)) {
+      throw usage_error(given.source +
+                        ": expected a file, or etcd's servers, as http://HOST:2379 or "
+                        "https://HOST:2379, with commas between several");
+    }
+    urls.push_back(std::move(url));
+  }
+  return urls;
+}
+
+}  // namespace
+
+void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& environment,
+                        LaunchOptions& result) {
   const auto* option = given.find("tie-breaker");
   if (option == nullptr || option->value.empty()) return;
-  const std::string file = parse_output_file(*option);
+  const bool is_etcd = option->value.find("://") != option->value.npos;
+  rendezvous::EtcdServers etcd;
+  std::string file;
+  if (is_etcd) {
+    etcd.urls = parse_urls(*option);
+    etcd.authority_file = environment("ETCDCTL_CACERT").value_or("");
+    etcd.certificate_file = environment("ETCDCTL_CERT").value_or("");
+    etcd.key_file = environment("ETCDCTL_KEY").value_or("");
+  } else {
+    file = parse_output_file(*option);
+  }
   const char* in_vain = nullptr;
   if (result.nnodes_max == 1) in_vain = "with one node";
   if (result.backend == RendezvousBackend::Static) in_vain = "without --rdzv-backend=c10d";
@@ -175,6 +211,7 @@ void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result) {
     return;
   }
   result.tie_breaker = file;
+  result.etcd = etcd;
 }
 
 bool is_printable(const std::string& text) {

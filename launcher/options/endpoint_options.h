@@ -11,7 +11,8 @@ namespace ddprun::launcher {
 // Both need the job's shape (nodes, backend, standalone, node rank) in `result`. Throw UsageExit.
 void decide_endpoint(const SplitArguments& given, LaunchOptions& result);
 void decide_conf(const SplitArguments& given, LaunchOptions& result);
-void decide_tie_breaker(const SplitArguments& given, LaunchOptions& result);  // After those.
+void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& environment,
+                        LaunchOptions& result);  // After those.
 
 // Free of control characters, so that it can be shown and be a part of a file name.
 bool is_printable(const std::string& text);

@@ -15,6 +15,7 @@
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/output/color.h"
 #include "launcher/output/log.h"
+#include "rendezvous/arbiter/etcd_servers.h"
 
 namespace ddprun::launcher {
 
@@ -55,6 +56,7 @@ struct LaunchOptions {
   std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
   bool takeover = true;                  // Elastic: another node goes on if its host is lost.
   std::string tie_breaker;               // Where files say who goes on without a majority; "" = no.
+  rendezvous::EtcdServers etcd;          // Or the servers that say it.
   bool store_auth = false;               // The store serves only who proves the workers' key.
   bool encrypt_gradients = false;        // Between workers' hosts; all nodes or none.
   std::vector<std::string> store_allow;  // Hosts and networks that may use the store besides.

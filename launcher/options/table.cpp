@@ -82,10 +82,10 @@ const std::vector<OptionRow>& option_table() {
        "(1), "
        "keep_alive_max_attempt, start_timeout (30), is_host, takeover (true). Seconds. timeout "
        "means join_timeout."},
-      {"tie-breaker", 0, "FILE", "", Endpoint, false,
-       "On a file system that all nodes share: of two nodes, or of two halves, the one that puts "
-       "its "
-       "name there first goes on when they lose each other. c10d only."},
+      {"tie-breaker", 0, "FILE|URL,...", "", Endpoint, false,
+       "Who goes on when nodes lose each other. FILE on a file system that all nodes share: of two "
+       "halves the one that puts its name there first. URL of etcd, as http://HOST:2379: any part, "
+       "the first to do so; CA and certificates in ETCDCTL_CACERT, _CERT, _KEY. c10d only."},
       {"secret-file", 0, "FILE", "~/.config/ddprun/secret, made at first use", Endpoint, false,
        "Secret that the nodes of a job prove to each other, equal on all of them, where another "
        "host "

@@ -1,7 +1,6 @@
-// Downloads through libcurl, whose functions are looked up at run time.
+// Downloads through libcurl; what has come is in the file, whatever happens next.
 #include "trainer/download/http_fetch.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -11,7 +10,7 @@
 #include <cstring>
 
 #if DDPRUN_HAVE_CURL
-#include <curl/curl.h>
+#include "rendezvous/http/curl_library.h"
 #endif
 
 namespace ddprun::trainer {
@@ -19,48 +18,12 @@ namespace ddprun::trainer {
 #if DDPRUN_HAVE_CURL
 namespace {
 
+using rendezvous::curl;
+
 constexpr long connect_timeout_s = 30;
 constexpr long silence_max_s = 60;
 constexpr long redirects_max = 5;
 constexpr long range_not_satisfiable = 416;
-
-// Beyond curl_easy_init() and its like nothing is called, so that any libcurl 4 serves.
-struct Curl {
-  decltype(&curl_easy_init) init = nullptr;
-  decltype(&curl_easy_setopt) set = nullptr;
-  decltype(&curl_easy_perform) perform = nullptr;
-  decltype(&curl_easy_getinfo) info = nullptr;
-  decltype(&curl_easy_strerror) words = nullptr;
-  decltype(&curl_easy_cleanup) clean_up = nullptr;
-};
-
-template <typename Function>
-void look_up(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  if (function == nullptr) throw FetchError(fmt::format("libcurl has no {}", name));
-}
-
-const Curl& curl() {
-  static const Curl functions = [] {
-    void* library = nullptr;
-    for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
-      if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == nullptr) {
-      throw FetchError(
-          fmt::format("libcurl cannot be opened ({}): install it (Debian: libcurl4)", ::dlerror()));
-    }
-    Curl found;
-    look_up(library, "curl_easy_init", found.init);
-    look_up(library, "curl_easy_setopt", found.set);
-    look_up(library, "curl_easy_perform", found.perform);
-    look_up(library, "curl_easy_getinfo", found.info);
-    look_up(library, "curl_easy_strerror", found.words);
-    look_up(library, "curl_easy_cleanup", found.clean_up);
-    return found;
-  }();
-  return functions;
-}
 
 class Output {
  public:
@@ -188,8 +151,12 @@ class Transfer {
 
 void fetch(const std::string& address, const std::filesystem::path& file,
            const FetchProgress& progress) {
-  Output output(file);
-  Transfer(address, output, progress).run();
+  try {
+    Output output(file);
+    Transfer(address, output, progress).run();
+  } catch (const rendezvous::CurlMissing& missing) {
+    throw FetchError(missing.what());
+  }
 }
 
 #else

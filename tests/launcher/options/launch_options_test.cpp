@@ -195,6 +195,31 @@ TEST_CASE("a tie-breaker is a file, for jobs whose nodes may change", "[options]
   CHECK(has(error_of({"--nnodes=2", "--tie-breaker=/tmp/"}), "--tie-breaker"));
 }
 
+TEST_CASE("a tie-breaker may be an etcd, as etcdctl names one", "[options]") {
+  const auto with = [](const std::string& servers, const Variables& variables = {}) {
+    return options({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=host:1",
+                    "--tie-breaker=" + servers},
+                   variables);
+  };
+  CHECK_FALSE(with("/tmp/tie").etcd.any());
+  const LaunchOptions two =
+      with("http://a:2379/,https://[::1]:2379",
+           {{"ETCDCTL_CACERT", "/ca"}, {"ETCDCTL_CERT", "/c"}, {"ETCDCTL_KEY", "/k"}});
+  CHECK(two.etcd.urls == std::vector<std::string>{"http://a:2379", "https://[::1]:2379"});
+  CHECK(two.etcd.authority_file == "/ca");
+  CHECK(two.etcd.certificate_file == "/c");
+  CHECK(two.etcd.key_file == "/k");
+  CHECK(two.tie_breaker.empty());
+  CHECK_FALSE(options({"--nnodes=2", "--tie-breaker=http://a:2379"}).etcd.any());
+  for (const char* bad : {"http://", "ftp://a:1", "http://a:1,", "http://a:1/v3", "http://u:p@a:1",
+                          "http://a:1,/tmp/tie", "etcd://a:1"}) {
+    INFO(bad);
+    CHECK(has(error_of({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=host:1",
+                        std::string("--tie-breaker=") + bad}),
+              "http://HOST:2379"));
+  }
+}
+
 TEST_CASE("workers per node may be counted", "[options]") {
   CHECK(options({"--nproc=cpu"}).nproc_per_node == count_allowed_cpus());
   const Variables two = {{"CUDA_VISIBLE_DEVICES", "3,5"}};
