@@ -9,92 +9,13 @@
 #include <vector>
 
 #include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/elastic_job.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::testing;
-
-namespace {
-
-const std::string runs =
-    "trap 'exit 0' USR1; "
-    "echo \"attempt $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE at $MASTER_ADDR\"; "
-    "while :; do sleep 0.02; done";
-
-constexpr int max_restarts = 9;
-
-// One launcher on each host, with one worker each; 0 hosts the endpoint.
-class ElasticJob {
- public:
-  explicit ElasticJob(int nodes, std::vector<std::string> options = {}, std::string conf = "")
-      : hosts_(nodes),
-        options_(std::move(options)),
-        conf_(std::move(conf)),
-        nodes_(static_cast<std::size_t>(nodes)) {
-    for (int node = 0; node < nodes; ++node) {
-      start(node);
-      // In this order, since ranks are given in the order of joining.
-      if (node + 1 == nodes) break;
-      REQUIRE(nodes_[0]->wait_for_output(
-          std::to_string(node + 1) + " of 1 to " + std::to_string(nodes) + " nodes joined", 60s));
-    }
-    for (int node = 0; node < nodes; ++node) REQUIRE(runs_attempt(node, 0, nodes, 0));
-  }
-
-  void start(int node) {
-    const std::string nodes = std::to_string(nodes_.size());
-    nodes_[static_cast<std::size_t>(node)] = std::make_unique<Process>(hosts_.on(
-        node, launch({"--nnodes", "1:" + nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      NetworkHosts::address(0) + ":29500", "--max-restarts",
-                      std::to_string(max_restarts), "--forward-signals", "USR1", "--rdzv-conf",
-                      "heartbeat_timeout=1,keep_alive_interval=0.2" + conf_}) +
-                  options_ + shell(runs)));
-  }
-
-  Process& node(int index) { return *nodes_[static_cast<std::size_t>(index)]; }
-  const NetworkHosts& hosts() const { return hosts_; }
-
-  // That attempt or a later one: on a busy machine a node may be counted as lost and come back.
-  bool runs_attempt(int index, int first_attempt, int world_size, int store_host) {
-    const std::string which =
-        " of " + std::to_string(world_size) + " at " + NetworkHosts::address(store_host);
-    const auto end = std::chrono::steady_clock::now() + patience(60s);
-    do {
-      for (int attempt = first_attempt; attempt <= max_restarts; ++attempt) {
-        if (contains(node(index).output(), "attempt " + std::to_string(attempt) + which))
-          return true;
-      }
-      node(index).wait_for_output("nothing says this", 10ms);  // Reads meanwhile.
-    } while (std::chrono::steady_clock::now() < end);
-    for (auto& process : nodes_) {
-      if (process) UNSCOPED_INFO("a node said:\n" << process->output());
-    }
-    return false;
-  }
-
-  // The workers of these nodes end by themselves, and so does the job.
-  void succeeds(const std::vector<int>& nodes) {
-    for (const int index : nodes) node(index).send_signal(SIGUSR1);
-    for (const int index : nodes) {
-      const auto ended = node(index).wait(60s);
-      INFO("node " << index << ": " << ended.output);
-      CHECK(ended.status == 0);
-    }
-  }
-
- private:
-  NetworkHosts hosts_;
-  std::vector<std::string> options_;
-  std::string conf_;
-  std::vector<std::unique_ptr<Process>> nodes_;
-};
-
-#define SKIP_WITHOUT_HOSTS() \
-  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why)
-
-}  // namespace
 
 TEST_CASE("16.1: when node 0's launcher is killed the next node takes over, and again the next") {
   SKIP_WITHOUT_HOSTS();
