@@ -42,6 +42,19 @@ long status_of(int pid, const std::string& name) {
 long resident_kib(int pid) { return status_of(pid, "VmRSS"); }
 long wakes(int pid) { return status_of(pid, "voluntary_ctxt_switches"); }
 
+// First packets for whose connections the kernel of host 0 had no room: it answered them with SYN
+// cookies, or dropped them where it has none. Most of a crowd of them.
+long half_open_seen(const NetworkHosts& hosts) {
+  const auto told =
+      run(hosts.on(0, {"awk",
+                       "$1 == \"TcpExt:\" && !head { head = split($0, name); next } "
+                       "$1 == \"TcpExt:\" { for (i = 2; i <= NF; ++i) if (name[i] ~ "
+                       "/^TCPReqQFull/) seen += $i } END { print \"seen=\" seen + 0 }",
+                       "/proc/net/netstat"}),
+          60s);
+  return number_after(told.output, "seen=");
+}
+
 // Kills the node's only worker; between two attempts there is none.
 void kill_worker(Process& node) {
   const std::string shell_file = std::filesystem::canonical("/bin/sh").filename();
@@ -95,6 +108,7 @@ TEST_CASE(
       attack(hosts, {"half-open", "100000"}, {"from=" + NetworkHosts::address(stranger)}), 120s);
   INFO(half_open.output);
   CHECK(number_after(half_open.output, "ended sent=") > 90'000);
+  CHECK(half_open_seen(hosts) > 20'000);  // A queue of theirs has 65,535 places, somaxconn willing.
   CHECK(contains(run(attack(hosts, {"slow-tls", "200"}), 120s).output, "ended "));
   // A byte a second: their time is over long before the record is.
   const auto slowest = run(attack(hosts, {"slow-tls", "50"}, {"pause=1", "bytes=100"}), 240s);

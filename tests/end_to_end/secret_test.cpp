@@ -36,7 +36,8 @@ TEST_CASE("nodes that share a home share a secret, which is nowhere to be seen")
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
   const NetworkHosts hosts(2);
   const Home home;
-  const std::vector<std::string> options = {"--forward-signals", "USR1"};
+  const std::vector<std::string> options = {"--forward-signals", "USR1", "--event-log",
+                                            home.folder / "events"};
   const std::string program = read_pid + until_usr1("up $RANK pid $pid");
   Process first(hosts.on(0, node(0, options, program)), home.variables());
   Process second(hosts.on(1, node(1, options, program)), home.variables());
@@ -54,11 +55,14 @@ TEST_CASE("nodes that share a home share a secret, which is nowhere to be seen")
   const std::string worker = "/proc/" + std::to_string(number_after(first.output(), "up 0 pid "));
   CHECK(contains(content_of(worker + "/environ"), "RANK=0"));
   CHECK_FALSE(contains(content_of(worker + "/environ"), secret));
+  CHECK_FALSE(contains(content_of(worker + "/cmdline"), secret));
 
   finish({&first, &second});
   const std::string said = first.output() + second.output();
   CHECK(count_of(said, "made " + home.secret_file()) == 1);
   CHECK_FALSE(contains(said, secret));
+  CHECK(contains(content_of(home.folder / "events"), "\"attempt\""));
+  CHECK_FALSE(contains(content_of(home.folder / "events"), secret));
 }
 
 TEST_CASE("a node with a secret of its own is refused, told how to get the job's, and then joins") {
