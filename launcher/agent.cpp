@@ -288,11 +288,12 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
       spdlog::warn("killing {}", counted(attempt_.running(), "worker"));
       return attempt_.stop(SIGKILL, milliseconds{0});
     case AgentAction::ReportFailure:
-      return membership_.send(rendezvous::WorkerFailed{round_.attempt, local_cause_});
+      return membership_.send(rendezvous::WorkerFailed{round_.attempt, local_cause_, round_.term});
     case AgentAction::ReportSucceeded:
-      return membership_.send(rendezvous::WorkersSucceeded{round_.attempt});
+      return membership_.send(rendezvous::WorkersSucceeded{round_.attempt, round_.term});
     case AgentAction::ReportReaped:
-      return membership_.send(rendezvous::Reaped{round_.attempt, attempt_.error_before_stop()});
+      return membership_.send(
+          rendezvous::Reaped{round_.attempt, attempt_.error_before_stop(), round_.term});
     case AgentAction::Rejoin:
       return membership_.rejoin();
     case AgentAction::SayLeaving:
@@ -306,7 +307,7 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
 
 void Agent::start_workers() {
   const auto failure = attempt_.start(round_);
-  if (!failure) return membership_.send(rendezvous::Started{round_.attempt});
+  if (!failure) return membership_.send(rendezvous::Started{round_.attempt, round_.term});
   local_cause_ = *failure;
   apply(machine_.start_failed());
 }

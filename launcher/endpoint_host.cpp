@@ -168,22 +168,24 @@ void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& p
 }
 
 rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {
-  return {
-      .on_start_attempt = [this](int attempt) { server_->start_attempt(std::to_string(attempt)); },
-      .on_members =
-          [this](const std::vector<std::string>& addresses) {
-            store_access_.set_members(addresses);
-            server_->recheck_access();
-          },
-      .progress =
-          [this] {
-            static const std::string key = "/" + std::string(rendezvous::progress_key);
-            return server_->number(key).value_or(0);
-          },
-      .on_ask = std::move(others.on_ask),
-      .on_leads = std::move(others.on_leads),
-      .where = std::move(others.where),
-      .on_word_wanted = std::move(others.on_word_wanted)};
+  return {.on_start_attempt =
+              [this](const rendezvous::RoundName& round) {
+                server_->start_attempt(std::to_string(round.attempt));
+              },
+          .on_members =
+              [this](const std::vector<std::string>& addresses) {
+                store_access_.set_members(addresses);
+                server_->recheck_access();
+              },
+          .progress =
+              [this] {
+                static const std::string key = "/" + std::string(rendezvous::progress_key);
+                return server_->number(key).value_or(0);
+              },
+          .on_ask = std::move(others.on_ask),
+          .on_leads = std::move(others.on_leads),
+          .where = std::move(others.where),
+          .on_word_wanted = std::move(others.on_word_wanted)};
 }
 
 }  // namespace ddprun::launcher

@@ -410,6 +410,10 @@ void Membership::on_message(const rendezvous::ControlMessage& message) {
     unheard_.push_back(message);
     return;
   }
+  if (round_.is_over(message)) {
+    spdlog::warn("not heard: a {} of an earlier round", rendezvous::type_name(message));
+    return;
+  }
   round_.heard(message);
   if (const auto* moved = std::get_if<rendezvous::Moved>(&message)) {
     moved_ = true;

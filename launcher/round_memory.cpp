@@ -11,8 +11,7 @@ using namespace rendezvous;
 void RoundMemory::heard(const ControlMessage& message) {
   if (const auto* succession = std::get_if<Succession>(&message)) succession_ = *succession;
   if (const auto* round = std::get_if<RoundStart>(&message)) {
-    // The succession comes before the round that it belongs to.
-    seat_ = RoundSeat{.term = succession_.term,
+    seat_ = RoundSeat{.term = round->term,
                       .attempt = round->attempt,
                       .group_rank = round->group_rank,
                       .founder = round->founder};
@@ -25,6 +24,15 @@ void RoundMemory::heard(const ControlMessage& message) {
   if (finish != nullptr && !finish->may_rejoin) {
     job_is_over_ = finish->exit_status != exit_status::coordinator_lost;
   }
+}
+
+bool RoundMemory::is_over(const ControlMessage& message) const {
+  if (!seat_) return false;
+  if (const auto* round = std::get_if<RoundStart>(&message)) {
+    return round_name(*round) < round_name(*seat_);
+  }
+  const auto* stop = std::get_if<Stop>(&message);
+  return stop != nullptr && round_name(*stop) < round_name(*seat_);
 }
 
 void RoundMemory::said(const ControlMessage& message) {

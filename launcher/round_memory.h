@@ -13,6 +13,8 @@ namespace ddprun::launcher {
 class RoundMemory {
  public:
   void heard(const rendezvous::ControlMessage& message);
+  // It is about a round before the one that this node is in: nobody may act on it.
+  bool is_over(const rendezvous::ControlMessage& message) const;
   void said(const rendezvous::ControlMessage& message);
   void forget();  // This agent is a new node from here on.
 

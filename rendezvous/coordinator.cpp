@@ -268,7 +268,7 @@ void Coordinator::Impl::carry_out(JobActions actions) {
     } else if (const auto* end = std::get_if<CloseAfterSending>(&action)) {
       dismiss(end->peer);
     } else if (const auto* start = std::get_if<StartAttempt>(&action)) {
-      callbacks.on_start_attempt(start->attempt);
+      callbacks.on_start_attempt(start->round);
     } else if (const auto* wanted = std::get_if<AskForWord>(&action)) {
       if (callbacks.on_word_wanted) callbacks.on_word_wanted(wanted->wish);
     } else if (const auto* members = std::get_if<Members>(&action)) {

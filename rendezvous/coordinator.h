@@ -22,7 +22,7 @@ namespace ddprun::rendezvous {
 
 struct CoordinatorCallbacks {
   // Before the workers of an attempt may start: empty the store.
-  std::function<void(int attempt)> on_start_attempt;
+  std::function<void(const RoundName& round)> on_start_attempt;
   // These nodes have workers now, and no others: the addresses that their connections come from,
   // and those that they announced if they have proved the job's key.
   std::function<void(const std::vector<std::string>& addresses)> on_members;

@@ -309,8 +309,14 @@ void ask_fields(Visitor& visit, auto& ask) {
 }
 
 template <class Visitor>
+void round_name_fields(Visitor& visit, auto& message) {
+  visit.number("attempt", message.attempt, 0, INT_MAX);
+  visit.number("term", message.term, 0, INT_MAX);
+}
+
+template <class Visitor>
 void round_fields(Visitor& visit, auto& round) {
-  visit.number("attempt", round.attempt, 0, INT_MAX);
+  round_name_fields(visit, round);
   visit.number("max_restarts", round.max_restarts, 0, INT_MAX);
   visit.number("group_rank", round.group_rank, 0, nodes_limit);
   visit.number("group_world_size", round.group_world_size, 1, nodes_limit);
@@ -346,9 +352,9 @@ void fields(Visitor& visit, auto& message) {
   } else if constexpr (is<Hello, Message>) {
     hello_fields(visit, message);
   } else if constexpr (is<Started, Message> || is<WorkersSucceeded, Message>) {
-    visit.number("attempt", message.attempt, 0, INT_MAX);
+    round_name_fields(visit, message);
   } else if constexpr (is<WorkerFailed, Message> || is<Reaped, Message>) {
-    visit.number("attempt", message.attempt, 0, INT_MAX);
+    round_name_fields(visit, message);
     visit.object("cause", message.cause);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
@@ -382,7 +388,7 @@ void fields(Visitor& visit, auto& message) {
   } else if constexpr (is<RoundStart, Message>) {
     round_fields(visit, message);
   } else if constexpr (is<Stop, Message>) {
-    visit.number("attempt", message.attempt, 0, INT_MAX);
+    round_name_fields(visit, message);
     visit.number("signal", message.signal, 1, 64);
     visit.flag("final", message.final_verdict);
     verdict_fields(visit, message);

@@ -19,7 +19,9 @@
 
 namespace ddprun::rendezvous {
 
-constexpr int control_protocol_version = 2;
+// 3: what is said of an attempt names its round's term. An older agent's words of a later term's
+// attempt would be taken for an older round's, and nobody would wait for it with a limit.
+constexpr int control_protocol_version = 3;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
 // No machine has as many cores or devices. A claim of more costs every node of the job: each counts
 // the workers of all. The product of the two fits in an int, as world sizes must.
@@ -60,20 +62,26 @@ struct Hello {
   std::string from = {};
 };
 
+// Each of these is of the round with this attempt and term (RoundStart has them): of another one it
+// is not heard, however alike the numbers are.
 struct Started {  // After `round`: all workers of this node run.
   int attempt = 0;
+  int term = 0;
 };
 struct WorkerFailed {  // The first worker of this node that failed in this attempt.
   int attempt = 0;
-  FirstCause cause;
+  FirstCause cause = {};
+  int term = 0;
 };
 struct WorkersSucceeded {  // All workers of this node exited with 0.
   int attempt = 0;
+  int term = 0;
 };
 struct Reaped {  // After `stop`: no worker of this node is left.
   int attempt = 0;
   // An error that one of them had recorded before the stop came, though none had ended by itself.
   std::optional<FirstCause> cause = {};
+  int term = 0;
 };
 struct Leaving {  // The launcher got this signal and goes away when its workers are gone.
   int signal = 0;
@@ -145,6 +153,7 @@ struct Waiting {  // The round is open; sent when the number of nodes changes, a
 };
 struct RoundStart {  // The round is closed: start your workers.
   int attempt = 0;
+  int term = 0;  // In which it was closed; stays when another coordinator goes on with it.
   int max_restarts = 0;
   int group_rank = 0;
   int group_world_size = 1;
@@ -164,6 +173,7 @@ struct Stop {  // The attempt is over: stop your workers, then say `reaped`.
   bool final_verdict = false;  // No further attempt: the job ends with `exit_status`.
   int exit_status = 0;
   std::optional<FirstCause> cause;
+  int term = 0;  // Of its round.
 };
 // This coordinator's node leaves (SIGTERM): choose another one now. It votes itself, and stays a
 // member of the round until its workers are gone.
@@ -178,6 +188,9 @@ struct Finish {  // The job is over, the same on every node ...
 using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
                                     Heartbeat, AskVote, Vote, Leads, Welcome, Refused, Moved,
                                     Succession, Waiting, RoundStart, Stop, HandOver, Finish>;
+
+// Which round a message about an attempt is about.
+inline RoundName round_name(const auto& message) { return {message.term, message.attempt}; }
 
 struct ParsedLine {
   std::optional<ControlMessage> message;

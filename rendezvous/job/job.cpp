@@ -89,13 +89,13 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
   node->liveness.heard(now);
   refuse_claims(*node);
   if (phase_ == Phase::Finished) return take();
-  if (const auto* up = std::get_if<Started>(&message); up && up->attempt == attempt()) {
+  if (const auto* up = std::get_if<Started>(&message); up && round_name(*up) == round()) {
     node->started = true;
     if (mandate_.started(node->hello.node_id)) tell_succession();
   }
   if (const auto* failed = std::get_if<WorkerFailed>(&message)) worker_failed(*node, *failed, now);
   if (const auto* done = std::get_if<WorkersSucceeded>(&message)) {
-    workers_succeeded(*node, done->attempt, now);
+    workers_succeeded(*node, round_name(*done));
   }
   if (const auto* gone = std::get_if<Reaped>(&message)) reaped(*node, *gone, now);
   if (const auto* bye = std::get_if<Leaving>(&message)) leaving(*node, bye->signal, now);
@@ -422,7 +422,7 @@ FirstCause Job::placed(const Node& node, FirstCause cause) const {
 }
 
 void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) {
-  if (message.attempt != attempt() || node.part != Part::Running) return;
+  if (round_name(message) != round() || node.part != Part::Running) return;
   const FirstCause cause = placed(node, message.cause);
   const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
   if (phase_ == Phase::Stopping) {
@@ -447,14 +447,14 @@ void Job::consider_earlier(FirstCause cause, TimePoint now) {
       Log::Level::Warning);
 }
 
-void Job::workers_succeeded(Node& node, int attempt, TimePoint) {
-  if (attempt != this->attempt() || node.part != Part::Running) return;
+void Job::workers_succeeded(Node& node, RoundName of) {
+  if (of != round() || node.part != Part::Running) return;
   node.part = Part::Succeeded;
   if (phase_ == Phase::Running) check_succeeded();
 }
 
 void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
-  if (message.attempt != attempt() || node.part == Part::Idle) return;
+  if (round_name(message) != round() || node.part == Part::Idle) return;
   if (phase_ == Phase::Stopping && message.cause)
     consider_earlier(placed(node, *message.cause), now);
   node.part = Part::Reaped;
@@ -641,7 +641,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   cause_.attempt_began(now);
   progressed_ = false;
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
-  actions_.push_back(StartAttempt{attempt()});
+  actions_.push_back(StartAttempt{round()});
   nodes_.attempt_begins();
   std::vector<std::string> addresses;
   for (const Place& place : decision.members) {
@@ -660,6 +660,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     if (attempt() == 0) nodes_.make_founder(node);
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt(),
+                                     .term = round().term,
                                      .max_restarts = limits_.restarts.restarts_max,
                                      .group_rank = place.group_rank,
                                      .group_world_size = static_cast<int>(decision.members.size()),
@@ -727,7 +728,8 @@ void Job::stop_all(std::string why, int signal, TimePoint now) {
                .why = std::move(why),
                .final_verdict = verdict_.has_value(),
                .exit_status = verdict_.value_or(0),
-               .cause = cause_.get()};
+               .cause = cause_.get(),
+               .term = round().term};
   for (const Node& node : nodes_) {
     if (node.has_workers()) actions_.push_back(SendTo{node.peer, *stop_});
   }

@@ -53,7 +53,7 @@ struct CloseAfterSending {
   PeerId peer = 0;
 };
 struct StartAttempt {  // Empty the store; comes before the messages that start workers.
-  int attempt = 0;
+  RoundName round;
 };
 struct Members {  // These have workers now, and nobody else; comes before the messages that start
                   // them.
@@ -118,7 +118,8 @@ class Job {
   void on_progress(std::int64_t position);
   std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
 
-  int attempt() const { return mandate_.round().attempt; }  // -1 before the first round.
+  RoundName round() const { return mandate_.round(); }  // Attempt -1 before the first one.
+  int attempt() const { return round().attempt; }
   bool finished() const { return phase_ == Phase::Finished; }
   bool stepped_down() const { return stepped_down_; }
 
@@ -147,7 +148,7 @@ class Job {
   void obey(const Mandate::Ruling& ruling);
   void give_way(const std::string& why);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
-  void workers_succeeded(Node& node, int attempt, TimePoint now);
+  void workers_succeeded(Node& node, RoundName of);
   void reaped(Node& node, const Reaped& message, TimePoint now);
   FirstCause placed(const Node& node, FirstCause cause) const;
   void consider_earlier(FirstCause cause, TimePoint now);

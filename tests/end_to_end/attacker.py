@@ -226,7 +226,7 @@ def tls_shapes(host, port, seconds, given):
 def hello(given, number):
     low, _, high = given.get("nnodes", "1:2").partition(":")
     message = {
-        "type": "hello", "version": int(given.get("version", 2)), "run_id": given.get("run_id", "none"),
+        "type": "hello", "version": int(given.get("version", 3)), "run_id": given.get("run_id", "none"),
         "node_id": f"stranger-{os.getpid()}-{number}", "host": given.get("host", "stranger\x1b[2J"),
         "address": given.get("address", ""), "nproc": int(given.get("nproc", 1)), "role": "default",
         "elastic": given.get("elastic", "1") == "1", "nnodes_min": int(low), "nnodes_max": int(high or low),
@@ -334,7 +334,7 @@ def join_and(host, port, seconds, given):
                 if given.get("then") == "leave":
                     member.send(type="leaving", signal=2)
                 if given.get("then") == "fail":
-                    member.send(type="worker_failed", attempt=start["attempt"], cause={
+                    member.send(type="worker_failed", attempt=start["attempt"], term=start["term"], cause={
                         "kind": "start_failed", "host": "x", "node_rank": 0, "rank": 0, "local_rank": 0, "pid": 1,
                         "exit_code": 3, "signal": 0, "core_dumped": False, "retriable": False, "attempt": 0,
                         "ran_ms": 1, "message": "\x1b[2J", "last_stderr": ""})
@@ -404,11 +404,11 @@ def lying_member(host, port, amount, given):
     cause = {"kind": "worker_failed", "host": "x" * 5_000, "node_rank": -7, "rank": 10**9, "local_rank": -1, "pid": -1,
              "exit_code": 10**9, "signal": 999, "core_dumped": True, "retriable": True, "attempt": 10**9, "ran_ms": -1,
              "message": "\x1b[2J" * 500, "last_stderr": "\x07" * 5_000}
-    lies = [{"type": "started", "attempt": 10**9}, {"type": "started", "attempt": -1},
-            {"type": "workers_succeeded", "attempt": 10**9}, {"type": "reaped", "attempt": 10**9},
-            {"type": "worker_failed", "attempt": 10**9, "cause": cause},
-            {"type": "round", "attempt": 3}, {"type": "finish", "exit_status": 0, "why": "all done"},
-            {"type": "stop", "attempt": 0, "signal": 9, "why": "go", "final": True, "exit_status": 0}]
+    lies = [{"type": "started", "attempt": 10**9, "term": 0}, {"type": "started", "attempt": -1, "term": 0},
+            {"type": "workers_succeeded", "attempt": 10**9, "term": 0}, {"type": "reaped", "attempt": 10**9, "term": 0},
+            {"type": "worker_failed", "attempt": 10**9, "term": 0, "cause": cause},
+            {"type": "round", "attempt": 3, "term": 0}, {"type": "finish", "exit_status": 0, "why": "all done"},
+            {"type": "stop", "attempt": 0, "term": 0, "signal": 9, "why": "go", "final": True, "exit_status": 0}]
     sent = 0
     try:
         for number in range(int(amount)):

@@ -14,7 +14,7 @@ RoundMemory in_round(int term, int attempt) {
   RoundMemory memory;
   memory.heard(Succession{
       .term = term, .attempt = attempt, .coordinator = "a", .council = {}, .before = {}});
-  memory.heard(RoundStart{.attempt = attempt, .group_rank = 2, .founder = true});
+  memory.heard(RoundStart{.attempt = attempt, .term = term, .group_rank = 2, .founder = true});
   return memory;
 }
 
@@ -32,7 +32,7 @@ TEST_CASE("16.1: a node knows its place, and repeats what it said in this round 
   CHECK(memory.seat()->founder);
   CHECK(memory.said().size() == 2);
 
-  memory.heard(RoundStart{.attempt = 5});
+  memory.heard(RoundStart{.attempt = 5, .term = 1});
   CHECK(memory.said().empty());
   CHECK(memory.seat()->attempt == 5);
 }
@@ -55,4 +55,20 @@ TEST_CASE("16.1: a stop before another attempt is no end", "[launcher][round_mem
   CHECK_FALSE(memory.finish_heard());
   memory.heard(Finish{});
   CHECK(memory.finish_heard());
+}
+
+TEST_CASE("16.1: what is about an earlier round is over, also where its number is the same",
+          "[launcher][round_memory]") {
+  RoundMemory memory = in_round(2, 4);
+
+  CHECK(memory.is_over(Stop{.attempt = 4, .term = 1}));
+  CHECK(memory.is_over(RoundStart{.attempt = 4, .term = 1}));
+  CHECK(memory.is_over(RoundStart{.attempt = 9, .term = 1}));
+  CHECK(memory.is_over(Stop{.attempt = 3, .term = 2}));
+  CHECK_FALSE(memory.is_over(Stop{.attempt = 4, .term = 2}));
+  CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 3}));
+  CHECK_FALSE(memory.is_over(Finish{}));
+  // Another coordinator, of which it knows nothing, has rounds of its own.
+  memory.forget();
+  CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 0}));
 }

@@ -32,7 +32,8 @@ struct Endpoint {
     limits.master_addr = "127.0.0.1";
     limits.master_port = port();
     coordinator = std::make_unique<Coordinator>(
-        io, limits, CoordinatorCallbacks{[this](int attempt) { attempts.push_back(attempt); }},
+        io, limits,
+        CoordinatorCallbacks{[this](const RoundName& round) { attempts.push_back(round.attempt); }},
         strangers);
     accept();
   }
@@ -238,8 +239,8 @@ TEST_CASE("garbage closes the connection and nothing else", "[rendezvous][coordi
 
   CHECK(reply_to(io, endpoint.port(), "{not json\n").empty());
   CHECK(reply_to(io, endpoint.port(), "{" + std::string(70'000, 'x')).empty());
-  CHECK(reply_to(io, endpoint.port(), "{\"type\":\"reaped\",\"attempt\":0}\n").find("refused") !=
-        std::string::npos);
+  CHECK(reply_to(io, endpoint.port(), "{\"type\":\"reaped\",\"attempt\":0,\"term\":0}\n")
+            .find("refused") != std::string::npos);
 
   Node good(io, endpoint.port(), 0, 1);
   CHECK(run_until(io, [&] { return good.find<RoundStart>() != nullptr; }));

@@ -62,7 +62,7 @@ TEST_CASE("a first cause arrives as it was sent", "[rendezvous][control_message]
 TEST_CASE("a first cause from an older agent lacks what that does not know",
           "[rendezvous][control_message]") {
   const ParsedLine parsed = parse_control_message(
-      R"({"type":"worker_failed","attempt":1,"cause":{"kind":"worker_failed","host":"vm",)"
+      R"({"type":"worker_failed","attempt":1,"term":0,"cause":{"kind":"worker_failed","host":"vm",)"
       R"("node_rank":1,"rank":1,"local_rank":0,"pid":16130,"exit_code":3,"signal":0,)"
       R"("core_dumped":false,"retriable":true,"attempt":1,"ran_ms":1207,"message":"",)"
       R"("last_stderr":"no cheese"}})");
@@ -147,6 +147,12 @@ TEST_CASE("the small messages of agents are read back", "[rendezvous][control_me
   CHECK(round_trip(Reaped{7}).attempt == 7);
   CHECK_FALSE(round_trip(Reaped{7}).cause);
   CHECK(round_trip(Reaped{7, segfault()}).cause == segfault());
+  CHECK(round_trip(Started{7, 2}).term == 2);
+  CHECK(round_trip(WorkersSucceeded{7, 2}).term == 2);
+  CHECK(round_trip(WorkerFailed{7, segfault(), 2}).term == 2);
+  CHECK(round_trip(Reaped{7, {}, 2}).term == 2);
+  CHECK(round_trip(Stop{.attempt = 7, .signal = 15, .term = 2}).term == 2);
+  CHECK(round_trip(RoundStart{.attempt = 7, .term = 2, .master_port = 1}).term == 2);
   CHECK(round_trip(Leaving{15}).signal == 15);
   round_trip(Heartbeat{});
 }
@@ -159,12 +165,13 @@ TEST_CASE("a bad line is answered with what is wrong", "[rendezvous][control_mes
   CHECK(error_of(R"({"type":7})") == "\"type\" is missing");
   CHECK(error_of(R"({"type":"dance"})") == "unknown \"type\" \"dance\"");
   CHECK(error_of(R"({"type":"reaped"})") == "reaped: \"attempt\" is missing");
+  CHECK(error_of(R"({"type":"reaped","attempt":0})") == "reaped: \"term\" is missing");
   CHECK(error_of(R"({"type":"reaped","attempt":-1})").find("from 0 to") != std::string::npos);
   CHECK(error_of(R"({"type":"reaped","attempt":1e3})").find("whole number") != std::string::npos);
   CHECK(error_of(R"({"type":"reaped","attempt":18446744073709551615})").find("whole number") !=
         std::string::npos);
   CHECK(error_of(R"({"type":"leaving","signal":0})").find("from 1 to 64") != std::string::npos);
-  CHECK(error_of(R"({"type":"worker_failed","attempt":0,"cause":[]})").find("object") !=
+  CHECK(error_of(R"({"type":"worker_failed","attempt":0,"term":0,"cause":[]})").find("object") !=
         std::string::npos);
 }
 

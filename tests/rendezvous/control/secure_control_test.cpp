@@ -47,8 +47,8 @@ struct SecuredEndpoint {
     limits.round = {.nodes_min = 2, .nodes_max = 2, .join_timeout = 60s};
     limits.master_addr = "127.0.0.1";
     limits.master_port = server.port();
-    coordinator = std::make_unique<Coordinator>(io, limits, CoordinatorCallbacks{[](int) {}},
-                                                Strangers::Limits{}, key);
+    coordinator = std::make_unique<Coordinator>(
+        io, limits, CoordinatorCallbacks{[](const RoundName&) {}}, Strangers::Limits{}, key);
   }
   std::unique_ptr<Coordinator> coordinator;
   Server server;

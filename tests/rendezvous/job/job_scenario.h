@@ -89,10 +89,10 @@ class Scenario {
   }
   void progress(std::int64_t position) { job_.on_progress(position); }
   void fail(PeerId peer, FirstCause cause = {.rank = 1, .pid = 77, .signal = 9}) {
-    say(peer, WorkerFailed{job_.attempt(), cause});
+    say(peer, WorkerFailed{job_.attempt(), cause, job_.round().term});
   }
-  void succeed(PeerId peer) { say(peer, WorkersSucceeded{job_.attempt()}); }
-  void reap(PeerId peer) { say(peer, Reaped{job_.attempt()}); }
+  void succeed(PeerId peer) { say(peer, WorkersSucceeded{job_.attempt(), job_.round().term}); }
+  void reap(PeerId peer) { say(peer, Reaped{job_.attempt(), {}, job_.round().term}); }
   void lose(PeerId peer) { take(job_.on_lost(peer, "it closed the connection", now_)); }
   void pass(std::chrono::milliseconds time) { now_ += time; }
   void tick() { take(job_.on_tick(now_)); }
@@ -146,10 +146,10 @@ class Scenario {
         closed.push_back(close->peer);
       if (const auto* now_in = std::get_if<Members>(&action)) members = now_in->peers;
       if (const auto* start = std::get_if<StartAttempt>(&action))
-        attempts.push_back(start->attempt);
+        attempts.push_back(start->round.attempt);
       if (const auto* end = std::get_if<JobOver>(&action)) over = end->exit_status;
     }
-    for (const PeerId peer : started) say(peer, Started{job_.attempt()});
+    for (const PeerId peer : started) say(peer, Started{job_.attempt(), job_.round().term});
   }
 
   JobLimits limits_;

@@ -176,3 +176,32 @@ TEST_CASE("16.1: one of another round joins anew, and its attempt's number is us
   CHECK(s.got_one<RoundStart>(2).attempt == 6);
   CHECK(s.got_one<RoundStart>(4).founder);
 }
+
+TEST_CASE("16.1: what is said of an older term's attempt of the same number is not heard",
+          "[rendezvous][job]") {
+  Scenario s = taken_over(of_three());
+  s.come_back(2, 1, 4);
+  s.come_back(3, 2, 4);
+  s.reap(2);
+  s.reap(3);
+  const auto round = s.got<RoundStart>(3).back();
+  REQUIRE(round_name(round) == RoundName{1, 5});
+
+  // Both say all that the round of another coordinator, with the same number, could make them say.
+  for (const PeerId peer : {2, 3}) {
+    s.say(peer, WorkersSucceeded{5, 0});
+    s.say(peer, WorkerFailed{5, {.rank = 1, .pid = 77, .signal = 9}, 0});
+    s.say(peer, Reaped{5, {}, 0});
+  }
+  CHECK_FALSE(s.over);
+  CHECK(s.got<Stop>(2).size() <= 1);  // The one of the take-over.
+
+  s.fail(3);
+  const Stop stop = s.got_one<Stop>(2);
+  CHECK(round_name(stop) == RoundName{1, 5});
+  s.say(2, Reaped{5, {}, 0});
+  s.reap(3);
+  CHECK(s.got<RoundStart>(3).empty());
+  s.reap(2);
+  CHECK(s.got_one<RoundStart>(3).attempt == 6);
+}

@@ -249,6 +249,7 @@ class World {
   void linger_over(Process& process) { die(process, false); }
   void close_round(Process& process, const JobActions& actions);
   void forget_quorum(Process& process, const std::string& node_id);
+  void repeat_old_words(Process& process, PeerId peer, const Started& up);
 
   const Scenario& scenario_;
   Planted planted_;
@@ -610,13 +611,15 @@ void World::apply(Process& process, const AgentStep& step) {
         stop_workers(process);
         break;
       case AgentAction::ReportFailure:
-        say(process, WorkerFailed{process.round.attempt, {.pid = 1, .signal = SIGSEGV}});
+        say(process, WorkerFailed{.attempt = process.round.attempt,
+                                  .cause = {.pid = 1, .signal = SIGSEGV},
+                                  .term = process.round.term});
         break;
       case AgentAction::ReportSucceeded:
-        say(process, WorkersSucceeded{process.round.attempt});
+        say(process, WorkersSucceeded{process.round.attempt, process.round.term});
         break;
       case AgentAction::ReportReaped:
-        say(process, Reaped{process.round.attempt, {}});
+        say(process, Reaped{process.round.attempt, {}, process.round.term});
         break;
       case AgentAction::Rejoin:
         at(now_, process.index, [this, &process] { rejoin(process); });
@@ -637,7 +640,7 @@ void World::start_workers(Process& process) {
   process.workers = true;
   process.reaping = false;
   process.workers_round = process.known_round;
-  say(process, Started{process.round.attempt});
+  say(process, Started{process.round.attempt, process.round.term});
   const int round = process.workers_round;
   if (!history_.workers_started(round) || scenario_.work == 0ms) return;
   after(scenario_.work, nothing, [this, round] { round_done(round); });
@@ -918,7 +921,7 @@ void World::beat(Process& process) {
 }
 
 void World::member_hears(Process& process, const Item& item) {
-  if (process.left) return;
+  if (process.left || process.memory.is_over(item.message)) return;
   process.memory.heard(item.message);
   if (const auto* succession = std::get_if<Succession>(&item.message)) {
     process.known_round = item.round;
@@ -1151,7 +1154,16 @@ void World::server_reads(Process& process, int connection, Item item) {
   if (auto* hello = std::get_if<Hello>(&item.message)) {
     if (planted_ == Planted::IgnoresQuorum) forget_quorum(process, hello->node_id);
   }
+  if (const auto* up = std::get_if<Started>(&item.message)) repeat_old_words(process, peer, *up);
   carry_out(process, process.job->on_message(peer, item.message, now_));
+}
+
+// As a line would that the agent had kept from a round of the same number in an earlier term.
+void World::repeat_old_words(Process& process, PeerId peer, const Started& up) {
+  if (up.term == 0) return;
+  const int term = planted_ == Planted::TakesOldWords ? up.term : up.term - 1;
+  carry_out(process, process.job->on_message(peer, WorkersSucceeded{up.attempt, term}, now_));
+  carry_out(process, process.job->on_message(peer, Reaped{up.attempt, {}, term}, now_));
 }
 
 // Who is said to have gone does not count as out of sight. It is said of all before they come.
@@ -1193,11 +1205,14 @@ void World::carry_out(Process& process, const JobActions& actions) {
       tell(process, "job: " + log->text);
     } else if (const auto* over = std::get_if<JobOver>(&action)) {
       tell(process, fmt::format("job: over, {}", over->exit_status));
+      if (over->exit_status == 0 && !succeeded_) violated("the job ended well, and no round had");
     }
   }
   if (planted_ == Planted::SettlesTooEarly) {
     for (const PeerId peer : told_round) {
-      carry_out(process, process.job->on_message(peer, Started{process.job->attempt()}, now_));
+      carry_out(process,
+                process.job->on_message(
+                    peer, Started{process.job->attempt(), process.job->round().term}, now_));
     }
   }
   arm(process, &Process::job_tick, process.job->next_tick(), &World::tick_job);

@@ -8,7 +8,8 @@
 //     and each that does descends from the one that did before and from the last settled one
 //   a launcher that is started again at the first endpoint opens no second job beside the first: no
 //     round of it runs while one of the other does
-//   no agent takes a round of a term older than one that it has followed
+//   no agent takes a round of a term older than one that it has followed, and no coordinator
+//     ends the job well for what was said of an older term's round
 //   when the failures are over, either some round runs with all its nodes, and each other node
 //     waits for a place, or all agents have ended with a reason
 //
@@ -80,6 +81,7 @@ enum class Planted {
   KeepsUnasked,       // Whoever was given the word begins a round without having kept it.
   NeedsNoWord,        // A coordinator that sees half of the round goes on without the word.
   LapsesKept,         // A claim that was kept lapses like any other.
+  TakesOldWords,      // What is said of an older term's round of the same number counts.
 };
 
 struct Outcome {

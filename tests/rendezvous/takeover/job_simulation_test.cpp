@@ -157,7 +157,8 @@ TEST_CASE("the simulation notices an agent that breaks a rule",
                              Rule{Planted::TakesOldRound, "has followed term", 1},
                              Rule{Planted::KeepsUnasked, "run at once", 1, Halves},
                              Rule{Planted::NeedsNoWord, "run at once", 1, Halves},
-                             Rule{Planted::LapsesKept, "run at once", 1, Halves});
+                             Rule{Planted::LapsesKept, "run at once", 1, Halves},
+                             Rule{Planted::TakesOldWords, "no round had", 1});
   CAPTURE(rule.noticed);
   for (std::uint64_t seed = rule.first; seed < rule.first + 200'000; ++seed) {
     const Scenario scenario = random_scenario(seed, rule.arbitration);
