@@ -351,7 +351,8 @@ void Agent::report(int status) {
                         .local_workers = attempt_.ends()};
   if (has_cause_to_blame(failure)) {
     failure.culprits_error_file = attempt_.error_file_of(*job_cause_);
-    failure.log_dir = attempt_.keep_files();
+    const bool told = tells_all(failure) || !usage_text(failure).empty();
+    failure.log_dir = attempt_.keep_files(told);
   }
   tell_end_of_job(failure, options_, own_signal_, output_);
 }

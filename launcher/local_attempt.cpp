@@ -378,8 +378,8 @@ std::string LocalAttempt::log_folder() const {
   return any ? attempt_dir_ : "";
 }
 
-std::string LocalAttempt::keep_files() {
-  directory_.keep_error_files();
+std::string LocalAttempt::keep_files(bool errors_told) {
+  directory_.keep_files(errors_told ? RunDirectory::Keep::WhatIsNotTold : RunDirectory::Keep::All);
   return directory_.kept_path();
 }
 

@@ -71,7 +71,7 @@ class LocalAttempt {
   std::string error_file_of(const rendezvous::FirstCause& cause) const;
 
   // After a failure: error files stay. Returns where to look for files, or "".
-  std::string keep_files();
+  std::string keep_files(bool errors_told);
 
   // Where files hold what the workers have written; "" when none does.
   std::string log_folder() const;

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <numeric>
+#include <iterator>
 
+#include "command_line/nearest.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
 
@@ -33,19 +34,25 @@ bool looks_like_option(const std::string& word) {
   return error != std::errc() || stop != word.data() + word.size();
 }
 
-std::size_t edit_distance(const std::string& one, const std::string& other) {
-  std::vector<std::size_t> row(other.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= one.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= other.size(); ++j) {
-      const std::size_t replaced = diagonal + (one[i - 1] != other[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
+// What other launchers call the number of workers: mpirun's -n and -np, DeepSpeed's and
+// accelerate's names.
+bool means_workers(const std::string& name) {
+  constexpr const char* names[] = {"n", "np", "nprocs", "num-procs", "num-processes", "num-gpus"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+constexpr const char* workers_hint = ": the workers on this node are --nproc-per-node N";
+
+// Options that have the name as their second word or a later one: --restart is no start of
+// --max-restarts, but may well be meant for it.
+std::vector<std::string> names_with_word(const std::string& name) {
+  constexpr std::size_t letters_min = 5;
+  std::vector<std::string> names;
+  for (const OptionRow& row : option_table()) {
+    const bool is_word = name.size() >= letters_min;  // Of fewer letters too many words begin so.
+    if (is_word && row.name.find('-' + name) != row.name.npos) names.push_back(row.name);
   }
-  return row.back();
+  return names;
 }
 
 class Splitter {
@@ -95,6 +102,8 @@ class Splitter {
         return candidate.letter == word[i];
       });
       if (row == table.end()) {
+        if (means_workers(word.substr(1)))
+          throw usage_error("unknown option " + word + workers_hint);
         throw usage_error("unknown option " + word +
                           "; the program's own options come after the program");
       }
@@ -138,13 +147,16 @@ class Splitter {
       }
     }
     if (matches.size() == 1) return *matches[0];
+    const std::vector<std::string> others = names_with_word(name);
     std::vector<std::string> names;
     for (const OptionRow* row : matches) names.push_back(row->name);
     if (!names.empty()) {
+      names.insert(names.end(), others.begin(), others.end());
       throw usage_error(word + " is ambiguous: it could be " + joined(names));
     }
+    if (means_workers(name)) throw usage_error("unknown option " + word + workers_hint);
     for (const OptionRow& row : option_table()) names.push_back(row.name);
-    const std::string guess = nearest(name, names);
+    const std::string guess = others.empty() ? command_line::nearest(name, names) : others.front();
     throw usage_error("unknown option " + word +
                       (guess.empty() ? "; the program's own options come after the program"
                                      : ", did you mean --" + guess + "?"));
@@ -198,19 +210,6 @@ void add_variables(SplitArguments& split, const EnvironmentLookup& environment) 
 
 UsageExit usage_error(const std::string& problem) {
   return UsageExit(2, "ddprun: error: " + problem + "\nddprun -h shows the options.");
-}
-
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace ddprun::launcher

@@ -36,7 +36,4 @@ void add_variables(SplitArguments& split, const EnvironmentLookup& environment);
 // UsageExit with status 2: "ddprun: error: <problem>" and where to find help.
 UsageExit usage_error(const std::string& problem);
 
-// The candidate that `word` is probably a misspelling of, or "".
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace ddprun::launcher

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "command_line/wrapped.h"
 #include "launcher/options/table.h"
 
 namespace ddprun::launcher {
@@ -36,21 +36,8 @@ constexpr BriefRow kBriefRows[] = {
     {"module", "run the program as python -m"},
 };
 
-// `text` broken into lines of at most kColumns, each after `indent` blanks.
 std::string wrapped(const std::string& text, std::size_t indent) {
-  std::istringstream words(text);
-  std::string result, line(indent, ' ');
-  bool empty = true;
-  for (std::string word; words >> word;) {
-    if (!empty && line.size() + 1 + word.size() > kColumns) {
-      result += line + "\n";
-      line.assign(indent, ' ');
-      empty = true;
-    }
-    line += (empty ? "" : " ") + word;
-    empty = false;
-  }
-  return result + line + "\n";
+  return command_line::wrapped(text, indent, kColumns);
 }
 
 }  // namespace

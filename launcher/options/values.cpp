@@ -16,6 +16,7 @@
 #include <memory>
 #include <thread>
 
+#include "command_line/nearest.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/store/access_list.h"
 
@@ -310,7 +311,7 @@ std::string parse_choice(const GivenOption& given, const std::vector<std::string
   if (std::find(choices.begin(), choices.end(), given.value) != choices.end()) return given.value;
   std::string list;
   for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
-  const std::string guess = nearest(given.value, choices);
+  const std::string guess = command_line::nearest(given.value, choices);
   fail(given, (choices.size() == 1 ? list : "one of " + list) +
                   (guess.empty() ? "" : "; did you mean " + guess + "?"));
 }

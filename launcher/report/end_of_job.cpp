@@ -9,8 +9,8 @@
 namespace ddprun::launcher {
 namespace {
 
-void print_block(const std::string& text, OutputForwarder& output) {
-  const std::size_t headline = text.find('\n') + 1;  // Behind the rule.
+// `headline`: where the line begins that stands out.
+void print_block(const std::string& text, std::size_t headline, OutputForwarder& output) {
   for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
     end = text.find('\n', begin);
     output.write_line(text.substr(begin, end - begin),
@@ -35,8 +35,11 @@ void tell_end_of_job(const FailureReport& report, const LaunchOptions& options, 
   const int status = report.exit_status;
   if (!options.report_file.empty()) write("report", options.report_file, to_json(report));
   if (status == 0) return;
-  if (has_cause_to_blame(report)) {
-    print_block(to_text(report), output);
+  if (const std::string refusal = usage_text(report); !refusal.empty()) {
+    print_block(report.program + ": " + refusal, 0, output);
+  } else if (has_cause_to_blame(report)) {
+    const std::string text = to_text(report);
+    print_block(text, text.find('\n') + 1, output);  // Behind the rule.
   } else if (report.cause) {
     spdlog::warn("stopped: {}; exit status {}", rendezvous::describe(*report.cause), status);
   } else if (own_signal != 0) {

@@ -97,13 +97,35 @@ std::string_view without_rank(std::string_view line) {
   return end == line.npos ? line : line.substr(end + 3);
 }
 
+// A worker's own words for itself before a message: "rank 1: the loss is nan".
+std::string_view without_speaker(std::string_view line, int rank) {
+  const std::string speaker = fmt::format("rank {}: ", rank);
+  return line.substr(0, speaker.size()) == speaker ? line.substr(speaker.size()) : line;
+}
+
+// "train: the loss is nan" without the program that says it; "" when no program does.
+std::string_view without_program(std::string_view line) {
+  const std::size_t colon = line.find(": ");
+  if (colon == line.npos || line.substr(0, colon).find(' ') != line.npos) return "";
+  return line.substr(colon + 2);
+}
+
+// Whether a line of stderr is one of the message, with or without names before it.
+bool says(std::string_view line, const ReportLines& message, int rank) {
+  const auto is_one = [&](std::string_view text) {
+    return !text.empty() && std::find(message.begin(), message.end(), text) != message.end();
+  };
+  const std::string_view own = without_rank(line);
+  return is_one(own) || is_one(without_speaker(own, rank)) ||
+         is_one(without_speaker(without_program(own), rank));
+}
+
 // The last lines of stderr without what the message holds already.
 ReportLines stderr_lines(const FirstCause& cause, const ReportLines& message) {
   ReportLines lines;
   bool said = false;
   for (std::string& line : split(readable_stack(cause.last_stderr))) {
-    const bool known =
-        std::find(message.begin(), message.end(), without_rank(line)) != message.end();
+    const bool known = says(line, message, cause.rank);
     if (!known) lines.push_back(std::move(line));
     if (known && !said) lines.emplace_back("[the message above]");
     said = known;
@@ -114,7 +136,9 @@ ReportLines stderr_lines(const FirstCause& cause, const ReportLines& message) {
 void add_words(std::string& text, const FirstCause& cause) {
   const bool in_headline =
       cause.kind == FirstCause::Kind::StartFailed || cause.kind == FirstCause::Kind::NodeLost;
-  const ReportLines whole = in_headline ? ReportLines() : split(cause.message);
+  // The rank stands above.
+  const std::string_view said = without_speaker(cause.message, cause.rank);
+  const ReportLines whole = in_headline ? ReportLines() : split(said);
   const ReportLines message = shortened(whole);
   ReportLines last = stderr_lines(cause, whole);
   const std::size_t room =
@@ -209,10 +233,13 @@ std::string first_line(std::string_view message) {
   return std::string(line.substr(0, end)) + " ...";
 }
 
-std::string line_of(const WorkerEnd& worker) {
+std::string line_of(const WorkerEnd& worker, const FailureReport& report) {
   std::string line = fmt::format("    rank {} (local rank {}, pid {}): {}", worker.rank,
                                  worker.local_rank, worker.pid, fate(worker));
-  if (!worker.message.empty()) line += ": " + first_line(worker.message);
+  const std::string_view said = without_speaker(worker.message, worker.rank);
+  const bool same =
+      report.cause && said == without_speaker(report.cause->message, report.cause->rank);
+  if (!said.empty()) line += same ? ": the same message" : ": " + first_line(said);
   if (!worker.note.empty()) line += "; " + worker.note;
   return line + '\n';
 }
@@ -230,7 +257,7 @@ void add_others(std::string& text, const FailureReport& report) {
   }
   const std::size_t listed = std::min(others.size(), workers_listed_max);
   text += "  other workers of this node\n";
-  for (std::size_t i = 0; i < listed; ++i) text += line_of(*others[i]);
+  for (std::size_t i = 0; i < listed; ++i) text += line_of(*others[i], report);
   if (others.size() > listed) text += fmt::format("    and {} more\n", others.size() - listed);
 }
 
@@ -267,6 +294,28 @@ std::string dumped(const ordered_json& object) {
 }
 
 }  // namespace
+
+bool tells_all(const FailureReport& report) {
+  if (!report.cause || split(report.cause->message).size() > message_lines_max) return false;
+  return std::all_of(
+      report.local_workers.begin(), report.local_workers.end(), [&](const WorkerEnd& worker) {
+        return is_the_cause(worker, report) || worker.message == first_line(worker.message) ||
+               without_speaker(worker.message, worker.rank) ==
+                   without_speaker(report.cause->message, report.cause->rank);
+      });
+}
+
+std::string usage_text(const FailureReport& report) {
+  if (!report.cause) return "";
+  const FirstCause& cause = *report.cause;
+  const bool refuses = cause.kind == FirstCause::Kind::WorkerFailed && cause.signal == 0 &&
+                       cause.exit_code == rendezvous::exit_status::usage;
+  // By itself the code is any program's.
+  if (!refuses || cause.message.empty()) return "";
+  const std::string_view said = without_speaker(cause.message, cause.rank);
+  const bool printed = cause.last_stderr.find(said.substr(0, said.find('\n'))) != std::string::npos;
+  return printed ? "" : visible_text(said);
+}
 
 std::string to_text(const FailureReport& report) {
   std::string text = fmt::format("{}\n{} FAILED: {}\n", rule, report.program, headline(report));

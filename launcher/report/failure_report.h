@@ -34,6 +34,13 @@ struct FailureReport {
 // A block of about 50 lines at most, without a trailing newline. Only for a job that failed.
 std::string to_text(const FailureReport& report);
 
+// What a worker said that ended with code 2, in its error file and not on stderr: it refuses what
+// it was given, and there is nothing to find out about its death. "" for any other end.
+std::string usage_text(const FailureReport& report);
+
+// Whether to_text() holds all that this node's workers left in their error files.
+bool tells_all(const FailureReport& report);
+
 // The same as one JSON object, also for a job that succeeded; docs/failures.md lists the fields.
 std::string to_json(const FailureReport& report);
 

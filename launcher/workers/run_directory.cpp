@@ -141,7 +141,7 @@ void RunDirectory::remake_root() const {
 std::string RunDirectory::kept_path() const {
   if (root_.empty()) return "";
   if (!temporary_ || keep_) return root_;
-  return keep_errors_ && holds_files() ? root_ : "";
+  return keep_after_failure_ != Keep::Nothing && holds_files() ? root_ : "";
 }
 
 void remove_empty_folders(const std::string& root) {
@@ -163,7 +163,8 @@ bool RunDirectory::holds_files() const {
   for (fs::recursive_directory_iterator entry(root_, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code unknown;
-    if (!entry->is_directory(unknown)) return true;
+    if (entry->is_directory(unknown)) continue;
+    if (keep_after_failure_ == Keep::All || entry->path().filename() != "error.json") return true;
   }
   return error && error != std::errc::no_such_file_or_directory;
 }

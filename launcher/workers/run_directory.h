@@ -37,8 +37,10 @@ class RunDirectory {
   // Made by this run, below $TMPDIR; "" when files go elsewhere or nothing is there yet.
   std::string temporary_path() const { return temporary_ && !keep_ ? root_ : ""; }
 
-  // After a failure, error files in a temporary directory stay readable.
-  void keep_error_files() { keep_errors_ = true; }
+  // After a failure, what is in a temporary directory stays readable: all of it, or only if it
+  // holds more than error files, which were told.
+  enum class Keep { Nothing, WhatIsNotTold, All };
+  void keep_files(Keep keep) { keep_after_failure_ = keep; }
 
  private:
   std::string make_root() const;
@@ -49,7 +51,7 @@ class RunDirectory {
   std::string log_dir_;
   std::string run_id_;
   bool keep_;
-  bool keep_errors_ = false;
+  Keep keep_after_failure_ = Keep::Nothing;
   bool temporary_;
   std::string root_;  // "" until the first attempt.
 };

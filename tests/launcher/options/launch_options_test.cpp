@@ -128,6 +128,23 @@ TEST_CASE("two dashes end the options", "[options]") {
   CHECK(has(refusal({"--", "--nproc=2"}).text, "--nproc=2 was not found"));
 }
 
+TEST_CASE("17.1: a word that several options have chooses none of them", "[options]") {
+  const std::string message = error_of({"--restart", "3"});
+  INFO(message);
+  CHECK(has(message, "--restart is ambiguous"));
+  CHECK(has(message, "--restart-backoff"));
+  CHECK(has(message, "--max-restarts"));
+  CHECK(has(error_of({"--restarts=3"}), "did you mean --max-restarts?"));
+  CHECK(options({"--restart-b", "3"}).restart_backoff == std::chrono::seconds(3));
+}
+
+TEST_CASE("17.1: other launchers' names for the workers get the one of this", "[options]") {
+  for (const char* word : {"-n", "-np", "--nprocs", "--num_processes"}) {
+    INFO(word);
+    CHECK(has(error_of({word, "4"}), "the workers on this node are --nproc-per-node N"));
+  }
+}
+
 TEST_CASE("a misspelt option gets a suggestion", "[options]") {
   CHECK(has(error_of({"--nprocs-per-node=2"}), "did you mean --nproc-per-node?"));
   CHECK(has(error_of({"--mastr-port=2"}), "did you mean --master-port?"));

@@ -257,6 +257,43 @@ TEST_CASE("what the message says is not said again from stderr", "[launcher][fai
   CHECK(to_text(report).find("last lines of its stderr") == std::string::npos);
 }
 
+TEST_CASE("17.1: a worker's own name before its words does not make them others",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  report.cause->message = "rank 3: the loss is nan";
+  report.cause->last_stderr = "epoch 1\ntrain: rank 3: the loss is nan";
+  report.local_workers[0].message = "rank 0: the loss is nan";
+  std::string text = to_text(report);
+
+  has(text, "  message\n    the loss is nan\n");
+  has(text, "    epoch 1\n    [the message above]\n");
+  has(text, "(killed by SIGTERM (signal 15)): the same message\n");
+  CHECK(tells_all(report));
+
+  report.cause->message = "no such folder";  // Without its rank, which stderr has.
+  report.cause->last_stderr = "train: rank 3: no such folder\n";
+  text = to_text(report);
+  CHECK(text.find("last lines of its stderr") == std::string::npos);
+  report.cause->last_stderr = "train: rank 2: no such folder\n";
+  has(to_text(report), "    train: rank 2: no such folder\n");
+  report.local_workers[0].message = "one line\nand another";
+  CHECK_FALSE(tells_all(report));
+}
+
+TEST_CASE("17.1: a worker that refuses its options is told without a report",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  CHECK(usage_text(report).empty());
+  report.cause->signal = 0;
+  report.cause->exit_code = 2;
+  report.cause->message = "rank 3: unknown option --x\x1b";
+  CHECK(usage_text(report) == "unknown option --x^[");
+  report.cause->last_stderr = "usage: x\nrank 3: unknown option --x\x1b\n";  // It was seen.
+  CHECK(usage_text(report).empty());
+  report.cause->message = "";  // Any program may end with 2, and its stderr says why.
+  CHECK(usage_text(report).empty());
+}
+
 TEST_CASE("the report is one screen, however much there is to say", "[launcher][failure_report]") {
   FailureReport report = segfault_on_node1();
   report.cause->message = "Error: x\n";

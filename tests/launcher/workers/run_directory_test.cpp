@@ -53,15 +53,29 @@ TEST_CASE("after a failure error files stay, empty directories do not",
   {
     RunDirectory directory("", "id", false);
     directory.make_attempt(0, 1);
-    directory.keep_error_files();
+    directory.keep_files(RunDirectory::Keep::All);
     CHECK(directory.kept_path().empty());
   }
   CHECK(scratch.entries() == 0);
   {
     RunDirectory directory("", "id", false);
     touch(directory.make_attempt(0, 1) + "/0/error.json");
-    directory.keep_error_files();
+    directory.keep_files(RunDirectory::Keep::All);
     CHECK_FALSE(directory.kept_path().empty());
+  }
+  CHECK(scratch.entries() == 1);
+}
+
+TEST_CASE("17.1: what was told does not stay, unless there is more to read",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  for (const bool more : {false, true}) {
+    RunDirectory directory("", "id", false);
+    const std::string attempt = directory.make_attempt(0, 1);
+    touch(attempt + "/0/error.json");
+    if (more) touch(attempt + "/0/samples.txt");
+    directory.keep_files(RunDirectory::Keep::WhatIsNotTold);
+    CHECK(directory.kept_path().empty() == !more);
   }
   CHECK(scratch.entries() == 1);
 }
@@ -130,7 +144,7 @@ TEST_CASE("14.3: folders that cannot be read cost no report", "[launcher][run_di
   const Scratch scratch;
   RunDirectory directory("", "id", false);
   touch(directory.make_attempt(0, 1) + "/0/error.json");
-  directory.keep_error_files();
+  directory.keep_files(RunDirectory::Keep::All);
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   // One descriptor for the folder itself, none for those in it: even root cannot go on.
