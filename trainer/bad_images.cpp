@@ -32,7 +32,7 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
   if (!job.options.skip_bad_images) return 0;
   if (!skipped.empty()) {
     std::cerr << fmt::format("train: warning: rank {}: epoch {}, {}: {} cannot be read:{}",
-                             job.env.rank, job.state.epoch, pass,
+                             job.env.rank, epoch_at_hand(job.state), pass,
                              worker::counted(std::ssize(skipped), "image"),
                              bad_images_text(skipped))
               << std::endl;
@@ -46,7 +46,7 @@ std::int64_t report_bad_images(TrainingJob& job, const std::vector<SkippedImage>
     job.reporter->line(fmt::format("{} could not be read and {} {} in epoch {}",
                                    worker::counted(all, "image"), all == 1 ? "was" : "were",
                                    pass == "training" ? "replaced" : "left out of the validation",
-                                   job.state.epoch));
+                                   epoch_at_hand(job.state)));
   }
   job.reporter->event("bad_images", {{"epoch", job.state.epoch}, {"pass", pass}, {"images", all}});
   return all;

@@ -2,6 +2,7 @@
 // data and the number of workers. A core: no sockets, threads or clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "trainer/models/image_classifier.h"
@@ -23,6 +24,12 @@ struct BatchPlan {
 
   std::int64_t last_micro_batch_size() const;  // Of last_batch_size.
 };
+
+// How many epochs the run has, the last one whole or not.
+inline std::int64_t epochs_of(const BatchPlan& plan) {
+  const std::int64_t steps = std::max<std::int64_t>(1, plan.steps_per_epoch);
+  return (plan.total_steps + steps - 1) / steps;
+}
 
 // The sizes of batches alone, as for --evaluate. Throws UsageError for a batch that the workers
 // cannot share, and for shards that are too few for them.

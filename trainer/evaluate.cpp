@@ -49,16 +49,28 @@ std::int64_t own_batches(const TrainingJob& job) {
   return batches;
 }
 
+// "epoch 3/90"; "" where nothing is trained.
+std::string epoch_of(const TrainingJob& job) {
+  if (job.plan.total_steps == 0) return "";
+  return epoch_text(epoch_at_hand(job.state), epochs_of(job.plan));
+}
+
 // The lines of a validation, of this rank's batches.
 class ValidationLines {
  public:
   explicit ValidationLines(TrainingJob& job)
-      : job_(job), batches_(own_batches(job)), counts_(torch::zeros({3}, torch::kFloat64)) {}
+      : job_(job),
+        epoch_(epoch_of(job)),
+        batches_(own_batches(job)),
+        counts_(torch::zeros({3}, torch::kFloat64)) {
+    job_.reporter->status(epoch_ + (epoch_.empty() ? "" : "  ") + "validating ...");
+  }
 
   // After a batch, the `number`th; `last` is as batch_counts() has it.
   void batch_done(const torch::Tensor& last, std::int64_t images, std::int64_t number) {
     time_.update(watch_.lap());
-    if (!job_.reporter->tells_steps()) return;
+    job_.reporter->validating(epoch_, number, batches_);
+    if (!job_.reporter->tells_step_lines()) return;
     images_ += images;
     counts_ = counts_.to(last.device()) + last;
     if (number != 1 && number % job_.options.print_freq != 0) return;
@@ -79,6 +91,7 @@ class ValidationLines {
 
  private:
   TrainingJob& job_;
+  std::string epoch_;
   std::int64_t batches_;
   Stopwatch watch_;
   Meter time_;
@@ -153,21 +166,25 @@ std::optional<ValidationReport> evaluate(TrainingJob& job) {
                           .seconds = watch.lap()};
 }
 
-bool validate(TrainingJob& job, bool keep_best) {
-  const auto conclude = [&](const std::optional<ValidationReport>& report) {
-    if (!report) return false;
-    if (keep_best) job.note_accuracy(report->prec1);
-    job.reporter->validation(*report);
-    return true;
+std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
+  Validation validation;
+  const auto conclude = [&](const ValidationReport& report) {
+    if (in_epoch) validation.best = job.note_accuracy(report.prec1);
+    job.reporter->validation(report, in_epoch);
+    return validation;
   };
   std::optional<ValidationReport> report = evaluate(job);
-  if (!report || !job.average || !job.average->started()) return conclude(report);
+  if (!report) return std::nullopt;
+  validation.weights = *report;
+  if (!job.average || !job.average->started()) return conclude(*report);
   report->best_prec1 = job.state.best_prec1;
-  job.reporter->validation(*report);
+  job.reporter->validation(*report, in_epoch);
   const ModelAverage::Swap swap(*job.average);
   report = evaluate(job);  // Its buffers become rank 0's, too.
-  if (report) report->averaged = true;
-  return conclude(report);
+  if (!report) return std::nullopt;
+  report->averaged = true;
+  validation.averaged = report;
+  return conclude(*report);
 }
 
 }  // namespace ddprun::trainer

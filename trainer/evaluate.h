@@ -13,9 +13,15 @@ namespace ddprun::trainer {
 // model is in training mode afterwards.
 std::optional<ValidationReport> evaluate(TrainingJob& job);
 
+struct Validation {
+  ValidationReport weights;                  // As trained.
+  std::optional<ValidationReport> averaged;  // --ema.
+  bool best = false;                         // No validation before was better.
+};
+
 // Evaluates and reports. With --ema both the weights and their average are evaluated, and the
-// average's accuracy is the one that counts. keep_best: if it is the best so far, what has it is
-// kept for the next checkpoint. False: stopped on the way. Collective.
-bool validate(TrainingJob& job, bool keep_best);
+// average's accuracy is the one that counts. in_epoch: if it is the best so far, what has it is
+// kept for the next checkpoint. Nothing: stopped on the way. Collective.
+std::optional<Validation> validate(TrainingJob& job, bool in_epoch);
 
 }  // namespace ddprun::trainer

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include "trainer/announce.h"
 #include "trainer/checkpoint/recipe_state.h"
@@ -29,6 +30,8 @@ namespace {
 // How wide the terminal is that shows this process's stdout; 0: none does, or one of unknown width
 // as mpirun's pseudo-terminals, whose output may end in a file.
 std::size_t terminal_columns() {
+  const char* const term = std::getenv("TERM");
+  if (term != nullptr && std::string_view(term) == "dumb") return 0;  // It cannot wipe a line.
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
     return size.ws_col;
@@ -42,6 +45,7 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
   Reporter::Options options{
       .enabled = job.is_first_rank(),
       .rank_told = job.options.print_all_ranks && job.env.world_size > 1 ? job.env.rank : -1,
+      .step_lines = job.options.step_lines || job.options.print_all_ranks,
       .metrics = metrics_path(job.options.metrics, job.env.rank),
       .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {

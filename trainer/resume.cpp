@@ -25,7 +25,7 @@ void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path
                     path.string(), part));
   }
   job.reporter->line(fmt::format("resumed from {}: epoch {}, step {}", path.string(),
-                                 job.state.epoch, job.state.step));
+                                 epoch_at_hand(job.state), job.state.step));
 }
 
 // The newest checkpoint that can be read. Damaged ones are reported and put aside; a sound one of

@@ -75,7 +75,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options,
     make_training_job(job, options, env);
     StopReason stop = StopReason::None;
     if (options.evaluate) {
-      validate(job, /*keep_best=*/false);
+      validate(job, /*in_epoch=*/false);
     } else {
       job.stop = std::make_unique<StopVote>(signals, job.communicator(), job.place.device,
                                             options.max_time_s, started);

@@ -1,7 +1,10 @@
 // Sums on the device and times on the host, brought together only for steps that are reported.
 #include "trainer/step_meters.h"
 
+#include <algorithm>
+
 namespace ddprun::trainer {
+
 StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
                        std::chrono::nanoseconds exposed)
     : plan_(plan),
@@ -45,7 +48,9 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   report.step = state.step;
   report.step_in_epoch =
       (state.samples_done + plan_.global_batch_size - 1) / plan_.global_batch_size;
-  report.steps_per_epoch = plan_.steps_per_epoch;
+  report.steps_per_epoch =
+      std::min(plan_.steps_per_epoch, report.step_in_epoch + plan_.total_steps - state.step);
+  report.epochs = epochs_of(plan_);
   report.time_s = time_meter_;
   report.data_s = data_meter_;
   report.loss = meter(0, 1);

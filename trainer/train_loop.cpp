@@ -32,7 +32,7 @@ struct StepParts {
 void report_step(TrainingJob& job, StepParts& parts, bool print) {
   StepReport report = parts.meters.report(job.state, parts.rate);
   if (parts.gradient_norm.defined()) report.gradient_norm = parts.gradient_norm.item<double>();
-  job.reporter->progress(report);
+  if (job.reporter->progress_due()) job.reporter->progress(report);
   if (!print) return;
   report.memory = memory_use();
   report.gpu_memory = device_memory(job.place.device);
@@ -74,11 +74,10 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const bool verify = due(job.options.verify_sync.value_or(0));
   // Before a save, so that no checkpoint has the weights of a loss that is no number.
   if (print || save || snapshot) parts.guard.finish();  // Waits for a GPU: not on every step.
-  if (print || job.reporter->wants_progress()) {
-    report_step(job, parts, print);
-  } else if (parts.meters.steps() == 1 && job.reporter->tells_steps()) {
+  if (parts.meters.steps() == 1 && !print && job.reporter->tells_step_lines()) {
     job.reporter->first_step(parts.meters.report(job.state, parts.rate));
   }
+  if (print || job.reporter->progress_due()) report_step(job, parts, print);
   if (print) parts.meters.start_window();
   if (verify) verify_job_sync(job);
   if (save) job.save_checkpoint();
@@ -89,13 +88,26 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print || save || snapshot || verify) parts.meters.restart_clock();
 }
 
+// What the epoch's line says of its training.
+void note_training(EpochReport& epoch, StepMeters& meters, const TrainingJob& job, double rate) {
+  if (meters.steps() == 0 || !job.reporter->tells_steps()) return;
+  const StepReport last = meters.report(job.state, rate);
+  epoch.train_loss = last.loss.average();
+  epoch.learning_rate = rate;
+  epoch.steps = last.step_in_epoch;
+  if (meters.seconds() > 0) {
+    epoch.images_per_s = static_cast<double>(meters.images()) / meters.seconds();
+  }
+}
+
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
-StopReason train_epoch(TrainingJob& job, Totals& totals) {
+StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
   TrainingStep step(job);
   LossGuard guard(job.env.rank);
   StopReason stop = StopReason::None;
+  double rate = 0;
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
     if (job.profiler) job.profiler->begin_step(job.state.step + 1);
     const auto batch = batches->next();
@@ -104,8 +116,8 @@ StopReason train_epoch(TrainingJob& job, Totals& totals) {
     const torch::Tensor labels = batch->labels.to(job.place.device);  // (N)
     meters.data_ready();
 
-    const double rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
-                                         job.plan.total_steps);
+    rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
+                            job.plan.total_steps);
     const StepOutput output = step.run(images, labels, rate);
 
     job.state.step += 1;
@@ -119,6 +131,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals) {
     stop = job.stop->beat();
   }
   guard.finish();  // Nothing is saved of a step whose loss is none.
+  note_training(epoch, meters, job, rate);
   report_bad_images(job, batches->skipped(), "training");
   totals.steps += meters.steps();
   totals.seconds += meters.seconds();
@@ -133,19 +146,43 @@ bool is_epoch_done(const TrainingJob& job) {
 
 // What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
 // of a stop before that says so, and the run that goes on validates first.
-StopReason finish_epoch(TrainingJob& job) {
+StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
   const TrainingState before = job.state;
   if (is_epoch_done(job)) {
     job.state.epoch += 1;
     job.state.samples_done = 0;
   }
   if (job.options.verify_sync == 0) verify_job_sync(job);
-  if (job.validation_set && !validate(job, /*keep_best=*/true)) {
-    job.state = before;
-    return job.stop->reason();
+  if (job.validation_set) {
+    const std::optional<Validation> validation = validate(job, /*in_epoch=*/true);
+    if (!validation) {
+      job.state = before;
+      return job.stop->reason();
+    }
+    epoch.validation_loss = validation->weights.loss;
+    epoch.top1 = validation->weights.prec1;
+    if (validation->averaged) epoch.averaged_top1 = validation->averaged->prec1;
+    epoch.best = validation->best;
   }
   job.save_checkpoint();
+  if (job.writer) epoch.save = EpochReport::Save::Begun;
   return StopReason::None;
+}
+
+// Training and what is due after it, and the line that says what came of both.
+StopReason run_epoch(TrainingJob& job, Totals& totals) {
+  Stopwatch watch;
+  EpochReport epoch{.epoch = job.state.epoch + 1,
+                    .epochs = epochs_of(job.plan),
+                    .steps = job.plan.steps_per_epoch,
+                    .steps_per_epoch = job.plan.steps_per_epoch};
+  StopReason stop = train_epoch(job, totals, epoch);
+  if (stop == StopReason::None) stop = finish_epoch(job, epoch);
+  if (stop != StopReason::None) return stop;
+  epoch.step = job.state.step;
+  epoch.seconds = watch.lap();
+  job.reporter->epoch(epoch);
+  return stop;
 }
 
 // The step that the workers have agreed on is the last one of this process.
@@ -202,11 +239,10 @@ StopReason train_to_end(TrainingJob& job) {
   // A run that was stopped between its last step and the validation has that to do alone.
   while (stop == StopReason::None &&
          (job.state.step < job.plan.total_steps || is_epoch_done(job))) {
-    stop = train_epoch(job, totals);
-    if (stop == StopReason::None) stop = finish_epoch(job);
+    stop = run_epoch(job, totals);
     validated = true;
   }
-  if (!validated && !validate(job, /*keep_best=*/false)) stop = job.stop->reason();
+  if (!validated && !validate(job, /*in_epoch=*/false)) stop = job.stop->reason();
   if (stop != StopReason::None) {
     stop_early(job, stop);
     return stop;

@@ -99,6 +99,7 @@ void TrainingJob::save_checkpoint() {
   best.reset();
   if (files.empty()) return;
   phase("checkpoint");
+  reporter->status("saving ...");
   const SaveStall stall = writer->save(std::move(files));
   end_phase();
   last_saved = name;
@@ -126,10 +127,10 @@ void TrainingJob::save_snapshot() {
   end_phase();
 }
 
-void TrainingJob::note_accuracy(double prec1) {
-  if (prec1 < state.best_prec1) return;
+bool TrainingJob::note_accuracy(double prec1) {
+  if (prec1 < state.best_prec1) return false;
   state.best_prec1 = prec1;
-  if (!writer) return;
+  if (!writer) return true;
   // Copied now: the model may hold the average of --ema while it is validated, and its own weights
   // again when the checkpoint is saved.
   best = make_weights(identity, state, *model);
@@ -137,6 +138,7 @@ void TrainingJob::note_accuracy(double prec1) {
     tensor = tensor.detach().to(torch::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
                                 /*copy=*/true);
   }
+  return true;
 }
 
 void TrainingJob::take_back_ruined(std::int64_t bad_step) {
@@ -174,11 +176,13 @@ void TrainingJob::report_written() {
     reporter->event(
         "checkpoint",
         {{"step", write.name->step}, {"path", write.path.string()}, {"seconds", write.seconds}});
+    reporter->written(write.name->step);
   }
 }
 
 void TrainingJob::finish_checkpoints() {
   if (!writer) return;
+  reporter->status("saving ...");
   writer->finish();
   report_written();
 }

@@ -35,6 +35,11 @@ namespace ddprun::trainer {
 
 class ShardedBatch;
 
+// As people count, from 1: the epoch that a run is in, or has just ended.
+inline std::int64_t epoch_at_hand(const TrainingState& state) {
+  return state.epoch + (state.samples_done > 0 ? 1 : 0);
+}
+
 // Members are declared in the order of their making, so that each is gone before what it uses.
 struct TrainingJob {
   TrainingJob();
@@ -96,8 +101,8 @@ struct TrainingJob {
   // Rank 0 keeps a checkpoint of this moment in memory, unless a write is at hand.
   void save_snapshot();
   // Notes the accuracy. If it is the best so far, the weights that the model has now are kept for
-  // the next save_checkpoint().
-  void note_accuracy(double prec1);
+  // the next save_checkpoint(), and it is true.
+  bool note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();
   void drop_snapshots();

@@ -218,7 +218,7 @@ TEST_CASE("a worker that is stopped ends the others after --collective-timeout, 
   };
   Process zero(program("0"), one_thread);
   Process one(program("1"), one_thread);
-  REQUIRE(zero.wait_for_output("Epoch: [0][ 3/16]", limit));
+  REQUIRE(zero.wait_for_output("Epoch: [1][ 3/16]", limit));
 
   one.send_signal(SIGSTOP);
   const ProcessResult result = zero.wait(limit);

@@ -60,7 +60,7 @@ TEST_CASE("14.10: a job that was preempted goes on and ends as one that was left
   REQUIRE(undisturbed.status == 0);
 
   Process job(two_workers(train(cut, "100")));
-  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
   job.send_signal(SIGTERM);
   const auto stopped = job.wait(limit);
   CHECK(stopped.status == 75);
@@ -84,7 +84,7 @@ TEST_CASE("14.10: each signal to train alone keeps the work") {
        {Way{SIGTERM, "SIGTERM", 75}, Way{SIGUSR1, "SIGUSR1", 75}, Way{SIGINT, "SIGINT", 130}}) {
     TemporaryFolder folder;
     Process process(train(folder, endless), one_thread);
-    REQUIRE(process.wait_for_output("Epoch: [0][ 3/32]", limit));
+    REQUIRE(process.wait_for_output("Epoch: [1][ 3/32]", limit));
     process.send_signal(way.signal);
     const auto result = process.wait(limit);
     CHECK(result.status == way.status);
@@ -95,7 +95,7 @@ TEST_CASE("14.10: each signal to train alone keeps the work") {
 TEST_CASE("14.10: a signal to one worker stops all of them at one step, and nobody is blamed") {
   TemporaryFolder folder;
   Process job(two_workers(train(folder, endless)));
-  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
   const std::vector<int> workers = descendants_running(job.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGUSR1);
@@ -108,7 +108,7 @@ TEST_CASE("14.10: a signal to one worker stops all of them at one step, and nobo
 TEST_CASE("14.10: Ctrl-C under ddprun keeps the work and ends with 130") {
   TemporaryFolder folder;
   Process job(two_workers(train(folder, endless)));
-  REQUIRE(job.wait_for_output("Epoch: [0][ 3/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
   job.send_signal(SIGINT);
   const auto result = job.wait(limit);
   CHECK(result.status == 130);
@@ -124,7 +124,7 @@ TEST_CASE("14.10: --max-time ends a job with 75, to be queued again and not to b
 
 TEST_CASE("14.10: without a checkpoint folder a stop says that nothing is kept") {
   Process process(small_training({"--print-freq", "1", "--steps", endless}), one_thread);
-  REQUIRE(process.wait_for_output("Epoch: [0][ 3/32]", limit));
+  REQUIRE(process.wait_for_output("Epoch: [1][ 3/32]", limit));
   process.send_signal(SIGTERM);
   const auto result = process.wait(limit);
   INFO(result.output);
@@ -142,10 +142,10 @@ TEST_CASE("14.10: an elastic job that grows loses no step") {
            train(folder, steps);
   };
   Process first(node(endless), one_thread);
-  REQUIRE(first.wait_for_output("Epoch: [0][ 3/32]", limit));
+  REQUIRE(first.wait_for_output("Epoch: [1][ 3/32]", limit));
   Process second(node(endless), one_thread);
   REQUIRE(first.wait_for_output("resumed from ", limit));
-  REQUIRE(first.wait_for_output("Epoch: [1]", limit));
+  REQUIRE(first.wait_for_output("Epoch: [2]", limit));
   first.send_signal(SIGTERM);
   const auto result = first.wait(limit);
   INFO(result.output);

@@ -166,7 +166,7 @@ TEST_CASE("a job whose worker was killed ends with the weights of one that was l
   REQUIRE(undisturbed.status == 0);
 
   Process killed(job("killed"));
-  REQUIRE(killed.wait_for_output("Epoch: [1][ 8/16]", limit));  // Step 24 of 64.
+  REQUIRE(killed.wait_for_output("Epoch: [2][ 8/16]", limit));  // Step 24 of 64.
   const std::vector<int> workers = descendants_running(killed.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);
@@ -197,7 +197,7 @@ TEST_CASE("a job that goes on with spares ends with the weights of one that was 
   REQUIRE(undisturbed.status == 0);
 
   Process killed(job("killed", {"--spares", "2", "--event-log", folder / "events"}));
-  REQUIRE(killed.wait_for_output("Epoch: [1][ 8/16]", limit));
+  REQUIRE(killed.wait_for_output("Epoch: [2][ 8/16]", limit));
   std::map<std::string, std::vector<int>> pids;  // By event, in the order of local ranks.
   const auto read_events = [&] {
     pids.clear();
@@ -245,7 +245,7 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   CHECK(contains(undisturbed.output, "--snapshot-every has no effect"));
 
   Process killed(job("killed", {"--restart-memory", "64M"}));
-  REQUIRE(killed.wait_for_output("Epoch: [1][13/16]", limit));  // Epoch 1 began at step 16.
+  REQUIRE(killed.wait_for_output("Epoch: [2][13/16]", limit));  // It began at step 16.
   const std::vector<int> workers = descendants_running(killed.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);
@@ -253,7 +253,7 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   const auto result = killed.wait(limit);
   INFO(result.output);
   REQUIRE(result.status == 0);
-  const std::string resumed = "resumed from memory: epoch 1, step ";
+  const std::string resumed = "resumed from memory: epoch 2, step ";
   REQUIRE(contains(result.output, resumed));
   CHECK(number_after(result.output, resumed) > 16);  // That on the disk.
   const bool same_weights =
@@ -267,7 +267,7 @@ TEST_CASE("a snapshot that does not fit is told of once, and the disk is gone on
       launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--restart-memory",
               "128k"}) +
       train({"--steps", "40", "--snapshot-every", "2", "--checkpoint-dir", folder / "small"}));
-  REQUIRE(killed.wait_for_output("Epoch: [1][13/16]", limit));
+  REQUIRE(killed.wait_for_output("Epoch: [2][13/16]", limit));
   const std::vector<int> workers = descendants_running(killed.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[0], SIGKILL);
@@ -291,7 +291,7 @@ TEST_CASE("after a loss that is no number a restart does not go on from memory")
                       "--restart-memory", "64M"}) +
               shell("more=; [ $TORCHELASTIC_RESTART_COUNT != 1 ] || more='--lr 1e30'; exec " +
                     command + "$more"));
-  REQUIRE(job.wait_for_output("Epoch: [0][13/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][13/16]", limit));
   const std::vector<int> workers = descendants_running(job.pid(), "train");
   REQUIRE(workers.size() == 2);
   ::kill(workers[1], SIGKILL);
@@ -309,7 +309,7 @@ TEST_CASE("after a loss that is no number a restart does not go on from memory")
 
 TEST_CASE("no trainer outlives a launcher killed by SIGKILL") {
   Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
-  REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 2/16]", limit));
   const std::vector<int> workers = descendants_of(job.pid());
 
   job.send_signal(SIGKILL);
@@ -319,7 +319,7 @@ TEST_CASE("no trainer outlives a launcher killed by SIGKILL") {
 
 TEST_CASE("a worker killed with no restart left is named and its peer does not hang") {
   Process job(launch({"--standalone", "--nproc-per-node", "2"}) + train({"--steps", "1000000"}));
-  REQUIRE(job.wait_for_output("Epoch: [0][ 2/16]", limit));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 2/16]", limit));
   const std::vector<int> workers = descendants_running(job.pid(), "train");
   REQUIRE(workers.size() == 2);
 

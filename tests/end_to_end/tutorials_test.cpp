@@ -74,7 +74,7 @@ TEST_CASE("tutorial: PyTorch on AWS, ResNet-18 on STL-10 with two nodes of two p
                                            launch_node(1, port, {"--nproc_per_node", "2"}, train)});
 
   CHECK(contains(output, "(the full set has 5000)"));
-  CHECK(contains(output, "Epoch: [1][2/2]\tTime"));
+  CHECK(contains(output, "Epoch: [2][2/2]\tTime"));
   CHECK(contains(output, "Prec@1"));
   CHECK(contains(output, "Prec@5"));
   CHECK(count_of(content_of(folder / "metrics"), "\"validation\"") == 2);
@@ -165,7 +165,7 @@ TEST_CASE("tutorial: Lambda, a deep ResNet with a batch of the job, and the time
   CHECK(contains(output, "2 x 8 = 16"));
   CHECK(contains(output, "2 steps per worker of "));
   for (const std::string rank : {"0", "1"}) {  // 14.24
-    CHECK(contains(output, "[rank " + rank + "] Epoch: [0][1/"));
+    CHECK(contains(output, "[rank " + rank + "] Epoch: [1][1/"));
   }
 }
 
@@ -194,6 +194,8 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
                        "--lr",
                        "0.01",
                        "--scale-lr",
+                       "--print-freq",
+                       "10",
                        "--device",
                        "cpu",
                        "--metrics",
@@ -203,7 +205,7 @@ TEST_CASE("tutorial: MNIST by hand, a ConvNet with the learning rate times the w
   CHECK(contains(output, "trained on 4000 images in "));
   CHECK(contains(output, "\nTest: [ 1/"));  // 14.24: as PyTorch's example shows a validation.
   CHECK(contains(output, "\nTest: [10/"));
-  CHECK(contains(output, "Epoch: [0][  1/300]"));
+  CHECK(contains(output, "Epoch: [1][ 1/20]"));
   CHECK(contains(content_of(folder / "metrics"), "\"parameters\":28938,"));
   CHECK(contains(content_of(folder / "metrics"), "\"lr\":0.02,"));
 }

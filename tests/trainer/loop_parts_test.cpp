@@ -271,7 +271,7 @@ TEST_CASE("a printed line shows the last value and the average", "[trainer][mete
   CHECK(report.step_in_epoch == 2);
   CHECK(meters.images() == 8);
   const std::string line = step_line(report);
-  CHECK(contains(line, "Epoch: [1][2/5]"));
+  CHECK(contains(line, "Epoch: [2][2/5]"));
   CHECK(contains(line, "Loss 3.0000e+00 (2.0000e+00)"));
   CHECK(contains(line, "Prec@1  50.00 ( 75.00)"));
 }
@@ -323,8 +323,58 @@ TEST_CASE("a progress line fits the terminal and is wiped before other lines",
   }
 
   std::ostringstream out;
-  Reporter reporter(out, {.terminal = true, .columns = 60});
-  reporter.progress(report);
-  reporter.line("next");
+  {
+    Reporter reporter(out, {.terminal = true, .columns = 60});
+    reporter.progress(report);
+    reporter.line("next");
+  }
   CHECK(out.str().ends_with("\r\x1b[Knext\n"));
+}
+
+TEST_CASE("a rank that stands has neither speed nor end", "[trainer][reporter]") {
+  StepReport report;
+  report.epochs = 3;
+  report.step_in_epoch = 5;
+  report.steps_per_epoch = 10;
+  report.remaining_s = 75;
+  report.images_per_s = 26'000;
+  report.time_s.update(0.5);
+  CHECK(contains(progress_line(report, 100, 4), "26k img/s"));
+  const std::string standing = progress_line(report, 100, 72);
+  INFO(standing);
+  CHECK(contains(standing, "epoch 1/3  5/10"));
+  CHECK(contains(standing, "no step for 1:12"));
+  CHECK_FALSE(contains(standing, "ETA"));
+  CHECK_FALSE(contains(standing, "img/s"));
+  report.time_s.update(15);  // Steps that take long do not stand.
+  CHECK(contains(progress_line(report, 100, 30), "ETA 1:15"));
+}
+
+TEST_CASE("an epoch is saved when its checkpoint is, and not before", "[trainer][reporter]") {
+  const EpochReport epoch{.epoch = 1,
+                          .epochs = 2,
+                          .step = 7,
+                          .steps = 7,
+                          .steps_per_epoch = 7,
+                          .train_loss = 1,
+                          .seconds = 1,
+                          .save = EpochReport::Save::Begun};
+  std::ostringstream out;
+  Reporter reporter(out, {});
+  reporter.epoch(epoch);
+  reporter.written(6);
+  CHECK(out.str().empty());
+  reporter.written(7);
+  CHECK(out.str().ends_with("0:01  saved\n"));
+
+  reporter.epoch(epoch);
+  reporter.line("next");
+  CHECK(out.str().ends_with("0:01  saving\nnext\n"));
+
+  std::ostringstream lost;
+  {
+    Reporter failing(lost, {});
+    failing.epoch(epoch);
+  }
+  CHECK(lost.str().ends_with("0:01\n"));
 }

@@ -272,7 +272,7 @@ TEST_CASE("a loss that is not a number names step, rank and samples", "[trainer]
   const std::string message = message_of<TrainingError>([&] {
     guard.watch(torch::tensor(std::nanf("")), {17, 2, {5, 900, 31}});
   });
-  CHECK(contains(message, "rank 3: the loss is nan at step 17 (epoch 2)"));
+  CHECK(contains(message, "rank 3: the loss is nan at step 17 (epoch 3)"));
   CHECK(contains(message, "samples 5, 900, 31"));
   CHECK(contains(message_of<TrainingError>([&] { guard.watch(torch::tensor(INFINITY), {}); }),
                  "the loss is inf"));

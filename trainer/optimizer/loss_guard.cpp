@@ -35,7 +35,7 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin) {
       std::isnan(loss) ? "nan"
       : loss > 0       ? "inf"
                        : "-inf",
-      origin.step, origin.epoch, samples);
+      origin.step, origin.epoch + 1, samples);
 }
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {

@@ -18,8 +18,8 @@ namespace ddprun::trainer {
 
 // Where a loss comes from.
 struct LossOrigin {
-  std::int64_t step = 0;  // Of the run, this one included.
-  std::int64_t epoch = 0;
+  std::int64_t step = 0;              // Of the run, this one included.
+  std::int64_t epoch = 0;             // Those done; people count from 1.
   std::vector<std::int64_t> samples;  // Indices into the training set; empty = not known.
 };
 

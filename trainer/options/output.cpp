@@ -34,9 +34,10 @@ void add_profile_options(CLI::App& app, TrainOptions& options) {
 
 void add_output_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Output");
-  add_count(
-      app, "--print-freq", options.print_freq, 1, count_max,
-      "Steps between printed lines, in validation batches; the first of each epoch is printed too");
+  add_count(app, "--print-freq", options.print_freq, 1, count_max,
+            "Steps between events of --metrics and --tensorboard; given, also between printed "
+            "lines, in validation batches, which otherwise come by time")
+      ->each([&options](const std::string&) { options.step_lines = true; });
   app.add_flag("--print-all-ranks", options.print_all_ranks,
                "Every worker prints its lines, with its own loss and times, not rank 0 alone");
   app.add_flag_callback(

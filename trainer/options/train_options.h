@@ -84,6 +84,7 @@ struct TrainOptions {
 
   // Output.
   std::int64_t print_freq = 10;                    // Steps.
+  bool step_lines = false;                         // --print-freq was given: lines by steps.
   bool print_all_ranks = false;                    // Not rank 0 alone.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.

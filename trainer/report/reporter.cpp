@@ -3,23 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <iostream>
 #include <stdexcept>
+#include <utility>
 
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::milliseconds progress_interval{100};
+constexpr double redraw_s = 0.1;
+constexpr std::chrono::seconds look_interval{1};
 
-std::string duration_text(double seconds) {
-  if (!(seconds >= 0) || seconds > 3600.0 * 24 * 365) return "?";
-  const auto whole = static_cast<std::int64_t>(std::lround(seconds));
-  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
-  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-}
+// Steps may differ by a few times: a batch from a slow disk, a checkpoint's copy.
+constexpr double standing_least_s = 5;
+constexpr double standing_steps = 10;
 
 std::string count_of(std::int64_t number, std::int64_t total) {
   const std::string all = std::to_string(total);
@@ -45,9 +44,9 @@ std::string step_line(const StepReport& r) {
   return fmt::format(
       "Epoch: [{}][{}]\tTime {:6.3f} ({:6.3f})\tData {:6.3f} ({:6.3f})\tLoss {:.4e} ({:.4e})\t"
       "Prec@1 {:6.2f} ({:6.2f})\tPrec@5 {:6.2f} ({:6.2f})\t{:.1f} images/s\tETA {}{}",
-      r.epoch, count_of(r.step_in_epoch, r.steps_per_epoch), r.time_s.value(), r.time_s.average(),
-      r.data_s.value(), r.data_s.average(), r.loss.value(), r.loss.average(), r.prec1.value(),
-      r.prec1.average(), r.prec5.value(), r.prec5.average(), r.images_per_s,
+      r.epoch + 1, count_of(r.step_in_epoch, r.steps_per_epoch), r.time_s.value(),
+      r.time_s.average(), r.data_s.value(), r.data_s.average(), r.loss.value(), r.loss.average(),
+      r.prec1.value(), r.prec1.average(), r.prec5.value(), r.prec5.average(), r.images_per_s,
       duration_text(r.remaining_s),
       r.gradient_norm ? fmt::format("\tGradNorm {:.4f}", *r.gradient_norm) : "");
 }
@@ -68,16 +67,26 @@ std::string validation_line(const ValidationReport& r) {
       r.averaged ? "EMA " : "", r.prec1, r.prec5, r.loss, r.images, r.seconds, r.best_prec1);
 }
 
-std::string progress_line(const StepReport& r, std::size_t columns) {
-  std::string head =
-      fmt::format("Epoch {} {}", r.epoch, count_of(r.step_in_epoch, r.steps_per_epoch));
-  std::string tail = fmt::format(" ETA {}", duration_text(r.remaining_s));
+std::string short_step_line(const StepReport& r) {
+  return fmt::format("{}  {}  train {:.3f}  top-1 {:.2f} %  lr {:.4g}  {} img/s  ETA {}",
+                     epoch_text(r.epoch + 1, r.epochs),
+                     count_of(r.step_in_epoch, r.steps_per_epoch), r.loss.average(),
+                     r.prec1.average(), r.learning_rate, short_number(r.images_per_s),
+                     duration_text(r.remaining_s));
+}
+
+std::string progress_line(const StepReport& r, std::size_t columns, double since_s) {
+  const bool stands = since_s > std::max(standing_least_s, standing_steps * r.time_s.average());
+  std::string head = fmt::format("{} {}", epoch_text(r.epoch + 1, r.epochs),
+                                 count_of(r.step_in_epoch, r.steps_per_epoch));
+  std::string tail = stands ? fmt::format(" no step for {}", duration_text(since_s))
+                            : fmt::format(" ETA {}", duration_text(r.remaining_s));
   const auto append_if_it_fits = [&](const std::string& part) {
     if (head.size() + tail.size() + part.size() <= columns) tail += part;
   };
-  append_if_it_fits(fmt::format(" loss {:.4f}", r.loss.average()));
-  append_if_it_fits(fmt::format(" {:.0f} images/s", r.images_per_s));
-  append_if_it_fits(fmt::format(" Prec@1 {:.2f}", r.prec1.average()));
+  append_if_it_fits(fmt::format(" train {:.3f}", r.loss.average()));
+  if (!stands) append_if_it_fits(fmt::format(" {} img/s", short_number(r.images_per_s)));
+  append_if_it_fits(fmt::format(" top-1 {:.2f} %", r.prec1.average()));
   const std::size_t used = std::min(columns, head.size() + tail.size());
   const std::string text = head + bar(r, columns - used) + tail;
   return text.substr(0, columns);
@@ -94,11 +103,38 @@ Reporter::Reporter(std::ostream& out, Options options) : out_(out), options_(std
   if (options_.enabled && !options_.tensorboard.empty()) {
     tensorboard_.emplace(options_.tensorboard);
   }
-  if (options_.metrics.empty()) return;
-  metrics_.open(options_.metrics, std::ios::app);
-  if (!metrics_) {
-    throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
-                                         options_.metrics.string(), std::strerror(errno)));
+  if (!options_.metrics.empty()) {
+    metrics_.open(options_.metrics, std::ios::app);
+    if (!metrics_) {
+      throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
+                                           options_.metrics.string(), std::strerror(errno)));
+    }
+  }
+  if (shows_row()) watch_ = std::thread([this] { watch_for_a_stand(); });
+}
+
+Reporter::~Reporter() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    // Whether that checkpoint came to be is not known, and told by whoever does know.
+    if (pending_) pending_->save = EpochReport::Save::None;
+    tell_epoch();
+  }
+  ended_.notify_all();
+  if (watch_.joinable()) watch_.join();
+}
+
+double Reporter::now_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+// Steps cannot tell that there are none.
+void Reporter::watch_for_a_stand() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, look_interval, [this] { return ending_; })) {
+    if (!row_shown_ || !last_step_) continue;
+    draw(progress_line(*last_step_, options_.columns - 1, now_s() - last_step_s_));
   }
 }
 
@@ -113,6 +149,11 @@ void Reporter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
 }
 
 void Reporter::end(const std::string& name, const nlohmann::ordered_json& fields) {
+  {
+    const std::lock_guard lock(mutex_);
+    tell_epoch();
+    clear_progress();
+  }
   event(name, fields);
   if (!tensorboard_) return;
   tensorboard_->flush();
@@ -124,21 +165,59 @@ void Reporter::warn_of_tensorboard() {
 }
 
 void Reporter::clear_progress() {
-  if (!progress_shown_) return;
+  if (!row_shown_) return;
   out_ << "\r\x1b[K";
-  progress_shown_ = false;
+  row_shown_ = false;
+  last_step_.reset();
 }
 
-void Reporter::line(const std::string& text) {
-  if (!options_.enabled) return;
+// A character in the last column makes some terminals begin the next line.
+void Reporter::draw(const std::string& row) {
+  out_ << '\r' << row.substr(0, options_.columns - 1) << "\x1b[K" << std::flush;
+  row_shown_ = true;
+}
+
+void Reporter::print(const std::string& text) {
+  tell_epoch();
   clear_progress();
   out_ << text << std::endl;
 }
 
+void Reporter::tell_epoch() {
+  if (!pending_) return;
+  const EpochReport report = *std::exchange(pending_, std::nullopt);
+  clear_progress();
+  out_ << epoch_line(report) << std::endl;
+  schedule_.told_otherwise(now_s());
+}
+
+void Reporter::line(const std::string& text) {
+  if (!options_.enabled) return;
+  const std::lock_guard lock(mutex_);
+  print(text);
+}
+
 void Reporter::warning(const std::string& text) {
   if (!options_.enabled) return;
+  const std::lock_guard lock(mutex_);
+  tell_epoch();
   clear_progress();
   std::cerr << "train: warning: " << text << std::endl;
+}
+
+void Reporter::epoch(const EpochReport& report) {
+  if (!options_.enabled) return;
+  const std::lock_guard lock(mutex_);
+  tell_epoch();
+  pending_ = report;
+  if (report.save != EpochReport::Save::Begun) tell_epoch();
+}
+
+void Reporter::written(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (!pending_ || pending_->step != step) return;
+  pending_->save = EpochReport::Save::Written;
+  tell_epoch();
 }
 
 void Reporter::event(const std::string& name, const nlohmann::ordered_json& fields) {
@@ -160,13 +239,47 @@ void Reporter::event(const std::string& name, const nlohmann::ordered_json& fiel
             << std::endl;
 }
 
+bool Reporter::progress_due() const {
+  if (!options_.enabled || options_.rank_told >= 0) return false;
+  if (shows_row()) return drawn_at_s_ < 0 || now_s() - drawn_at_s_ >= redraw_s;
+  return !options_.step_lines && schedule_.due(now_s());
+}
+
 void Reporter::progress(const StepReport& report) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!wants_progress() || now - progress_at_ < progress_interval) return;
-  progress_at_ = now;
-  // A character in the last column makes some terminals begin the next line.
-  out_ << '\r' << progress_line(report, options_.columns - 1) << "\x1b[K" << std::flush;
-  progress_shown_ = true;
+  const double now = now_s();
+  if (!shows_row()) {
+    line(short_step_line(report));
+    schedule_.printed(now);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  drawn_at_s_ = now;
+  last_step_ = report;
+  last_step_s_ = now;
+  draw(progress_line(report, options_.columns - 1));
+}
+
+void Reporter::status(const std::string& text) {
+  if (!shows_row()) return;
+  const std::lock_guard lock(mutex_);
+  last_step_.reset();
+  drawn_at_s_ = -1;
+  draw(text);
+}
+
+void Reporter::validating(const std::string& epoch, std::int64_t batch, std::int64_t batches) {
+  const double now = now_s();
+  // The first batch of a validation tells nothing that lines before did not.
+  if (!progress_due() || !(shows_row() || now >= LineSchedule::first_gap_s)) return;
+  const std::string text = fmt::format("{}{}validating ... {}", epoch, epoch.empty() ? "" : "  ",
+                                       count_of(batch, batches));
+  if (shows_row()) {
+    status(text);
+    drawn_at_s_ = now;
+  } else {
+    line(text);
+    schedule_.printed(now);
+  }
 }
 
 namespace {
@@ -212,7 +325,7 @@ std::vector<Scalar> train_scalars(const StepReport& r) {
 
 // The progress line says the same on a terminal, without scrolling away what went before.
 void Reporter::step_text(const std::string& text) {
-  if (wants_progress() || !tells_steps()) return;
+  if (shows_row() || !tells_step_lines()) return;
   if (options_.rank_told < 0) return line(text);
   // In one piece: the workers' lines meet in one stream.
   out_ << fmt::format("[rank {}] {}\n", options_.rank_told, text) << std::flush;
@@ -228,8 +341,8 @@ void Reporter::step(const StepReport& r) {
   scalars(r.step, train_scalars(r));
 }
 
-void Reporter::validation(const ValidationReport& r) {
-  line(validation_line(r));
+void Reporter::validation(const ValidationReport& r, bool in_epoch) {
+  if (!in_epoch || options_.step_lines) line(validation_line(r));
   nlohmann::ordered_json fields{{"epoch", r.epoch},   {"step", r.step},
                                 {"loss", r.loss},     {"prec1", r.prec1},
                                 {"prec5", r.prec5},   {"best_prec1", r.best_prec1},

@@ -1,6 +1,8 @@
 // What a run tells: lines and a progress line on standard output, TensorBoard's event files, and
-// JSON lines in a file. Only rank 0 says anything, but for --metrics with {rank} in the name: then
-// every rank writes its own file, with its own losses, times and memory.
+// JSON lines in a file. People count epochs from 1; "epoch" in the files counts those that were
+// done before, so it is 0 in the first one's "train" events. Only rank 0 says anything, but for
+// --metrics with {rank} in the name: then every rank writes its own file, with its own losses,
+// times and memory.
 //
 // --metrics: one JSON object per line, appended. "event" is one of
 //   start       model, dataset, images (to train on, or with --evaluate to count), parameters,
@@ -32,15 +34,20 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <thread>
 
 #include "trainer/report/device_memory.h"
+#include "trainer/report/epoch_line.h"
+#include "trainer/report/line_schedule.h"
 #include "trainer/report/memory_use.h"
 #include "trainer/report/meters.h"
 #include "trainer/report/tensorboard_writer.h"
@@ -49,10 +56,11 @@ namespace ddprun::trainer {
 
 // A training step of rank 0, as its line shows it.
 struct StepReport {
-  std::int64_t epoch = 0;
-  std::int64_t step = 0;           // Of the run, this one included.
-  std::int64_t step_in_epoch = 0;  // This one included.
-  std::int64_t steps_per_epoch = 0;
+  std::int64_t epoch = 0;                    // Done before.
+  std::int64_t epochs = 0;                   // Of the run.
+  std::int64_t step = 0;                     // Of the run, this one included.
+  std::int64_t step_in_epoch = 0;            // This one included.
+  std::int64_t steps_per_epoch = 0;          // Of the last one: as far as --steps goes.
   Meter time_s, data_s, loss, prec1, prec5;  // Averages over the epoch.
   double window_step_s = 0;                  // Mean since the previous line.
   double window_data_s = 0;
@@ -77,12 +85,17 @@ struct ValidationReport {
   bool averaged = false;  // Of the averaged weights (--ema).
 };
 
+// As PyTorch's ImageNet example prints a step: of --print-freq.
 std::string step_line(const StepReport& report);
+// "epoch 3/90  1200/5005  train 0.412  top-1 91.20 %  lr 0.1  26k img/s  ETA 2:31": by time.
+std::string short_step_line(const StepReport& report);
 // "Test: [ 10/79]...": `report` counts batches of validation instead of steps.
 std::string test_line(const StepReport& report);
 std::string validation_line(const ValidationReport& report);
 // One row of a terminal: as much as fits into `columns` characters, the least important left out.
-std::string progress_line(const StepReport& report, std::size_t columns);
+// `since_s`: since the step was done. Where that is longer than steps take, the row says so instead
+// of a speed and an end that nothing stands for any more.
+std::string progress_line(const StepReport& report, std::size_t columns, double since_s = 0);
 
 // Where this rank's JSON lines go; empty: nowhere. `option` as --metrics was given.
 std::filesystem::path metrics_path(const std::string& option, int rank);
@@ -93,6 +106,7 @@ class Reporter {
     bool enabled = true;    // False on all ranks but 0: nothing but the metrics file.
     bool terminal = false;  // Draw the progress line, too.
     int rank_told = -1;  // Steps are told by every rank, and this is its number; -1: rank 0 alone.
+    bool step_lines = false;  // --print-freq's lines; otherwise a line comes when it is time.
     std::size_t columns = 80;
     std::filesystem::path metrics;      // Empty: none.
     std::filesystem::path tensorboard;  // A folder. Empty: none.
@@ -100,6 +114,9 @@ class Reporter {
 
   // Throws std::runtime_error when the metrics or the event file cannot be opened.
   Reporter(std::ostream& out, Options options);
+  ~Reporter();
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
 
   // The run goes on after `step` steps; `markdown` says what it is.
   void begin(std::int64_t step, const std::string& markdown);
@@ -109,21 +126,37 @@ class Reporter {
   void event(const std::string& name,
              const nlohmann::ordered_json& fields);  // To the metrics file.
 
-  void progress(const StepReport& report);  // At most ten times a second; terminals only.
-  bool wants_progress() const {
-    return options_.enabled && options_.terminal && options_.rank_told < 0;
-  }
+  // Whether a step is to be shown now: ten times a second on a terminal, or by time.
+  bool progress_due() const;
+  void progress(const StepReport& report);
+  // A row of a terminal until something else is shown: "saving ...".
+  void status(const std::string& text);
+  // A batch of the validation after `epoch`, "epoch 3/90"; "" in none.
+  void validating(const std::string& epoch, std::int64_t batch, std::int64_t batches);
   bool tells_steps() const { return options_.enabled || options_.rank_told >= 0; }
+  bool tells_step_lines() const { return tells_steps() && options_.step_lines; }
   void step(const StepReport& report);
   void first_step(const StepReport& report);        // Of an epoch: a line alone.
   void validation_batch(const StepReport& report);  // The same for a batch of validation.
-  void validation(const ValidationReport& report);
+  // `in_epoch`: epoch() says it, too.
+  void validation(const ValidationReport& report, bool in_epoch = false);
+  // The epoch's line. One whose checkpoint is still being written waits for written(), or until
+  // something else is to be told.
+  void epoch(const EpochReport& report);
+  void written(std::int64_t step);  // The checkpoint of this step is on the disk.
   // The last event; all files are complete after it.
   void end(const std::string& name, const nlohmann::ordered_json& fields);
 
  private:
+  bool shows_row() const { return options_.enabled && options_.terminal && options_.rank_told < 0; }
+  double now_s() const;
   void step_text(const std::string& text);
+  // All with mutex_ held.
+  void print(const std::string& text);
+  void tell_epoch();
+  void draw(const std::string& row);
   void clear_progress();
+  void watch_for_a_stand();  // On a thread of its own.
   void warn_of_tensorboard();
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
 
@@ -131,8 +164,18 @@ class Reporter {
   Options options_;
   std::ofstream metrics_;
   std::optional<TensorboardWriter> tensorboard_;
-  bool progress_shown_ = false;
-  std::chrono::steady_clock::time_point progress_at_{};
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  LineSchedule schedule_;
+  std::optional<EpochReport> pending_;  // Its checkpoint is being written.
+  double drawn_at_s_ = -1;
+
+  std::mutex mutex_;  // The terminal, and what the watching thread reads.
+  std::condition_variable ended_;
+  bool ending_ = false;
+  bool row_shown_ = false;
+  std::optional<StepReport> last_step_;  // In the row that is shown.
+  double last_step_s_ = 0;
+  std::thread watch_;  // Where a row is shown.
 };
 
 }  // namespace ddprun::trainer

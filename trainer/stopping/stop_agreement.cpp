@@ -50,7 +50,7 @@ std::string describe(StopReason reason) {
 
 std::string stop_text(const StopFacts& facts) {
   const std::string position =
-      "step " + std::to_string(facts.step) + " (epoch " + std::to_string(facts.epoch) + ")";
+      "step " + std::to_string(facts.step) + " (epoch " + std::to_string(facts.epoch + 1) + ")";
   if (facts.folder.empty()) {
     return describe(facts.reason) + ": stopped after " + position +
            "; nothing is kept: give --checkpoint-dir DIR to go on from there";

@@ -40,12 +40,12 @@ std::string describe(StopReason reason);
 struct StopFacts {
   StopReason reason = StopReason::None;
   std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  std::string folder;  // --checkpoint-dir; "": none.
-  std::string resume;  // --resume
+  std::int64_t epoch = 0;  // Those done; people count from 1.
+  std::string folder;      // --checkpoint-dir; "": none.
+  std::string resume;      // --resume
 };
 
-// "SIGTERM: saved step 812 (epoch 2) in ck6; the same command goes on"
+// "SIGTERM: saved step 812 (epoch 3) in ck6; the same command goes on"
 std::string stop_text(const StopFacts& facts);
 
 // What one rank says. Of all ranks' ballots the greatest of each field counts.

@@ -193,7 +193,7 @@ TEST_CASE("a finite but ruined checkpoint gives way to the last good one",
     INFO(next.output);
     CHECK(next.status == 0);
     CHECK_FALSE(contains(next.output, "is missing"));  // The manifest agrees.
-    CHECK(contains(next.output, "epoch 0, step 2"));
+    CHECK(contains(next.output, "epoch 1, step 2"));
   }
 }
 

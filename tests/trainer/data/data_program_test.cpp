@@ -303,8 +303,8 @@ TEST_CASE("an image that cannot be read ends the run with its name, or is report
   REQUIRE(result.code == 0);
   CHECK(contains(result.output, (folder / "set/train/cat/3.jpg").string() + ": it is empty"));
   CHECK(contains(result.output, "dog/0.jpg: it is truncated"));
-  CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 0"));
   CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 1"));
+  CHECK(contains(result.output, "2 images could not be read and were replaced in epoch 2"));
   CHECK(contains(result.output, "1 image could not be read and was left out of the validation"));
   CHECK(events(folder / "metrics", "train").size() == 6);
   CHECK(events(folder / "metrics", "validation").back()["images"] == 3);

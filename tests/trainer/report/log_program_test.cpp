@@ -339,8 +339,62 @@ TEST_CASE("a terminal of unknown width gets lines, as mpirun's that may end in a
     REQUIRE(code == 0);
     CHECK(contains(output, "\x1b[K") == (columns > 0));
     CHECK(contains(output, "Prec@1"));
-    CHECK(contains(output, "Epoch: [0][7/7]") == (columns == 0));
+    CHECK(contains(output, "Epoch: [1][7/7]") == (columns == 0));
   }
+}
+
+TEST_CASE("each epoch leaves a line, and a file few others", "[trainer][program][log]") {
+  const ScratchFolder folder;
+  const std::string arguments =
+      "--dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 --model "
+      "convnet --batch-size 16 --workers 0 --device cpu ";
+  const Result saved = run_train(
+      0, arguments + "--epochs 2 --checkpoint-dir " + quoted(folder / "checkpoints"), folder);
+  INFO(saved.output);
+  REQUIRE(saved.code == 0);
+  CHECK(contains(saved.output, "\nepoch 1/2  1/7  train "));  // The first step: by time.
+  CHECK(contains(saved.output, "\nepoch 1/2  train "));
+  CHECK(contains(saved.output, "\nepoch 2/2  train "));
+  CHECK(contains(saved.output, "  val "));
+  CHECK(contains(saved.output, "  saved, best\n"));
+  CHECK_FALSE(contains(saved.output, "Epoch: ["));
+  CHECK_FALSE(contains(saved.output, "Test: ["));
+
+  const Result plain = run_train(1, arguments + "--steps 9 --no-validation", folder);
+  INFO(plain.output);
+  REQUIRE(plain.code == 0);
+  CHECK(contains(plain.output, "epoch 1/2  train "));
+  CHECK(contains(plain.output, "epoch 2/2  2 of 7 steps  train "));
+  CHECK_FALSE(contains(plain.output, "  val "));
+  CHECK_FALSE(contains(plain.output, "saved"));
+  CHECK_FALSE(contains(plain.output, "best"));
+}
+
+TEST_CASE("a terminal shows validating and saving, and its bar ends with the run",
+          "[trainer][program][log]") {
+  const ScratchFolder folder;
+  const std::string arguments =
+      DDPRUN_TRAIN
+      " --dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 --model "
+      "convnet --batch-size 16 --workers 0 --device cpu --steps 3 --resume none --checkpoint-dir " +
+      (folder / "checkpoints").string();
+  const auto shown = [&](const std::string& variables) {
+    const std::string inner =
+        "stty cols 80 rows 24; exec " + by_itself + variables + " " + arguments;
+    const int code = run_command("script -qec \"" + inner + "\" /dev/null", folder / "out");
+    const std::string output = content_of(folder / "out");
+    INFO(output);
+    REQUIRE(code == 0);
+    return output;
+  };
+  const std::string output = shown("TERM=xterm");
+  INFO(output);
+  CHECK(contains(output, "epoch 1/1  validating ... "));
+  CHECK(contains(output, "saving ..."));
+  CHECK(contains(output, "epoch 1/1 1/3 |"));  // Of 7 steps --steps lets 3 be.
+  const std::string dumb = shown("TERM=dumb");
+  INFO(dumb);
+  CHECK_FALSE(contains(dumb, "\x1b[K"));
 }
 
 TEST_CASE("a path that is not UTF-8 does not end the run", "[trainer][program][log]") {

@@ -97,7 +97,7 @@ TEST_CASE("a stop asks to be queued again, Ctrl-C does not", "[trainer][stop]") 
 
 TEST_CASE("a stop says what is kept and how to go on", "[trainer][stop]") {
   CHECK(stop_text({StopReason::Terminated, 812, 2, "ck6", "auto"}) ==
-        "SIGTERM: saved step 812 (epoch 2) in ck6; the same command goes on");
+        "SIGTERM: saved step 812 (epoch 3) in ck6; the same command goes on");
   CHECK(contains(stop_text({StopReason::Interrupted, 812, 2, "ck6", "none"}), "--resume auto"));
   const std::string lost = stop_text({StopReason::TimeUp, 812, 2, "", "auto"});
   CHECK(contains(lost, "nothing is kept"));
