@@ -97,7 +97,7 @@ std::string man_page() {
   std::string text =
       ".\\\" Made from the table of options; scripts/update_docs writes it.\n"
       ".TH DDPRUN 1 2026-11-21 \"" +
-      version_text() + "\" \"User commands\"\n" + section("NAME") +
+      name_and_version() + "\" \"User commands\"\n" + section("NAME") +
       "ddprun \\- start and watch the workers of a data\\-parallel job\n" + section("SYNOPSIS") +
       bold("ddprun") + " [" + italic("options") + "] [" + bold("--") + "] " + italic("program") +
       " [" + italic("arguments of the program") + "]\n" + section("DESCRIPTION") +

@@ -117,6 +117,6 @@ std::string full_help() {
   return text;
 }
 
-std::string version_text() { return "ddprun " DDPRUN_VERSION; }
+std::string name_and_version() { return "ddprun " DDPRUN_VERSION; }
 
 }  // namespace ddprun::launcher

@@ -9,7 +9,8 @@ namespace ddprun::launcher {
 
 std::string short_help();    // -h: one screen of 24 lines and 80 columns.
 std::string full_help();     // --help: examples, then every option by group; 80 columns.
-std::string version_text();  // --version
+std::string version_text();  // --version: with commit, kind of build and compiler.
+std::string name_and_version();
 
 // What the help and the man page begin with.
 struct UsageExample {

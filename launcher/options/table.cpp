@@ -210,7 +210,7 @@ const std::vector<OptionRow>& option_table() {
        "every one has ended. Also TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT."},
 
       {"help", 0, "", "", Help, true, "All options (-h: the most used ones)."},
-      {"version", 0, "", "", Help, false, "The version."},
+      {"version", 0, "", "", Help, false, "The version, and of which commit and how it was built."},
 
       // Options of torchrun that ddprun does not have. Better a refusal than a silent difference.
   };

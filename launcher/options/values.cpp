@@ -18,6 +18,7 @@
 
 #include "command_line/nearest.h"
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/first_cause.h"
 #include "rendezvous/store/access_list.h"
 
 namespace ddprun::launcher {
@@ -261,8 +262,7 @@ std::vector<int> parse_signals(const GivenOption& given) {
     if (name.rfind("SIG", 0) == 0) name.erase(0, 3);
     int found = whole_number(name, 1, SIGRTMAX).value_or(0);
     for (int signal = 1; signal < SIGRTMIN && found == 0; ++signal) {
-      const char* abbreviation = ::sigabbrev_np(signal);
-      if (abbreviation != nullptr && name == abbreviation) found = signal;
+      if ("SIG" + name == rendezvous::signal_name(signal)) found = signal;
     }
     if (found == 0)
       fail(given, "names of signals such as SIGTERM,SIGUSR1, but found \"" + part + "\"");

@@ -43,8 +43,7 @@ std::vector<int> numbered_entries(const std::string& folder) {
 
 // /proc/PID/task/TID/children is only there with CONFIG_PROC_CHILDREN.
 bool kernel_lists_children() {
-  static const bool listed =
-      ::access(("/proc/self/task/" + std::to_string(::gettid()) + "/children").c_str(), R_OK) == 0;
+  static const bool listed = ::access("/proc/thread-self/children", R_OK) == 0;
   return listed;
 }
 

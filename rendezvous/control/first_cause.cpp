@@ -4,8 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <csignal>
-#include <cstring>
+#include <cstddef>
 
 #include "rendezvous/time_text.h"
 
@@ -31,8 +32,16 @@ bool asks_to_be_queued_again(const FirstCause& cause) {
 }
 
 std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+  // Linux's numbers on x86-64, from 1. sigabbrev_np would have them, but only from glibc 2.32 on,
+  // and packages of ddprun run with 2.28.
+  static constexpr std::array names = {
+      "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1", "SEGV",
+      "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN", "TTOU",
+      "URG",  "XCPU", "XFSZ", "VTALRM", "PROF",   "WINCH", "POLL", "PWR",  "SYS"};
+  if (signal < 1 || signal > static_cast<int>(names.size())) {
+    return fmt::format("signal {}", signal);
+  }
+  return fmt::format("SIG{}", names[static_cast<std::size_t>(signal) - 1]);
 }
 
 namespace {

@@ -10,10 +10,10 @@ import sys
 import unittest
 
 SOURCE = pathlib.Path(sys.argv[1])
-FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "rendezvous", "scripts",
+FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "rendezvous", "scripts",
            "tests", "trainer", "worker")
 # Files of others: of the system, of libraries, of an installed package, of a reader, and places that stand for any.
-FOREIGN = re.compile(r"(^|/)(torch|linux|tensorflow|tensorboard|nccl)/|^(torch|mpi|nccl|unistd|CUDAStream)\.h$"
+FOREIGN = re.compile(r"^build_info\.h$|(^|/)(torch|linux|tensorflow|tensorboard|nccl)/|^(torch|mpi|nccl|unistd|CUDAStream)\.h$"
                      r"|^TorchConfig\.cmake$|^cmake/ddprun/$|(^|/)(my_training|train|script|hello|x)\.py$|^scaling\.md$|NAME|^a(_test)?\.cpp$")
 PATH = re.compile(r"(?<![\w./-])(?:" + "|".join(FOLDERS) + r")/[\w./*-]*[\w*/]")
 NAMED = re.compile(r"(?<![\w./<-])((?:[\w-]+/)*[\w-]+\.(?:h|cpp|py|md|cmake))\b(?!\()")

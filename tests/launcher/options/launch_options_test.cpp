@@ -609,6 +609,8 @@ TEST_CASE("help is never an error", "[options]") {
   CHECK(refusal({"--help"}).status == 0);
   CHECK(refusal({"--version"}).status == 0);
   CHECK(has(refusal({"--version"}).text, "ddprun "));
+  CHECK(has(refusal({"--version"}).text, " (commit "));
+  CHECK(has(refusal({"--version"}).text, " build, "));
   CHECK(refusal({"--nnodes=2", "--he"}).text == refusal({"--help"}).text);
 }
 

@@ -1,6 +1,8 @@
 // Control messages: what is written is read back, and nothing a stranger sends does harm.
 #include "rendezvous/control/control_message.h"
 
+#include <csignal>
+#include <cstring>
 #include <random>
 #include <string>
 
@@ -294,4 +296,12 @@ TEST_CASE("mutated lines never throw", "[rendezvous][control_message][fuzz]") {
 TEST_CASE("deep nesting is an error, not a stack overflow", "[rendezvous][control_message][fuzz]") {
   CHECK_FALSE(parse_control_message(std::string(60'000, '[')).message);
   CHECK_FALSE(parse_control_message(std::string(30'000, '[') + std::string(30'000, ']')).message);
+}
+
+TEST_CASE("signals have the names that the C library gives them", "[rendezvous][control_message]") {
+  for (int signal = -1; signal < SIGRTMAX + 1; ++signal) {
+    const char* name = ::sigabbrev_np(signal);
+    const std::string expected = "signal " + std::to_string(signal);
+    CHECK(signal_name(signal) == (name == nullptr ? expected : "SIG" + std::string(name)));
+  }
 }
