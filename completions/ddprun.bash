@@ -59,7 +59,7 @@ _ddprun_value() {
   --omp-threads) offer=(-W 'auto') ;;
   --numa-binding) offer=(-W 'node socket exclusive core-complex') ;;
   --master-addr) offer=(-A hostname) ;;
-  --rdzv-backend) offer=(-W 'static c10d') ;;
+  --rdzv-backend) offer=(-W 'static c10d etcd') ;;
   --rdzv-endpoint) offer=(-A hostname) ;;
   --tie-breaker) offer=(-f) ;;
   --secret-file) offer=(-f) ;;

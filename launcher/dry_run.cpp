@@ -13,6 +13,7 @@
 
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
+#include "launcher/options/endpoint_options.h"
 #include "launcher/options/table.h"
 #include "launcher/workers/worker_specs.h"
 #include "rendezvous/control/first_cause.h"
@@ -125,6 +126,13 @@ void Plan::describe_nodes() {
 }
 
 void Plan::describe_endpoint() {
+  if (meets_in_etcd(options_)) {
+    row("endpoint", "found in etcd at " + options_.etcd.text(), source("rdzv-endpoint"));
+    row("", "the first node there hosts the coordinator and the store, on any free port", "");
+    row("job id", options_.run_id, source("rdzv-id"));
+    row("tie", "who goes on when nodes are lost: the same etcd", source("rdzv-backend"));
+    return describe_secret();
+  }
   const std::string port =
       options_.endpoint_port == 0 ? "a free port" : std::to_string(options_.endpoint_port);
   const std::string address =
@@ -233,7 +241,9 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
   const bool of_round = name == "RANK" || name == "ROLE_RANK" || name == "WORLD_SIZE" ||
                         name == "ROLE_WORLD_SIZE" || name.rfind("GROUP_", 0) == 0;
   if (of_round && !ranks_known()) return "...";
-  if (name == "MASTER_PORT" && options_.endpoint_port == 0) return "...";
+  const bool unknown = meets_in_etcd(options_) || options_.endpoint_port == 0;
+  if (name == "MASTER_PORT" && unknown) return "...";
+  if (name == "MASTER_ADDR" && meets_in_etcd(options_)) return "...";
   const std::string folder = fmt::format("/attempt_0/{}/", local_rank);
   if (const auto at = value.rfind(folder); at != value.npos) {
     value.replace(at, folder.size(), "/attempt_0/LOCAL_RANK/");

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/options/endpoint_options.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -99,7 +101,7 @@ EndpointPlan plan_standby(const LaunchOptions& options) {
 }
 
 bool needs_addresses(const LaunchOptions& options) {
-  if (options.standalone) return false;
+  if (options.standalone || meets_in_etcd(options)) return false;
   const std::string& host = options.endpoint_host;
   if (host == "localhost") return false;
   return options.nnodes_max == 1 || options.backend == RendezvousBackend::C10d ||

@@ -13,6 +13,7 @@
 
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/options/endpoint_options.h"
 #include "launcher/workers/child_process.h"
 #include "rendezvous/progress_key.h"
 
@@ -51,6 +52,8 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.word_limit = word_limit(options);
   if (job.empty()) return limits;
   limits.arbitration = arbitration_of(options);
+  // Its key in etcd outlives the search for a successor: nobody begins a second job meanwhile.
+  if (meets_in_etcd(options)) return limits;
   // A successor may have to wait for a claim to lapse before it leads, and is heard only then.
   const auto all_notice = options.heartbeat_timeout + options.heartbeat_interval;
   limits.round.look_around = 3 * all_notice + std::chrono::seconds(5) + limits.word_limit;

@@ -14,11 +14,13 @@
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
+#include <exception>
 #include <utility>
 #include <variant>
 
 #include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/options/endpoint_options.h"
 #include "rendezvous/arbiter/etcd_arbiter.h"
 #include "rendezvous/arbiter/file_arbiter.h"
 #include "rendezvous/control/resolve.h"
@@ -32,14 +34,20 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+constexpr milliseconds meet_again{250};  // In etcd, for a coordinator.
+
+std::string etcd_name(const LaunchOptions& options) {
+  return (meets_in_etcd(options) ? "etcd at " : "--tie-breaker ") + options.etcd.text();
+}
+
 std::shared_ptr<rendezvous::Arbiter> make_arbiter(const LaunchOptions& options,
                                                   milliseconds answer) {
   if (!options.etcd.any()) {
     return std::make_shared<rendezvous::FileArbiter>(options.tie_breaker, options.run_id);
   }
   // A task is two requests, which end before it would count as one that hangs.
-  return std::make_shared<rendezvous::EtcdArbiter>(
-      options.etcd, options.run_id, "--tie-breaker " + options.etcd.text(), answer * 2 / 5);
+  return std::make_shared<rendezvous::EtcdArbiter>(options.etcd, options.run_id, etcd_name(options),
+                                                   answer * 2 / 5);
 }
 
 }  // namespace
@@ -59,6 +67,29 @@ asio::awaitable<void> Membership::join() {
   store_key_ = std::move(keys.store);
   callbacks_.on_worker_key(std::move(keys.workers));
 
+  if (meets_in_etcd(options_)) {
+    make_meeting_place();
+  } else {
+    co_await plan_endpoint_here();
+    if (left_) co_return;
+  }
+  if (may_be_taken_over(options_)) {
+    make_successor(election_limit());
+    if (arbitration_of(options_) != rendezvous::Arbitration::None) make_word_seeker();
+  }
+  joins_until_ = Clock::now() + options_.join_timeout;
+  if (meeting_) {
+    if (!co_await meet()) co_return;
+  } else if (plan_.role != EndpointPlan::Role::Join) {
+    co_await open_endpoint();
+  }
+  if (left_) co_return;
+  if (successor_ && !endpoint_) open_standby();
+  joins_until_ = Clock::now() + options_.join_timeout;
+  connect();
+}
+
+asio::awaitable<void> Membership::plan_endpoint_here() {
   EndpointFacts facts{.own_host_name = host_name_, .is_local = is_local_address};
   std::string resolve_error;
   if (needs_addresses(options_)) {
@@ -75,22 +106,15 @@ asio::awaitable<void> Membership::join() {
                     options_.endpoint_host, resolve_error));
   }
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
-  if (may_be_taken_over(options_)) {
-    make_successor(election_limit());
-    if (arbitration_of(options_) != rendezvous::Arbitration::None) make_word_seeker();
-  }
-  if (plan_.role != EndpointPlan::Role::Join) {
-    if (words_) co_await found_job();
-    if (left_) co_return;
-    endpoint_ =
-        EndpointHost::open(io_, options_, plan_, node_id_, job_, tls_, store_key_, others());
-    if (!endpoint_ && words_) co_await leave_job_to_another();
-    if (endpoint_ && successor_) successor_->leads();
-    if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
-  }
-  if (successor_ && !endpoint_) open_standby();
-  joins_until_ = Clock::now() + options_.join_timeout;
-  connect();
+}
+
+asio::awaitable<void> Membership::open_endpoint() {
+  if (words_) co_await found_job();
+  if (left_) co_return;
+  endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, job_, tls_, store_key_, others());
+  if (!endpoint_ && words_) co_await leave_job_to_another();
+  if (endpoint_ && successor_) successor_->leads();
+  if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
 }
 
 // What other agents may ask, in any state of this one.
@@ -152,6 +176,118 @@ void Membership::make_successor(milliseconds give_up) {
                   words_->drop();
                 }
               }});
+}
+
+// ---- the meeting in etcd ----
+
+void Membership::make_meeting_place() {
+  MeetingLimits limits;
+  limits.interval = options_.heartbeat_interval;
+  // A takeover is over before newcomers take the job for one that has ended.
+  const auto lasts =
+      std::chrono::ceil<std::chrono::seconds>(election_limit() + word_limit(options_));
+  meeting_ = std::make_unique<MeetingPlace>(
+      io_,
+      std::make_shared<rendezvous::EtcdMeeting>(options_.etcd, options_.run_id, etcd_name(options_),
+                                                limits.answer / 4, lasts),
+      etcd_name(options_), limits);
+}
+
+// False: the join timeout is over, as has been said, or this node leaves.
+asio::awaitable<bool> Membership::meet() {
+  asio::steady_timer timer(io_);
+  std::string said;
+  const int search = searches_;  // It may hear of the coordinator otherwise, and another one begin.
+  while (!left_ && search == searches_) {
+    MeetingPlace::Seen seen;
+    co_await call(
+        [this, &seen](WordSeeker::Done done) {
+          meeting_->look([&seen, done](const MeetingPlace::Seen& what) {
+            seen = what;
+            done(what.why);
+          });
+        },
+        seen.why);
+    if (left_ || search != searches_) co_return false;
+    const bool is_new = replaced_id_.empty() && round_.succession().attempt < 0;
+    const auto decided = seen.why.empty()
+                             ? rendezvous::decide_meeting(seen.leader, node_id_, is_new)
+                             : rendezvous::Meeting::LookAgain;
+    if (decided == rendezvous::Meeting::Follow) {
+      coordinator_ = seen.leader->seat;
+      asks_endpoint_ = false;
+      co_return true;
+    }
+    if (decided == rendezvous::Meeting::Lead && co_await lead_first(seen.local_address)) {
+      co_return true;
+    }
+    if (left_) co_return false;
+    if (!joins_until_ || Clock::now() >= *joins_until_) {
+      if (seen.why.empty())
+        seen.why = etcd_name(options_) + " names no node that coordinates the job";
+      callbacks_.on_unreachable(seen.why);
+      co_return false;
+    }
+    if (!seen.why.empty() && said != seen.why) spdlog::warn("{}; asking again", seen.why);
+    said = seen.why;
+    timer.expires_after(meet_again);
+    asio::error_code ignored;
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  co_return false;
+}
+
+// False: another node was faster, or etcd cannot say.
+asio::awaitable<bool> Membership::lead_first(const std::string& address) {
+  plan_ = plan_standby(options_);
+  plan_.master_addr = options_.local_addr.empty() ? address : options_.local_addr;
+  // Without a port yet: only who leads opens one, and founds the job.
+  const rendezvous::Leader self{.seat = {node_id_, 0, host_name_, plan_.master_addr, 0}, .term = 0};
+  bool put = false;
+  std::string why;
+  co_await call(
+      [this, &self, &put](WordSeeker::Done done) {
+        meeting_->put(self, [&put, done](bool was_put, const std::string& what) {
+          put = was_put;
+          done(what);
+        });
+      },
+      why);
+  if (!put || left_) co_return false;
+  standby_.reset();
+  coordinator_.reset();
+  asks_endpoint_ = false;
+  co_await open_endpoint();
+  if (left_) co_return false;
+  keep_named();
+  co_return true;
+}
+
+// Nobody needs to know where this node is but from there.
+void Membership::keep_named() {
+  if (!meeting_) return;
+  meeting_->keep({.seat = own_seat(), .term = term_},
+                 [this](rendezvous::Upkeep what, const rendezvous::Leader& other) {
+                   if (left_ || !leads()) return;
+                   if (other.seat.port == 0) return;  // It will say where it listens.
+                   if (what == rendezvous::Upkeep::GiveWay) return give_way_to(other.seat);
+                   tell(other.seat);
+                 });
+}
+
+void Membership::meet_and_connect() {
+  asio::co_spawn(
+      io_, [this] { return meet(); },
+      [this, weak = std::weak_ptr(alive_)](const std::exception_ptr& failed, bool met) {
+        if (!weak.lock() || left_) return;
+        if (!failed && met) return connect();
+        if (!failed) return;
+        try {
+          std::rethrow_exception(failed);
+        } catch (const std::exception& error) {
+          callbacks_.on_unreachable(error.what());
+        }
+      });
 }
 
 // ---- the arbiter ----
@@ -280,6 +416,7 @@ void Membership::look_for_leader() {
 
 void Membership::stand_by() {
   if (words_) words_->drop();
+  if (meeting_) meeting_->stop();
   endpoint_->stand_by();
   make_successor(election_limit());  // One that can follow.
   standby_plan_ = plan_;
@@ -364,6 +501,8 @@ void Membership::connect_after(milliseconds pause) {
 void Membership::connect() {
   retry_.cancel();
   moved_ = false;
+  ++searches_;
+  if (meeting_ && !endpoint_ && (!coordinator_ || asks_endpoint_)) return meet_and_connect();
   client_ = std::make_unique<rendezvous::ControlClient>(
       io_, where_to(),
       rendezvous::ControlClientCallbacks{
@@ -396,7 +535,7 @@ void Membership::go_where(const rendezvous::Seat& coordinator) {
   }
   const bool known = !coordinator.address.empty() && coordinator.node_id != node_id_;
   if (known) coordinator_ = coordinator;
-  if (known) asks_endpoint_ = false;
+  if (known || meeting_) asks_endpoint_ = !known;
   const milliseconds pause = known ? soon : later;
   if (!joins_until_ || Clock::now() + pause >= *joins_until_) {
     return callbacks_.on_unreachable("no node that was asked knows where the job goes on");
@@ -504,6 +643,7 @@ void Membership::announce() {
       if (seat.node_id != node_id_) tell(seat);
     }
   }
+  if (meeting_) return keep_named();
   asio::co_spawn(
       io_, [this] { return tell_first_endpoint(); }, asio::detached);
 }
@@ -552,6 +692,7 @@ rendezvous::Vote Membership::on_leads(const rendezvous::Leads& leads) {
 void Membership::give_way_to(const rendezvous::Seat& leader) {
   if (left_ || !leads()) return;
   coordinator_ = leader;
+  if (meeting_) meeting_->stop();
   endpoint_->step_down(
       fmt::format("the job goes on at {} port {}, under a coordinator that was elected since; this "
                   "node gives way to it",
@@ -587,8 +728,15 @@ void Membership::leave(std::chrono::milliseconds linger, std::function<void()> o
 }
 
 // The others hear the verdict first: one that is still looking for the arbiter must find it.
-void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<void()> on_left) {
-  endpoint_->wait_until_idle(linger, [this, on_left = std::move(on_left)] {
+void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<void()> then) {
+  const auto on_left = [this, then = std::move(then)] {
+    if (!meeting_) return then();
+    meeting_->leave([then](const std::string& why) {
+      if (!why.empty()) spdlog::warn("the job may be looked for here for a while: {}", why);
+      then();
+    });
+  };
+  endpoint_->wait_until_idle(linger, [this, on_left] {
     // One that has handed the job over goes, and the job goes on.
     if (!words_ || !leads() || !round_.job_is_over()) return on_left();
     words_->forget([on_left](const std::string& why) {

@@ -30,6 +30,7 @@
 
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
+#include "launcher/meeting_place.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/round_memory.h"
 #include "launcher/successor.h"
@@ -104,6 +105,14 @@ class Membership {
   bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   bool may_try_on() const;
 
+  asio::awaitable<void> plan_endpoint_here();
+  asio::awaitable<void> open_endpoint();
+  // Where nodes meet in an etcd: `coordinator_` is found, or this node's endpoint is open.
+  void make_meeting_place();
+  asio::awaitable<bool> meet();
+  asio::awaitable<bool> lead_first(const std::string& address);
+  void meet_and_connect();
+  void keep_named();
   asio::awaitable<void> found_job();
   asio::awaitable<void> leave_job_to_another();
   asio::awaitable<void> call(std::function<void(WordSeeker::Done)> start, std::string& why);
@@ -111,7 +120,7 @@ class Membership {
   void on_job_name(const std::string& job);
   void on_word_wanted(const rendezvous::WordWish& wish);
   void on_word(const rendezvous::Word& word);
-  void close_endpoint(std::chrono::milliseconds linger, std::function<void()> on_left);
+  void close_endpoint(std::chrono::milliseconds linger, std::function<void()> then);
   std::string what_would_help() const;
 
   rendezvous::ControlClientOptions where_to() const;
@@ -131,6 +140,8 @@ class Membership {
   std::unique_ptr<EndpointHost> standby_;
   EndpointPlan standby_plan_;
   std::unique_ptr<Successor> successor_;
+  std::unique_ptr<MeetingPlace> meeting_;  // Where the endpoint is not known beforehand.
+  int searches_ = 0;                       // There, and elsewhere.
   // With an arbiter.
   std::unique_ptr<WordSeeker> words_;
   std::string job_;  // Its name there; "" = not known yet, or the coordinator has no arbiter.

@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr std::uint16_t kStaticPort = 29500;  // torchrun's own defaults.
 constexpr std::uint16_t kC10dPort = 29400;
+constexpr std::uint16_t kEtcdPort = 2379;
 constexpr std::size_t kRunIdBytesMax = 256;
 
 // A UUID by its look, because torchrun's are.
@@ -50,6 +51,35 @@ void decide_standalone(const SplitArguments& given, LaunchOptions& result) {
   result.endpoint_host = "127.0.0.1";
   result.endpoint_port = 0;
   result.is_host = true;
+}
+
+bool asks_etcd(const SplitArguments& given, const LaunchOptions& result) {
+  const auto* backend = given.find("rdzv-backend");
+  return !result.standalone && backend != nullptr && backend->value.rfind("etcd", 0) == 0;
+}
+
+std::string endpoint_text(const LaunchOptions& options) {
+  const std::string& host = options.endpoint_host;
+  const bool is_ipv6 = host.find(':') != host.npos;
+  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(options.endpoint_port);
+}
+
+// etcd's, and not the job's, which is found there. A node alone has nobody to find it.
+void decide_etcd_endpoint(const SplitArguments& given, LaunchOptions& result) {
+  const GivenOption& backend = *given.find("rdzv-backend");
+  const auto* endpoint = given.find("rdzv-endpoint");
+  if (result.nnodes_max == 1) {
+    result.notes.push_back(backend.source + " has no effect with one node");
+    result.endpoint_port = 0;
+    result.is_host = true;
+    return;
+  }
+  if (endpoint == nullptr || endpoint->value.empty()) {
+    throw usage_error(backend.source + " needs --rdzv-endpoint=HOST:2379, where etcd is");
+  }
+  const HostPort parsed = parse_endpoint(*endpoint);
+  result.endpoint_host = parsed.host;
+  result.endpoint_port = parsed.port.value_or(kEtcdPort);
 }
 
 // Host, and the port if one was asked for. --rdzv-endpoint wins, as in torchrun.
@@ -93,6 +123,7 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
     result.store_allow = parse_networks(*allowed);
   }
   if (result.standalone) return decide_standalone(given, result);
+  if (asks_etcd(given, result)) return decide_etcd_endpoint(given, result);
 
   const HostPort chosen = chosen_endpoint(given, result);
   const bool is_static = result.backend == RendezvousBackend::Static;
@@ -112,6 +143,47 @@ void decide_endpoint(const SplitArguments& given, LaunchOptions& result) {
   } else if (one_node && no_endpoint) {
     result.is_host = true;
   }
+}
+
+namespace {
+
+// torchrun's.
+bool is_etcd_key(const std::string& key) {
+  return key == "protocol" || key == "cacert" || key == "cert" || key == "key";
+}
+
+void etcd_files_from(const EnvironmentLookup& environment, rendezvous::EtcdServers& etcd) {
+  etcd.authority_file = environment("ETCDCTL_CACERT").value_or("");
+  etcd.certificate_file = environment("ETCDCTL_CERT").value_or("");
+  etcd.key_file = environment("ETCDCTL_KEY").value_or("");
+}
+
+}  // namespace
+
+void decide_etcd(const SplitArguments& given, const EnvironmentLookup& environment,
+                 LaunchOptions& result) {
+  if (!asks_etcd(given, result) || result.nnodes_max == 1) return;
+  if (!result.takeover) {
+    throw usage_error(given.find("rdzv-conf")->source + ": takeover=false is for " +
+                      "--rdzv-backend=c10d, where one node alone can be the coordinator");
+  }
+  etcd_files_from(environment, result.etcd);
+  std::string protocol = "http";
+  if (const auto* option = given.find("rdzv-conf")) {
+    for (const auto& [key, value] : parse_conf(*option)) {
+      if (key == "protocol") protocol = parse_choice({value, option->source}, {"http", "https"});
+      if (key == "cacert") result.etcd.authority_file = value;
+      if (key == "cert") result.etcd.certificate_file = value;
+      if (key == "key") result.etcd.key_file = value;
+    }
+  }
+  result.etcd.urls = {protocol + "://" + endpoint_text(result)};
+}
+
+bool meets_in_etcd(const LaunchOptions& options) {
+  if (!options.etcd.any()) return false;
+  const std::string& url = options.etcd.urls.front();
+  return url.substr(url.find("://") + 3) == endpoint_text(options);
 }
 
 void decide_conf(const SplitArguments& given, LaunchOptions& result) {
@@ -141,6 +213,8 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
       result.is_host = parse_bool(*option, value);
     } else if (key == "takeover") {
       result.takeover = parse_bool(*option, value);
+    } else if (asks_etcd(given, result) && is_etcd_key(key)) {
+      continue;  // decide_etcd()
     } else if (key == "rank") {
       result.notes.push_back("--rdzv-conf rank has no effect: use --node-rank");
     } else {
@@ -196,9 +270,7 @@ void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& en
   std::string file;
   if (is_etcd) {
     etcd.urls = parse_urls(*option);
-    etcd.authority_file = environment("ETCDCTL_CACERT").value_or("");
-    etcd.certificate_file = environment("ETCDCTL_CERT").value_or("");
-    etcd.key_file = environment("ETCDCTL_KEY").value_or("");
+    etcd_files_from(environment, etcd);
   } else {
     file = parse_output_file(*option);
   }
@@ -206,6 +278,7 @@ void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& en
   if (result.nnodes_max == 1) in_vain = "with one node";
   if (result.backend == RendezvousBackend::Static) in_vain = "without --rdzv-backend=c10d";
   if (!result.takeover) in_vain = "with --rdzv-conf takeover=false";
+  if (asks_etcd(given, result)) in_vain = "with --rdzv-backend=etcd, which is one itself";
   if (in_vain != nullptr) {
     result.notes.push_back(option->source + " has no effect " + in_vain);
     return;

@@ -11,8 +11,15 @@ namespace ddprun::launcher {
 // Both need the job's shape (nodes, backend, standalone, node rank) in `result`. Throw UsageExit.
 void decide_endpoint(const SplitArguments& given, LaunchOptions& result);
 void decide_conf(const SplitArguments& given, LaunchOptions& result);
+// Where the nodes meet, after those.
+void decide_etcd(const SplitArguments& given, const EnvironmentLookup& environment,
+                 LaunchOptions& result);
 void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& environment,
                         LaunchOptions& result);  // After those.
+
+// Whether nodes find each other in etcd: then it is etcd that listens at the endpoint, and any node
+// may coordinate the job.
+bool meets_in_etcd(const LaunchOptions& options);
 
 // Free of control characters, so that it can be shown and be a part of a file name.
 bool is_printable(const std::string& text);

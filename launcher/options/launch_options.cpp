@@ -62,14 +62,8 @@ class Decision {
 
 void Decision::decide_shape() {
   if (const auto* backend = get("rdzv-backend")) {
-    if (backend->value.rfind("etcd", 0) == 0) {
-      throw usage_error(backend->source +
-                        ": ddprun needs no etcd, its nodes meet on one of them; use c10d "
-                        "(--tie-breaker http://HOST:2379 lets etcd decide who goes on)");
-    }
-    result.backend = parse_choice(*backend, {"static", "c10d"}) == "c10d"
-                         ? RendezvousBackend::C10d
-                         : RendezvousBackend::Static;
+    const std::string chosen = parse_choice(*backend, {"static", "c10d", "etcd", "etcd-v2"});
+    result.backend = chosen == "static" ? RendezvousBackend::Static : RendezvousBackend::C10d;
   }
   result.standalone = on("standalone");
   // As in torchrun, where --standalone stands for c10d with a free port.
@@ -327,6 +321,7 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   decision.decide_shape();
   decide_endpoint(split, decision.result);
   decide_conf(split, decision.result);
+  decide_etcd(split, environment, decision.result);
   decide_tie_breaker(split, environment, decision.result);
   decide_secret(split, environment, decision.result);
   decision.decide_failures();

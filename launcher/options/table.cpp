@@ -69,9 +69,11 @@ const std::vector<OptionRow>& option_table() {
        "Host of node 0, where the job's one port is. IPv6 with or without brackets."},
       {"master-port", 0, "PORT", "29500; one node: a free port", Endpoint, true,
        "Port there. 0 picks a free one (one node only)."},
-      {"rdzv-backend", 0, "static|c10d", "static", Endpoint, true,
+      {"rdzv-backend", 0, "static|c10d|etcd", "static", Endpoint, true,
        "static: exactly --nnodes nodes with given ranks. c10d: nodes may come and go between MIN "
-       "and MAX."},
+       "and MAX. etcd, or etcd-v2: so, and --rdzv-endpoint is etcd's (2379), where the nodes find "
+       "the one that coordinates, and which says who goes on when they lose each other; protocol, "
+       "cacert, cert, key in --rdzv-conf."},
       {"rdzv-endpoint", 0, "HOST[:PORT]", "the master address; port 29400 with c10d", Endpoint,
        true,
        "Where the nodes meet; wins over --master-addr and --master-port. IPv6 as [ADDRESS]:PORT."},

@@ -38,20 +38,23 @@ class ElasticJob {
   // With an etcd that says who goes on, on a host of its own.
   struct WithEtcd {
     std::string conf;
+    bool meets = false;  // It is all that the nodes know.
   };
   ElasticJob(int nodes, const WithEtcd& with)
       : hosts_(nodes + 1), conf_(with.conf), nodes_(static_cast<std::size_t>(nodes)) {
     etcd_ = std::make_unique<EtcdServer>(NetworkHosts::address(nodes), hosts_.on(nodes, {}));
     options_ = {"--tie-breaker", etcd_->url()};
+    if (with.meets) options_ = {};
+    if (with.meets) meeting_ = {"etcd", NetworkHosts::address(nodes)};
     start_all();
   }
 
   void start(int node) {
     const std::string nodes = std::to_string(nodes_.size());
     nodes_[static_cast<std::size_t>(node)] = std::make_unique<Process>(hosts_.on(
-        node, launch({"--nnodes", "1:" + nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                      NetworkHosts::address(0) + ":29500", "--max-restarts",
-                      std::to_string(max_restarts), "--forward-signals", "USR1", "--rdzv-conf",
+        node, launch({"--nnodes", "1:" + nodes, "--rdzv-backend", meeting_.first, "--rdzv-endpoint",
+                      meeting_.second, "--max-restarts", std::to_string(max_restarts),
+                      "--forward-signals", "USR1", "--rdzv-conf",
                       "heartbeat_timeout=1,keep_alive_interval=0.2" + conf_}) +
                   options_ + shell(runs)));
   }
@@ -102,6 +105,8 @@ class ElasticJob {
   }
 
   NetworkHosts hosts_;
+  // Backend and endpoint.
+  std::pair<std::string, std::string> meeting_{"c10d", NetworkHosts::address(0) + ":29500"};
   std::unique_ptr<EtcdServer> etcd_;
   std::vector<std::string> options_;
   std::string conf_;

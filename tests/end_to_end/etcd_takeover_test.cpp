@@ -1,8 +1,10 @@
 // Elastic jobs in which an etcd says who goes on: any part of the nodes may, and one does.
 #include <csignal>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "rendezvous/arbiter/etcd_client.h"
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/end_to_end/elastic_job.h"
 #include "tests/testing/catch.h"
@@ -108,4 +110,77 @@ TEST_CASE("16.1: a job whose etcd does not answer does not start, and says why")
   CHECK(contains(ended.output, "--tie-breaker http://127.0.0.1:1: http://127.0.0.1:1/v3/kv/txn: "));
   CHECK(contains(ended.output, "is an etcd of version 3.4 or later there"));
   CHECK_FALSE(contains(ended.output, "it runs"));
+}
+
+TEST_CASE("16.1: nodes that start at once and know an etcd alone are one job, and leave nothing") {
+  if (const auto none = EtcdServer::unavailable(); !none.empty()) DDPRUN_SKIP(none);
+  EtcdServer etcd;
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (int node = 0; node < 3; ++node) {
+    nodes.push_back(std::make_unique<Process>(
+        launch({"--nnodes", "3", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint",
+                etcd.url().substr(std::string("http://").size()), "--rdzv-id", "all"}) +
+        shell("echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR")));
+  }
+  std::string said;
+  for (const auto& node : nodes) {
+    const auto ended = node->wait(120s);
+    INFO(ended.output);
+    CHECK(ended.status == 0);
+    said += ended.output;
+  }
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK(contains(said, std::string("rank ") + rank + " of 3 at 127.0.0.1"));
+  }
+  ddprun::rendezvous::EtcdClient client({.urls = {etcd.url()}}, "etcd", patience(5s));
+  const auto left = client.run(ddprun::rendezvous::EtcdTransaction().read_below("/ddprun/"));
+  CHECK(left.values.empty());
+}
+
+TEST_CASE("16.1: a job that is known from etcd alone goes on without node 0, and takes it back") {
+  SKIP_WITHOUT_ETCD();
+  ElasticJob job(3, ElasticJob::WithEtcd{.conf = "", .meets = true});
+  job.node(0).send_signal(SIGKILL);
+  for (const int node : {1, 2}) REQUIRE(job.runs_attempt(node, 1, 2, 1));
+  job.start(0);
+  for (const int node : {0, 1, 2}) REQUIRE(job.runs_attempt(node, 2, 3, 1));
+  job.succeeds({0, 1, 2});
+}
+
+TEST_CASE("16.1: a job that is known from etcd alone runs on while that is away") {
+  SKIP_WITHOUT_ETCD();
+  ElasticJob job(2, ElasticJob::WithEtcd{.conf = "", .meets = true});
+  job.etcd().kill();
+  REQUIRE(job.node(0).wait_for_output("new nodes do not find the job as long as this lasts", 60s));
+  job.etcd().start();
+  // It was found again, and takes over as with any etcd.
+  job.node(0).send_signal(SIGKILL);
+  REQUIRE(job.runs_attempt(1, 1, 1, 1));
+  job.succeeds({1});
+}
+
+TEST_CASE("16.1: a job that was killed is begun anew once the lease of its coordinator is over") {
+  if (const auto none = EtcdServer::unavailable(); !none.empty()) DDPRUN_SKIP(none);
+  EtcdServer etcd;
+  std::vector<std::unique_ptr<Process>> nodes;
+  const auto start_two = [&](const std::string& commands) {
+    for (int node = 0; node < 2; ++node) {
+      nodes.push_back(std::make_unique<Process>(
+          launch({"--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint",
+                  etcd.url().substr(std::string("http://").size()), "--rdzv-conf",
+                  "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+          shell(commands)));
+    }
+  };
+  start_two("echo it runs; exec sleep 600");
+  for (const auto& node : nodes) REQUIRE(node->wait_for_output("it runs", 120s));
+  for (const auto& node : nodes) node->send_signal(SIGKILL);
+  nodes.clear();
+  start_two("echo $WORLD_SIZE nodes again");
+  for (const auto& node : nodes) {
+    const auto ended = node->wait(180s);
+    INFO(ended.output);
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "2 nodes again"));
+  }
 }

@@ -90,6 +90,11 @@ TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry
   CHECK(line(elastic, "LOCAL_WORLD_SIZE=2") != "");
 
   CHECK(line(plan({"/bin/true"}), "MASTER_PORT=...") != "");
+  const std::string met =
+      plan({"--nnodes=1:4", "--rdzv-backend=etcd", "--rdzv-endpoint=10.0.0.1", "/bin/true"});
+  CHECK(has(line(met, "endpoint"), "found in etcd at http://10.0.0.1:2379"));
+  CHECK(line(met, "MASTER_PORT=...") != "");
+  CHECK(line(met, "MASTER_ADDR=...") != "");
 }
 
 TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {

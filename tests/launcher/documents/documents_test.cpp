@@ -102,7 +102,7 @@ TEST_CASE("the man page and the completions have every option", "[documents]") {
 TEST_CASE("an option's choices are what its value lists in small letters", "[documents]") {
   using Words = std::vector<std::string>;
   CHECK(option_row("nproc-per-node").choices() == Words{"auto", "cpu", "gpu"});
-  CHECK(option_row("rdzv-backend").choices() == Words{"static", "c10d"});
+  CHECK(option_row("rdzv-backend").choices() == Words{"static", "c10d", "etcd"});
   CHECK(option_row("tee").choices() == Words{"0", "1", "2", "3"});
   CHECK(option_row("numa-binding").choices() ==
         Words{"node", "socket", "exclusive", "core-complex"});

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <random>
 
+#include "launcher/options/endpoint_options.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
@@ -210,6 +211,50 @@ TEST_CASE("a tie-breaker is a file, for jobs whose nodes may change", "[options]
   CHECK(
       has(fixed.notes.front(), "--tie-breaker=/tmp/tie has no effect without --rdzv-backend=c10d"));
   CHECK(has(error_of({"--nnodes=2", "--tie-breaker=/tmp/"}), "--tie-breaker"));
+}
+
+TEST_CASE("nodes may meet in an etcd, as torchrun's users name one", "[options]") {
+  const auto with = [](const Words& more, const Variables& variables = {}) {
+    Words words = {"--nnodes=1:3", "--rdzv-backend=etcd-v2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return options(words, variables);
+  };
+  const LaunchOptions plain = with({"--rdzv-endpoint=host", "--master-port=1"});
+  CHECK(meets_in_etcd(plain));
+  CHECK(plain.backend == RendezvousBackend::C10d);
+  CHECK(plain.etcd.urls == Words{"http://host:2379"});
+  const LaunchOptions sealed =
+      with({"--rdzv-endpoint=[::1]:5", "--rdzv-conf=protocol=https,cacert=/ca,cert=/c,key=/k"},
+           {{"ETCDCTL_CACERT", "/another"}});
+  CHECK(sealed.etcd.urls == Words{"https://[::1]:5"});
+  CHECK(sealed.etcd.authority_file == "/ca");
+  CHECK(sealed.etcd.certificate_file == "/c");
+  CHECK(sealed.etcd.key_file == "/k");
+  CHECK(sealed.notes.empty());
+  CHECK(with({"--rdzv-endpoint=host"}, {{"ETCDCTL_CACERT", "/ca"}}).etcd.authority_file == "/ca");
+
+  const LaunchOptions tie = with({"--rdzv-endpoint=host", "--tie-breaker=http://other:1"});
+  CHECK(meets_in_etcd(tie));
+  CHECK(tie.etcd.urls == Words{"http://host:2379"});
+  REQUIRE(tie.notes.size() == 1);
+  CHECK(has(tie.notes.front(), "which is one itself"));
+  const LaunchOptions alone = options({"--rdzv-backend=etcd", "--rdzv-endpoint=host"});
+  CHECK_FALSE(meets_in_etcd(alone));
+  CHECK_FALSE(alone.etcd.any());
+  CHECK(alone.endpoint_host == "127.0.0.1");
+  REQUIRE(alone.notes.size() == 1);
+  CHECK_FALSE(meets_in_etcd(options({"--standalone", "--rdzv-backend=etcd"})));
+
+  const auto error_with = [](const std::string& option) {
+    return error_of({"--nnodes=1:3", "--rdzv-backend=etcd", option});
+  };
+  CHECK(has(error_with("--node-rank=0"), "needs --rdzv-endpoint=HOST:2379"));
+  CHECK(has(error_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h",
+                      "--rdzv-conf=protocol=ftp"}),
+            "https"));
+  CHECK(has(error_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h",
+                      "--rdzv-conf=takeover=false"}),
+            "takeover=false"));
 }
 
 TEST_CASE("a tie-breaker may be an etcd, as etcdctl names one", "[options]") {
@@ -447,7 +492,6 @@ TEST_CASE("options without a use here are checked, and refused with a reason if 
   CHECK(has(timed.notes[0], "no timer server"));
   CHECK(has(error_of({"--nproc-per-node=100000"}), "at most 4096"));
   CHECK(has(error_of({"--nnodes=100000"}), "MAX <= 65536"));
-  CHECK(has(error_of({"--rdzv-backend=etcd-v2"}), "c10d"));
   CHECK(has(error_of({"--rdzv-backend=c10"}), "did you mean c10d?"));
   CHECK(has(error_of({"--exit-barrier-timeout=-1"}), "seconds, at least 0"));
   CHECK_NOTHROW(options({"--exit-barrier-timeout=60"}));
