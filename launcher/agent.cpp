@@ -83,6 +83,11 @@ class Agent {
   void on_forwarded_signal(int signal);
   void tell_status();
 
+  // Knows what the workers' processes are before each event.
+  AgentStateMachine& machine() {
+    machine_.workers_kept(attempt_.kept() > 0);
+    return machine_;
+  }
   void apply(const AgentStep& step);
   void carry_out(AgentAction action, const AgentStep& step);
   void start_workers();
@@ -166,7 +171,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
     events_.waiting(*waiting);
   } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
     why_ = "the endpoint refused this node: " + refused->reason;
-    apply(machine_.refused(refused->exit_status));
+    apply(machine().refused(refused->exit_status));
   }
 }
 
@@ -177,7 +182,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   events_.attempt_started(round);
   const std::string text = round_text(round, options_.nproc_per_node, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
-  apply(machine_.round_started());
+  apply(machine().round_started());
 }
 
 void Agent::on_stop(const rendezvous::Stop& stop) {
@@ -187,7 +192,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   // The report that follows a final verdict names the cause, but not why there is no restart.
   const bool news = !stop.final_verdict || attempt_.running() > 0 || options_.max_restarts > 0;
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);
-  apply(machine_.stop_received(
+  apply(machine().stop_received(
       stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
 }
 
@@ -198,12 +203,12 @@ void Agent::on_finish(const rendezvous::Finish& finish) {
     spdlog::error("{}; stopping {}", why_, counted(attempt_.running(), "worker"));
   }
   const bool rejoins = finish.may_rejoin && may_rejoin();
-  apply(rejoins ? machine_.cut_off() : machine_.finish_received(finish.exit_status));
+  apply(rejoins ? machine().cut_off() : machine().finish_received(finish.exit_status));
 }
 
 void Agent::on_unreachable(const std::string& why) {
   why_ = why;
-  apply(machine_.unreachable());
+  apply(machine().unreachable());
 }
 
 // Whoever closed the connection is gone, and the job with it. One that fell silent may be there
@@ -211,20 +216,20 @@ void Agent::on_unreachable(const std::string& why) {
 void Agent::on_lost(const std::string& why, bool silent) {
   why_ = "lost the coordinator, " + why;
   if (attempt_.running() > 0) spdlog::error("{}; stopping the workers", why_);
-  apply(silent && may_rejoin() ? machine_.cut_off() : machine_.coordinator_lost());
+  apply(silent && may_rejoin() ? machine().cut_off() : machine().coordinator_lost());
 }
 
 // ---- this node's workers ----
 
 void Agent::on_worker_failed(const FirstCause& cause) {
   local_cause_ = cause;
-  apply(machine_.worker_failed());
+  apply(machine().worker_failed());
 }
 
 void Agent::on_all_reaped() {
   const bool succeeded = machine_.state() == AgentState::Running;
   events_.attempt_ended(succeeded);
-  apply(succeeded ? machine_.workers_succeeded() : machine_.workers_reaped());
+  apply(succeeded ? machine().workers_succeeded() : machine().workers_reaped());
 }
 
 // ---- signals ----
@@ -244,7 +249,7 @@ void Agent::on_signal(int signal) {
       spdlog::warn("got {}", rendezvous::signal_name(signal));
     }
   }
-  apply(machine_.signal_received(signal, membership_.connected()));
+  apply(machine().signal_received(signal, membership_.connected()));
 }
 
 void Agent::on_forwarded_signal(int signal) {
@@ -284,6 +289,10 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
       return start_workers();
     case AgentAction::StopWorkers:
       return attempt_.stop(step.signal, options_.shutdown_timeout);
+    case AgentAction::HoldWorkers:
+      return attempt_.stop(step.signal, options_.shutdown_timeout, Keep::Held);
+    case AgentAction::ParkWorkers:
+      return attempt_.stop(step.signal, options_.shutdown_timeout, Keep::Parking, why_);
     case AgentAction::KillWorkers:
       spdlog::warn("killing {}", counted(attempt_.running(), "worker"));
       return attempt_.stop(SIGKILL, milliseconds{0});
@@ -309,13 +318,13 @@ void Agent::start_workers() {
   const auto failure = attempt_.start(round_);
   if (!failure) return membership_.send(rendezvous::Started{round_.attempt, round_.term});
   local_cause_ = *failure;
-  apply(machine_.start_failed());
+  apply(machine().start_failed());
 }
 
 void Agent::await_verdict(milliseconds limit) {
   goodbye_timer_.expires_after(limit);
   goodbye_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) apply(machine_.leaving_overdue());
+    if (!error) apply(machine().leaving_overdue());
   });
 }
 

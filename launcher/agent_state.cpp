@@ -54,7 +54,20 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
   if (final_exit_status) left_with_ = final_exit_status;
   switch (state_) {
     case Running:
-      return become(Stopping, "the attempt is over everywhere", {StopWorkers}, signal);
+      return become(Stopping, "the attempt is over everywhere",
+                    {final_exit_status ? StopWorkers : ParkWorkers}, signal);
+    case Stopping:
+      if (!kept_) return stay("stopping already: it is reported when no worker is left");
+      if (final_exit_status) {
+        return become(Stopping, "no attempt follows for those who can park", {StopWorkers}, signal);
+      }
+      if (left_with_ || end_ || rejoins_) return stay("another attempt is not for this node");
+      return become(Stopping, "another attempt follows for those who can park", {ParkWorkers},
+                    signal);
+    case Stopped:
+      if (!kept_ || !final_exit_status) return stay("no worker is left, or it is parked");
+      return become(Stopping, "no attempt follows for those that are parked", {StopWorkers},
+                    signal);
     case Succeeded:
       return become(Stopped, "the attempt is over, and no worker is left here", {ReportReaped});
     default:
@@ -86,11 +99,17 @@ AgentStep AgentStateMachine::cut_off() {
   if (state_ == Done) return stay("this node has ended");
   rejoins_ = true;
   if (state_ == Running) return become(Stopping, "cut off from the job", {StopWorkers}, SIGTERM);
+  if (kept_) return become(Stopping, "cut off with parked workers", {StopWorkers}, SIGTERM);
   if (state_ == Stopping) return stay("cut off; once the workers are reaped, we join again");
   return become(Joining, "cut off, and no worker is left here", {Rejoin});
 }
 
 AgentStep AgentStateMachine::end_with(int status, std::string reason) {
+  if (kept_ && (state_ == Stopping || state_ == Stopped)) {
+    end_ = status;
+    return become(Stopping, std::move(reason) + "; parked workers end with it", {StopWorkers},
+                  SIGTERM);
+  }
   switch (state_) {
     case Running:
       end_ = status;
@@ -109,7 +128,7 @@ AgentStep AgentStateMachine::end_with(int status, std::string reason) {
 // that can no longer end, and every millisecond of theirs is lost.
 AgentStep AgentStateMachine::worker_failed() {
   if (state_ != Running) return stay("the attempt was over before");
-  return become(Stopping, "a worker failed by itself", {ReportFailure, StopWorkers}, SIGTERM);
+  return become(Stopping, "a worker failed by itself", {ReportFailure, HoldWorkers}, SIGTERM);
 }
 
 AgentStep AgentStateMachine::start_failed() {
@@ -140,6 +159,10 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   if (signals_ == 1 && !left_with_) {
     left_with_ = signal == SIGTERM ? exit_status::preempted : 128 + signal;
   }
+  if (kept_ && state_ == Stopped) {
+    if (!connected) end_ = left_with_;
+    return become(Stopping, "a signal ends the parked workers", {SayLeaving, StopWorkers}, signal);
+  }
   switch (state_) {
     case Joining:
     case Stopped:
@@ -153,6 +176,9 @@ AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
       return become(Stopped, "a signal, and no worker is left here", {SayLeaving, ReportReaped});
     case Stopping:
       if (impatient) return become(Stopping, "somebody wants it over now", {KillWorkers});
+      if (signals_ == 1 && kept_) {
+        return become(Stopping, "a signal while workers park", {SayLeaving, StopWorkers}, signal);
+      }
       if (signals_ == 1) return become(Stopping, "a signal while stopping", {SayLeaving});
       return stay("schedulers repeat SIGTERM");
     case Done:

@@ -12,6 +12,8 @@
 //                                    round                       Done
 //                                                      (also from Joining)
 // A node that was cut off from an elastic job goes back to Joining once its workers are reaped.
+// Workers that are parked count as reaped (rendezvous/spare_channel.h). Should the job end, or this
+// node leave it, while they are, Stopped goes back to Stopping until they are gone.
 //
 // launcher/agent.cpp feeds in the events and carries out the actions, in order. The coordinator
 // decides for the job (rendezvous/job/job.h); this machine only keeps its own node honest: workers
@@ -32,13 +34,15 @@ enum class AgentState {
   Running,    // All local workers started; none is known to have failed.
   Succeeded,  // All local workers exited with 0; other nodes may still be at work.
   Stopping,   // A signal is out; waiting until the last local worker is reaped.
-  Stopped,    // No workers; waits for the next round or for the end.
+  Stopped,    // No workers, unless they are parked; waits for the next round or for the end.
   Done,       // Terminal.
 };
 
 enum class AgentAction {
   StartWorkers,
   StopWorkers,      // With AgentStep::signal, then the grace period, then SIGKILL.
+  HoldWorkers,      // The same, but for those who can park: whether they are to is not known yet.
+  ParkWorkers,      // The same, and those who can park are told to: another attempt follows.
   KillWorkers,      // SIGKILL, now.
   ReportFailure,    // Tell the coordinator `worker_failed` ...
   ReportSucceeded,  // ... `workers_succeeded` ...
@@ -76,6 +80,10 @@ class AgentStateMachine {
   void endpoint_opened() { hosts_endpoint_ = true; }
   void endpoint_closed() { hosts_endpoint_ = false; }
 
+  // Whether processes are kept for another attempt, or may be (WorkerGroup::kept()). To be told
+  // before each of the events below: an end of the job ends these, too.
+  void workers_kept(bool kept) { kept_ = kept; }
+
   // From the coordinator.
   AgentStep round_started();
   AgentStep stop_received(int signal, std::optional<int> final_exit_status);
@@ -110,6 +118,7 @@ class AgentStateMachine {
   int signals_ = 0;
   bool awaits_verdict_ = false;
   bool hosts_endpoint_ = false;
+  bool kept_ = false;
   bool rejoins_ = false;  // Was cut off, and has not been in a round since.
 };
 

@@ -40,7 +40,8 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.heartbeat_interval = alone ? rendezvous::Milliseconds{0} : options.heartbeat_interval;
   limits.heartbeat_timeout = options.heartbeat_timeout;
   limits.start_timeout = options.start_timeout;
-  limits.stop_timeout = options.shutdown_timeout + std::chrono::seconds(60);
+  // Who said that it can park, and does not, has the time-out twice (workers/group_state.h).
+  limits.stop_timeout = 2 * options.shutdown_timeout + std::chrono::seconds(60);
   limits.host_node_id = node_id;
   limits.master_addr = plan.master_addr;
   limits.master_port = port;

@@ -60,7 +60,12 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                      asks_for_files(options.tee, options.nproc_per_node)),
       group_(
           io, output,
-          {[this](const WorkerEnd& end) { on_exit(end); }, [this] { callbacks_.on_all_reaped(); }},
+          {.on_exit = [this](const WorkerEnd& end) { on_exit(end); },
+           .on_all_reaped = [this] { callbacks_.on_all_reaped(); },
+           .on_parked =
+               [this](int rank, int local_rank, int pid, std::int64_t parked_ms) {
+                 events_.worker_parked(rank, local_rank, pid, parked_ms);
+               }},
           {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
   group_.keep_spares(options.spares, spare_events());
@@ -70,6 +75,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
 }
 
 std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& round) {
+  group_.look_at_kept();  // Who has ended belongs to the attempt that is over.
   round_ = round;
   ends_.clear();
   pids_.clear();
@@ -89,6 +95,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .places = asked_places(options_),
                                   .key_fd = worker_key_.get(),
                                   .memory_fd = restart_memory(),
+                                  .may_park = another_may_follow(),
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
@@ -103,8 +110,10 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     pids_ = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
       events_.worker_started(specs[i].rank, specs[i].local_rank, pids_[i],
-                             group_.was_spare(specs[i].local_rank));
+                             group_.was_spare(specs[i].local_rank),
+                             group_.was_kept(specs[i].local_rank));
     }
+    tell_who_went_on();
   } catch (const StartError& error) {
     // The codes of a shell: 127 not found, 126 found but not startable.
     const int number = error.error_number();
@@ -116,6 +125,22 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+// Whatever ends this one: a failure, or that nodes come and go.
+bool LocalAttempt::another_may_follow() const {
+  const bool elastic = options_.backend == RendezvousBackend::C10d && options_.nnodes_max > 1;
+  return elastic || round_.max_restarts > 0;
+}
+
+void LocalAttempt::tell_who_went_on() const {
+  std::string kept;
+  for (std::size_t i = 0; i < pids_.size(); ++i) {
+    if (!group_.was_kept(static_cast<int>(i))) continue;
+    kept += fmt::format("{}{} (pid {})", kept.empty() ? "" : ", ",
+                        round_.rank_base + static_cast<int>(i), pids_[i]);
+  }
+  if (!kept.empty()) spdlog::info("in the process of the attempt before: rank {}", kept);
 }
 
 // One for all attempts.
@@ -171,10 +196,10 @@ FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, 
   return cause;
 }
 
-void LocalAttempt::stop(int signal, milliseconds grace) {
+void LocalAttempt::stop(int signal, milliseconds grace, Keep keep, const std::string& why) {
   if (!stopped_at_) stopped_at_ = wall_now();
   cause_timer_.cancel();
-  group_.stop(signal, grace);
+  group_.stop(signal, grace, keep, why);
 }
 
 void LocalAttempt::on_exit(WorkerEnd end) {

@@ -50,7 +50,10 @@ class LocalAttempt {
   // comes.
   std::optional<rendezvous::FirstCause> start(const rendezvous::RoundStart& round);
 
-  void stop(int signal, std::chrono::milliseconds grace);
+  // As WorkerGroup::stop().
+  void stop(int signal, std::chrono::milliseconds grace, Keep keep = Keep::Nobody,
+            const std::string& why = "");
+  int kept() const { return group_.kept(); }
   void forward_signal(int signal) { group_.forward_signal(signal); }
   // The job is over.
   void stop_spares() { group_.stop_spares(); }
@@ -78,6 +81,8 @@ class LocalAttempt {
 
  private:
   int restart_memory();  // -1: none is asked for. Throws std::system_error.
+  bool another_may_follow() const;
+  void tell_who_went_on() const;
   SpareEvents spare_events();
   std::vector<WorkerSpec> spare_specs(const std::vector<WorkerSpec>& workers) const;
   std::optional<WorkerStore> worker_store() const;

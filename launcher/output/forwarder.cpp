@@ -295,6 +295,8 @@ std::string OutputForwarder::last_stderr(const Stream& stream, int lines) {
   return stream.tail.last_lines(lines);
 }
 
+void OutputForwarder::forget_stderr(Stream& stream) { stream.tail = OutputTail{}; }
+
 void OutputForwarder::pump(Stream& worker) {
   for (OutputStream* stream : {&worker.out, &worker.err}) {
     for (std::size_t bytes = impl_->bytes_read; impl_->bytes_read - bytes < kDrainBytesMax;) {

@@ -56,6 +56,9 @@ class OutputForwarder {
   // The last lines (at most `lines`, at most 8 KiB) that came through stderr of this worker.
   static std::string last_stderr(const Stream& stream, int lines = 20);
 
+  // What it wrote until now is no matter of its next failure.
+  static void forget_stderr(Stream& stream);
+
   // Reads what is in the pipes now, without waiting for more.
   void pump(Stream& stream);
 

@@ -90,11 +90,20 @@ void EventLog::attempt_started(const rendezvous::RoundStart& round) {
                             {"master_port", round.master_port}});
 }
 
-void EventLog::worker_started(int rank, int local_rank, int worker_pid, bool was_spare) {
+void EventLog::worker_started(int rank, int local_rank, int worker_pid, bool was_spare,
+                              bool was_kept) {
   write("worker_started", {{"rank", rank},
                            {"local_rank", local_rank},
                            {"worker_pid", worker_pid},
-                           {"was_spare", was_spare}});
+                           {"was_spare", was_spare},
+                           {"was_kept", was_kept}});
+}
+
+void EventLog::worker_parked(int rank, int local_rank, int worker_pid, std::int64_t parked_ms) {
+  write("worker_parked", {{"rank", rank},
+                          {"local_rank", local_rank},
+                          {"worker_pid", worker_pid},
+                          {"parked_ms", parked_ms}});
 }
 
 void EventLog::worker_ended(const WorkerEnd& end) {

@@ -29,7 +29,8 @@ class EventLog {
   void endpoint_opened(const std::string& address, int port);
   void waiting(const rendezvous::Waiting& waiting);
   void attempt_started(const rendezvous::RoundStart& round);
-  void worker_started(int rank, int local_rank, int worker_pid, bool was_spare);
+  void worker_started(int rank, int local_rank, int worker_pid, bool was_spare, bool was_kept);
+  void worker_parked(int rank, int local_rank, int worker_pid, std::int64_t parked_ms);
   void worker_ended(const WorkerEnd& end);
   void spare_started(int local_rank, int pid);
   void spare_ready(int local_rank, int pid, std::int64_t warmed_ms);

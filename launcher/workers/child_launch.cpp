@@ -16,6 +16,7 @@
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/output/log.h"
 #include "launcher/output/pty.h"
+#include "launcher/workers/rank_channel.h"
 #include "rendezvous/unique_fd.h"
 
 extern char** environ;
@@ -108,13 +109,15 @@ void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, C
     connect_terminal(err);
     return;
   }
-  if (spec.spare_fd >= 0) {  // Where its output goes will change, so it passes through us.
+  if (spec.is_spare) {  // Where its output goes will change, so it passes through us.
     connect_pipe(out);
     connect_pipe(err);
     return;
   }
+  // The same for who may go on into another attempt, whose files are others.
+  const bool changes = !wanted.out.file.empty() && spec.keeps_channel;
   const bool cut = !wanted.out.file.empty() && wanted.out.rotation.bytes_max > 0;
-  if (!wanted.out.console && !cut) {
+  if (!wanted.out.console && !cut && !changes) {
     const std::string& file = wanted.out.file;
     out.write_end.reset(OutputLog::open(file.empty() ? "/dev/null" : file));
   } else if (!(may_inherit && wanted.out.file.empty() && wanted.prefix.empty())) {
@@ -137,13 +140,22 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
     throw StartError("cannot start worker " + std::to_string(spec.local_rank) + ": " + error.what(),
                      error.code().value());
   }
+  RankChannel channel;
+  if (spec.keeps_channel && !spec.is_spare) {
+    try {
+      channel = make_rank_channel(spec.local_rank);
+    } catch (const StartError&) {
+      output.drain(*stream);
+      throw;
+    }
+  }
   ChildSetup setup;
   setup.argv = spec.argv;
   setup.environment = make_environment(spec.variables, guard_variable);
   setup.stdout_fd = out.write_end.get();
   setup.stderr_fd = err.write_end.get();
   setup.key_fd = spec.key_fd;
-  setup.spare_fd = spec.spare_fd;
+  setup.spare_fd = spec.is_spare ? spec.channel_fd : channel.theirs.get();
   setup.memory_fd = spec.memory_fd;
   setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
@@ -158,7 +170,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
                  spec.local_rank, format_cpu_list(spec.cpus),
                  std::strerror(child->binding_error()));
   }
-  return {std::move(*child), std::move(stream)};
+  return {std::move(*child), std::move(stream), std::move(channel.ours)};
 }
 
 }  // namespace ddprun::launcher

@@ -11,7 +11,7 @@ namespace ddprun::launcher {
 using enum GroupAction;
 
 GroupEnds ends_of(const std::vector<GroupMember>& members) {
-  const auto told = [](const GroupMember& member) { return member.told; };
+  const auto told = [](const GroupMember& member) { return member.told || member.parked; };
   const auto succeeded = [](const GroupMember& member) { return member.reaped && !member.failed; };
   if (!std::all_of(members.begin(), members.end(), told)) return GroupEnds::NotAll;
   return std::all_of(members.begin(), members.end(), succeeded) ? GroupEnds::AllSucceeded
@@ -24,10 +24,29 @@ void GroupState::started() {
   active_ = true;
 }
 
-GroupStep GroupState::stop(int signal, std::chrono::milliseconds grace, TimePoint now) {
+bool GroupState::spares(const GroupMember& member) const {
+  if (!keeping() || member.told || member.reaped || member.asked) return false;
+  return member.can_park && (member.parked || !late_);
+}
+
+GroupStep GroupState::stop(int signal, std::chrono::milliseconds grace, TimePoint now, Keep keep) {
   if (!active_) return {{}, "no workers"};
-  if (killing_) return {{}, "SIGKILL is out, and nothing is stronger"};
-  GroupStep step{{}, "asked to end"};
+  if (killing_ && (!keeping() || keep != Keep::Nobody)) {
+    return {{}, "SIGKILL is out, and nothing is stronger"};
+  }
+  const bool stopped = deadline_.has_value();
+  if (stopped && !keeping()) keep = Keep::Nobody;
+  if (keeping() && keep == Keep::Nobody) {  // To those who were spared, this is the first word.
+    deadline_.reset();
+    killing_ = false;
+  }
+  GroupStep step{{},
+                 keep == Keep::Nobody ? "asked to end"
+                 : keep == Keep::Held ? "asked to end, but for those who can park"
+                                      : "asked to end, or to park"};
+  keep_ = keep;
+  grace_ = grace;
+  if (keep == Keep::Parking) step.actions.push_back(TellOver);
   if (grace.count() > 0) {
     // The same signal twice makes some programs give up their clean-up: only another one is news.
     if (signal != signal_) step.actions.push_back(AskAnew);
@@ -42,8 +61,20 @@ GroupStep GroupState::stop(int signal, std::chrono::milliseconds grace, TimePoin
   return step;
 }
 
-GroupStep GroupState::deadline_passed(TimePoint now) {
+GroupStep GroupState::parker_lost() const {
+  if (!active_) return {{}, "no workers"};
+  if (!keeping() || grace_.count() == 0) return {{}, "nobody is spared"};
+  return {{Ask}, "one that was spared cannot park any more"};
+}
+
+GroupStep GroupState::deadline_passed(TimePoint now, int parking) {
   if (!active_ || !deadline_ || now < *deadline_) return {{}, "not yet"};
+  if (keeping() && !late_ && !killing_ && parking > 0 && grace_.count() > 0) {
+    late_ = true;
+    deadline_ = now + grace_;
+    return {{KillAsked, Ask}, "the grace is over, and some who said that they can park have not"};
+  }
+  late_ = true;
   if (killing_) return finished(GiveUp, "SIGKILL was sent long ago: the rest hangs in the kernel");
   killing_ = true;
   deadline_ = now + limits_.kill_wait;

@@ -8,6 +8,12 @@
 //      | and leaves something behind             |
 //      +------> Asked    +--------> nothing left: finished
 //
+// Where another attempt may follow, stop() may spare those who can park
+// (rendezvous/spare_channel.h): Keep::Held until the job's verdict is known, Keep::Parking when
+// another attempt follows. Who is parked counts as gone; when the others are, the group finishes,
+// and those that are parked are the owner's to give a rank or to stop. Who has not parked by the
+// deadline is asked then, and has the same grace as the others had.
+//
 // worker_group.cpp feeds in what it sees and carries out what comes back, in order.
 // A core: no processes, timers or clock.
 #pragma once
@@ -37,18 +43,24 @@ struct WorkerGroupLimits {
 };
 
 enum class GroupAction {
-  AskAnew,  // The signal is another one: whoever was asked before is asked again.
-  Ask,      // Send GroupState::signal() to every member that was not asked yet ...
-  AskIts,   // ... to those in the session of the worker that ended just now.
-  Kill,     // SIGKILL to every member.
-  GiveUp,   // Say what is left; the group ends without it.
-  Finish,   // Nothing is left.
+  AskAnew,    // The signal is another one: whoever was asked before is asked again.
+  Ask,        // Send GroupState::signal() to every member that was not asked yet ...
+  AskIts,     // ... to those in the session of the worker that ended just now.
+  TellOver,   // Tell those who are spared, and have not been told, that the attempt is over.
+  KillAsked,  // SIGKILL to every member that was asked before.
+  Kill,    // SIGKILL to every member. Those who are spared are no members, nor what they started.
+  GiveUp,  // Say what is left; the group ends without it.
+  Finish,  // Nothing is left.
 };
 
 struct GroupStep {
   std::vector<GroupAction> actions;
   std::string reason;  // Never empty.
 };
+
+// Whom stop() spares: nobody; those who can park, since nobody knows yet whether another attempt
+// follows; the same, and one follows.
+enum class Keep { Nobody, Held, Parking };
 
 enum class GroupEnds { NotAll, AllSucceeded, SomeFailed };
 
@@ -57,7 +69,10 @@ struct GroupMember {
   bool told = false;                                 // Its end was reported.
   bool reaped = false;                               // Its exit status is known.
   bool failed = false;                               // ... and is not 0.
-  bool stop_sent = false;                            // It was asked to end while it lived.
+  bool stop_sent = false;                            // It lived when the attempt was stopped.
+  bool asked = false;                                // It was sent a signal to end.
+  bool can_park = false;                             // It said so ...
+  bool parked = false;                               // ... and that it has done it.
   std::chrono::steady_clock::time_point ended_at{};  // As seen.
 };
 
@@ -65,7 +80,8 @@ struct GroupMember {
 // to.
 using EndedEarlier = std::function<bool(int other, int ended)>;
 
-// Of all of them: who was not told has not ended, and who could not be reaped did not succeed.
+// Of all of them: who was not told has not ended, unless it is parked, and who could not be reaped
+// did not succeed.
 GroupEnds ends_of(const std::vector<GroupMember>& members);
 
 struct TellStep {
@@ -81,8 +97,16 @@ class GroupState {
   explicit GroupState(WorkerGroupLimits limits = {}) : limits_(limits) {}
 
   void started();  // Of an attempt. Not while one is active.
-  GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now);
-  GroupStep deadline_passed(TimePoint now);
+  // Nobody who was to end is kept by a later call; those who were kept are asked by a later one
+  // that keeps nobody, and have all of its grace.
+  GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now,
+                 Keep keep = Keep::Nobody);
+  // `parking`: how many are spared and have not parked.
+  GroupStep deadline_passed(TimePoint now, int parking = 0);
+  // One that was spared cannot park any more.
+  GroupStep parker_lost() const;
+  // Whether this one is to be sent no signal now.
+  bool spares(const GroupMember& member) const;
   // A worker has ended. `left_behind`: a process of its group still lives. That one is asked at
   // once and not when all workers have ended: they may have hours to go.
   GroupStep leader_ended(bool left_behind) const;
@@ -96,7 +120,9 @@ class GroupState {
 
   bool active() const { return active_; }
   bool killing() const { return killing_; }
-  int signal() const { return signal_; }  // How processes are asked to end.
+  bool keeping() const { return keep_ != Keep::Nobody; }
+  std::chrono::milliseconds grace() const { return grace_; }  // Of the last stop().
+  int signal() const { return signal_; }                      // How processes are asked to end.
   std::optional<TimePoint> deadline() const { return deadline_; }  // For deadline_passed().
   std::optional<TimePoint> order_deadline() const { return order_deadline_; }  // To look again.
 
@@ -106,6 +132,9 @@ class GroupState {
   WorkerGroupLimits limits_;
   bool active_ = false;   // Between started() and Finish or GiveUp.
   bool killing_ = false;  // SIGKILL is out.
+  Keep keep_ = Keep::Nobody;
+  bool late_ = false;  // Who has not parked yet is spared no more.
+  std::chrono::milliseconds grace_{0};
   int signal_ = SIGTERM;
   std::optional<TimePoint> deadline_;        // Of the grace, or of kill_wait when killing.
   std::optional<TimePoint> order_deadline_;  // Set while a worker is kept back.

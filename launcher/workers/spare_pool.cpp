@@ -20,6 +20,7 @@
 
 #include "launcher/workers/background_priority.h"
 #include "launcher/workers/child_sessions.h"
+#include "launcher/workers/rank_channel.h"
 #include "launcher/workers/start_error.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/spare_channel.h"
@@ -58,26 +59,6 @@ void kill_spare(const ChildProcess& child) {
     if (row.state != 'Z') ::kill(row.pid, SIGKILL);
   }
   child.send_to_group(SIGKILL);
-}
-
-// What a worker of this spec would have been started with, less what a spare has already.
-std::string message_for(const WorkerSpec& worker, const DeathMarks& marks) {
-  rendezvous::Environment environment = worker.variables;
-  if (marks.id >= 0 && !marks.operations.empty()) {
-    rendezvous::DeathMarkSet set{marks.id, {}};
-    for (const sembuf& operation : marks.operations) {
-      set.marks.push_back({operation.sem_num, operation.sem_op});
-    }
-    environment.emplace_back(rendezvous::death_marks_variable, rendezvous::death_marks_text(set));
-  }
-  return rendezvous::rank_message(environment);
-}
-
-// All of it at once: it fits into any socket's buffer, and a spare whose buffer is full has not
-// done what it should.
-bool send_message(int fd, const std::string& message) {
-  const auto size = static_cast<ssize_t>(message.size());
-  return ::send(fd, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == size;
 }
 
 }  // namespace
@@ -137,21 +118,15 @@ void SparePool::Impl::look() {
 
 void SparePool::Impl::start_one(int local_rank) {
   plan.started(local_rank, SpareClock::now());
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return account(local_rank, {.exit_code = 126},
-                   std::string("a spare without a socket (") + std::strerror(errno) + ")");
-  }
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
   WorkerSpec spec = specs[static_cast<std::size_t>(local_rank)];
-  spec.spare_fd = theirs.get();
   try {
+    RankChannel channel = make_rank_channel(local_rank);
+    spec.channel_fd = channel.theirs.get();
     auto spare = std::make_shared<SpareProcess>(
         io, launch_child(spec, output, guard.variable(), /*may_inherit_stdout=*/false, {}));
     lower_priority(spare->child.pid());
     guard.add_session(spare->child.pid());
-    spare->said.assign(ours.release());
+    spare->said.assign(channel.ours.release());
     spares[local_rank] = spare;
     watch(local_rank, spare);
     if (events.on_started) events.on_started(local_rank, spare->child.pid());
@@ -249,7 +224,7 @@ std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
         "cannot start worker " + std::to_string(worker.local_rank) + ": " + error.what(),
         error.code().value());
   }
-  if (!send_message(spare->said.native_handle(), message_for(worker, marks))) {
+  if (!send_whole(spare->said.native_handle(), rank_message_for(worker, marks))) {
     spdlog::warn(
         "the spare of local rank {} (pid {}) does not take its rank ({}); a worker is "
         "started anew",
@@ -259,9 +234,13 @@ std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
   }
   plan.take(worker.local_rank);
   spares.erase(found);
+  UniqueFd channel;
+  if (worker.keeps_channel) {
+    channel.reset(::fcntl(spare->said.native_handle(), F_DUPFD_CLOEXEC, 0));
+  }
   spare->ended.close();
   spare->said.close();
-  return LaunchedChild{std::move(spare->child), spare->stream};
+  return LaunchedChild{std::move(spare->child), spare->stream, std::move(channel)};
 }
 
 void SparePool::Impl::stop() {

@@ -1,4 +1,5 @@
-// The local workers of one attempt as one unit: started together, watched, stopped together.
+// The local workers of one attempt as one unit: started together, watched, stopped together; those
+// that can park are kept for the next one.
 //
 // Passive: the agent drives it (start, stop) and is told what happened through the callbacks,
 // always from the io_context's thread and never from inside a call to this class.
@@ -25,6 +26,8 @@ namespace ddprun::launcher {
 struct WorkerGroupCallbacks {
   std::function<void(const WorkerEnd&)> on_exit;  // Once per worker, as they began to end.
   std::function<void()> on_all_reaped;            // After the last on_exit, output flushed.
+  // One is kept: it has left the attempt, so long after stop().
+  std::function<void(int rank, int local_rank, int pid, std::int64_t parked_ms)> on_parked = {};
 };
 
 // Makes the calling process a child subreaper: whatever a worker starts, however it detaches, ends
@@ -39,15 +42,23 @@ class WorkerGroup {
   // Keeps this many spares while attempts run: for the first local ranks. Call before start().
   void keep_spares(int spares, SpareEvents events, SpareLimits limits = {});
 
-  // Starts all workers, those with a spare that is ready by giving it their rank; none is left
-  // running when one cannot be started. `spares`: what spares are started with from now on, by
-  // local rank. Throws StartError. May be called again after on_all_reaped.
+  // Before start(): what is kept and of no use any more is ended, and told by on_exit in this call.
+  void look_at_kept();
+
+  // Starts all workers: a process that was kept, or else a spare that is ready, by giving it their
+  // rank; none is left running when one cannot be started. `spares`: what spares are started with
+  // from now on, by local rank. Throws StartError. May be called again after on_all_reaped.
   void start(const std::vector<WorkerSpec>& workers, const std::vector<WorkerSpec>& spares = {});
 
   // Sends `signal` to every process of every worker (also when the worker itself is gone), and
   // SIGKILL to what is left after `grace`. Calling again with a shorter grace shortens it; with 0
   // it kills at once. A worker that had died before the signal is not marked stopped_by_us.
-  void stop(int signal, std::chrono::milliseconds grace);
+  // `keep`: those that can park get no signal (GroupState::stop()); `why` is what they are told.
+  // Without it those that were kept are stopped, too, also after on_all_reaped, which comes again.
+  void stop(int signal, std::chrono::milliseconds grace, Keep keep = Keep::Nobody,
+            const std::string& why = "");
+  // Processes that stop() has spared, or that are parked.
+  int kept() const;
 
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
@@ -58,8 +69,9 @@ class WorkerGroup {
   // The job is over: spares are killed.
   void stop_spares();
   int spares_ready() const;
-  // Whether the worker of this local rank was a spare before.
+  // What the worker of this local rank was before this attempt.
   bool was_spare(int local_rank) const;
+  bool was_kept(int local_rank) const;
 
   int running() const;  // Workers not yet reaped.
   std::vector<int> pids() const;

@@ -8,23 +8,26 @@
 
 namespace ddprun::launcher {
 
-std::vector<int> WorkerMembers::adopted_children() {
+std::vector<int> WorkerMembers::adopted_children(const std::set<int>& kept) {
   std::vector<int> adopted;
   const int own_session = ::getsid(0);
   for (int pid : read_own_children()) {
-    if (!is_spawned_child(pid) && read_process(pid).session != own_session) adopted.push_back(pid);
+    if (is_spawned_child(pid)) continue;
+    const int session = read_process(pid).session;
+    if (session != own_session && !kept.contains(session)) adopted.push_back(pid);
   }
   return adopted;
 }
 
-std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders) {
-  const std::vector<int> adopted = adopted_children();
+std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders, const std::set<int>& kept) {
+  const std::vector<int> adopted = adopted_children(kept);
   leaders.insert(leaders.end(), adopted.begin(), adopted.end());
   return read_with_descendants(leaders);
 }
 
-void WorkerMembers::ask(const std::vector<int>& leaders, int signal, int session) {
-  for (const ProcessRow& row : of(leaders)) {
+void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::set<int>& kept,
+                        int session) {
+  for (const ProcessRow& row : of(leaders, kept)) {
     if (row.state == 'Z' || (session != 0 && row.session != session)) continue;
     if (!asked_.insert(row.pid).second) continue;
     ::kill(row.pid, signal);
@@ -32,9 +35,15 @@ void WorkerMembers::ask(const std::vector<int>& leaders, int signal, int session
   }
 }
 
-void WorkerMembers::kill(const std::vector<int>& leaders) {
-  for (const ProcessRow& row : of(leaders)) {
+void WorkerMembers::kill(const std::vector<int>& leaders, const std::set<int>& kept) {
+  for (const ProcessRow& row : of(leaders, kept)) {
     if (row.state != 'Z') ::kill(row.pid, SIGKILL);
+  }
+}
+
+void WorkerMembers::kill_asked(const std::vector<int>& leaders, const std::set<int>& kept) const {
+  for (const ProcessRow& row : of(leaders, kept)) {
+    if (row.state != 'Z' && asked_.contains(row.pid)) ::kill(row.pid, SIGKILL);
   }
 }
 

@@ -18,9 +18,11 @@ struct WorkerSpec {
   std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.
   WorkerOutput output;                                         // Where stdout and stderr go.
   int key_fd = -1;        // Of the workers' key; -1 = none. Stays its owner's.
-  int spare_fd = -1;      // A spare's end of its channel; -1 = it is a worker. Its owner's, too.
-  int memory_fd = -1;     // Of --restart-memory; -1 = none. Its owner's, too.
-  std::vector<int> cpus;  // It may run on these alone; empty = as inherited.
+  bool is_spare = false;  // Waits for its rank ...
+  int channel_fd = -1;    // ... at this end of its channel (rendezvous/spare_channel.h). As key_fd.
+  bool keeps_channel = false;  // May be given another rank by its channel when it is a worker.
+  int memory_fd = -1;          // Of --restart-memory; -1 = none. Its owner's, too.
+  std::vector<int> cpus;       // It may run on these alone; empty = as inherited.
 };
 
 }  // namespace ddprun::launcher

@@ -162,7 +162,9 @@ WorkerSpec spare_of(const WorkerSpec& worker, const std::string& folder) {
   for (auto& [name, value] : spare.variables) {
     if (of_the_round.count(name) != 0) value = rendezvous::no_rank_yet;
     if (name == "TORCHELASTIC_ERROR_FILE") value.clear();  // The dead worker's.
+    if (name == rendezvous::rank_variable) value.clear();  // Comes with the rank.
   }
+  spare.is_spare = true;
   spare.variables.emplace_back(rendezvous::spare_variable, std::to_string(rendezvous::spare_fd));
   spare.output.prefix = fmt::format("[spare{}]:", worker.local_rank);
   spare.output.collapse = false;
@@ -254,6 +256,12 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
                                   std::to_string(rendezvous::restart_memory_fd));
     } else if (inputs.environment(rendezvous::restart_memory_variable)) {
       spec.variables.emplace_back(rendezvous::restart_memory_variable, "");  // As above.
+    }
+    spec.keeps_channel = inputs.may_park;
+    if (inputs.may_park) {
+      spec.variables.emplace_back(rendezvous::rank_variable, std::to_string(rendezvous::spare_fd));
+    } else if (inputs.environment(rendezvous::rank_variable)) {
+      spec.variables.emplace_back(rendezvous::rank_variable, "");  // As above.
     }
     if (inputs.environment(rendezvous::spare_variable)) {
       spec.variables.emplace_back(rendezvous::spare_variable, "");  // As above.

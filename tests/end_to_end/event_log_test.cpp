@@ -167,6 +167,22 @@ TEST_CASE("every event is what its documentation says") {
   finish({&with_spare});
   check_against_document(read_log(spares), seen);
 
+  const std::string parking = folder / "parking.jsonl";
+  Process with_parked(
+      launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--event-log",
+              parking, "--forward-signals", "USR1"}) +
+      shell(read_pid +
+            "if [ $RANK = 0 ]; then fd=$DDPRUN_RANK_FD; printf k >&$fd; echo can park; "
+            "head -c 1 <&$fd > /dev/null; echo >&$fd; fi; " +
+            until_usr1("up $RANK $TORCHELASTIC_RESTART_COUNT pid $pid")));
+  REQUIRE(with_parked.wait_for_output("can park", 20s));
+  REQUIRE(with_parked.wait_for_output("up 1 0 pid ", 20s));
+  ::kill(number_after(with_parked.output(), "up 1 0 pid "), SIGKILL);
+  REQUIRE(with_parked.wait_for_output("up 0 0 pid ", 20s));
+  REQUIRE(with_parked.wait_for_output("up 1 1 pid ", 20s));
+  finish({&with_parked});
+  check_against_document(read_log(parking), seen);
+
   // The job is over, and nobody reads what it wrote.
   const std::string dropped = folder / "dropped.jsonl";
   const std::string pipe = folder / "pipe";

@@ -44,7 +44,7 @@ TEST_CASE("a failed worker is reported before the others are stopped, and only o
   AgentStateMachine agent = running_agent();
 
   const AgentStep step = agent.worker_failed();
-  CHECK(step.actions == Actions{ReportFailure, StopWorkers});
+  CHECK(step.actions == Actions{ReportFailure, HoldWorkers});
   CHECK(step.signal == SIGTERM);
   CHECK(agent.worker_failed().actions.empty());
   CHECK(agent.stop_received(SIGTERM, {}).actions.empty());
@@ -59,8 +59,91 @@ TEST_CASE("a stop from the coordinator stops the workers with its signal",
 
   const AgentStep step = agent.stop_received(SIGINT, {});
 
-  CHECK(step.actions == Actions{StopWorkers});
+  CHECK(step.actions == Actions{ParkWorkers});
   CHECK(step.signal == SIGINT);
+  AgentStateMachine last = running_agent();
+  CHECK(last.stop_received(SIGINT, 1).actions == Actions{StopWorkers});
+}
+
+TEST_CASE("16.3: who can park waits for the verdict, and hears it", "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  CHECK(agent.worker_failed().actions == Actions{ReportFailure, HoldWorkers});
+  agent.workers_kept(true);
+
+  SECTION("another attempt follows") {
+    CHECK(agent.stop_received(SIGTERM, {}).actions == Actions{ParkWorkers});
+    CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
+    CHECK(agent.round_started().actions == Actions{StartWorkers});
+  }
+  SECTION("none follows") {
+    CHECK(agent.stop_received(SIGTERM, 9).actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.finish_received(9).actions.empty());
+    CHECK(agent.workers_reaped().exit_status == 9);
+  }
+  SECTION("nobody is there to say") {
+    CHECK(agent.coordinator_lost().actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().exit_status == exit_status::coordinator_lost);
+  }
+  SECTION("this node was cut off") {
+    CHECK(agent.cut_off().actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().actions == Actions{Rejoin});
+  }
+  SECTION("somebody wants the job to end") {
+    CHECK(agent.signal_received(SIGTERM, true).actions == Actions{SayLeaving, StopWorkers});
+    CHECK(agent.stop_received(SIGTERM, {}).actions.empty());  // The others may go on.
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
+  }
+}
+
+TEST_CASE("16.3: whatever ends the job, or this node's part in it, ends parked workers first",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent = running_agent();
+  agent.stop_received(SIGTERM, {});
+  agent.workers_kept(true);
+  REQUIRE(agent.workers_reaped().actions == Actions{ReportReaped});
+  const auto ends_with = [&](const AgentStep& step, int status) {
+    CHECK(step.state == AgentState::Stopping);
+    CHECK(step.actions.back() == StopWorkers);
+    agent.workers_kept(false);
+    const AgentStep last = agent.workers_reaped();
+    CHECK(last.actions.back() == Exit);
+    CHECK(last.exit_status == status);
+  };
+
+  SECTION("the job is over") { ends_with(agent.finish_received(71), 71); }
+  SECTION("the coordinator is lost") {
+    ends_with(agent.coordinator_lost(), exit_status::coordinator_lost);
+  }
+  SECTION("no attempt follows after all") {
+    CHECK(agent.stop_received(SIGTERM, 75).actions == Actions{StopWorkers});
+    CHECK(agent.finish_received(75).actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().exit_status == 75);
+  }
+  SECTION("a signal, and nobody to say goodbye to") {
+    ends_with(agent.signal_received(SIGINT, false), 130);
+  }
+  SECTION("a signal") {
+    const AgentStep step = agent.signal_received(SIGTERM, true);
+    CHECK(step.actions == Actions{SayLeaving, StopWorkers});
+    CHECK(step.signal == SIGTERM);
+    CHECK(agent.signal_received(SIGINT, true).actions == Actions{KillWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().actions == Actions{ReportReaped, AwaitVerdict});
+  }
+  SECTION("cut off") {
+    CHECK(agent.cut_off().actions == Actions{StopWorkers});
+    agent.workers_kept(false);
+    CHECK(agent.workers_reaped().actions == Actions{Rejoin});
+  }
+  SECTION("all of them died") {
+    agent.workers_kept(false);
+    CHECK(agent.finish_received(71).actions == Actions{Exit});
+  }
 }
 
 TEST_CASE("an agent that had succeeded takes part in a restart", "[launcher][agent_state]") {

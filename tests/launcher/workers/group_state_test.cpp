@@ -116,6 +116,95 @@ TEST_CASE("a look ends the group when nothing is left, and asks or kills what is
   }
 }
 
+TEST_CASE("16.3: only who can park, and was not asked before, is spared", "[group_state]") {
+  const GroupMember parker{.can_park = true}, parked{.can_park = true, .parked = true};
+  for (const Keep keep : {Keep::Nobody, Keep::Held, Keep::Parking}) {
+    GroupState group = running_group();
+    CHECK_FALSE(group.spares(parker));  // Nothing is asked of anybody yet.
+    const auto actions = acts(group.stop(SIGTERM, 30s, t, keep));
+    CHECK(actions == (keep == Keep::Parking ? Actions{TellOver, Ask} : Actions{Ask}));
+    const bool keeps = keep != Keep::Nobody;
+    CHECK(group.spares(parker) == keeps);
+    CHECK(group.spares(parked) == keeps);
+    CHECK_FALSE(group.spares(living()));
+    CHECK_FALSE(group.spares({.asked = true, .can_park = true, .parked = true}));
+    CHECK_FALSE(group.spares({.reaped = true, .can_park = true, .parked = true}));
+    CHECK_FALSE(group.spares({.told = true, .can_park = true, .parked = true}));
+  }
+}
+
+TEST_CASE("16.3: who has not parked in time is asked, and then killed; who has, stays",
+          "[group_state]") {
+  const GroupMember parker{.can_park = true}, parked{.can_park = true, .parked = true};
+  GroupState group = running_group();
+  group.stop(SIGTERM, 30s, t, Keep::Held);
+  CHECK(acts(group.stop(SIGTERM, 30s, t + 1s, Keep::Parking)) == Actions{TellOver, Ask});
+  CHECK(group.deadline() == t + 30s);  // As was promised to those who were asked.
+
+  CHECK(acts(group.deadline_passed(t + 30s, 1)) == Actions{KillAsked, Ask});
+  CHECK_FALSE(group.spares(parker));
+  CHECK(group.spares(parked));
+  CHECK(group.deadline() == t + 60s);
+  CHECK(acts(group.deadline_passed(t + 60s, 0)) == Actions{Kill});
+  CHECK(group.spares(parked));
+  CHECK(acts(group.deadline_passed(t + 65s, 0)) == Actions{GiveUp});
+}
+
+TEST_CASE("16.3: with all parked in time the others' grace is what it was", "[group_state]") {
+  GroupState group = running_group();
+  group.stop(SIGTERM, 30s, t, Keep::Parking);
+
+  CHECK(acts(group.deadline_passed(t + 30s, 0)) == Actions{Kill});
+  CHECK(group.spares({.can_park = true, .parked = true}));
+}
+
+TEST_CASE("16.3: without a grace who has not parked is killed at once", "[group_state]") {
+  GroupState group = running_group();
+
+  CHECK(acts(group.stop(SIGTERM, 0s, t, Keep::Parking)) == Actions{TellOver});
+  CHECK(acts(group.deadline_passed(t, 2)) == Actions{Kill});
+  CHECK_FALSE(group.spares({.can_park = true}));
+}
+
+TEST_CASE("16.3: a stop for all ends those that were spared, with all of its grace",
+          "[group_state]") {
+  const GroupMember parked{.can_park = true, .parked = true};
+  GroupState group = running_group();
+  group.stop(SIGTERM, 30s, t, Keep::Parking);
+  SECTION("before the deadline") {
+    CHECK(acts(group.stop(SIGTERM, 30s, t + 20s)) == Actions{Ask});
+    CHECK(group.deadline() == t + 50s);
+  }
+  SECTION("after it") {
+    group.deadline_passed(t + 30s, 0);
+    REQUIRE(group.killing());
+    CHECK(acts(group.stop(SIGTERM, 30s, t + 31s, Keep::Parking)).empty());
+    CHECK(acts(group.stop(SIGTERM, 30s, t + 31s)) == Actions{Ask});
+    CHECK(group.deadline() == t + 61s);
+  }
+  CHECK_FALSE(group.spares(parked));
+  // And nobody is spared again.
+  CHECK(acts(group.stop(SIGTERM, 30s, t + 40s, Keep::Parking)) == Actions{Ask});
+  CHECK_FALSE(group.spares(parked));
+}
+
+TEST_CASE("16.3: one that cannot park any more is asked, if the others were", "[group_state]") {
+  GroupState group = running_group();
+  CHECK(acts(group.parker_lost()).empty());
+  group.stop(SIGTERM, 30s, t, Keep::Held);
+  CHECK(acts(group.parker_lost()) == Actions{Ask});
+  group.stop(SIGTERM, 30s, t);
+  CHECK(acts(group.parker_lost()).empty());
+}
+
+TEST_CASE("16.3: a group ends when all have ended or are parked", "[group_state]") {
+  const GroupMember parked{.can_park = true, .parked = true};
+  const GroupMember told{.told = true, .reaped = true, .failed = true};
+  CHECK(ends_of({told, parked}) == GroupEnds::SomeFailed);
+  CHECK(ends_of({parked, parked}) == GroupEnds::SomeFailed);
+  CHECK(ends_of({told, {.can_park = true}}) == GroupEnds::NotAll);
+}
+
 TEST_CASE("what a worker leaves behind is asked when it ends, until SIGKILL is out",
           "[group_state]") {
   GroupState group = running_group();

@@ -1,0 +1,304 @@
+// Recovery in place with real programs: who keeps its process when an attempt ends, whose place is
+// filled anew, and what is left behind: nothing.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/ddprun_process.h"
+#include "tests/end_to_end/endless_job.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+const std::vector<std::string> parking_worker = {DDPRUN_PARKING_WORKER};
+
+struct Node {
+  explicit Node(const std::vector<std::string>& options,
+                const std::vector<std::string>& program = parking_worker)
+      : process(launch({"--forward-signals", "USR1", "--event-log", folder / "events"}) + options +
+                program) {}
+
+  // The pids in events of this name in this attempt, by rank.
+  std::map<int, int> pids(const std::string& name, int attempt,
+                          const std::string& flag = "") const {
+    std::map<int, int> found;
+    std::ifstream file(folder / "events");
+    for (std::string line; std::getline(file, line);) {
+      const auto event = nlohmann::json::parse(line);
+      if (event.at("event") != name || event.at("attempt") != attempt) continue;
+      if (!flag.empty() && event.at(flag) != true) continue;
+      found[event.at("rank")] = event.at("worker_pid");
+    }
+    return found;
+  }
+  int count(const std::string& name) const {
+    std::ifstream file(folder / "events");
+    int count = 0;
+    for (std::string line; std::getline(file, line);) {
+      count += nlohmann::json::parse(line).at("event") == name;
+    }
+    return count;
+  }
+  // Goes on reading the output until `done`.
+  template <class Done>
+  bool wait_until(Done done) {
+    const auto end = std::chrono::steady_clock::now() + patience(60s);
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      process.wait_for_output("(nobody says this)", 5ms);
+    }
+    return done();
+  }
+  static std::string start(int attempt, int rank, int world) {
+    return "attempt " + std::to_string(attempt) + " rank " + std::to_string(rank) + " of " +
+           std::to_string(world) + " is pid ";
+  }
+  // All of them run, and have said that they can park.
+  std::map<int, int> wait_for_ranks(int attempt, std::vector<int> ranks, int world) {
+    std::map<int, int> pids;
+    for (const int rank : ranks) {
+      INFO(process.output());
+      REQUIRE(process.wait_for_output(start(attempt, rank, world), 60s));
+      REQUIRE(process.wait_for_output("rank " + std::to_string(rank) + " can park", 60s));
+      pids[rank] = number_after(process.output(), start(attempt, rank, world));
+    }
+    return pids;
+  }
+
+  TemporaryFolder folder;
+  Process process;
+};
+
+std::vector<std::string> one_node(int workers, int restarts) {
+  return {"--standalone", "--nproc-per-node", std::to_string(workers), "--max-restarts",
+          std::to_string(restarts)};
+}
+
+std::vector<std::string> elastic_node(int min, std::uint16_t port, int workers) {
+  return {"--nnodes",         std::to_string(min) + ":2",
+          "--rdzv-backend",   "c10d",
+          "--rdzv-endpoint",  "127.0.0.1:" + std::to_string(port),
+          "--rdzv-conf",      "last_call_timeout=1",
+          "--nproc-per-node", std::to_string(workers),
+          "--max-restarts",   "3"};
+}
+
+// A job of two nodes that has lost one and waits for another: its two workers are parked.
+struct WaitingJob {
+  WaitingJob() : first(elastic_node(2, port, 2)) {
+    // The one that stays hosts the endpoint: two nodes have no majority without it.
+    REQUIRE(first.wait_until([&] { return first.count("endpoint_opened") == 1; }));
+    auto second = std::make_unique<Node>(elastic_node(2, port, 1));
+    // Who of the two is node 0 is open; a node's workers have neighbouring ranks.
+    REQUIRE(first.wait_until([&] { return first.pids("worker_started", 0).size() == 2; }));
+    for (const auto& [rank, pid] : first.pids("worker_started", 0)) pids.push_back(pid);
+    REQUIRE(first.wait_until([&] { return occurrences(" can park") == 2; }));
+    second->process.send_signal(SIGKILL);
+    REQUIRE(first.wait_until([&] { return first.count("worker_parked") == 2; }));
+  }
+  int occurrences(const std::string& text) const {
+    int found = 0;
+    for (auto at = first.process.output().find(text); at != std::string::npos;
+         at = first.process.output().find(text, at + 1)) {
+      ++found;
+    }
+    return found;
+  }
+
+  std::uint16_t port = free_port();
+  Node first;
+  std::vector<int> pids;
+};
+
+}  // namespace
+
+TEST_CASE("16.3: survivors keep their processes when a worker is killed, and when another one is",
+          "[in_place]") {
+  TemporaryFolder logs;
+  Node node(one_node(3, 2) + std::vector<std::string>{"--log-dir", logs.path(), "--tee", "0:3,1:1",
+                                                      "--redirects", "2:1"},
+            {DDPRUN_PARKING_WORKER});
+  // Local rank 2 writes to its file alone.
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 0).size() == 3; }));
+  auto first = node.pids("worker_started", 0);
+  const std::string run = std::filesystem::directory_iterator(logs.path())->path();
+  const auto file = [&](int attempt, int rank) {
+    return content_of(run + "/attempt_" + std::to_string(attempt) + "/" + std::to_string(rank) +
+                      "/stdout.log");
+  };
+  const auto can_park = [&](int attempt, int rank) {
+    return contains(file(attempt, rank), "is pid");
+  };
+  REQUIRE(node.wait_until([&] {
+    return contains(file(0, 0), "can park") && contains(file(0, 1), "can park") &&
+           contains(file(0, 2), "can park");
+  }));
+
+  ::kill(first[1], SIGKILL);
+
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 1).size() == 3; }));
+  auto second = node.pids("worker_started", 1);
+  INFO(node.process.output());
+  CHECK(second[0] == first[0]);
+  CHECK(second[1] != first[1]);
+  CHECK(second[2] == first[2]);
+  CHECK(node.pids("worker_started", 1, "was_kept").size() == 2);
+  CHECK(node.pids("worker_parked", 0) == std::map<int, int>{{0, first[0]}, {2, first[2]}});
+  CHECK(node.process.wait_for_output("in the process of the attempt before: rank 0 (pid ", 60s));
+  // What they say of the new attempt stands in its files.
+  REQUIRE(node.wait_until([&] { return can_park(1, 0) && can_park(1, 1) && can_park(1, 2); }));
+  CHECK(contains(file(1, 2), "attempt 1 rank 2 of 3 is pid " + std::to_string(first[2])));
+  CHECK_FALSE(contains(file(0, 2), "attempt 1"));
+  REQUIRE(node.wait_until([&] { return contains(file(1, 1), "can park"); }));
+
+  ::kill(second[0], SIGKILL);
+
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 2).size() == 3; }));
+  auto third = node.pids("worker_started", 2);
+  CHECK(third[0] != second[0]);
+  CHECK(third[1] == second[1]);
+  CHECK(third[2] == first[2]);
+  REQUIRE(node.wait_until([&] { return can_park(2, 0) && can_park(2, 1) && can_park(2, 2); }));
+  finish({&node.process});
+  CHECK(wait_until_gone({third[0], third[1], third[2]}, 20s));
+}
+
+TEST_CASE("16.3: a spare takes the place of the dead, and of nobody else", "[in_place]") {
+  Node node(one_node(2, 2) + std::vector<std::string>{"--spares", "2"});
+  auto first = node.wait_for_ranks(0, {0, 1}, 2);
+  REQUIRE(node.wait_until([&] { return node.count("spare_ready") == 2; }));
+
+  ::kill(first[1], SIGKILL);
+
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 1).size() == 2; }));
+  auto second = node.pids("worker_started", 1);
+  CHECK(second[0] == first[0]);
+  CHECK(node.pids("worker_started", 1, "was_spare") == std::map<int, int>{{1, second[1]}});
+  // Who was a spare can park, too.
+  REQUIRE(node.process.wait_for_output(Node::start(1, 0, 2), 60s));
+  REQUIRE(node.process.wait_for_output(Node::start(1, 1, 2), 60s));
+  REQUIRE(node.wait_until([&] {
+    return contains(node.process.output().substr(node.process.output().find(Node::start(1, 1, 2))),
+                    "rank 1 can park");
+  }));
+
+  ::kill(second[0], SIGKILL);
+
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 2).size() == 2; }));
+  CHECK(node.pids("worker_started", 2)[1] == second[1]);
+  REQUIRE(node.process.wait_for_output(Node::start(2, 0, 2), 60s));
+  finish({&node.process});
+}
+
+TEST_CASE("16.3: the workers of the nodes that are left go on in a smaller world", "[in_place]") {
+  const std::uint16_t port = free_port();
+  Node first(elastic_node(1, port, 2));
+  REQUIRE(first.wait_until([&] { return first.pids("worker_started", 0).size() == 2; }));
+  Node second(elastic_node(1, port, 1));
+  // The second one enlarges the first one's attempt, or both begin together.
+  REQUIRE(first.process.wait_for_output(" of 3 is pid ", 60s));
+  REQUIRE(second.process.wait_for_output("can park", 60s));
+  const int attempt =
+      first.pids("worker_started", 0).size() == 2 && contains(first.process.output(), "attempt 1 ")
+          ? 1
+          : 0;
+  REQUIRE(first.wait_until([&] { return first.pids("worker_started", attempt).size() == 2; }));
+  std::vector<int> before, after;
+  for (const auto& [rank, pid] : first.pids("worker_started", attempt)) before.push_back(pid);
+
+  second.process.send_signal(SIGKILL);
+
+  INFO(first.process.output());
+  const auto next = [&] { return first.pids("worker_started", attempt + 1, "was_kept"); };
+  REQUIRE(first.wait_until([&] { return next().size() == 2; }));
+  for (const auto& [rank, pid] : next()) after.push_back(pid);
+  CHECK(after == before);
+  REQUIRE(first.process.wait_for_output(Node::start(attempt + 1, 0, 2), 60s));
+  REQUIRE(first.process.wait_for_output(Node::start(attempt + 1, 1, 2), 60s));
+  finish({&first.process});
+}
+
+TEST_CASE(
+    "16.3: the place of a worker that dies while it is parked is filled anew, and nobody is "
+    "blamed",
+    "[in_place]") {
+  WaitingJob job;
+  ::kill(job.pids[0], SIGKILL);
+  REQUIRE(job.first.process.wait_for_output("ended while it was parked", 60s));
+
+  Node third(elastic_node(2, job.port, 1));
+
+  REQUIRE(job.first.wait_until([&] { return job.first.pids("worker_started", 1).size() == 2; }));
+  std::vector<int> after;
+  for (const auto& [rank, pid] : job.first.pids("worker_started", 1)) after.push_back(pid);
+  INFO(job.first.process.output());
+  CHECK(after[0] != job.pids[0]);
+  CHECK(after[1] == job.pids[1]);
+  CHECK(job.first.pids("worker_started", 1, "was_kept").size() == 1);
+  REQUIRE(job.first.wait_until([&] { return job.occurrences("attempt 1 rank") == 2; }));
+  REQUIRE(third.process.wait_for_output("attempt 1 rank", 60s));
+  CHECK_FALSE(contains(job.first.process.output(), "was killed by SIGKILL"));
+  finish({&job.first.process, &third.process});
+}
+
+TEST_CASE("16.3: a launcher that ends while workers are parked leaves none, however it ends",
+          "[in_place]") {
+  for (const auto& [signal, status] : {std::pair{SIGTERM, 75}, std::pair{SIGKILL, 137}}) {
+    WaitingJob job;
+
+    job.first.process.send_signal(signal);
+
+    const auto ended = job.first.process.wait(60s);
+    INFO(ended.output);
+    CHECK(ended.status == status);
+    CHECK(wait_until_gone(job.pids, 20s));
+  }
+}
+
+TEST_CASE("16.3: one that says that it can park, and does not, is asked, and its place filled anew",
+          "[in_place]") {
+  Node node(one_node(3, 1) + std::vector<std::string>{"--shutdown-timeout", "1"},
+            parking_worker + std::vector<std::string>{"never", "1"});
+  auto first = node.wait_for_ranks(0, {0, 1, 2}, 3);
+
+  ::kill(first[0], SIGKILL);
+
+  REQUIRE(node.process.wait_for_output(
+      "(pid " + std::to_string(first[1]) + ") said that it can park, and has not within 1 s", 60s));
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 1).size() == 3; }));
+  CHECK(node.pids("worker_started", 1)[1] != first[1]);
+  CHECK(node.pids("worker_started", 1)[2] == first[2]);
+  for (const int rank : {0, 1, 2}) {
+    REQUIRE(node.process.wait_for_output(Node::start(1, rank, 3), 60s));
+  }
+  finish({&node.process});
+}
+
+TEST_CASE("16.3: nobody parks when no attempt follows", "[in_place]") {
+  Node node(one_node(2, 1));
+  auto first = node.wait_for_ranks(0, {0, 1}, 2);
+  ::kill(first[0], SIGKILL);
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 1).size() == 2; }));
+  auto second = node.pids("worker_started", 1);
+  REQUIRE(node.process.wait_for_output(Node::start(1, 0, 2), 60s));
+
+  ::kill(second[0], SIGKILL);
+
+  const auto ended = node.process.wait(60s);
+  INFO(ended.output);
+  CHECK(ended.status == 137);
+  CHECK(node.count("worker_parked") == 1);
+  CHECK(wait_until_gone({second[0], second[1]}, 20s));
+}
+
+TEST_CASE("16.3: workers of a job without another attempt have no channel", "[in_place]") {
+  Node node(one_node(1, 0));
+  REQUIRE(node.process.wait_for_output("no channel", 60s));
+  finish({&node.process});
+}
