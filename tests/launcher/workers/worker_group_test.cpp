@@ -102,6 +102,15 @@ WorkerSpec shell(int rank, const std::string& script) {
   return spec;
 }
 
+// The same with a channel, at descriptor 4.
+WorkerSpec parker(int rank, const std::string& script) {
+  WorkerSpec spec = shell(rank, script);
+  spec.keeps_channel = true;
+  return spec;
+}
+
+const std::string park_at_once = "printf k >&4; echo ready; head -c 1 <&4 >/dev/null; echo >&4";
+
 // The number after `key` on the console, as printed by "echo key $!".
 int number_after(const std::string& text, const std::string& key) {
   const std::size_t found = text.find(key + " ");
@@ -410,6 +419,107 @@ TEST_CASE("orphans that end while the workers run leave no zombie", "[group]") {
   const int gone = number_after(job.console_text(), "gone");
 
   CHECK(job.run_until([&] { return read_process(gone).pid == 0; }));
+}
+
+TEST_CASE("16.3: who parks is in the next attempt what it was, with what it has started",
+          "[group]") {
+  Job job;
+  // The child is an orphan of the worker's session.
+  const std::vector<WorkerSpec> specs = {
+      parker(
+          0,
+          "sh -c 'sleep 300 & echo child $!'; printf k >&4; echo ready; head -c 1 <&4 >/dev/null; "
+          "echo >&4; sleep 300"),
+      shell(1, "echo other $$; sleep 300")};
+  job.group->start(specs);
+  REQUIRE(job.wait_for("ready"));
+  REQUIRE(job.wait_for("other"));
+  const int child = number_after(job.console_text(), "child");
+  const auto pids = job.group->pids();
+
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+
+  REQUIRE(job.run_until_reaped());
+  REQUIRE(job.exits.size() == 1);
+  CHECK(job.exits[0].rank == 1);
+  CHECK(job.group->kept() == 1);
+  CHECK(is_alive(child));
+
+  job.reaped = false;
+  job.group->start(specs);
+  CHECK(job.group->was_kept(0));
+  CHECK_FALSE(job.group->was_kept(1));
+  CHECK(job.group->pids()[0] == pids[0]);
+  CHECK(job.group->pids()[1] != pids[1]);
+
+  job.group->stop(SIGTERM, 20s);
+  REQUIRE(job.run_until_reaped());
+  CHECK(job.group->kept() == 0);
+  CHECK_FALSE(is_alive(child));
+  CHECK_FALSE(is_alive(pids[0]));
+}
+
+TEST_CASE("16.3: parked processes are stopped like others, and told as reaped once more",
+          "[group]") {
+  Job job;
+  job.group->start({parker(0, park_at_once + "; sleep 300")});
+  REQUIRE(job.wait_for("ready"));
+  job.group->stop(SIGTERM, 20s, Keep::Held);
+  CHECK(job.group->kept() == 1);
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+  REQUIRE(job.run_until_reaped());
+  REQUIRE(job.exits.empty());
+  job.reaped = false;
+
+  job.group->stop(SIGTERM, 20s);
+
+  REQUIRE(job.run_until_reaped());
+  REQUIRE(job.exits.size() == 1);
+  CHECK(job.exits[0].stopped_by_us);
+  CHECK(job.exits[0].signal == SIGTERM);
+}
+
+TEST_CASE("16.3: who hangs up is asked like others, and who dies parked is told and forgotten",
+          "[group]") {
+  Job job;
+  SECTION("before the attempt is over") {
+    job.group->start({parker(0, "printf k >&4; exec 4>&-; echo closed; sleep 300")});
+    REQUIRE(job.wait_for("closed"));
+    job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+    REQUIRE(job.run_until_reaped());
+    REQUIRE(job.exits.size() == 1);
+    CHECK(job.exits[0].signal == SIGTERM);
+    CHECK(job.group->kept() == 0);
+  }
+  SECTION("dead when it is parked") {
+    job.group->start({parker(0, park_at_once + "; sleep 300")});
+    REQUIRE(job.wait_for("ready"));
+    job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+    REQUIRE(job.run_until_reaped());
+    const auto pids = job.group->pids();
+    REQUIRE(pids.size() == 1);
+    ::kill(pids[0], SIGKILL);
+    REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
+    CHECK(job.exits[0].stopped_by_us);
+    CHECK(job.group->kept() == 0);
+    job.reaped = false;
+    job.group->start({shell(0, "exit 3")});
+    REQUIRE(job.run_until_reaped());
+    CHECK(job.exits.back().exit_code == 3);
+  }
+}
+
+TEST_CASE("16.3: one that does not park in time is asked then, and said to be late", "[group]") {
+  Job job;
+  job.group->start({parker(0, "printf k >&4; echo ready; sleep 300")});
+  REQUIRE(job.wait_for("ready"));
+
+  job.group->stop(SIGTERM, 100ms, Keep::Parking, "why");
+
+  REQUIRE(job.run_until_reaped());
+  REQUIRE(job.exits.size() == 1);
+  CHECK(job.exits[0].signal == SIGTERM);
+  CHECK(job.exits[0].note.find("had said that it can park") != std::string::npos);
 }
 
 TEST_CASE("a group can start again from its last callback", "[group]") {

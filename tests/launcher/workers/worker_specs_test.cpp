@@ -44,6 +44,7 @@ struct Case {
             .console_columns = terminal ? 100 : 0,
             .cpus = cpus,
             .places = places,
+            .may_park = may_park,
             .worker_store = worker_store};
   }
   std::vector<WorkerSpec> specs() const { return make_worker_specs(inputs()); }
@@ -58,6 +59,7 @@ struct Case {
   std::string attempt_dir = "/logs/attempt_1";
   std::map<std::string, std::string> environment;
   bool terminal = false;
+  bool may_park = false;
   int cpus = 8;
   std::vector<WorkerCpus> places;
   std::optional<WorkerStore> worker_store;
@@ -317,4 +319,23 @@ TEST_CASE("a spare is started like its worker, less what only a round decides",
   CHECK(spare.output.out.file == "/logs/spare_1/stdout.log");
   CHECK(spare.output.out.filtered_file.empty());
   CHECK(spare.output.err.file.empty());  // Nor has the worker one.
+}
+
+TEST_CASE(
+    "16.3: a worker is told of its channel where another attempt may follow, and a spare with "
+    "its rank",
+    "[launcher][worker_specs][spares]") {
+  Case c;
+  c.environment["DDPRUN_RANK_FD"] = "9";  // Of an outer launcher.
+  CHECK(c.variables(0)["DDPRUN_RANK_FD"].empty());
+  CHECK_FALSE(c.specs().at(0).keeps_channel);
+  c.may_park = true;
+  CHECK(c.variables(0)["DDPRUN_RANK_FD"] == "4");
+
+  const WorkerSpec spare = spare_of(c.specs().at(0), "");
+
+  CHECK(spare.is_spare);
+  for (const auto& [name, value] : spare.variables) {
+    if (name == "DDPRUN_RANK_FD") CHECK(value.empty());
+  }
 }
