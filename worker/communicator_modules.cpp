@@ -18,6 +18,7 @@ struct ModuleNames {
   std::string variable;  // Names another file: "DDPRUN_CUDA_MODULE".
   std::string entry;     // The function that makes its communicator.
   std::string needs;     // What it is built with.
+  std::string get;       // How one gets it, where it was not there when ddprun was built.
 };
 
 // A path to open, or a bare name for the loader to look up.
@@ -40,9 +41,8 @@ MakeModuleCommunicator* open_module(const ModuleNames& names) {
     std::error_code error;
     const bool absent = path == names.file ? reason.find(names.file + ": cannot open") == 0
                                            : !std::filesystem::exists(path, error);
-    throw CommunicatorError(absent ? "the " + names.what + " module " + path +
-                                         " does not exist: build ddprun where " + names.needs +
-                                         " can be found, or name the module in " + names.variable
+    throw CommunicatorError(absent ? "the " + names.what + " module " + path + " does not exist: " +
+                                         names.get + ", or name the module in " + names.variable
                                    : "the " + names.what + " module cannot be loaded: " + reason +
                                          " (it needs " + names.needs + " on the loader's path)");
   }
@@ -84,7 +84,8 @@ Module& cuda_module() {
                         .file = "libddprun_cuda.so",
                         .variable = "DDPRUN_CUDA_MODULE",
                         .entry = cuda_module_entry,
-                        .needs = "libcudart of a CUDA toolkit and libnccl"});
+                        .needs = "libcudart of a CUDA toolkit and libnccl",
+                        .get = "build ddprun again where a CUDA toolkit and NCCL can be found"});
   return module;
 }
 
@@ -93,7 +94,9 @@ Module& mpi_module() {
                         .file = "libddprun_mpi.so",
                         .variable = "DDPRUN_MPI_MODULE",
                         .entry = mpi_module_entry,
-                        .needs = "Open MPI (libopenmpi-dev)"});
+                        .needs = "Open MPI (libopenmpi-dev)",
+                        .get = "run scripts/setup --mpi, which installs Open MPI, and then "
+                               "scripts/build"});
   return module;
 }
 

@@ -1,4 +1,5 @@
-// Opening the CUDA module: on a machine without a device the error must say what is missing.
+// Opening the modules: where one, or what it needs, is missing, the error must say what and how to
+// get it.
 #include <cstdlib>
 #include <vector>
 
@@ -18,6 +19,20 @@ TEST_CASE("a missing CUDA module is named", "[worker][cuda]") {
           std::string::npos);
   }
   ::unsetenv("DDPRUN_CUDA_MODULE");
+}
+
+TEST_CASE("a missing MPI module names the command that installs what it needs", "[worker]") {
+  ::setenv("DDPRUN_MPI_MODULE", "/nonexistent/libddprun_mpi.so", 1);
+  try {
+    make_mpi_communicator(WorkerEnv{});
+    FAIL("opened a module that does not exist");
+  } catch (const CommunicatorError& error) {
+    CHECK(std::string(error.what()) ==
+          "the MPI module /nonexistent/libddprun_mpi.so does not exist: run scripts/setup --mpi, "
+          "which installs Open MPI, and then scripts/build, or name the module in "
+          "DDPRUN_MPI_MODULE");
+  }
+  ::unsetenv("DDPRUN_MPI_MODULE");
 }
 
 #if defined(DDPRUN_CUDA_MODULE_PATH)
