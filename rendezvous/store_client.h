@@ -50,6 +50,11 @@ class StoreAttemptOver : public StoreError {
  public:
   using StoreError::StoreError;
 };
+// StoreClientOptions::interrupt_fd ended a wait, and with it the connection.
+class StoreInterrupted : public StoreError {
+ public:
+  using StoreError::StoreError;
+};
 
 struct StoreClientOptions {
   // To connect at first, and of every call that is given no other limit.
@@ -63,6 +68,8 @@ struct StoreClientOptions {
   // Proves that this process is of the job, to a store that asks for it (--store-auth): called with
   // the statement to be proved. Empty: it cannot.
   std::function<std::string(std::string_view statement)> prove;
+  // While it is readable nothing is waited for: StoreInterrupted. Not closed here; -1: none.
+  int interrupt_fd = -1;
   // What is said while the first connection is waited for.
   WaitWords connecting;
 };

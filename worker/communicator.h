@@ -133,6 +133,9 @@ struct CommunicatorOptions {
   // Where peers connect to this rank: an interface's name, an address of this host, or a network
   // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.
   std::string interface;
+  // While it is readable nobody is waited for to be met: CommunicatorError. Must stay open until
+  // the peers are met, and is not closed (Membership::interrupt_fd). -1: none. CPU only.
+  int interrupt_fd = -1;
   int cuda_device = 0;  // NCCL only.
 };
 

@@ -30,9 +30,15 @@ constexpr std::size_t stack_text_bytes_max = 32'768;
 constexpr int frames_max = 64;
 constexpr int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
+// Two, because a thread may fail while another changes the place: a pair that somebody may read is
+// not written to before the attempt after the next.
+struct ErrorPlace {
+  char final_path[path_bytes_max];
+  char temporary_path[path_bytes_max];
+};
+ErrorPlace error_places[2];
+std::atomic<int> error_place{0};
 // Written once by install_error_handlers(), only read afterwards.
-char final_path[path_bytes_max];
-char temporary_path[path_bytes_max];
 int scratch_fd = -1;  // A memory file through which the symbolised stack passes.
 char stack_text[stack_text_bytes_max];
 char handler_stack[65'536];
@@ -137,9 +143,10 @@ timespec wall_time() {
 }
 
 bool write_error(std::string_view message, std::string_view stack, const timespec& when) {
-  if (final_path[0] == '\0') return true;
+  const ErrorPlace& place = error_places[error_place.load()];
+  if (place.final_path[0] == '\0') return true;
   {
-    JsonFile file(temporary_path);
+    JsonFile file(place.temporary_path);
     file.raw(R"({"message": {"message": ")");
     file.string(message);
     file.raw(R"(", "extraInfo": {"py_callstack": ")");
@@ -152,11 +159,11 @@ bool write_error(std::string_view message, std::string_view stack, const timespe
     file.number(when.tv_sec * 1'000'000'000LL + when.tv_nsec);
     file.raw("}}}\n");
     if (!file.finish()) {
-      ::unlink(temporary_path);
+      ::unlink(place.temporary_path);
       return false;
     }
   }
-  return ::rename(temporary_path, final_path) == 0;
+  return ::rename(place.temporary_path, place.final_path) == 0;
 }
 
 // The stack, to stderr and as text, without its first `skipped` frames, which are ours. The first
@@ -250,12 +257,20 @@ bool record_error(const std::string& message) noexcept {
   }
 }
 
-void install_error_handlers(const WorkerEnv& env) {
+void change_error_file(const WorkerEnv& env) {
+  const int next = 1 - error_place.load();
+  ErrorPlace& place = error_places[next];
+  place = {};
   const std::string temporary = env.error_file + "." + std::to_string(::getpid()) + ".tmp";
   if (!env.error_file.empty() && temporary.size() < path_bytes_max) {
-    std::memcpy(final_path, env.error_file.c_str(), env.error_file.size() + 1);
-    std::memcpy(temporary_path, temporary.c_str(), temporary.size() + 1);
+    std::memcpy(place.final_path, env.error_file.c_str(), env.error_file.size() + 1);
+    std::memcpy(place.temporary_path, temporary.c_str(), temporary.size() + 1);
   }
+  error_place.store(next);
+}
+
+void install_error_handlers(const WorkerEnv& env) {
+  change_error_file(env);
   scratch_fd = ::memfd_create("ddprun-stack", MFD_CLOEXEC);
   void* frame = nullptr;
   ::backtrace(&frame, 1);

@@ -19,6 +19,11 @@ namespace ddprun::worker {
 // throws; false if the file could not be written. Safe from any thread.
 bool record_error(const std::string& message) noexcept;
 
+// For a worker that goes on in another attempt: what it dies of from now on is written to
+// env.error_file, and nothing of before was. From one thread; others may fail meanwhile. Only after
+// install_error_handlers().
+void change_error_file(const WorkerEnv& env);
+
 // From now on an uncaught exception (std::terminate) and a fatal signal (SIGSEGV, SIGBUS, SIGFPE,
 // SIGILL, SIGABRT) are recorded too, with the stack, which also goes to stderr; the process then
 // dies of them as before. Call once, in main, before threads are started. The stack begins with the

@@ -100,6 +100,7 @@ rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
   return {.timeout = options.connect_timeout,
           .hosted_by = env.use_agent_store ? "the launcher" : "rank 0",
           .prove = rendezvous::own_store_prover(),
+          .interrupt_fd = options.interrupt_fd,
           .connecting = meeting_words(env, options)};
 }
 

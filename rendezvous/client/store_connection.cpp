@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <memory>
 #include <random>
-#include <thread>
 
 #include "rendezvous/random_id.h"
 #include "rendezvous/time_text.h"
@@ -61,12 +60,13 @@ milliseconds jittered(milliseconds pause) {
 }  // namespace
 
 StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::string hosted_by,
-                                 Prove prove)
+                                 Prove prove, int interrupt_fd)
     : host_(std::move(host)),
       port_(port),
       name_(host_ + ":" + std::to_string(port)),
       hosted_by_(std::move(hosted_by)),
-      prove_(std::move(prove)) {}
+      prove_(std::move(prove)),
+      interrupt_fd_(interrupt_fd) {}
 
 std::string StoreConnection::connect(std::string_view attempt, milliseconds timeout,
                                      WaitWords words) {
@@ -81,7 +81,7 @@ std::string StoreConnection::connect(std::string_view attempt, milliseconds time
       wait.tell(now,
                 "store " + name_ + ": " + problem_ + " (is " + hosted_by_ + " running there?)");
     }
-    std::this_thread::sleep_for(std::min(jittered(pause), left));
+    if (interrupted(static_cast<int>(std::min(jittered(pause), left).count()))) end_interrupted();
   }
   throw StoreConnectionLost("cannot connect to store " + name_ + " within " + time_text(timeout) +
                             ": " + problem_ + " (is " + hosted_by_ +
@@ -166,6 +166,8 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
       return true;
     }
     problem_ = "what listens there is not a c10d store (it garbled a PING)";
+  } catch (const StoreInterrupted&) {
+    throw;
   } catch (const StoreError&) {  // problem_ says why.
   }
   return false;
@@ -278,14 +280,27 @@ std::string StoreConnection::receive_bytes(Deadline deadline, const std::string&
   return bytes;
 }
 
-bool StoreConnection::poll_until(short events, Deadline deadline) const {
+// As a pause, too: without a descriptor poll() waits for the time alone.
+bool StoreConnection::interrupted(int timeout_ms) const {
+  pollfd entry{interrupt_fd_, POLLIN, 0};
+  return ::poll(&entry, 1, timeout_ms) > 0;
+}
+
+void StoreConnection::end_interrupted() {
+  problem_ = "the wait was interrupted";
+  close();
+  throw StoreInterrupted("store " + name_ + ": " + problem_);
+}
+
+bool StoreConnection::poll_until(short events, Deadline deadline) {
   for (;;) {
     // Rounded up: with the rest of a millisecond rounded down to 0, the last one would be spent
     // in a busy loop.
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    pollfd entry{fd_.get(), events, 0};
+    pollfd entries[] = {{fd_.get(), events, 0}, {interrupt_fd_, POLLIN, 0}};
     const int timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
-    const int ready = ::poll(&entry, 1, timeout_ms);
+    const int ready = ::poll(entries, 2, timeout_ms);
+    if (ready > 0 && entries[1].revents != 0) end_interrupted();
     if (ready > 0) return true;
     if (ready == 0 && left <= 1'000'000'000) return false;
   }

@@ -31,15 +31,17 @@ class StoreConnection {
 
   using Prove = std::function<std::string(std::string_view statement)>;
 
-  // `hosted_by`: whose store it is, for messages. `prove`: StoreClientOptions'.
-  StoreConnection(std::string host, std::uint16_t port, std::string hosted_by, Prove prove = {});
+  // `hosted_by`: whose store it is, for messages. `prove`, `interrupt_fd`: StoreClientOptions'.
+  StoreConnection(std::string host, std::uint16_t port, std::string hosted_by, Prove prove = {},
+                  int interrupt_fd = -1);
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
   // Resolves the host, connects and shakes hands; what fails is tried again, after a pause that
   // grows from 5 ms to 1 s, for `timeout`. The handshake is VALIDATE, PING, and the question for
-  // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost.
+  // the attempt (store_attempt.h), whose answer is returned. Throws StoreConnectionLost. This and
+  // all that waits throws StoreInterrupted, too.
   std::string connect(std::string_view attempt, std::chrono::milliseconds timeout,
                       WaitWords words = {});
   bool open() const { return fd_.valid(); }
@@ -76,7 +78,9 @@ class StoreConnection {
   void prove_key(Deadline deadline);
   void receive(char* to, std::size_t size, Deadline deadline, const std::string& call);
   void require_open(const std::string& call) const;
-  bool poll_until(short events, Deadline deadline) const;
+  bool poll_until(short events, Deadline deadline);
+  bool interrupted(int timeout_ms) const;
+  [[noreturn]] void end_interrupted();
   template <class Error>
   [[noreturn]] void give_up(const std::string& call, const std::string& what);
 
@@ -85,6 +89,7 @@ class StoreConnection {
   std::string name_;
   std::string hosted_by_;
   Prove prove_;
+  int interrupt_fd_;
   UniqueFd fd_;
   std::string problem_;   // Why it could not be made, or was closed.
   std::string identity_;  // What the store answered to the question for its attempt.

@@ -12,7 +12,8 @@ namespace ddprun::rendezvous {
 using std::chrono::milliseconds;
 
 StoreLink::StoreLink(const std::string& host, std::uint16_t port, StoreClientOptions options)
-    : connection_(host, port, options.hosted_by, options.prove), options_(std::move(options)) {
+    : connection_(host, port, options.hosted_by, options.prove, options.interrupt_fd),
+      options_(std::move(options)) {
   check_identity("connect()",
                  connection_.connect(options_.attempt, options_.timeout, options_.connecting));
 }

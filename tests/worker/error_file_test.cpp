@@ -53,6 +53,31 @@ nlohmann::json read_json(const fs::path& path) {
 
 }  // namespace
 
+TEST_CASE("16.3: a worker in its next attempt dies into that one's error file, however it dies",
+          "[worker][error_file][recovery]") {
+  for (const bool by_signal : {false, true}) {
+    const Folder folder;
+    std::vector<fs::path> files;
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      files.push_back(folder / ("error" + std::to_string(attempt)));
+    }
+    run_child(files[0], [&] {
+      for (const fs::path& file : {files[1], files[2], files[3]}) {
+        WorkerEnv env;
+        env.error_file = file.string();
+        change_error_file(env);
+      }
+      if (by_signal) std::raise(SIGSEGV);
+      record_error("late");
+    });
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      CHECK_FALSE(fs::exists(files[static_cast<std::size_t>(attempt)]));
+    }
+    const std::string message = read_json(files[3])["message"]["message"];
+    CHECK(message == (by_signal ? "SIGSEGV: invalid memory access" : "late"));
+  }
+}
+
 TEST_CASE("a recorded error is a torch error file with message and time", "[worker][error_file]") {
   const Folder folder;
   const fs::path file = folder / "error.json";

@@ -142,10 +142,11 @@ OutgoingGreeting Mesh::call(int peer, const PeerAddress& to, MeshChannel channel
   if (fd && ::connect(fd.get(), address->ai_addr, address->ai_addrlen) != 0) {
     error = errno;
     if (error == EINPROGRESS) {
-      pollfd polled{fd.get(), POLLOUT, 0};
+      pollfd polled[] = {{fd.get(), POLLOUT, 0}, {interrupt_fd_, POLLIN, 0}};
       error = ETIMEDOUT;
       while (Clock::now() < deadline) {
-        if (::poll(&polled, 1, milliseconds_left(deadline)) <= 0) continue;
+        if (::poll(polled, 2, milliseconds_left(deadline)) <= 0) continue;
+        if (polled[1].revents != 0) end_interrupted();
         socklen_t size = sizeof(error);
         ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
         break;
@@ -187,6 +188,11 @@ std::string Mesh::missing(const std::vector<PeerSockets>& sockets) const {
   return ranks;
 }
 
+void Mesh::end_interrupted() const {
+  throw CommunicatorError("rank " + std::to_string(rank_) +
+                          " stopped connecting to its peers: it was interrupted");
+}
+
 // Those that were called answer while they themselves are called, so both are waited for at once:
 // ranks that first finished their own calls would come to their turns one after the other.
 void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSockets>& sockets,
@@ -207,7 +213,9 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
     std::vector<pollfd> polled{{pausing ? -1 : listener_.get(), POLLIN, 0}};
     for (const IncomingGreeting& caller : callers) polled.push_back({caller.fd(), POLLIN, 0});
     for (const OutgoingGreeting& call : calls) polled.push_back({call.fd(), POLLIN, 0});
+    polled.push_back({interrupt_fd_, POLLIN, 0});
     ::poll(polled.data(), polled.size(), pausing ? std::min(left_ms, accept_pause_ms) : left_ms);
+    if (polled.back().revents != 0) end_interrupted();
     for (std::size_t i = calls.size(); i-- > 0;) {
       if (polled[1 + callers.size() + i].revents == 0) continue;
       if (!finish(calls[i], sockets, peers)) continue;
@@ -249,7 +257,8 @@ bool Mesh::finish(OutgoingGreeting& call, std::vector<PeerSockets>& sockets,
 }
 
 std::vector<PeerSockets> Mesh::connect(const std::vector<PeerAddress>& peers,
-                                       Clock::time_point deadline) {
+                                       Clock::time_point deadline, int interrupt_fd) {
+  interrupt_fd_ = interrupt_fd;
   std::vector<PeerSockets> sockets(peers.size());
   std::vector<OutgoingGreeting> calls;
   for (int peer = 0; peer < rank_; ++peer) {

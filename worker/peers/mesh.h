@@ -55,9 +55,11 @@ class Mesh {
   const std::string& secret() const { return secret_; }
 
   // Connects to all `peers` (index = rank) and stops listening. Throws CommunicatorError that
-  // names the peer that could not be reached, did not call before `deadline`, or has another key.
+  // names the peer that could not be reached, did not call before `deadline`, or has another key;
+  // or says that `interrupt_fd` became readable, where it is none of -1.
   std::vector<PeerSockets> connect(const std::vector<PeerAddress>& peers,
-                                   std::chrono::steady_clock::time_point deadline);
+                                   std::chrono::steady_clock::time_point deadline,
+                                   int interrupt_fd = -1);
 
  private:
   OutgoingGreeting call(int peer, const PeerAddress& address, MeshChannel channel,
@@ -69,6 +71,7 @@ class Mesh {
               const std::vector<PeerAddress>& peers) const;
   void take(IncomingGreeting& caller, std::vector<PeerSockets>& sockets) const;
   std::string missing(const std::vector<PeerSockets>& sockets) const;
+  [[noreturn]] void end_interrupted() const;
 
   int rank_;
   std::uint32_t epoch_;
@@ -77,6 +80,7 @@ class Mesh {
   bool encrypts_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
+  int interrupt_fd_ = -1;  // While connecting.
 };
 
 }  // namespace ddprun::worker

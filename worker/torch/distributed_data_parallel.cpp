@@ -60,7 +60,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   // not the parameter.
   check_model_agreement(communicator, describe(), device);
   // A broadcast of its own, whose staging memory, as large as the model, goes with it.
-  TensorBroadcast(communicator).run(state, 0);
+  if (options_.init_sync) TensorBroadcast(communicator).run(state, 0);
   options_.queue_is_shared = options_.queue != nullptr;
   queue_ = options_.queue ? options_.queue : reduction_queue_of(communicator, device);
   reducer_ = std::make_unique<GradientReducer>(communicator, queue_, std::move(trained), options_);
@@ -100,7 +100,8 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
       c10::str("options: buckets ", limits.first_bytes, " ", limits.bytes, " ", limits.last_bytes,
                ", find_unused_parameters ", options_.find_unused_parameters, ", static_graph ",
                options_.static_graph, ", broadcast_buffers ", options_.broadcast_buffers,
-               ", bfloat16_gradients ", options_.bfloat16_gradients, ", sum ", options_.sum));
+               ", init_sync ", options_.init_sync, ", bfloat16_gradients ",
+               options_.bfloat16_gradients, ", sum ", options_.sum));
   return lines;
 }
 

@@ -53,6 +53,10 @@ namespace ddprun::worker {
 struct DataParallelOptions : ReducerOptions {
   bool broadcast_buffers = true;
 
+  // As PyTorch's: false where the caller has made the ranks' models equal, and the broadcast of
+  // rank 0's would be a copy for nothing.
+  bool init_sync = true;
+
   // In a world of one there is nothing to reduce: no hooks, no flat memory, no cost. True runs all
   // of it nevertheless, for tests and measurements.
   bool reduce_world_of_one = false;

@@ -1,0 +1,327 @@
+// A worker that the launcher gives several ranks, and the test is the launcher: at each point in
+// the life of an attempt the word that it is over must be heard, and end what the worker is in.
+#include "worker/membership.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <optional>
+#include <string>
+
+#include "rendezvous/hosted_store.h"
+#include "rendezvous/spare_channel.h"
+#include "rendezvous/unique_fd.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+#include "tests/worker/communicator_cluster.h"
+#include "worker/membership_state.h"
+#include "worker/worker_env.h"
+
+using namespace ddprun;
+using namespace ddprun::worker;
+using Phase = MembershipState::Phase;
+using testing::patience;
+using namespace std::chrono_literals;
+
+namespace {
+
+const rendezvous::Environment over = {{rendezvous::attempt_over_variable, "rank 2 was killed"}};
+const rendezvous::Environment rank_1 = {{"RANK", "1"},       {"WORLD_SIZE", "2"},
+                                        {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+                                        {"MASTER_ADDR", ""}, {"MASTER_PORT", "1234"}};
+
+std::string bytes_of_message(const rendezvous::Environment& environment) {
+  return rendezvous::rank_message(environment);
+}
+
+// This process as a worker with a channel, on whose other end the test is the launcher. What it
+// leaves in the environment goes with it.
+class Channel {
+ public:
+  Channel() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw 0;
+    launcher_ = rendezvous::UniqueFd(ends[0]);
+    ::setenv(rendezvous::rank_variable, std::to_string(ends[1]).c_str(), 1);
+  }
+  ~Channel() {
+    ::unsetenv(rendezvous::rank_variable);
+    for (const auto& [name, value] : rank_1) ::unsetenv(name.c_str());
+  }
+  void send(const std::string& bytes) const {
+    CHECK(::send(launcher_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+  }
+  void send(const rendezvous::Environment& environment) const {
+    send(bytes_of_message(environment));
+  }
+  char hear() const {
+    char byte = 0;
+    return ::read(launcher_.get(), &byte, 1) == 1 ? byte : '\0';
+  }
+  void hang_up() { launcher_.reset(); }
+
+ private:
+  rendezvous::UniqueFd launcher_;
+};
+
+template <class Action>
+std::string what_throws(const Action& action) {
+  try {
+    action();
+  } catch (const CommunicatorError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+Membership with_patience() { return Membership({.word_limit = patience(20s)}); }
+
+}  // namespace
+
+TEST_CASE("however the launcher's words are cut, they mean the same", "[worker][membership]") {
+  const std::string word = bytes_of_message(over), rank = bytes_of_message(rank_1);
+  for (std::size_t cut = 0; cut <= word.size(); ++cut) {
+    MembershipState state;
+    state.hear(word.substr(0, cut));
+    CHECK((state.phase() == Phase::Over) == (cut == word.size()));
+    state.hear(word.substr(cut));
+    REQUIRE(state.phase() == Phase::Over);
+    CHECK(state.why() == "rank 2 was killed");
+  }
+  for (std::size_t cut = 0; cut <= rank.size(); ++cut) {
+    MembershipState state;
+    state.hear(word);
+    state.park();
+    state.hear(rank.substr(0, cut));
+    state.hear(rank.substr(cut) + word);  // And the next attempt is over before it was begun.
+    REQUIRE(state.phase() == Phase::Given);
+    CHECK(state.take_rank() == rank_1);
+  }
+}
+
+TEST_CASE("every order of words, parking and the connection's end comes to one phase",
+          "[worker][membership]") {
+  enum Event { Over, Rank, Park, HangUp, Take };
+  const auto apply = [](MembershipState& state, Event event) {
+    switch (event) {
+      case Over:
+        return state.hear(bytes_of_message(over));
+      case Rank:
+        return state.hear(bytes_of_message(rank_1));
+      case HangUp:
+        return state.hang_up();
+      case Park:
+        if (state.phase() == Phase::Over) return state.park();
+        CHECK_THROWS_AS(state.park(), std::logic_error);
+        return;
+      case Take:
+        if (state.phase() != Phase::Given) {
+          CHECK_THROWS_AS(state.take_rank(), std::logic_error);
+        } else {
+          CHECK(state.take_rank() == rank_1);
+        }
+    }
+  };
+  // The table of the head of membership_state.h, as a second author would write it.
+  const auto expected = [](Phase phase, Event event, bool hung_up) {
+    if (event == HangUp) return phase == Phase::Given ? Phase::Given : Phase::Gone;
+    if (phase == Phase::Working && event == Over) return Phase::Over;
+    if (phase == Phase::Over && event == Park) return Phase::Parked;
+    if (phase == Phase::Parked && event == Rank) return Phase::Given;
+    if (phase == Phase::Given && event == Take) return hung_up ? Phase::Gone : Phase::Working;
+    return phase;
+  };
+  constexpr int kinds = 5, length = 6;
+  for (int number = 0; number < 15'625; ++number) {  // kinds to the power of length.
+    MembershipState state;
+    Phase phase = Phase::Working;
+    bool hung_up = false;
+    for (int i = 0, rest = number; i < length; ++i, rest /= kinds) {
+      const auto event = static_cast<Event>(rest % kinds);
+      phase = expected(phase, event, hung_up);
+      hung_up = hung_up || event == HangUp;
+      apply(state, event);
+      REQUIRE(state.phase() == phase);
+    }
+  }
+}
+
+TEST_CASE("a launcher that says something endless is as good as gone", "[worker][membership]") {
+  MembershipState state;
+  for (int i = 0; i < 64 && state.phase() == Phase::Working; ++i) {
+    state.hear(std::string(65'536, 'x'));
+  }
+  CHECK(state.phase() == Phase::Gone);
+}
+
+TEST_CASE("without a launcher that listens a worker is what it always was",
+          "[worker][membership]") {
+  Membership members;
+  CHECK_FALSE(members.offered());
+  CHECK(members.options().interrupt_fd == -1);
+  CHECK_FALSE(members.next_rank());
+  CHECK_FALSE(members.job_is_over());
+  // A descriptor that is something else by now.
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  ::setenv(rendezvous::rank_variable, std::to_string(ends[0]).c_str(), 1);
+  CHECK_FALSE(Membership().offered());
+  ::unsetenv(rendezvous::rank_variable);
+  CHECK(::close(ends[0]) == 0);  // And was left open.
+  ::close(ends[1]);
+}
+
+TEST_CASE("a word that comes during a collective ends it, and a rank follows",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  REQUIRE(members.offered());
+  REQUIRE(channel.hear() == rendezvous::can_park);
+  std::atomic<bool> inside = false;
+  const auto errors = spawn({.world = 2}, [&](Communicator& communicator) {
+    if (communicator.rank() == 1) {  // Its peer never calls.
+      while (!inside) std::this_thread::yield();
+      channel.send(over);
+      CHECK(members.attempt_is_over());
+      return;
+    }
+    const auto guard = members.guard(communicator);
+    inside = true;
+    communicator.barrier();
+  });
+  INFO(errors.at(0));
+  CHECK(errors.at(0).find("the attempt is over: rank 2 was killed") != std::string::npos);
+  auto launcher = std::async(std::launch::async, [&] {
+    const char said = channel.hear();
+    channel.send(rank_1);
+    return said;
+  });
+  REQUIRE(members.next_rank());
+  CHECK(launcher.get() == rendezvous::gives_rank_back);
+  CHECK(read_worker_env().rank == 1);
+  CHECK(channel.hear() == rendezvous::can_park);
+}
+
+TEST_CASE("a word that came before the communicator was guarded ends it", "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  channel.send(over);
+  REQUIRE(members.attempt_is_over());
+  const auto errors = spawn({.world = 2}, [&](Communicator& communicator) {
+    std::optional<Membership::Guard> guard;
+    if (communicator.rank() == 0) guard = members.guard(communicator);
+    communicator.barrier();
+  });
+  CHECK(errors.at(0).find("the attempt is over") != std::string::npos);
+}
+
+TEST_CASE("a word that comes while a world of one trains ends its next call",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  const auto alone = make_cpu_communicator(WorkerEnv{});
+  const auto guard = members.guard(*alone);
+  alone->barrier();
+  channel.send(over);
+  REQUIRE(members.attempt_is_over());
+  CHECK_THROWS_AS(alone->barrier(), CommunicatorError);
+}
+
+TEST_CASE("a word that comes while peers are met through the store ends that",
+          "[worker][membership]") {
+  auto store = std::make_unique<rendezvous::HostedStore>("127.0.0.1", 0);
+  const std::uint16_t port = store->port();
+  for (const bool store_is_there : {true, false}) {
+    if (!store_is_there) store.reset();
+    Channel channel;
+    Membership members = with_patience();
+    WorkerEnv env;
+    env.rank = 0;
+    env.world_size = 2;
+    env.use_agent_store = true;
+    env.master_port = port;
+    auto word = std::async(std::launch::async, [&] { channel.send(over); });
+    // For an hour nobody would come.
+    const std::string what =
+        what_throws([&] { make_cpu_communicator(env, members.options({.connect_timeout = 1h})); });
+    CHECK(what.find("the wait was interrupted") != what.npos);
+    word.get();
+    CHECK(members.attempt_is_over());
+  }
+}
+
+TEST_CASE("a word that comes while a peer is waited for that does not call ends that",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  auto board = MappedExchange::create(2);
+  // Rank 1 gives its address and never calls.
+  auto silent = std::async(std::launch::async, [&] {
+    MappedExchange exchange(board, 1);
+    const auto deadline = std::chrono::steady_clock::now() + patience(20s);
+    PeerAddress address;
+    address.host = "elsewhere";
+    address.ip = "127.0.0.1";
+    address.secret = "secret";
+    exchange.all_gather(to_text(address), deadline);
+    exchange.all_gather("00", deadline);
+    channel.send(over);
+  });
+  CpuCommunicatorOptions options;
+  options.common = members.options({.connect_timeout = 1h});
+  MappedExchange exchange(board, 0);
+  CHECK(what_throws([&] { connect_cpu_communicator(0, 2, 0, exchange, options); }) ==
+        "rank 0 stopped connecting to its peers: it was interrupted");
+  silent.get();
+  CHECK(members.attempt_is_over());
+}
+
+TEST_CASE("a worker whose launcher says nothing has failed by itself", "[worker][membership]") {
+  Channel channel;
+  Membership members({.word_limit = 1ms});
+  CHECK_FALSE(members.next_rank());
+  CHECK_FALSE(members.job_is_over());
+}
+
+TEST_CASE("a parked worker that nobody needs is told so", "[worker][membership]") {
+  for (const bool in_the_middle : {false, true}) {
+    Channel channel;
+    Membership members = with_patience();
+    REQUIRE(channel.hear() == rendezvous::can_park);
+    channel.send(over);
+    auto launcher = std::async(std::launch::async, [&] {
+      CHECK(channel.hear() == rendezvous::gives_rank_back);
+      if (in_the_middle) channel.send(bytes_of_message(rank_1).substr(0, 9));
+      channel.hang_up();
+    });
+    CHECK_FALSE(members.next_rank());
+    CHECK(members.job_is_over());
+    launcher.get();
+  }
+}
+
+TEST_CASE("attempt after attempt is left, also one that nobody was met in",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  REQUIRE(channel.hear() == rendezvous::can_park);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    channel.send(over);
+    auto launcher = std::async(std::launch::async, [&] {
+      const char said = channel.hear();
+      channel.send(rank_1);
+      return said;
+    });
+    REQUIRE(members.next_rank());
+    CHECK(launcher.get() == rendezvous::gives_rank_back);
+    CHECK(channel.hear() == rendezvous::can_park);
+    // What was over is none of the next one's business.
+    const auto alone = make_cpu_communicator(WorkerEnv{}, members.options());
+    const auto guard = members.guard(*alone);
+    alone->barrier();
+  }
+}

@@ -1,0 +1,219 @@
+// The thread that listens while the other one is in a collective, and who of the two does what: it
+// alone reads the channel, the caller alone writes to it and changes the environment.
+#include "worker/membership.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/unique_fd.h"
+#include "worker/membership_state.h"
+#include "worker/rank_environment.h"
+#include "worker/worker_env.h"
+
+namespace ddprun::worker {
+namespace {
+
+using Phase = MembershipState::Phase;
+
+// A program in between may have closed it, and opened something else at its number.
+bool is_channel(int fd) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  return fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+void raise_event(const rendezvous::UniqueFd& event) { ::eventfd_write(event.get(), 1); }
+
+void lower_event(const rendezvous::UniqueFd& event) {
+  eventfd_t ignored = 0;
+  ::eventfd_read(event.get(), &ignored);
+}
+
+// Signals are for the threads of the program: a handler may expect to interrupt one of them.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+struct Membership::Impl {
+  explicit Impl(MembershipOptions given) : limits(given) {}
+  ~Impl();
+
+  bool begin(int fd);
+  bool say(char byte);
+
+  void listen();
+  void hear(std::string_view bytes);
+  void hang_up();
+
+  const MembershipOptions limits;
+  rendezvous::UniqueFd channel;
+  rendezvous::UniqueFd interrupt;  // Readable while an attempt is over that was not left.
+  rendezvous::UniqueFd ending;     // Readable: the thread ends.
+  std::mutex mutex;                // Guards what follows.
+  std::condition_variable changed;
+  MembershipState state;
+  Communicator* guarded = nullptr;
+  bool parked = false;  // Until there is a rank.
+  std::thread thread;
+};
+
+bool Membership::Impl::begin(int fd) {
+  interrupt = rendezvous::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ending = rendezvous::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!interrupt || !ending) return false;
+  channel = rendezvous::UniqueFd(fd);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  const WithoutSignals inherited_by_the_thread;
+  thread = std::thread([this] { listen(); });
+  return true;
+}
+
+Membership::Impl::~Impl() {
+  if (!thread.joinable()) return;
+  raise_event(ending);
+  thread.join();
+}
+
+void Membership::Impl::listen() {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    pollfd polled[] = {{channel.get(), POLLIN, 0}, {ending.get(), POLLIN, 0}};
+    if (::poll(polled, 2, -1) < 0) continue;
+    if (polled[1].revents != 0) return;
+    const ssize_t count = ::recv(channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count <= 0) return hang_up();
+    hear({buffer.data(), static_cast<std::size_t>(count)});
+  }
+}
+
+void Membership::Impl::hear(std::string_view bytes) {
+  const std::lock_guard lock(mutex);
+  const Phase before = state.phase();
+  state.hear(bytes);
+  if (before == Phase::Working && state.phase() == Phase::Over) {
+    raise_event(interrupt);
+    if (guarded != nullptr) guarded->abort("the attempt is over: " + state.why());
+  }
+  changed.notify_all();
+}
+
+void Membership::Impl::hang_up() {
+  const std::lock_guard lock(mutex);
+  state.hang_up();
+  changed.notify_all();
+}
+
+bool Membership::Impl::say(char byte) {
+  for (;;) {
+    if (::send(channel.get(), &byte, 1, MSG_NOSIGNAL) == 1) return true;
+    if (errno != EINTR) break;
+  }
+  hang_up();
+  return false;
+}
+
+Membership::Membership(MembershipOptions limits) : impl_(std::make_unique<Impl>(limits)) {
+  const int fd = descriptor_of(rendezvous::rank_variable);
+  // Where no descriptors are left, all is as where nobody listens.
+  if (is_channel(fd) && impl_->begin(fd)) impl_->say(rendezvous::can_park);
+}
+
+Membership::~Membership() = default;
+
+bool Membership::offered() const { return impl_->channel.valid(); }
+
+CommunicatorOptions Membership::options(CommunicatorOptions base) const {
+  base.interrupt_fd = offered() ? impl_->interrupt.get() : -1;
+  return base;
+}
+
+Membership::Guard Membership::guard(Communicator& communicator) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->guarded = &communicator;
+  // The word may have come while the peers were met, or right after.
+  if (impl_->state.phase() == Phase::Over) {
+    communicator.abort("the attempt is over: " + impl_->state.why());
+  }
+  return Guard(this);
+}
+
+Membership::Guard::~Guard() {
+  if (members_ == nullptr) return;
+  const std::lock_guard lock(members_->impl_->mutex);
+  members_->impl_->guarded = nullptr;
+}
+
+bool Membership::attempt_is_over() {
+  if (!offered()) return false;
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait_for(lock, impl_->limits.word_limit,
+                          [&] { return impl_->state.phase() != Phase::Working; });
+  return impl_->state.phase() == Phase::Over;
+}
+
+std::string Membership::why() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->state.why();
+}
+
+bool Membership::next_rank() {
+  if (!attempt_is_over()) return false;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->state.phase() != Phase::Over) return false;
+    impl_->state.park();
+    impl_->parked = true;
+    lower_event(impl_->interrupt);
+  }
+  if (!impl_->say(rendezvous::gives_rank_back)) return false;
+  rendezvous::Environment environment;
+  {
+    std::unique_lock lock(impl_->mutex);
+    impl_->changed.wait(lock, [&] { return impl_->state.phase() != Phase::Parked; });
+    if (impl_->state.phase() != Phase::Given) return false;
+    environment = impl_->state.take_rank();
+    impl_->parked = false;
+  }
+  take_environment(environment);
+  impl_->say(rendezvous::can_park);
+  return true;
+}
+
+bool Membership::job_is_over() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->parked && impl_->state.phase() == Phase::Gone;
+}
+
+StateLead find_lead(Communicator& communicator, const StatePosition& own) {
+  static_assert(sizeof(StatePosition) == 2 * sizeof(std::int64_t));
+  std::vector<StatePosition> ranks(static_cast<std::size_t>(communicator.world_size()));
+  communicator.all_gather(&own, ranks.data(), 2, DataType::Int64);
+  return find_lead(ranks);
+}
+
+}  // namespace ddprun::worker

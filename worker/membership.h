@@ -1,0 +1,100 @@
+// For programs whose workers live on when the job loses one: the launcher gives them another rank,
+// and they go on with what they have in memory.
+//
+//   Membership members;                                  // "I need not be killed."
+//   for (;;) {
+//     try {
+//       const auto communicator = make_cpu_communicator(read_worker_env(), members.options());
+//       const auto guard = members.guard(*communicator);
+//       take_state(find_lead(*communicator, {state.step}).root, state);   // As root has it.
+//       train(*communicator, state);
+//       return 0;
+//     } catch (const CommunicatorError&) {               // A peer is gone, or the attempt is over.
+//       if (!members.next_rank()) throw;
+//     }
+//   }
+//
+// An attempt ends as ever, with the death of a worker or a node, or with nodes that come; ddprun
+// then starts the next one with those that are parked in next_rank(), and with spares or new
+// processes in the places of the dead. Its promise stays: never two attempts at once.
+//
+// A worker that a peer's end throws out must write no error file (declare_failure): the launcher
+// blames whoever has one. examples/elastic_train.cpp is a whole program.
+//
+// Threads: one thread calls; a thread of this object listens to the launcher and aborts the guarded
+// communicator. next_rank() calls setenv: no other thread may read the environment meanwhile.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "worker/communicator.h"
+#include "worker/state_lead.h"
+
+namespace ddprun::worker {
+
+struct MembershipOptions {
+  // A worker that lost a peer waits so long for the launcher to say that the attempt is over. It
+  // sees a death at once, and a silent node after its heartbeat timeout.
+  std::chrono::milliseconds word_limit{20'000};
+};
+
+class Membership {
+ public:
+  // In a process with a rank (after wait_for_rank()): tells the launcher that this worker is to be
+  // asked to park where it would be killed.
+  explicit Membership(MembershipOptions limits = {});
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  // Whether a launcher listens: ddprun, where the job may have another attempt. If not, all is as
+  // without this object, and next_rank() is false at once.
+  bool offered() const;
+
+  // `base`, and that meeting the peers ends when the attempt does.
+  CommunicatorOptions options(CommunicatorOptions base = {}) const;
+
+  // While it lives, the communicator is aborted when the attempt is over, or has been before. One
+  // at a time.
+  class [[nodiscard]] Guard {
+   public:
+    Guard(Guard&& other) noexcept : members_(std::exchange(other.members_, nullptr)) {}
+    Guard& operator=(Guard&& other) noexcept {
+      std::swap(members_, other.members_);
+      return *this;
+    }
+    ~Guard();
+
+   private:
+    friend class Membership;
+    explicit Guard(Membership* members) : members_(members) {}
+    Membership* members_;
+  };
+  Guard guard(Communicator& communicator);
+
+  // After a CommunicatorError: waits, for at most the limit, for the word that the attempt is over.
+  // False: it has not come, so that this worker failed by itself, or the launcher is gone.
+  bool attempt_is_over();
+  // What the launcher said of it.
+  std::string why() const;
+
+  // The same, then says that this process has left the attempt, and waits without a limit for a
+  // rank. True: it is in the environment. False: also if the job is over. What this process holds
+  // that the next attempt needs (a lock, the end of a file) must be given up before.
+  bool next_rank();
+  // next_rank() was false because nobody needs this process any more, and not for a failure.
+  bool job_is_over() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Which rank's state all go on from, asked at the beginning of each attempt. Collective; of a
+// communicator whose memory is the host's. Throws CommunicatorError.
+StateLead find_lead(Communicator& communicator, const StatePosition& own);
+
+}  // namespace ddprun::worker
