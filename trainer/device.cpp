@@ -40,9 +40,9 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
   return gpu_problem(wishes_of(options), env.local_rank, torch::cuda::device_count());
 }
 
-DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env,
+                         worker::CommunicatorOptions peers) {
   const std::vector<int> gpus = gpus_of(wishes_of(options), env.local_rank);
-  worker::CommunicatorOptions peers = communicator_options(options);
   peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
@@ -85,14 +85,15 @@ worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
   return result;
 }
 
-DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env) {
+DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env,
+                           const worker::CommunicatorOptions& peers) {
   const bool nccl = options.backend == BackendOption::Nccl;
   const bool required = options.device == DeviceOption::Cuda || nccl;
   const bool wanted =
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
     const std::string reason = reason_against_cuda(options, env);
-    if (reason.empty()) return open_cuda(options, env);
+    if (reason.empty()) return open_cuda(options, env, peers);
     if (required) {
       throw UsageError(fmt::format(
           "--{} cannot be used: {}; give --{} to train on the CPU where no GPU can be used",
@@ -102,13 +103,13 @@ DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv&
   const std::vector<torch::Device> cpus(static_cast<std::size_t>(options.data_parallel),
                                         torch::kCPU);
   if (options.backend == BackendOption::Mpi) {
-    return {cpus.front(), cpus, worker::make_mpi_communicator(env, communicator_options(options))};
+    return {cpus.front(), cpus, worker::make_mpi_communicator(env, peers)};
   }
   if (options.backend == BackendOption::Gloo && env.rank == 0) {
     std::cout << "--backend gloo: there is no Gloo here; the cpu backend takes its place"
               << std::endl;
   }
-  return {cpus.front(), cpus, worker::make_cpu_communicator(env, communicator_options(options))};
+  return {cpus.front(), cpus, worker::make_cpu_communicator(env, peers)};
 }
 
 }  // namespace ddprun::trainer

@@ -17,6 +17,7 @@
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
+#include "trainer/recovery.h"
 #include "trainer/replicated_classifier.h"
 #include "trainer/resume.h"
 #include "trainer/sgd_options.h"
@@ -57,10 +58,12 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
 
 // The device, and the communicator so that the profiler sees what goes through it.
 void open_place(TrainingJob& job) {
-  job.place = open_device(job.options, job.env);
+  const worker::CommunicatorOptions peers = communicator_options(job.options);
+  job.place = open_device(job.options, job.env, job.members ? job.members->options(peers) : peers);
   if (job.options.shards && !job.place.device.is_cpu()) {
     throw UsageError("--shards: GPU kernels do not promise the same bits twice: give --device cpu");
   }
+  if (job.members) job.guard = job.members->guard(job.communicator());
   if (job.options.profile.empty() || job.options.evaluate) return;
   job.profiler = std::make_unique<Profiler>(
       Profiler::Options{.folder = job.options.profile,
@@ -224,9 +227,18 @@ void add_recipe_parts(TrainingJob& job) {
   job.checkpoint_parts.push_back(average_part(*job.average));
 }
 
-// Broadcasts rank 0's model to all.
-void wrap_model(TrainingJob& job) {
-  const worker::DataParallelOptions options = parallel_options(job);
+// What is trained, and outlives an attempt with --recover in-place.
+void make_trained_parts(TrainingJob& job) {
+  job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
+  job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
+  add_recipe_parts(job);
+  make_precision(job);
+}
+
+// Broadcasts rank 0's model to all, unless they have the same already.
+void wrap_model(TrainingJob& job, bool shared) {
+  worker::DataParallelOptions options = parallel_options(job);
+  options.init_sync = !shared;
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
       make_network(job, {options.queue, job.env.rank, job.env.world_size}), job.communicator(),
       options);
@@ -267,12 +279,12 @@ void prepare_training_job(TrainingJob& job, const TrainOptions& options) {
 
 void make_training_job(TrainingJob& job, const TrainOptions& options,
                        const worker::WorkerEnv& env) {
-  const bool prepared = job.model != nullptr;
+  const bool opened = job.training_set || job.validation_set;
   job.options = options;
   job.env = env;
-  if (!prepared) open_sets(job);
+  if (!opened) open_sets(job);
   plan_data(job);
-  if (!prepared) job.identity = identity_of(job);
+  if (!opened) job.identity = identity_of(job);
   // What can fail on this rank alone fails before the peers are met.
   if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
     using Access = CheckpointFolder::Access;
@@ -282,19 +294,23 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   job.reporter = make_reporter(job);
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
-  if (!prepared) draw_model(job);
+  if (!job.model) draw_model(job);
   place_model(job);
-  job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
-  job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
-  add_recipe_parts(job);
-  make_precision(job);
+  if (!job.optimizer) make_trained_parts(job);
   open_snapshots(job);
+  const worker::StateLead lead = find_state(job);
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
-  bring_to_start(job);
+  if (lead.any) {
+    share_model(job, lead);
+  } else {
+    bring_to_start(job);
+  }
   make_shards(job);
-  wrap_model(job);
-  share_state(job);
+  wrap_model(job, /*shared=*/lead.any);
+  share_state(job, lead);
+  if (lead.any) verify_shared(job, lead);
+  job.holds_state = !options.evaluate;
   if (!options.evaluate) job.progress.emplace(job.env);
   start_writer(job);
   announce(job);

@@ -175,7 +175,7 @@ void bring_to_start(TrainingJob& job) {
   }
 }
 
-void share_state(TrainingJob& job) {
+void share_state(TrainingJob& job, const worker::StateLead& lead) {
   if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;
@@ -184,14 +184,15 @@ void share_state(TrainingJob& job) {
       torch::tensor({static_cast<double>(own.epoch), static_cast<double>(own.samples_done),
                      static_cast<double>(own.step), own.best_prec1},
                     torch::kFloat64));
-  worker::broadcast(job.communicator(), numbers, 0);
+  worker::broadcast(job.communicator(), numbers, lead.root);
   numbers = numbers.to(torch::kCPU);
   const double* value = numbers.data_ptr<double>();
   job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
                static_cast<std::int64_t>(value[2]), value[3]};
   find_place_in_data(job);
-  if (job.state.step > 0) {
-    share_parts(job.checkpoint_parts, job.communicator(), job.env.rank, job.place.device);
+  const bool all_hold_it = lead.any && lead.complete;
+  if (job.state.step > 0 && !all_hold_it) {
+    share_parts(job.checkpoint_parts, job.communicator(), job.place.device, lead.root);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/training_job.h"
+#include "worker/state_lead.h"
 
 namespace ddprun::trainer {
 
@@ -10,8 +11,9 @@ namespace ddprun::trainer {
 // comes first. Throws CheckpointError or SafetensorsError; the other ranks then lose their peer.
 void bring_to_start(TrainingJob& job);
 
-// Gives all ranks rank 0's state and parts (the model is DistributedDataParallel's business), and
-// finds the place in the data for this number of workers. Collective.
-void share_state(TrainingJob& job);
+// Gives all ranks the state and parts of the lead, which is rank 0 where nobody held a state before
+// (the model is DistributedDataParallel's business), and finds the place in the data for this
+// number of workers. Collective.
+void share_state(TrainingJob& job, const worker::StateLead& lead);
 
 }  // namespace ddprun::trainer

@@ -11,6 +11,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
+#include "trainer/recovery.h"
 #include "trainer/train_loop.h"
 #include "trainer/warm_up.h"
 #include "worker/declare_failure.h"
@@ -58,42 +59,6 @@ std::string text_of(const std::exception& error) {
   return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
-// Returns the exit status.
-int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options,
-        const worker::WorkerEnv& env) {
-  const auto started = std::chrono::steady_clock::now();
-  if (options.download) download(options);
-  if (options.verify_data) verify_data(options, env);
-  if (options.print_sample_order) {
-    print_sample_order(options, env);
-    return 0;
-  }
-  StopSignals signals;
-  const auto owned = std::move(begun);  // The job's vote uses the signals, so it goes before them.
-  TrainingJob& job = *owned;
-  try {
-    make_training_job(job, options, env);
-    StopReason stop = StopReason::None;
-    if (options.evaluate) {
-      validate(job, /*in_epoch=*/false);
-    } else {
-      job.stop = std::make_unique<StopVote>(signals, job.communicator(), job.place.device,
-                                            options.max_time_s, started);
-      stop = train(job);
-    }
-    // So that no rank leaves, and closes its connections, while another still reads from it; and
-    // not before rank 0 has a checkpoint on the disk, since a launcher stops all when the first one
-    // ends.
-    job.communicator().barrier();
-    return exit_status_of(stop);
-  } catch (const std::exception& error) {
-    // Here and not in run_train(): on the way there the exception would close the communicator, and
-    // peers that notice could fail, and be blamed, before this rank has said what was the matter.
-    worker::declare_failure(job.place.communicator.get(), text_of(error));
-    throw;
-  }
-}
-
 // Says it to people and to the launcher.
 int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
   worker::record_error(what);
@@ -124,6 +89,69 @@ void tune(const TrainOptions& options, const worker::WorkerEnv& env) {
   tune_process(env, /*one_thread=*/options.shards.has_value());
 }
 
+// From meeting the peers to the end; returns why there is one.
+StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const worker::WorkerEnv& env,
+                       StopSignals& signals, std::chrono::steady_clock::time_point started) {
+  make_training_job(job, options, env);
+  StopReason stop = StopReason::None;
+  if (options.evaluate) {
+    validate(job, /*in_epoch=*/false);
+  } else {
+    job.stop = std::make_unique<StopVote>(signals, job.communicator(), job.place.device,
+                                          options.max_time_s, started);
+    stop = train(job);
+  }
+  // So that no rank leaves, and closes its connections, while another still reads from it; and
+  // not before rank 0 has a checkpoint on the disk, since a launcher stops all when the first one
+  // ends.
+  job.communicator().barrier();
+  return stop;
+}
+
+// Whether this worker has a rank in another attempt, which is in `env` then: it was thrown out of
+// the last one by what became of its peers, and its launcher has said so.
+bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
+                      StopSignals& signals) {
+  if (!job.members || !job.members->attempt_is_over()) return false;
+  leave_attempt(job);
+  signals.let_go();
+  if (!job.members->next_rank()) return false;
+  env = meet(options, read_environment(options));
+  worker::change_error_file(env);
+  return true;
+}
+
+// Returns the exit status.
+int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker::WorkerEnv& env) {
+  const auto started = std::chrono::steady_clock::now();
+  if (options.download) download(options);
+  if (options.verify_data) verify_data(options, env);
+  if (options.print_sample_order) {
+    print_sample_order(options, env);
+    return 0;
+  }
+  StopSignals signals;
+  const auto owned = std::move(begun);  // The job's vote uses the signals, so it goes before them.
+  TrainingJob& job = *owned;
+  if (options.recover == RecoverOption::InPlace && !options.evaluate) {
+    job.members = std::make_unique<worker::Membership>();
+  }
+  for (;;) {
+    try {
+      return exit_status_of(run_attempt(job, options, env, signals, started));
+    } catch (const std::exception& error) {
+      const bool thrown_out = dynamic_cast<const worker::CommunicatorError*>(&error) != nullptr;
+      if (thrown_out && has_next_attempt(job, options, env, signals)) continue;
+      if (job.members && job.members->job_is_over()) return failure_exit_code;  // Not its doing.
+      // Here and not in run_train(): on the way there the exception would close the communicator,
+      // and peers that notice could fail, and be blamed, before this rank has said what was the
+      // matter.
+      worker::declare_failure(job.place.communicator.get(), text_of(error));
+      throw;
+    }
+  }
+}
+
 // As a worker that ddprun has started ahead. Returns with a rank; at once in any other process.
 void become_worker(TrainingJob& job, const TrainOptions& options) {
   if (!worker::is_spare()) return;
@@ -137,11 +165,12 @@ void become_worker(TrainingJob& job, const TrainOptions& options) {
 
 }  // namespace
 
-int run_train(int argc, const char* const* argv) {
+int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
   const ParsedCommandLine command_line = parse_command_line(argc, argv);
   if (!command_line.options) return command_line.exit_code;
   worker::WorkerEnv env;
   auto job = std::make_unique<TrainingJob>();
+  job->on_phase = std::move(on_phase);
   try {
     become_worker(*job, *command_line.options);
     env = read_environment(*command_line.options);

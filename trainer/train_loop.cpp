@@ -109,7 +109,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
   StopReason stop = StopReason::None;
   double rate = 0;
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
-    if (job.profiler) job.profiler->begin_step(job.state.step + 1);
+    job.begin_step();
     const auto batch = batches->next();
     if (!batch) break;
     const torch::Tensor images = batch->images.to(job.place.device);  // (N, C, H, W)
@@ -144,10 +144,27 @@ bool is_epoch_done(const TrainingJob& job) {
   return job.state.samples_done >= job.plan.samples_per_worker * job.plan.replicas;
 }
 
+// The state as it was, if that is not kept, however the scope is left.
+class StateOnTrial {
+ public:
+  explicit StateOnTrial(TrainingState& state) : state_(state), before_(state) {}
+  ~StateOnTrial() {
+    if (!kept_) state_ = before_;
+  }
+  StateOnTrial(const StateOnTrial&) = delete;
+  StateOnTrial& operator=(const StateOnTrial&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  TrainingState& state_;
+  const TrainingState before_;
+  bool kept_ = false;
+};
+
 // What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
 // of a stop before that says so, and the run that goes on validates first.
 StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
-  const TrainingState before = job.state;
+  StateOnTrial state(job.state);
   if (is_epoch_done(job)) {
     job.state.epoch += 1;
     job.state.samples_done = 0;
@@ -155,15 +172,13 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
   if (job.options.verify_sync == 0) verify_job_sync(job);
   if (job.validation_set) {
     const std::optional<Validation> validation = validate(job, /*in_epoch=*/true);
-    if (!validation) {
-      job.state = before;
-      return job.stop->reason();
-    }
+    if (!validation) return job.stop->reason();
     epoch.validation_loss = validation->weights.loss;
     epoch.top1 = validation->weights.prec1;
     if (validation->averaged) epoch.averaged_top1 = validation->averaged->prec1;
     epoch.best = validation->best;
   }
+  state.keep();
   job.save_checkpoint();
   if (job.writer) epoch.save = EpochReport::Save::Begun;
   return StopReason::None;

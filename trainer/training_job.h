@@ -2,6 +2,7 @@
 // put together by make_training_job().
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "trainer/report/reporter.h"
 #include "trainer/shards/shard_tree.h"
 #include "trainer/stopping/stop_vote.h"
+#include "worker/membership.h"
 #include "worker/progress_note.h"
 
 namespace ddprun::worker {
@@ -45,7 +47,11 @@ struct TrainingJob {
   TrainingJob();
   ~TrainingJob();
 
+  // Told what this thread does from now on; for tests, which end a worker there.
+  std::function<void(const TrainingJob& job, const std::string& phase)> on_phase;
+
   TrainOptions options;
+  std::unique_ptr<worker::Membership> members;  // With --recover in-place.
   worker::WorkerEnv env;
   std::unique_ptr<Dataset> training_set;    // Null with --evaluate.
   std::unique_ptr<Dataset> validation_set;  // Null with --no-validation.
@@ -56,6 +62,7 @@ struct TrainingJob {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
+  std::optional<worker::Membership::Guard> guard;  // With `members`.
   std::unique_ptr<StopVote> stop;  // Null with --evaluate, which has nothing to keep.
   bool channels_last = false;
   std::shared_ptr<ImageClassifier> model;
@@ -66,6 +73,7 @@ struct TrainingJob {
   std::unique_ptr<ModelAverage> average;  // With --ema.
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
+  bool holds_state = false;  // It is this run's, and may be given to other ranks.
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
   std::unique_ptr<SnapshotMemory> snapshots;  // Rank 0, with --snapshot-every.
@@ -78,8 +86,13 @@ struct TrainingJob {
   // The training set, or what is evaluated: shape and classes are those of both.
   const Dataset& dataset() const { return training_set ? *training_set : *validation_set; }
 
+  void begin_step() {
+    if (on_phase) on_phase(*this, "data");
+    if (profiler) profiler->begin_step(state.step + 1);
+  }
   // Names what this thread does from now on, for --profile.
   void phase(const char* name) {
+    if (on_phase) on_phase(*this, name);
     if (profiler) profiler->phase(name);
   }
   void end_phase() {

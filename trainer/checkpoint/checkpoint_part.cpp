@@ -50,15 +50,15 @@ PartState make_room(const std::string& text, torch::Device device) {
 }
 
 std::string broadcast_text(const std::string& text, worker::Communicator& communicator,
-                           torch::Device device) {
+                           torch::Device device, int root) {
   torch::Tensor length =
       // Text travels as tensors on the device: NCCL takes no other memory.
       torch::tensor(static_cast<std::int64_t>(text.size()), torch::kInt64).to(device);
-  worker::broadcast(communicator, length, 0);
+  worker::broadcast(communicator, length, root);
   torch::Tensor bytes = torch::zeros({length.item<std::int64_t>()}, torch::kUInt8);
   std::memcpy(bytes.data_ptr(), text.data(), std::min(text.size(), bytes.nbytes()));
   bytes = bytes.to(device);
-  worker::broadcast(communicator, bytes, 0);
+  worker::broadcast(communicator, bytes, root);
   bytes = bytes.to(torch::kCPU);
   return {static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()};
 }
@@ -107,18 +107,20 @@ PartState take_part(const std::string& name, Safetensors& file) {
   return state;
 }
 
-void share_parts(const CheckpointParts& parts, worker::Communicator& communicator, int rank,
-                 torch::Device device) {
+void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
+                 torch::Device device, int root) {
+  const bool gives = communicator.rank() == root;
   for (const CheckpointPart& part : parts) {
-    PartState state = rank == 0 ? part.save() : PartState{};
-    const std::string text = broadcast_text(rank == 0 ? describe(state) : "", communicator, device);
-    if (rank != 0) state = make_room(text, device);
+    PartState state = gives ? part.save() : PartState{};
+    const std::string text =
+        broadcast_text(gives ? describe(state) : "", communicator, device, root);
+    if (!gives) state = make_room(text, device);
     std::vector<torch::Tensor> tensors;
     for (const auto& [key, tensor] : state.tensors) {
       tensors.push_back(tensor.detach().to(device).contiguous());
     }
-    if (!tensors.empty()) worker::TensorBroadcast(communicator).run(tensors, 0);
-    if (rank != 0) part.restore(state);  // Its tensors are those just received.
+    if (!tensors.empty()) worker::TensorBroadcast(communicator).run(tensors, root);
+    if (!gives) part.restore(state);  // Its tensors are those just received.
   }
 }
 

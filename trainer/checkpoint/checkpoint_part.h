@@ -57,10 +57,10 @@ CheckpointPart optimizer_part(Sgd& optimizer);
 void add_part(const std::string& name, const PartState& state, Safetensors& file);
 PartState take_part(const std::string& name, Safetensors& file);
 
-// Gives the other ranks rank 0's states: sends each part's and restores it there. Collective, with
-// the same parts on all ranks; `device` is the communicator's. Throws worker::CommunicatorError,
-// and what a part's restore() throws.
-void share_parts(const CheckpointParts& parts, worker::Communicator& communicator, int rank,
-                 torch::Device device);
+// Gives the other ranks the states of `root`: sends each part's and restores it there. Collective,
+// with the same parts on all ranks; `device` is the communicator's. Throws
+// worker::CommunicatorError, and what a part's restore() throws.
+void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
+                 torch::Device device, int root = 0);
 
 }  // namespace ddprun::trainer

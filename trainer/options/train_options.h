@@ -32,6 +32,8 @@ enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 enum class ConvolutionOption { Auto, Direct };  // Auto: Winograd's where it pays.
 enum class OptimizerKind { Sgd, Lars };
+// After the loss of a worker: all begin the next attempt anew, or those that are left go on.
+enum class RecoverOption { Restart, InPlace };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
 
 struct TrainOptions {
@@ -67,6 +69,7 @@ struct TrainOptions {
   std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
   std::int64_t accumulate = 1;                    // Micro batches a step.
   std::optional<int> shards;                      // A step has so many, whatever the workers.
+  RecoverOption recover = RecoverOption::Restart;
   LearningRateOptions learning_rate;
   OptimizerKind optimizer = OptimizerKind::Sgd;
   double momentum = 0.9;

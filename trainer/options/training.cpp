@@ -56,6 +56,24 @@ void add_batch_options(CLI::App& app, TrainOptions& options) {
       app, "--shards", options.shards, 1, shards_max,
       "Train as so many workers would, bit for bit, on however many there are, up to as many: "
       "a step is always so many batches");
+  add_choice<RecoverOption>(
+      app, "--recover", options.recover,
+      {{"restart", RecoverOption::Restart}, {"in-place", RecoverOption::InPlace}},
+      "After the loss of a worker all begin anew from a checkpoint; or, with --shards and where "
+      "the "
+      "launcher gives the others a rank again, these keep process, data and model, and redo the "
+      "step");
+}
+
+// What a worker can leave half done and do again, and with whom.
+void check_recovery(const TrainOptions& options) {
+  refuse_if(
+      !options.shards,
+      "--recover in-place needs --shards: without it a step that is done again by other "
+      "workers, or by as many, has other bits (each worker's running statistics are its own)");
+  refuse_if(options.backend == BackendOption::Mpi,
+            "--recover in-place and --backend mpi contradict each other: MPI ends all processes "
+            "with the first one that is lost; give --backend cpu, or --recover restart");
 }
 
 // What cannot be the same for any number of workers.
@@ -116,6 +134,7 @@ void check_training_options(const TrainOptions& options) {
   refuse_if(options.sync_batch_norm && is_conv_net(options.model),
             "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
   if (options.shards) check_shards(options);
+  if (options.recover == RecoverOption::InPlace) check_recovery(options);
   check_optimizer_options(options);
 }
 

@@ -36,7 +36,22 @@ BatchStatistics::BatchStatistics(const torch::nn::Module& model) {
   running_.resize(static_cast<std::size_t>(size_));
 }
 
+// A worker that lost a peer does the step again, or has done its last.
+BatchStatistics::~BatchStatistics() {
+  if (!in_step_) return;
+  const float* running = running_.data();
+  for (const torch::Tensor& buffer : buffers_) {
+    std::copy_n(running, buffer.numel(), data_of<float>(buffer));
+    running += buffer.numel();
+  }
+  for (const Norm& norm : norms_) {
+    norm.module->options.momentum(norm.momentum);
+    *data_of<std::int64_t>(norm.module->num_batches_tracked) = norm.batches;
+  }
+}
+
 void BatchStatistics::begin_step() {
+  in_step_ = true;
   take(running_.data());
   for (Norm& norm : norms_) norm.batches = *data_of<std::int64_t>(norm.module->num_batches_tracked);
 }
@@ -73,6 +88,7 @@ void BatchStatistics::update(const float* sums, int shards) {
     norm.module->options.momentum(norm.momentum);
     *data_of<std::int64_t>(norm.module->num_batches_tracked) = norm.batches + 1;
   }
+  in_step_ = false;
 }
 
 }  // namespace ddprun::trainer

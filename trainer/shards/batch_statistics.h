@@ -2,7 +2,8 @@
 // statistics of all shards' batches, on every rank.
 //
 // While the shards of a step run, the modules' buffers hold the statistics of the batch at hand and
-// nothing else (momentum 1), which are taken from there; update() puts the running ones back.
+// nothing else (momentum 1), which are taken from there; update() puts the running ones back, and
+// so does the end of this object in the middle of a step, of which nothing stays then.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@ class BatchStatistics {
   // Throws std::invalid_argument for a model with buffers of another kind, which may hold anything.
   // On the CPU, in float32.
   explicit BatchStatistics(const torch::nn::Module& model);
+  ~BatchStatistics();
+  BatchStatistics(const BatchStatistics&) = delete;
+  BatchStatistics& operator=(const BatchStatistics&) = delete;
 
   std::int64_t size() const { return size_; }  // Numbers that travel.
 
@@ -41,6 +45,7 @@ class BatchStatistics {
   std::vector<float> running_;          // Of before the step.
   std::int64_t size_ = 0;
   int micro_batches_ = 0;  // Of the shard.
+  bool in_step_ = false;
 };
 
 }  // namespace ddprun::trainer

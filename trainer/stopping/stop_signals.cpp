@@ -111,6 +111,8 @@ void StopSignals::hold(bool tell) {
   holding = true;
 }
 
+void StopSignals::let_go() { holding = false; }
+
 void StopSignals::set_patience(double seconds) {
   constexpr double seconds_max = 3600;
   patience_whole_s = static_cast<unsigned>(std::ceil(std::clamp(seconds, 1.0, seconds_max)));

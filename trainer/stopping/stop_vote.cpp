@@ -37,7 +37,12 @@ StopBallot StopVote::ballot() {
 }
 
 StopBallot StopVote::greatest_of_all(StopBallot own) {
-  if (communicator_.world_size() == 1) return own;
+  if (communicator_.world_size() == 1) {
+    // A lone worker calls nothing else that would tell it that the attempt is over, because others
+    // come (Membership). On a GPU it would wait for the stream.
+    if (!communicator_.is_cuda()) communicator_.barrier();
+    return own;
+  }
   torch::Tensor numbers =
       torch::tensor({static_cast<double>(own.reason), own.beat_s}, torch::kFloat64).to(device_);
   worker::all_reduce(communicator_, numbers, worker::ReduceOp::Max);

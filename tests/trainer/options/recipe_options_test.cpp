@@ -91,6 +91,23 @@ TEST_CASE("a recipe that contradicts itself ends with code 2", "[trainer][option
   CHECK(parse({"--model", "convnet", "--zero-init-residual"}).exit_code == 2);
 }
 
+TEST_CASE("16.3: a recovery in place is refused where a step cannot be done again",
+          "[trainer][options][recipe]") {
+  using Arguments = std::vector<const char*>;
+  CHECK(parse({"--shards", "2"}).options->recover == RecoverOption::Restart);
+  CHECK(parse({"--shards", "2", "--recover", "in-place"}).options->recover ==
+        RecoverOption::InPlace);
+  for (const Arguments& more : {Arguments{}, Arguments{"--shards", "2", "--backend", "mpi"},
+                                Arguments{"--shards", "2", "--device", "cuda"},
+                                Arguments{"--shards", "2", "--backend", "nccl"}}) {
+    Arguments all = {"--recover", "in-place"};
+    all.insert(all.end(), more.begin(), more.end());
+    CHECK(parse(all).exit_code == 2);
+  }
+  CHECK(parse({"--shards", "2", "--backend", "mpi"}).exit_code == 0);
+  CHECK(parse({"--shards", "2", "--recover", "somehow"}).exit_code == 2);
+}
+
 TEST_CASE("values that no recipe can have end with code 2", "[trainer][options][recipe]") {
   for (const char* text : {"60,30", "30,30", "0", "x", "30,", ",", "1e3", ""}) {
     INFO("--lr-milestones " << text);

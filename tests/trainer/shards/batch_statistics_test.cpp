@@ -66,6 +66,41 @@ TEST_CASE("running statistics follow the mean over the shards, once a step", "[t
   }
 }
 
+TEST_CASE("16.3: a step that is left half done leaves the running statistics as they were",
+          "[trainer][shards][recovery]") {
+  Normed model;
+  const auto state = [&] {
+    return std::vector<torch::Tensor>{model->norm->running_mean.clone(),
+                                      model->norm->running_var.clone(),
+                                      model->norm->num_batches_tracked.clone()};
+  };
+  const auto step = [&](BatchStatistics& statistics, int forwards, bool ends) {
+    std::vector<float> row(4);
+    statistics.begin_step();
+    for (int forward = 0; forward < forwards; ++forward) {
+      statistics.begin_shard();
+      statistics.begin_micro_batch();
+      model->norm->forward(batch(forward));
+      statistics.take(row.data());
+    }
+    if (ends) statistics.update(row.data(), 1);
+  };
+  for (int forwards = 0; forwards <= 2; ++forwards) {  // Left before the first, and after.
+    auto statistics = std::make_unique<BatchStatistics>(*model);
+    step(*statistics, 1, /*ends=*/true);
+    const auto before = state();
+    step(*statistics, forwards, /*ends=*/false);
+    statistics.reset();
+    const auto after = state();
+    for (std::size_t i = 0; i < before.size(); ++i) CHECK(torch::equal(before[i], after[i]));
+    CHECK(*model->norm->options.momentum() == momentum);
+    // And one that ended stays.
+    BatchStatistics again(*model);
+    step(again, 1, /*ends=*/true);
+    CHECK_FALSE(torch::equal(before[0], model->norm->running_mean));
+  }
+}
+
 TEST_CASE("the micro batches of a shard count alike", "[trainer][shards]") {
   Normed model;
   BatchStatistics statistics(*model);

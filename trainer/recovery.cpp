@@ -1,0 +1,82 @@
+// The order in which an attempt is taken apart, which is that of make_training_job.cpp backwards.
+#include "trainer/recovery.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "trainer/consistency/verify_sync.h"
+#include "trainer/shards/sharded_batch.h"
+#include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// It may be torn between two states, or have been drawn and then half overwritten.
+void drop_state(TrainingJob& job) {
+  job.checkpoint_parts.clear();
+  job.average.reset();
+  job.optimizer.reset();
+  job.precision.reset();
+  job.model.reset();
+  job.state = {};
+}
+
+std::vector<torch::Tensor> model_tensors(const TrainingJob& job) {
+  std::vector<torch::Tensor> tensors = job.model->parameters();
+  for (const torch::Tensor& buffer : job.model->buffers()) tensors.push_back(buffer);
+  return tensors;
+}
+
+}  // namespace
+
+void leave_attempt(TrainingJob& job) {
+  // Rank 0's, which may be another one's in the next attempt: the folder is locked until then.
+  job.writer.reset();
+  job.best.reset();
+  job.snapshots.reset();
+  job.last_saved = {-1, -1};
+  job.progress.reset();
+  job.stop.reset();
+  job.parallel.reset();
+  job.shards.reset();  // BatchStatistics: the running ones are back.
+  if (job.model) {
+    // They lie in memory of the communicator.
+    for (torch::Tensor& parameter : job.model->parameters()) parameter.mutable_grad().reset();
+    job.model->train();  // It may have been in a validation.
+  }
+  job.guard.reset();
+  job.place.communicator.reset();
+  job.profiler.reset();
+  job.reporter.reset();
+  job.folder.reset();
+  if (!job.holds_state) drop_state(job);
+}
+
+worker::StateLead find_state(TrainingJob& job) {
+  if (job.options.recover != RecoverOption::InPlace || job.options.evaluate) return {};
+  worker::StatePosition own;
+  if (job.holds_state) own = {job.state.step, job.state.epoch};
+  const worker::StateLead lead = worker::find_lead(job.communicator(), own);
+  // What it has is about to be overwritten, and is nothing until that is done.
+  if (lead.any && !lead.leads(own)) job.holds_state = false;
+  return lead;
+}
+
+void share_model(TrainingJob& job, const worker::StateLead& lead) {
+  if (lead.complete) return;
+  worker::TensorBroadcast(job.communicator()).run(model_tensors(job), lead.root);
+}
+
+void verify_shared(TrainingJob& job, const worker::StateLead& lead) {
+  verify_sync(job.communicator(),
+              tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
+                                 /*running_statistics=*/true),
+              job.place.device, job.state.step);
+  job.reporter->line(fmt::format(
+      "attempt {} goes on in place from step {}: all {} workers hold the state of rank {}",
+      job.env.restart_count, job.state.step, job.env.world_size, lead.root));
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,26 @@
+// --recover in-place: what a worker gives up and what it keeps when its attempt is over, and how
+// those that kept their state and those that have none come to the same one.
+#pragma once
+
+#include "trainer/training_job.h"
+#include "worker/state_lead.h"
+
+namespace ddprun::trainer {
+
+// The job without what belongs to the attempt: peers, the duties of a rank, and all that a step
+// left half done. It keeps its data sets, and model, optimizer and position, if they were ever
+// whole; make_training_job() makes the rest again. Waits for the checkpoint that is being written.
+void leave_attempt(TrainingJob& job);
+
+// Whose state the attempt begins with. Collective, where the job recovers in place; otherwise, and
+// where nobody holds one: nobody's. Throws worker::CommunicatorError.
+worker::StateLead find_state(TrainingJob& job);
+
+// Gives the lead's model to all ranks, before it is wrapped. Collective, with lead.any.
+void share_model(TrainingJob& job, const worker::StateLead& lead);
+
+// Whether all ranks hold the same now, bit for bit (--shards; by a hash). Collective. Throws
+// TrainingError on all ranks alike.
+void verify_shared(TrainingJob& job, const worker::StateLead& lead);
+
+}  // namespace ddprun::trainer
