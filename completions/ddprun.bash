@@ -36,18 +36,18 @@ _ddprun_place() {
 
 _ddprun_options() {
   switches=(
-    --virtual-local-rank --standalone --store-auth --encrypt-gradients --module -m --no-python
-    --run-path --use-env --pass-local-rank --dry-run --stay --collapse-output --pty --quiet -q
-    --help --version
+    --virtual-local-rank --copy-self --standalone --store-auth --encrypt-gradients --module -m
+    --no-python --run-path --use-env --pass-local-rank --dry-run --stay --collapse-output --pty
+    --quiet -q --help --version
   )
   valued=(
-    --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --master-addr
-    --master-port --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --tie-breaker --secret-file
-    --auth --store-allow --local-addr --max-restarts --shutdown-timeout --signals-to-handle
-    --forward-signals --spares --restart-memory --restart-backoff --max-same-failures
-    --reset-restarts-after --report --log-dir --redirects -r --tee -t --local-ranks-filter
-    --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate --log-keep
-    --log-line-prefix-template --event-log --color --monitor-interval --start-method
+    --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --hosts -H --hostfile
+    --export -x --ssh-options --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id
+    --rdzv-conf --tie-breaker --secret-file --auth --store-allow --local-addr --max-restarts
+    --shutdown-timeout --signals-to-handle --forward-signals --spares --restart-memory
+    --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir --redirects -r
+    --tee -t --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
+    --log-keep --log-line-prefix-template --event-log --color --monitor-interval --start-method
     --event-log-handler --logs-specs --exit-barrier-timeout
   )
 }
@@ -58,6 +58,8 @@ _ddprun_value() {
   --nproc-per-node) offer=(-W 'auto cpu gpu') ;;
   --omp-threads) offer=(-W 'auto') ;;
   --numa-binding) offer=(-W 'node socket exclusive core-complex') ;;
+  --hosts | -H) offer=(-A hostname) ;;
+  --hostfile) offer=(-f) ;;
   --master-addr) offer=(-A hostname) ;;
   --rdzv-backend) offer=(-W 'static c10d etcd') ;;
   --rdzv-endpoint) offer=(-A hostname) ;;

@@ -4,6 +4,7 @@
 #include "launcher/agent.h"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <asio/co_spawn.hpp>
 #include <asio/io_context.hpp>
@@ -45,8 +46,9 @@ namespace exit_status = rendezvous::exit_status;
 
 class Agent {
  public:
-  explicit Agent(const LaunchOptions& options)
+  Agent(const LaunchOptions& options, NodeChannel* starter)
       : options_(options),
+        starter_(starter),
         host_name_(rendezvous::own_host_name()),
         output_(io_),
         log_(output_, options_.quiet),
@@ -82,6 +84,7 @@ class Agent {
   void on_signal(int signal);
   void on_forwarded_signal(int signal);
   void tell_status();
+  void listen_to_starter();
 
   // Knows what the workers' processes are before each event.
   AgentStateMachine& machine() {
@@ -97,6 +100,7 @@ class Agent {
   void report(int status);
 
   LaunchOptions options_;
+  NodeChannel* starter_;
   std::string host_name_;
   asio::io_context io_{1};
   OutputForwarder output_;
@@ -124,12 +128,14 @@ int Agent::run() {
   for (const std::string& note : options_.notes) spdlog::info("{}", note);
   events_.launcher_started(options_);
   signals_.handle(plan_signals(options_, signal_is_ignored));
+  if (starter_ != nullptr) listen_to_starter();
   asio::co_spawn(
       io_, [this] { return membership_.join(); },
       [this](const std::exception_ptr& thrown) {
         if (thrown && !exit_status_) could_not_join(thrown);
       });
   io_.run();
+  if (starter_ != nullptr) starter_->stop_watching();
   signals_.hold();
   return exit_status_.value_or(exit_status::internal);
 }
@@ -143,6 +149,7 @@ MembershipCallbacks Agent::membership_callbacks() {
               [this](const std::string& address, int port) {
                 machine_.endpoint_opened();
                 events_.endpoint_opened(address, port);
+                if (starter_ != nullptr) starter_->say_opened(port);
               },
           .on_endpoint_closed = [this] { machine_.endpoint_closed(); },
           .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
@@ -259,6 +266,17 @@ void Agent::on_forwarded_signal(int signal) {
   attempt_.forward_signal(signal);
 }
 
+// A signal of the launcher that was typed takes the same way as one of our own.
+void Agent::listen_to_starter() {
+  starter_->watch(
+      io_, [](int signal) { ::kill(::getpid(), signal); },
+      [this] {
+        if (options_.stay) return;
+        spdlog::warn("the launcher that started this node is gone (--stay goes on without it)");
+        on_signal(SIGHUP);
+      });
+}
+
 void Agent::tell_status() {
   const auto since = std::chrono::duration_cast<milliseconds>(steady_clock::now() - round_since_);
   const JobStatus status{.in_attempt = rounds_ > 0,
@@ -363,11 +381,27 @@ void Agent::report(int status) {
     const bool told = tells_all(failure) || !usage_text(failure).empty();
     failure.log_dir = attempt_.keep_files(told);
   }
-  tell_end_of_job(failure, options_, own_signal_, output_);
+  if (starter_ == nullptr) return tell_end_of_job(failure, options_, own_signal_, output_);
+  const LastWords words = last_words(failure, own_signal_);
+  starter_->keep_end({.status = status,
+                      .node_rank = failure.node_rank,
+                      .has_culprit = job_cause_ && job_cause_->node_rank == failure.node_rank,
+                      .text = words.text,
+                      .is_block = words.is_block,
+                      .report = to_json(failure),
+                      .error_file = status == 0 ? "" : to_error_file(failure)});
 }
 
 }  // namespace
 
-int run_agent(const LaunchOptions& options) { return Agent(options).run(); }
+int run_agent(const LaunchOptions& options, NodeChannel* starter) {
+  int status = 0;
+  {
+    Agent agent(options, starter);
+    status = agent.run();
+  }
+  if (starter != nullptr) starter->say_end();  // Behind all that the workers have written.
+  return status;
+}
 
 }  // namespace ddprun::launcher

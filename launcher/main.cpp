@@ -10,10 +10,15 @@
 
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
+#include "launcher/hosts/node_channel.h"
+#include "launcher/hosts/remote_command.h"
+#include "launcher/hosts_job.h"
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/arguments.h"
+#include "launcher/options/help.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/started_node.h"
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/run_directory.h"
 #include "rendezvous/control/first_cause.h"
@@ -49,19 +54,31 @@ void require_descriptors(const ddprun::launcher::LaunchOptions& options) {
   if (!problem.empty()) throw std::runtime_error(problem);
 }
 
+int run_here(const ddprun::launcher::LaunchOptions& options,
+             ddprun::launcher::NodeChannel* starter) {
+  require_descriptors(options);
+  require_log_dir(options.log_dir);
+  return ddprun::launcher::run_agent(options, starter);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace ddprun;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+    if (arguments == std::vector<std::string>{launcher::node_argument}) {
+      launcher::NodeChannel starter(launcher::version_text());
+      return run_here(launcher::started_node_options(starter, own_path(argv[0])), &starter);
+    }
     const launcher::LaunchOptions options =
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),
                                 name_in(argc > 0 ? argv[0] : "ddprun"));
+    if (!options.over_ssh.hosts.empty()) {
+      return launcher::run_on_hosts(options, own_path(argv[0]));
+    }
     if (options.dry_run) return launcher::run_dry(options);
-    require_descriptors(options);
-    require_log_dir(options.log_dir);
-    return launcher::run_agent(options);
+    return run_here(options, nullptr);
   } catch (const launcher::UsageExit& usage) {
     std::fprintf(usage.status() == 0 ? stdout : stderr, "%s\n", usage.what());
     return usage.status();

@@ -168,7 +168,10 @@ class Splitter {
     if (row.group == OptionGroup::Refused) {
       throw usage_error("--" + row.name + " is not supported: " + row.meaning);
     }
-    result_.options[row.name] = {value, "--" + row.name + (row.is_flag() ? "" : "=" + value)};
+    GivenOption& given = result_.options[row.name];
+    const bool again = row.repeats() && !given.value.empty();
+    given = {again ? given.value + "\n" + value : value,
+             "--" + row.name + (row.is_flag() ? "" : "=" + value)};
   }
 
   const std::vector<std::string>& arguments_;

@@ -20,7 +20,8 @@ struct GivenOption {
 };
 
 struct SplitArguments {
-  std::map<std::string, GivenOption> options;  // By the table's name; the last one given counts.
+  std::map<std::string, GivenOption> options;  // By the table's name. The last one given
+                                               // counts, or all, a line each (repeats()).
   std::vector<std::string> program;            // The program and its arguments.
 
   // What was given for an option, or null.

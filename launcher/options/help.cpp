@@ -52,6 +52,8 @@ const std::vector<UsageExample>& usage_examples() {
       {"ddprun --nproc-per-node gpu train.py --lr 0.1", "one Python worker per GPU", true},
       {"ddprun --nnodes 2 --node-rank 0 --master-addr host-a ./train",
        "node 0 of two; on the other node: --node-rank 1", true},
+      {"ddprun -H host-a:8,host-b:8 ./train",
+       "two nodes of eight workers, started over ssh from here", false},
       {"ddprun --nproc-per-node 2 --max-restarts 3 ./train", "survives three failures", false},
       {"ddprun --nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint host-a ./train",
        "elastic: two to four nodes, the same command on each", false},

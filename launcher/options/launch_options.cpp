@@ -12,6 +12,7 @@
 
 #include "launcher/options/arguments.h"
 #include "launcher/options/endpoint_options.h"
+#include "launcher/options/hosts_options.h"
 #include "launcher/options/program.h"
 #include "launcher/options/secret_options.h"
 #include "launcher/options/slurm_step.h"
@@ -316,8 +317,12 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   SplitArguments split = split_arguments(arguments);
   add_variables(split, environment);
   add_secret_variables(split, environment);
-  add_slurm_step(split, environment);
+  LaunchOptions begun;
+  take_hosts(split, begun);
+  const bool over_ssh = !begun.over_ssh.hosts.empty();
+  if (!over_ssh) add_slurm_step(split, environment);
   Decision decision(split, environment);
+  decision.result = std::move(begun);
   decision.decide_shape();
   decide_endpoint(split, decision.result);
   decide_conf(split, decision.result);
@@ -331,7 +336,11 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   decision.decide_local_rank(called);
   const ProgramRequest request{split.program, decision.on("module"), decision.on("no-python"),
                                decision.on("run-path")};
-  choose_program(request, environment, launcher_path, decision.result);
+  if (over_ssh) {
+    keep_program(request, decision.result);
+  } else {
+    choose_program(request, environment, launcher_path, decision.result);
+  }
   decision.result.dry_run = decision.on("dry-run");
   for (const auto& [name, option] : split.options) {
     decision.result.sources[name] = option.source;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/hosts/host_list.h"
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/output/color.h"
 #include "launcher/output/log.h"
@@ -39,7 +40,21 @@ struct StdMap {
   Std of(int local_rank) const;
 };
 
+// A job that this launcher starts on other hosts, by ssh, and runs no worker of itself.
+struct OverSsh {
+  std::vector<Host> hosts;                  // None: this launcher is a node's own.
+  std::vector<std::string> workers;         // Of each host, as --nproc-per-node takes it.
+  std::vector<std::string> exports;         // As -x takes them.
+  std::vector<std::string> ssh_options;     // Words of ssh's command line.
+  std::vector<std::string> node_arguments;  // Of each node's launcher, less what differs.
+  bool copy_self = false;                   // To hosts that have no ddprun.
+  bool endpoint_given = false;              // Otherwise found out from the hosts' answers,
+  bool port_given = false;                  // and a port that is free on the first one.
+};
+
 struct LaunchOptions {
+  OverSsh over_ssh;
+
   // The job's shape.
   int nnodes_min = 1;
   int nnodes_max = 1;

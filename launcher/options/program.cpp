@@ -82,17 +82,22 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
 
 }  // namespace
 
-void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
-                    const std::string& launcher_path, LaunchOptions& options) {
+void keep_program(const ProgramRequest& request, LaunchOptions& options) {
   if (request.words.empty()) {
     throw usage_error("no program is given, as in: ddprun --nproc-per-node 2 ./train");
   }
   if (request.module && request.no_python) {
     throw usage_error("--module runs a Python module and --no-python forbids it: give one of them");
   }
+  if (request.words[0].empty()) throw usage_error("the name of the program is empty");
+  options.program_name = request.words[0];
+  options.program = request.words;
+}
+
+void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
+                    const std::string& launcher_path, LaunchOptions& options) {
+  keep_program(request, options);
   const std::string& name = request.words[0];
-  if (name.empty()) throw usage_error("the name of the program is empty");
-  options.program_name = name;
   const bool python =
       request.module || request.run_path || (!request.no_python && ends_with(name, ".py"));
   if (python) {

@@ -21,4 +21,7 @@ struct ProgramRequest {
 void choose_program(const ProgramRequest& request, const EnvironmentLookup& environment,
                     const std::string& launcher_path, LaunchOptions& options);
 
+// For a job on other hosts, whose files nobody can see from here: only that a program is named.
+void keep_program(const ProgramRequest& request, LaunchOptions& options);
+
 }  // namespace ddprun::launcher

@@ -62,6 +62,22 @@ const std::vector<OptionRow>& option_table() {
        "node, all of the socket, its own part of the node's cores, or one group that shares a "
        "cache. Where that cannot be, it says so and runs unbound."},
 
+      // Several hosts by one command, over ssh (docs/ssh.md).
+      {"hosts", 'H', "HOST[:N],...", "", Hosts, false,
+       "Start the whole job from here: a node on each of these hosts, over ssh, with N workers "
+       "(else --nproc-per-node). Also USER@HOST and gpu[01-16]:8. The first is node 0; localhost "
+       "needs no ssh."},
+      {"hostfile", 0, "FILE", "", Hosts, false,
+       "The same from a file: HOST, HOST:N or HOST slots=N on each line, # begins a comment; or "
+       "mlx.launch's JSON."},
+      {"export", 'x', "NAME[=VALUE]|PATTERN", "none", Hosts, false,
+       "Variables that go along to the other hosts, as in -x 'NCCL_*' -x DEBUG=1. May be given "
+       "again."},
+      {"ssh-options", 0, "WORDS", "", Hosts, false,
+       "Options of ssh, as in '-p 2222 -i KEY'. They win over ddprun's own. May be given again."},
+      {"copy-self", 0, "", "off", Hosts, false,
+       "Send ddprun to hosts that have none; the copy goes when the job ends."},
+
       // Where the nodes meet.
       {"standalone", 0, "", "off", Endpoint, true,
        "One node, a free port on 127.0.0.1 and a random id: never collides with another job."},
@@ -228,8 +244,8 @@ const OptionRow& option_row(const std::string& name) {
 
 const std::vector<OptionGroup>& option_groups() {
   using enum OptionGroup;
-  static const std::vector<OptionGroup> groups = {Job,    Endpoint,      Program, Failures,
-                                                  Output, Compatibility, Help};
+  static const std::vector<OptionGroup> groups = {Job,      Hosts,  Endpoint,      Program,
+                                                  Failures, Output, Compatibility, Help};
   return groups;
 }
 
@@ -237,6 +253,8 @@ std::string group_title(OptionGroup group) {
   switch (group) {
     case OptionGroup::Job:
       return "The job";
+    case OptionGroup::Hosts:
+      return "Several hosts by one command";
     case OptionGroup::Endpoint:
       return "Where the nodes meet";
     case OptionGroup::Program:

@@ -7,7 +7,17 @@
 
 namespace ddprun::launcher {
 
-enum class OptionGroup { Job, Endpoint, Program, Failures, Output, Compatibility, Help, Refused };
+enum class OptionGroup {
+  Job,
+  Hosts,
+  Endpoint,
+  Program,
+  Failures,
+  Output,
+  Compatibility,
+  Help,
+  Refused
+};
 
 struct OptionRow {
   std::string name;      // With dashes, without the leading two. Underscores mean the same.
@@ -21,6 +31,7 @@ struct OptionRow {
   std::string meaning;  // One or two sentences. Refused: the reason, and what to do instead.
 
   bool is_flag() const { return value.empty(); }
+  bool repeats() const { return name == "export" || name == "ssh-options"; }
   // The variable that sets it when the command line does not; "" for what starts no job.
   std::string variable() const;
   std::string signature() const;             // "-t, --tee STD"

@@ -30,22 +30,40 @@ bool has_cause_to_blame(const FailureReport& report) {
          !rendezvous::asks_to_be_queued_again(*report.cause);
 }
 
+LastWords last_words(const FailureReport& report, int own_signal) {
+  const int status = report.exit_status;
+  if (status == 0) return {};
+  if (const std::string refusal = usage_text(report); !refusal.empty()) {
+    return {report.program + ": " + refusal, /*is_block=*/true, 0, LineKind::Error};
+  }
+  if (has_cause_to_blame(report)) {
+    const std::string text = to_text(report);
+    return {text, /*is_block=*/true, text.find('\n') + 1, LineKind::Error};  // Behind the rule.
+  }
+  const std::string with_status = "; exit status " + std::to_string(status);
+  if (report.cause) {
+    return {"stopped: " + rendezvous::describe(*report.cause) + with_status, false, 0,
+            LineKind::Warning};
+  }
+  if (own_signal != 0) {
+    return {"stopped by " + rendezvous::signal_name(own_signal) + with_status, false, 0,
+            LineKind::Warning};
+  }
+  return {report.why + with_status, false, 0, LineKind::Error};
+}
+
 void tell_end_of_job(const FailureReport& report, const LaunchOptions& options, int own_signal,
                      OutputForwarder& output) {
   const int status = report.exit_status;
   if (!options.report_file.empty()) write("report", options.report_file, to_json(report));
   if (status == 0) return;
-  if (const std::string refusal = usage_text(report); !refusal.empty()) {
-    print_block(report.program + ": " + refusal, 0, output);
-  } else if (has_cause_to_blame(report)) {
-    const std::string text = to_text(report);
-    print_block(text, text.find('\n') + 1, output);  // Behind the rule.
-  } else if (report.cause) {
-    spdlog::warn("stopped: {}; exit status {}", rendezvous::describe(*report.cause), status);
-  } else if (own_signal != 0) {
-    spdlog::warn("stopped by {}; exit status {}", rendezvous::signal_name(own_signal), status);
+  const LastWords words = last_words(report, own_signal);
+  if (words.is_block) {
+    print_block(words.text, words.headline, output);
+  } else if (words.kind == LineKind::Error) {
+    spdlog::error("{}", words.text);
   } else {
-    spdlog::error("{}; exit status {}", report.why, status);
+    spdlog::warn("{}", words.text);
   }
   // For a scheduler that reads torch's error files.
   if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {

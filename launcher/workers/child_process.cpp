@@ -44,6 +44,7 @@ struct ChildStart {
   const char* path;
   char* const* argv;
   char* const* environment;
+  int stdin_fd;
   int stdout_fd;
   int stderr_fd;
   int key_fd;
@@ -90,6 +91,7 @@ int run_child(void* argument) {
   if (start->mark_count > 0) {
     syscall(SYS_semtimedop, start->marks_id, start->marks, start->mark_count, nullptr);
   }
+  if (start->stdin_fd >= 0) syscall(SYS_dup3, start->stdin_fd, 0, 0);
   if (start->stdout_fd >= 0) syscall(SYS_dup3, start->stdout_fd, 1, 0);
   if (start->stderr_fd >= 0) syscall(SYS_dup3, start->stderr_fd, 2, 0);
   if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, kKeyFd, 0);
@@ -142,7 +144,7 @@ std::string variable(const std::vector<std::string>& environment, const std::str
   return value;
 }
 
-// A duplicate that dup3 onto 1 to 5 cannot disturb; -1 stays -1. The caller closes it.
+// A duplicate that dup3 onto 0 to 5 cannot disturb; -1 stays -1. The caller closes it.
 int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kMemoryFd + 1); }
 
 // One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
@@ -202,6 +204,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
   ChildStart start{path.c_str(),
                    argv.data(),
                    environment.data(),
+                   above_standard(setup.stdin_fd),
                    above_standard(setup.stdout_fd),
                    above_standard(setup.stderr_fd),
                    above_standard(setup.key_fd),
@@ -224,7 +227,8 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
     error_number = pid < 0 ? errno : start.error_number;
     if (pid > 0 && error_number == 0) spawned_pids.insert(pid);
   }
-  for (int fd : {start.stdout_fd, start.stderr_fd, start.key_fd, start.spare_fd, start.memory_fd}) {
+  for (int fd : {start.stdin_fd, start.stdout_fd, start.stderr_fd, start.key_fd, start.spare_fd,
+                 start.memory_fd}) {
     if (fd >= 0) ::close(fd);
   }
   if (pid < 0) return std::nullopt;

@@ -20,7 +20,8 @@ namespace ddprun::launcher {
 struct ChildSetup {
   std::vector<std::string> argv;         // argv[0] is a path, or is looked up on PATH.
   std::vector<std::string> environment;  // "NAME=value", all of it.
-  int stdout_fd = -1;                    // Becomes descriptor 1; -1 = ours. Stays the caller's.
+  int stdin_fd = -1;                     // Becomes descriptor 0; -1 = ours. Stays the caller's.
+  int stdout_fd = -1;                    // The same for 1.
   int stderr_fd = -1;                    // The same for 2.
   int key_fd = -1;                       // Becomes descriptor 3 (rendezvous/worker_key.h).
   int spare_fd = -1;                     // Becomes descriptor 4 (rendezvous/spare_channel.h).

@@ -112,7 +112,7 @@ TEST_CASE("short options take their value in every usual way", "[options]") {
     CHECK(options(words).redirects.of(7) == Std::All);
   }
   CHECK(options({"-t", "1"}).tee.of(0) == Std::Out);
-  CHECK(has(error_of({"-x"}), "unknown option -x"));
+  CHECK(has(error_of({"-z"}), "unknown option -z"));
 }
 
 TEST_CASE("nothing after the program is read as ours", "[options]") {

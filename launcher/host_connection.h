@@ -1,0 +1,66 @@
+// The connection to one host of a job: an ssh, or a launcher on this machine, with pipes at its
+// stdin, stdout and stderr. It ends with this process, by any signal, and what it has started on
+// the other host ends by that.
+#pragma once
+
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/workers/child_process.h"
+
+namespace ddprun::launcher {
+
+class HostConnection {
+ public:
+  struct Events {
+    std::function<void(std::string_view bytes)> on_out;
+    std::function<void(std::string_view bytes)> on_err;
+    std::function<void(const ExitStatus& status)> on_end;  // After all bytes. Once.
+    std::function<bool()> may_read;  // False: nobody takes more now, until go_on().
+  };
+
+  HostConnection(asio::io_context& io, Events events);
+  ~HostConnection();
+  HostConnection(const HostConnection&) = delete;
+  HostConnection& operator=(const HostConnection&) = delete;
+
+  // Returns why it could not be started, or "".
+  std::string start(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment);
+
+  // In order. `owner` keeps the bytes until they are written.
+  void send(std::shared_ptr<const void> owner, std::string_view bytes);
+  void send(std::string text);
+  void kill();
+  void go_on();
+
+ private:
+  struct Input {
+    explicit Input(asio::io_context& io) : descriptor(io) {}
+    asio::posix::stream_descriptor descriptor;
+    std::array<char, 64 << 10> buffer{};
+    bool paused = false;
+  };
+  void read(Input& input, const std::function<void(std::string_view)>& take);
+  void read_rest(Input& input, const std::function<void(std::string_view)>& take);
+  void write_next();
+  void wait_for_end();
+
+  asio::io_context& io_;
+  Events events_;
+  std::optional<ChildProcess> child_;
+  asio::posix::stream_descriptor to_child_;
+  asio::posix::stream_descriptor ended_;  // Readable when it has.
+  Input out_, err_;
+  std::deque<std::pair<std::shared_ptr<const void>, std::string_view>> to_write_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,166 @@
+// Each event is one function; what has to be true after all of them stands in finish_if_done().
+#include "launcher/hosts/hosts_state.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace ddprun::launcher {
+namespace {
+
+using What = HostsAct::What;
+
+}  // namespace
+
+bool HostsState::all(Node state) const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [&](const Place& place) { return place.state == state; });
+}
+
+void HostsState::start_some(TimePoint now, HostsStep& step) {
+  auto starting = std::count_if(nodes_.begin(), nodes_.end(),
+                                [](const Place& place) { return place.state == Node::Starting; });
+  for (std::size_t i = 0; i < nodes_.size() && starting < limits_.at_once; ++i) {
+    if (nodes_[i].state != Node::Waiting) continue;
+    nodes_[i] = {Node::Starting, now};
+    step.acts.push_back({What::Start, static_cast<int>(i)});
+    ++starting;
+  }
+}
+
+void HostsState::kill_all(HostsStep& step) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].state == Node::Waiting) nodes_[i].state = Node::Ended;
+    if (nodes_[i].state != Node::Ended) step.acts.push_back({What::Kill, static_cast<int>(i)});
+  }
+}
+
+void HostsState::give_up(int signal, HostsStep& step) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const int node = static_cast<int>(i);
+    if (nodes_[i].state == Node::Waiting) nodes_[i].state = Node::Ended;
+    if (nodes_[i].state == Node::Told) {
+      step.acts.push_back({What::Signal, node, signal});
+    } else if (nodes_[i].state != Node::Ended) {
+      step.acts.push_back({What::Kill, node});
+    }
+  }
+}
+
+HostsStep HostsState::finish_if_done(HostsStep step) {
+  if (phase_ != Phase::Done && all(Node::Ended)) {
+    phase_ = Phase::Done;
+    step.acts.push_back({What::Finish});
+  }
+  return step;
+}
+
+HostsStep HostsState::begin(TimePoint now) {
+  HostsStep step{{}, "the nodes are started"};
+  start_some(now, step);
+  return step;
+}
+
+HostsStep HostsState::hello(int node, TimePoint now) {
+  Place& place = nodes_[static_cast<std::size_t>(node)];
+  if (phase_ != Phase::Starting || place.state != Node::Starting) {
+    return {{}, "a hello that nobody waits for"};
+  }
+  place.state = Node::Ready;
+  HostsStep step{{}, "a node is there"};
+  start_some(now, step);
+  if (!all(Node::Ready)) return step;
+  phase_ = Phase::Opening;
+  until_ = now + limits_.opening;
+  nodes_[0].state = Node::Told;
+  return {{{What::Tell, 0}}, "all nodes are there: node 0 opens the endpoint"};
+}
+
+HostsStep HostsState::opened(TimePoint) {
+  if (phase_ != Phase::Opening) return {{}, "the endpoint is open already"};
+  phase_ = Phase::Running;
+  HostsStep step{{}, "the endpoint is open: the other nodes are told where"};
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    nodes_[i].state = Node::Told;
+    step.acts.push_back({What::Tell, static_cast<int>(i)});
+  }
+  return step;
+}
+
+HostsStep HostsState::ended(int node, bool verdict, TimePoint now) {
+  Place& place = nodes_[static_cast<std::size_t>(node)];
+  place.state = Node::Ended;
+  HostsStep step{{}, "a node has ended"};
+  if (phase_ == Phase::Starting || phase_ == Phase::Opening) {
+    step.reason = "a node has ended before the job began: the others are ended";
+    give_up(SIGTERM, step);
+    begin_to_end(now, limits_.ending);
+  } else if (phase_ == Phase::Running && !verdict && !limits_.elastic) {
+    // The coordinator hears of it from its own connection, and ends the job; this is for the case
+    // that nobody is left who could.
+    step.reason = "a node was lost: the others have to end within the limit";
+    begin_to_end(now, limits_.ending);
+  }
+  return finish_if_done(std::move(step));
+}
+
+HostsStep HostsState::refuse(const std::string& why, TimePoint now) {
+  HostsStep step{{}, why};
+  give_up(SIGTERM, step);
+  begin_to_end(now, limits_.ending);
+  return finish_if_done(std::move(step));
+}
+
+HostsStep HostsState::signal(int signal, TimePoint now) {
+  const bool ends_now = signal == SIGINT || signal == SIGQUIT;
+  if (ends_now) ++interrupts_;
+  if (interrupts_ > 2) {
+    HostsStep step{{}, "a third one: the connections are ended"};
+    kill_all(step);
+    return finish_if_done(std::move(step));
+  }
+  HostsStep step{{}, "a signal is passed on"};
+  give_up(signal, step);
+  begin_to_end(now, interrupts_ > 1 ? limits_.killing : limits_.ending);
+  return finish_if_done(std::move(step));
+}
+
+std::optional<HostsState::TimePoint> HostsState::deadline() const {
+  if (phase_ == Phase::Opening || phase_ == Phase::Ending) return until_;
+  if (phase_ != Phase::Starting) return std::nullopt;
+  std::optional<TimePoint> first;
+  for (const Place& place : nodes_) {
+    if (place.state != Node::Starting) continue;
+    const TimePoint at = place.since + limits_.hello;
+    if (!first || at < *first) first = at;
+  }
+  return first;
+}
+
+HostsStep HostsState::deadline_passed(TimePoint now) {
+  HostsStep step{{}, "nothing is late"};
+  if (phase_ == Phase::Starting) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].state != Node::Starting || now < nodes_[i].since + limits_.hello) continue;
+      late_.push_back(static_cast<int>(i));
+    }
+    if (late_.empty()) return step;
+    step.reason = "a node has not said hello in time: all are ended";
+    give_up(SIGTERM, step);
+    begin_to_end(now, limits_.killing);
+  } else if (phase_ == Phase::Opening && now >= until_) {
+    step.reason = "node 0 has not opened the endpoint in time: all are ended";
+    late_.push_back(0);
+    kill_all(step);
+    begin_to_end(now, limits_.killing);
+  } else if (phase_ == Phase::Ending && now >= until_) {
+    step.reason = "who has not ended by now is cut off";
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].state != Node::Ended) late_.push_back(static_cast<int>(i));
+    }
+    kill_all(step);
+    until_ = now + limits_.killing;
+  }
+  return finish_if_done(std::move(step));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,99 @@
+// A job on several hosts as the launcher sees it that has started them all: who is asked what next,
+// and what follows when one does not come, ends, or somebody presses Ctrl-C. A core: no processes,
+// timers or clock.
+//
+//   Starting ---all nodes are there---> Opening ---node 0 listens---> Running ---all ended---> Done
+//      |                                  |                              |
+//      | one failed, is late, a signal    | the same                     | a signal, one is lost
+//      +---------------> Ending <---------+------------------------------+
+//                          | all ended: Done; the deadline: Kill
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct HostsLimits {
+  int at_once = 32;                           // That are started and have not said hello.
+  std::chrono::milliseconds hello{60'000};    // From a node's start to its hello.
+  std::chrono::milliseconds opening{60'000};  // From there until node 0 listens.
+  std::chrono::milliseconds ending{90'000};   // From a stop until the last one has ended.
+  std::chrono::milliseconds killing{10'000};  // The same after a second Ctrl-C.
+  bool elastic = false;                       // The others may go on without one.
+};
+
+struct HostsAct {
+  enum class What {
+    Start,   // Start `node`.
+    Tell,    // Tell `node` what it has to do.
+    Signal,  // Pass `signal` on to `node`.
+    Kill,    // End the connection to `node`; what runs there ends by that.
+    Finish,  // Nothing is left to wait for.
+  };
+  What what = What::Finish;
+  int node = -1;
+  int signal = 0;
+
+  bool operator==(const HostsAct&) const = default;
+};
+
+struct HostsStep {
+  std::vector<HostsAct> acts;
+  std::string reason;  // Never empty.
+};
+
+class HostsState {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  enum class Phase { Starting, Opening, Running, Ending, Done };
+
+  HostsState(HostsLimits limits, int nodes)
+      : limits_(limits), nodes_(static_cast<std::size_t>(nodes)) {}
+
+  HostsStep begin(TimePoint now);
+  HostsStep hello(int node, TimePoint now);
+  HostsStep opened(TimePoint now);  // By node 0.
+  // The connection to `node` has ended. `verdict`: it said before how the job ended.
+  HostsStep ended(int node, bool verdict, TimePoint now);
+  HostsStep signal(int signal, TimePoint now);
+  // Its endpoint cannot be chosen, its version is another one: the job cannot begin.
+  HostsStep refuse(const std::string& why, TimePoint now);
+
+  // When deadline_passed() is to be called; nothing: never.
+  std::optional<TimePoint> deadline() const;
+  HostsStep deadline_passed(TimePoint now);
+
+  Phase phase() const { return phase_; }
+  // Nodes that were killed because they said nothing for too long.
+  const std::vector<int>& late() const { return late_; }
+
+ private:
+  enum class Node { Waiting, Starting, Ready, Told, Ended };
+  struct Place {
+    Node state = Node::Waiting;
+    TimePoint since{};
+  };
+
+  void start_some(TimePoint now, HostsStep& step);
+  void begin_to_end(TimePoint now, std::chrono::milliseconds limit) {
+    phase_ = Phase::Ending;
+    until_ = now + limit;
+  }
+  // Ends those that wait for a word, and asks those that run with `signal`.
+  void give_up(int signal, HostsStep& step);
+  void kill_all(HostsStep& step);
+  HostsStep finish_if_done(HostsStep step);
+  bool all(Node state) const;
+
+  HostsLimits limits_;
+  std::vector<Place> nodes_;
+  Phase phase_ = Phase::Starting;
+  TimePoint until_{};  // Of Opening and Ending.
+  int interrupts_ = 0;
+  std::vector<int> late_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,131 @@
+// Read byte by byte until the job begins: what follows a line belongs to somebody else, and the
+// secret must not lie in a buffer that is forgotten.
+#include "launcher/hosts/node_channel.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio/buffer.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kRequestBytesMax = 64 << 20;  // Far above what execve takes.
+constexpr std::size_t kSecretBytesMax = 8192;
+constexpr int kAboveWorkers = 10;  // Descriptors up to 5 mean something to workers.
+
+[[noreturn]] void no_starter(const std::string& what) {
+  throw std::runtime_error("this is the launcher of one node, started by ddprun -H, and " + what);
+}
+
+void write_out(const std::string& line) {
+  std::size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t count = ::write(STDOUT_FILENO, line.data() + written, line.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;  // Nobody is there to hear it.
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+// One byte, or -1 at the end.
+int read_byte(int fd) {
+  unsigned char byte = 0;
+  for (;;) {
+    const ssize_t count = ::read(fd, &byte, 1);
+    if (count == 1) return byte;
+    if (count < 0 && errno == EINTR) continue;
+    return -1;
+  }
+}
+
+}  // namespace
+
+NodeChannel::NodeChannel(const std::string& version) {
+  fd_ = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kAboveWorkers);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0 || nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0) {
+    no_starter(std::string("cannot read its stdin: ") + std::strerror(errno));
+  }
+  ::close(nothing);
+  const char* connection = std::getenv("SSH_CONNECTION");
+  write_out(to_line(
+      NodeHello{.version = version, .ssh_connection = connection != nullptr ? connection : ""}));
+  const auto request = read_request(read_line_of_stdin(kRequestBytesMax));
+  if (!request) no_starter("was told nothing that it understands");
+  request_ = *request;
+  if (request_.has_secret) take_secret();
+}
+
+NodeChannel::~NodeChannel() {
+  input_.reset();
+  if (fd_ >= 0) ::close(fd_);
+  if (secret_fd_ >= 0) ::close(secret_fd_);
+}
+
+std::string NodeChannel::read_line_of_stdin(std::size_t bytes_max) const {
+  std::string line;
+  for (int byte = 0; (byte = read_byte(fd_)) != '\n';) {
+    if (byte < 0) no_starter("that one is gone");
+    if (line.size() == bytes_max) no_starter("was told too much");
+    line += static_cast<char>(byte);
+  }
+  return line;
+}
+
+// Straight into a pipe, from which it is read once.
+void NodeChannel::take_secret() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) no_starter(std::strerror(errno));
+  secret_fd_ = ends[0];
+  std::size_t size = 0;
+  int byte = 0;
+  while ((byte = read_byte(fd_)) >= 0 && byte != '\n' && size < kSecretBytesMax) {
+    const auto letter = static_cast<char>(byte);
+    if (::write(ends[1], &letter, 1) == 1) ++size;
+  }
+  ::close(ends[1]);
+  if (byte != '\n') no_starter("that one is gone");
+}
+
+void NodeChannel::watch(asio::io_context& io, std::function<void(int signal)> on_signal,
+                        std::function<void()> on_gone) {
+  on_signal_ = std::move(on_signal);
+  on_gone_ = std::move(on_gone);
+  // Its own copy: closing it must leave fd_ to the destructor.
+  input_ = std::make_unique<asio::posix::stream_descriptor>(
+      io, ::fcntl(fd_, F_DUPFD_CLOEXEC, kAboveWorkers));
+  wait();
+}
+
+void NodeChannel::wait() {
+  input_->async_read_some(
+      asio::buffer(buffer_), [this](const asio::error_code& error, std::size_t size) {
+        if (error == asio::error::operation_aborted) return;
+        if (error) return on_gone_();
+        received_.append(buffer_.data(), size);
+        for (std::size_t end = 0; (end = received_.find('\n')) != received_.npos;) {
+          if (const auto signal = read_signal(std::string_view(received_).substr(0, end))) {
+            on_signal_(*signal);
+          }
+          received_.erase(0, end + 1);
+        }
+        if (received_.size() > buffer_.size()) received_.clear();  // No word of ours is that long.
+        wait();
+      });
+}
+
+void NodeChannel::say_opened(int port) const { write_out(opened_line(request_.mark, port)); }
+
+void NodeChannel::say_end() const {
+  if (end_) write_out(to_line(request_.mark, *end_));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,162 @@
+// The script names no value but the launcher's path: what differs from job to job goes another way.
+#include "launcher/hosts/remote_command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <stdexcept>
+
+namespace ddprun::launcher {
+namespace {
+
+bool said_any(const std::string& said, std::initializer_list<const char*> texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const char* text) { return said.find(text) != std::string::npos; });
+}
+
+// Of what ssh itself says when it ends with 255.
+std::string connection_advice(const std::string& said, const std::string& login) {
+  if (said_any(said, {"REMOTE HOST IDENTIFICATION HAS CHANGED"})) {
+    return "its key is another one than before: make sure that it is the right host, then "
+           "ssh-keygen -R and ssh " +
+           login + " once by hand";
+  }
+  if (said_any(said, {"Host key verification failed"})) {
+    return "its key is not known here: ssh " + login +
+           " once by hand, or --ssh-options='-o StrictHostKeyChecking=accept-new'";
+  }
+  if (said_any(said, {"Permission denied", "Too many authentication failures"})) {
+    return "a login without a password is needed: ssh-copy-id " + login +
+           ", an agent (ssh-add), or --ssh-options='-i KEY'";
+  }
+  if (said_any(said, {"Could not resolve hostname"})) {
+    return "check the name, or give it an address in ~/.ssh/config";
+  }
+  if (said_any(said, {"Connection refused"})) {
+    return "is sshd running there, and on this port? Another one: --ssh-options='-p PORT'";
+  }
+  if (said_any(said, {"timed out", "No route to host", "unreachable"})) {
+    return "is it up, and does a firewall let ssh pass?";
+  }
+  return "try: ssh " + login + " true";
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return c < 128 && (std::isalnum(c) != 0 ||
+                       std::string("_-./:=,@%+").find(static_cast<char>(c)) != std::string::npos);
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
+  // A quote ends the quoting, stands for itself behind a backslash, and begins it anew. fish, alone
+  // among shells, takes a backslash inside for one too, so that stands outside as well.
+  std::string text = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      text += "'\\''";
+    } else if (c == '\\') {
+      text += "'\\\\'";
+    } else {
+      text += c;
+    }
+  }
+  return text + "'";
+}
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool inside = false;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) {
+        quote = 0;
+      } else {
+        word += c;
+      }
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      inside = true;
+    } else if (c == ' ' || c == '\t' || c == '\n') {
+      if (inside) words.push_back(std::move(word));
+      word.clear();
+      inside = false;
+    } else {
+      word += c;
+      inside = true;
+    }
+  }
+  if (quote != 0) throw std::invalid_argument(std::string("a quote ") + quote + " is not closed");
+  if (inside) words.push_back(std::move(word));
+  return words;
+}
+
+std::string remote_command(const std::string& launcher, std::optional<std::size_t> copy_blocks) {
+  const std::string start = std::string(" ") + node_argument;
+  std::string script = "p=" + shell_word(launcher) + "; ";
+  if (!copy_blocks) {
+    script += "[ -x \"$p\" ] || p=ddprun; exec \"$p\"" + start;
+    return "exec /bin/sh -c " + shell_word(script);
+  }
+  // Not exec: the shell outlives the copy and removes it, also when that was killed. dd reads whole
+  // blocks and nothing beyond, which head does not promise.
+  script += "[ -x \"$p\" ] || p=$(command -v ddprun); [ -z \"$p\" ] || exec \"$p\"" + start +
+            "; d=$(mktemp -d \"${TMPDIR:-/tmp}/ddprun.XXXXXXXX\") || exit 1; echo " + copy_wanted +
+            "; dd of=\"$d/ddprun\" bs=" + std::to_string(copy_block_bytes) +
+            " count=" + std::to_string(*copy_blocks) +
+            " iflag=fullblock 2>/dev/null && chmod 700 \"$d/ddprun\" && \"$d/ddprun\"" + start +
+            "; s=$?; rm -rf \"$d\"; exit $s";
+  return "exec /bin/sh -c " + shell_word(script);
+}
+
+std::vector<std::string> ssh_command(const std::vector<std::string>& options,
+                                     const std::string& login, const std::string& command) {
+  std::vector<std::string> argv{"ssh"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  // Nobody is there to be asked, a host that is down must not take minutes, and one that goes away
+  // is to be noticed. Forwardings of the user's configuration could be had by one node alone.
+  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10",
+                             "ServerAliveCountMax=3", "ForwardX11=no", "ClearAllForwardings=yes"}) {
+    argv.insert(argv.end(), {"-o", option});
+  }
+  argv.insert(argv.end(), {"-T", login, command});
+  return argv;
+}
+
+std::string last_words_of(const std::string& said) {
+  constexpr std::size_t lines_max = 3, bytes_max = 1000;
+  std::size_t end = said.find_last_not_of(" \r\n\t");
+  if (end == said.npos) return "";
+  ++end;
+  std::size_t begin = end;
+  for (std::size_t lines = 0; begin > 0 && end - begin < bytes_max; --begin) {
+    if (said[begin - 1] == '\n' && ++lines == lines_max) break;
+  }
+  std::string words;
+  for (const char c : said.substr(begin, end - begin)) {
+    if (c == '\n') words += " / ";
+    if (static_cast<unsigned char>(c) >= 32) words += c;
+  }
+  return words;
+}
+
+std::string ssh_failure(int status, const std::string& said, const std::string& login,
+                        bool copies_self) {
+  const std::string words = last_words_of(said);
+  const std::string told = words.empty() ? "" : ": " + words;
+  const std::string ended = "ended with status " + std::to_string(status);
+  if (status == 255) return "ssh " + ended + told + "; " + connection_advice(said, login);
+  if (said_any(said, {"error while loading shared libraries", "GLIBC"})) {
+    return "ddprun cannot run there" + told + "; install the libraries that it needs";
+  }
+  if (status == 127 || status == 126) {
+    return "ddprun could not be started there" + told + "; " +
+           (copies_self ? "a copy must be allowed to run in TMPDIR there (no noexec)"
+                        : "install it at the same path or on the PATH of ssh " + login +
+                              " 'echo $PATH', or give --copy-self");
+  }
+  return "the launcher there " + ended + told + "; try: ssh " + login + " ddprun --version";
+}
+
+}  // namespace ddprun::launcher

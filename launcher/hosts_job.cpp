@@ -1,0 +1,623 @@
+// Three kinds of bytes come from a host, in this order: what ssh and login scripts say, messages of
+// its launcher, and what workers write. The first are kept for the case that the host fails, the
+// last go to the console under the host's name.
+#include "launcher/hosts_job.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "launcher/agent_signals.h"
+#include "launcher/host_connection.h"
+#include "launcher/hosts/chosen_environment.h"
+#include "launcher/hosts/endpoint_choice.h"
+#include "launcher/hosts/hosts_state.h"
+#include "launcher/hosts/node_request.h"
+#include "launcher/hosts/remote_command.h"
+#include "launcher/machine/local_addresses.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/output/color.h"
+#include "launcher/output/console.h"
+#include "launcher/output/lines.h"
+#include "launcher/output/whole_file.h"
+#include "rendezvous/control/first_cause.h"
+#include "rendezvous/counted.h"
+#include "rendezvous/host_name.h"
+#include "rendezvous/random_id.h"
+#include "rendezvous/secure/job_secret.h"
+#include "rendezvous/time_text.h"
+
+extern char** environ;  // NOLINT: of the C library.
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::counted;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+namespace exit_status = rendezvous::exit_status;
+
+constexpr std::size_t kSaidBytesMax = 8 << 10;  // Before its launcher speaks.
+constexpr milliseconds kAnswerMost{60'000};     // Login scripts may be slow, a person waits.
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  return all;
+}
+
+// The folder as the user knows it: with symbolic links, whose targets other hosts may not have.
+std::string own_folder() {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  const char* shell = std::getenv("PWD");
+  if (shell != nullptr && shell[0] == '/' && std::filesystem::equivalent(shell, here, error)) {
+    return shell;
+  }
+  return here.string();
+}
+
+bool is_this_machine(const Host& host) {
+  if (host.login != host.name) return false;  // As another user, which takes a login.
+  if (host.name == "localhost" || host.name == rendezvous::own_host_name()) return true;
+  const std::vector<std::string> own = own_addresses();
+  return host.name == "127.0.0.1" || host.name == "::1" ||
+         std::find(own.begin(), own.end(), host.name) != own.end();
+}
+
+// For this job alone, made where nobody sees it.
+rendezvous::SecretBytes fresh_secret() {
+  constexpr std::string_view digits = "0123456789abcdef";
+  rendezvous::SecretBytes bytes(32), text(64);
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw std::system_error(errno, std::generic_category(), "cannot make the job's secret");
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    text.data()[2 * i] = static_cast<unsigned char>(digits[bytes.data()[i] >> 4]);
+    text.data()[2 * i + 1] = static_cast<unsigned char>(digits[bytes.data()[i] & 15]);
+  }
+  return text;
+}
+
+// This program in whole blocks; what follows its end does not matter to the kernel.
+std::shared_ptr<const std::string> own_copy() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);  // Also when its name is gone.
+  auto copy = std::make_shared<std::string>(std::istreambuf_iterator<char>(file),
+                                            std::istreambuf_iterator<char>());
+  if (!file || copy->empty()) {
+    throw std::runtime_error("--copy-self: cannot read /proc/self/exe");
+  }
+  const std::size_t blocks = (copy->size() + copy_block_bytes - 1) / copy_block_bytes;
+  copy->resize(blocks * copy_block_bytes, '\0');
+  return copy;
+}
+
+HostsLimits limits_of(const LaunchOptions& options) {
+  HostsLimits limits;
+  limits.hello = std::min(options.join_timeout, kAnswerMost);
+  limits.opening = limits.hello;
+  limits.ending = options.shutdown_timeout + options.heartbeat_timeout + milliseconds(30'000);
+  limits.elastic = options.backend == RendezvousBackend::C10d;
+  return limits;
+}
+
+// One host as this launcher sees it.
+struct Node {
+  Host host;
+  std::string workers;
+  bool is_here = false;
+  std::unique_ptr<HostConnection> connection;
+  MarkedText out{std::string(hello_mark)};
+  std::optional<NodeHello> hello;
+  std::optional<NodeEnd> end;
+  bool told = false, ended = false, killed = false, copied = false;
+  std::string said, noise;  // On stderr and stdout before its launcher spoke.
+  OutputLines out_lines, err_lines;
+};
+
+class HostsJob {
+ public:
+  HostsJob(const LaunchOptions& options, const std::string& launcher_path);
+
+  int run();
+
+ private:
+  void start(int node);
+  void tell(int node);
+  void on_out(int node, std::string_view bytes);
+  void on_err(int node, std::string_view bytes);
+  void on_message(int node, const std::string& line);
+  void on_hello(int node, const std::string& line);
+  void on_end(int node, const ExitStatus& status);
+  void note_failure(int node, const ExitStatus& status);
+  void on_signal(int signal);
+  bool choose_endpoint_once();
+  std::vector<std::string> arguments_of(int node) const;
+  std::vector<std::string> command_of(const Node& node) const;
+
+  void apply(const HostsStep& step);
+  void carry_out(const HostsAct& act);
+  void wait_for_deadline();
+  void name_the_late();
+
+  void show(int node, bool is_err, std::string_view bytes);
+  void say(const std::string& text, LineKind kind = LineKind::Plain);
+  void tell_end(int status);
+  const NodeEnd* teller() const;
+  int final_status() const;
+  Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
+  bool elastic() const { return options_.backend == RendezvousBackend::C10d; }
+
+  const LaunchOptions& options_;
+  const std::string launcher_path_;
+  asio::io_context io_{1};
+  OutputConsole out_, err_;
+  bool one_console_ = OutputConsole::same_target(STDOUT_FILENO, STDERR_FILENO);
+  AgentSignals signals_;
+  asio::steady_timer timer_;
+  HostsState state_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+
+  const std::string mark_ = rendezvous::random_id();
+  const std::string folder_ = own_folder();
+  const std::vector<std::string> environment_ = own_environment();
+  std::vector<std::string> variables_;
+  std::shared_ptr<const rendezvous::SecretBytes> secret_;
+  std::shared_ptr<const std::string> copy_;
+  std::string endpoint_host_;
+  int endpoint_port_ = 0;  // 0: node 0 chooses one.
+  std::optional<NodeEnd> last_end_;
+  std::optional<int> early_status_;  // Of a launcher that ended before the job began.
+  int own_signal_ = 0;
+  std::size_t reported_late_ = 0;
+};
+
+HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_path)
+    : options_(options),
+      launcher_path_(launcher_path),
+      out_(io_, STDOUT_FILENO),
+      err_(io_, STDERR_FILENO),
+      signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
+                     .on_forward =
+                         [this](int signal) {
+                           for (const auto& node : nodes_) {
+                             if (node->told) node->connection->send(signal_line(signal));
+                           }
+                         },
+                     .on_tell =
+                         [this] {
+                           for (const auto& node : nodes_) {
+                             if (node->told) node->connection->send(signal_line(SIGUSR1));
+                           }
+                         }}),
+      timer_(io_),
+      state_(limits_of(options), static_cast<int>(options.over_ssh.hosts.size())) {
+  const OverSsh& over_ssh = options.over_ssh;
+  for (std::size_t i = 0; i < over_ssh.hosts.size(); ++i) {
+    auto node = std::make_unique<Node>();
+    node->host = over_ssh.hosts[i];
+    node->workers = over_ssh.workers[i];
+    node->is_here = is_this_machine(node->host);
+    nodes_.push_back(std::move(node));
+  }
+  const ChosenEnvironment chosen = choose_environment(over_ssh.exports, environment_);
+  variables_ = chosen.variables;
+  for (const std::string& note : chosen.notes) say(note, LineKind::Warning);
+}
+
+int HostsJob::run() {
+  ::signal(SIGPIPE, SIG_IGN);
+  if (!options_.quiet) {
+    for (const std::string& note : options_.notes) say(note);
+  }
+  if (options_.auth != Auth::None) {
+    secret_ = std::make_shared<const rendezvous::SecretBytes>(
+        options_.secret_file_given ? rendezvous::read_secret(options_.secret_file)
+                                   : fresh_secret());
+  }
+  if (options_.over_ssh.copy_self) copy_ = own_copy();
+  for (OutputConsole* console : {&out_, &err_}) {
+    console->use_colors(use_color(options_.color, console->is_terminal(),
+                                  environment_variable("NO_COLOR"), environment_variable("TERM")));
+    console->on_relieved([this] {
+      for (const auto& node : nodes_) {
+        if (node->connection && !node->ended) node->connection->go_on();
+      }
+    });
+  }
+  signals_.handle(plan_signals(options_, signal_is_ignored));
+  apply(state_.begin(steady_clock::now()));
+  io_.run();
+  signals_.hold();
+  const int status = final_status();
+  tell_end(status);
+  out_.flush(milliseconds(10'000));
+  err_.flush(milliseconds(10'000));
+  return status;
+}
+
+// ---- one node, from its start to its end ----
+
+std::vector<std::string> HostsJob::command_of(const Node& node) const {
+  if (node.is_here) return {launcher_path_, node_argument};
+  std::optional<std::size_t> blocks;
+  if (copy_) blocks = copy_->size() / copy_block_bytes;
+  return ssh_command(options_.over_ssh.ssh_options, node.host.login,
+                     remote_command(launcher_path_, blocks));
+}
+
+void HostsJob::start(int number) {
+  Node& node = at(number);
+  node.connection = std::make_unique<HostConnection>(
+      io_, HostConnection::Events{
+               .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
+               .on_err = [this, number](std::string_view bytes) { on_err(number, bytes); },
+               .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
+               .may_read = [this] { return !out_.congested() && !err_.congested(); }});
+  const std::string problem = node.connection->start(command_of(node), environment_);
+  if (problem.empty()) return;
+  node.ended = true;
+  say(node.host.name + ": " + problem +
+          (node.is_here ? "" : "; install ssh (openssh-client), or see that it is on PATH"),
+      LineKind::Error);
+  apply(state_.ended(number, false, steady_clock::now()));
+}
+
+void HostsJob::on_out(int number, std::string_view bytes) {
+  Node& node = at(number);
+  node.out.add(bytes,
+               {[&](std::string_view text) {
+                  if (node.hello) return show(number, false, text);
+                  node.noise += text;
+                  if (copy_ && !node.copied && node.noise.find(copy_wanted) != std::string::npos) {
+                    node.copied = true;
+                    node.connection->send(copy_, *copy_);
+                  }
+                  if (node.noise.size() > kSaidBytesMax) {
+                    node.noise.erase(0, node.noise.size() - kSaidBytesMax);
+                  }
+                },
+                [&](const std::string_view line) { on_message(number, std::string(line)); }});
+}
+
+void HostsJob::on_err(int number, std::string_view bytes) {
+  Node& node = at(number);
+  if (node.told) return show(number, true, bytes);
+  node.said += bytes;
+  if (node.said.size() > kSaidBytesMax) node.said.erase(0, node.said.size() - kSaidBytesMax);
+}
+
+void HostsJob::on_message(int number, const std::string& line) {
+  Node& node = at(number);
+  if (!node.hello) return on_hello(number, line);
+  if (const auto port = read_opened(line)) {
+    if (number != 0) return;  // An elastic job's other nodes stand by with a port of their own.
+    if (endpoint_port_ == 0) endpoint_port_ = *port;
+    apply(state_.opened(steady_clock::now()));
+  } else if (auto end = read_end(line)) {
+    last_end_ = *end;
+    node.end = std::move(end);
+  }
+}
+
+void HostsJob::on_hello(int number, const std::string& line) {
+  Node& node = at(number);
+  node.hello = read_hello(line);
+  if (!node.hello || node.hello->protocol != node_protocol) {
+    const std::string version = node.hello ? node.hello->version : "another version";
+    say(fmt::format("{} has {}, which this one cannot talk to: install the same ddprun there, or "
+                    "take it off the PATH and give --copy-self",
+                    node.host.name, version),
+        LineKind::Error);
+    apply(state_.refuse("a host has another version", steady_clock::now()));
+    return;
+  }
+  node.out.set_mark(message_mark(mark_));
+  apply(state_.hello(number, steady_clock::now()));
+}
+
+// Where the nodes meet is known when all have answered.
+bool HostsJob::choose_endpoint_once() {
+  if (!endpoint_host_.empty() || options_.over_ssh.endpoint_given) return true;
+  std::vector<HostFacts> facts;
+  for (const auto& node : nodes_) {
+    facts.push_back({.is_here = node->is_here,
+                     .name = node->host.name,
+                     .addresses = node->host.addresses,
+                     .ssh_connection = node->is_here ? "" : node->hello->ssh_connection});
+  }
+  const EndpointChoice choice = choose_endpoint(facts, own_addresses());
+  if (choice.problem.empty()) {
+    endpoint_host_ = choice.host;
+    return true;
+  }
+  say(choice.problem, LineKind::Error);
+  return false;
+}
+
+std::vector<std::string> HostsJob::arguments_of(int number) const {
+  const Node& node = *nodes_[static_cast<std::size_t>(number)];
+  std::vector<std::string> arguments = options_.over_ssh.node_arguments;
+  const int least = options_.nnodes_min, most = options_.nnodes_max;
+  arguments.push_back(least == most ? fmt::format("--nnodes={}", most)
+                                    : fmt::format("--nnodes={}:{}", least, most));
+  arguments.push_back("--nproc-per-node=" + node.workers);
+  arguments.push_back("--rdzv-id=" + options_.run_id);
+  if (!elastic()) arguments.push_back(fmt::format("--node-rank={}", number));
+  if (!options_.over_ssh.endpoint_given) arguments.push_back("--master-addr=" + endpoint_host_);
+  if (!node.host.addresses.empty()) {
+    arguments.push_back("--local-addr=" + node.host.addresses.front());
+  }
+  if (!options_.over_ssh.port_given && endpoint_port_ != 0) {
+    arguments.push_back(fmt::format("--master-port={}", endpoint_port_));
+  }
+  const auto named = options_.sources.find("color");
+  if (named == options_.sources.end() && out_.colors()) arguments.push_back("--color=always");
+  arguments.push_back("--");
+  arguments.insert(arguments.end(), options_.program.begin(), options_.program.end());
+  return arguments;
+}
+
+void HostsJob::tell(int number) {
+  Node& node = at(number);
+  if (!choose_endpoint_once()) {
+    apply(state_.refuse("the nodes have no address to meet at", steady_clock::now()));
+    return;
+  }
+  NodeRequest request{.mark = mark_,
+                      .folder = folder_,
+                      .variables = variables_,
+                      .arguments = arguments_of(number),
+                      .has_secret = secret_ != nullptr,
+                      .any_port = number == 0 && !options_.over_ssh.port_given,
+                      .is_host = std::nullopt};
+  if (elastic()) request.is_host = number == 0;
+  node.told = true;
+  node.said.clear();
+  node.connection->send(to_line(request));
+  if (!secret_) return;
+  node.connection->send(secret_, secret_->text());
+  node.connection->send("\n");
+}
+
+void HostsJob::on_end(int number, const ExitStatus& status) {
+  Node& node = at(number);
+  node.ended = true;
+  const auto show_rest = [&](bool is_err) {
+    OutputLines& lines = is_err ? node.err_lines : node.out_lines;
+    OutputConsole& console = is_err && !one_console_ ? err_ : out_;
+    lines.finish([&](std::string_view text) {
+      console.add(&lines, "[" + node.host.name + "] ", std::string(text) + "\n");
+    });
+    console.write_some();
+  };
+  node.out.finish({[&](std::string_view text) {
+                     if (node.hello) show(number, false, text);
+                   },
+                   [](std::string_view) {}});
+  show_rest(false);
+  show_rest(true);
+  if (!node.killed && !node.end) note_failure(number, status);
+  apply(state_.ended(number, node.end.has_value(), steady_clock::now()));
+}
+
+// It ended without a word on how the job went.
+void HostsJob::note_failure(int number, const ExitStatus& status) {
+  Node& node = at(number);
+  const int code = status.signal != 0 ? 128 + status.signal : status.exit_code;
+  if (!node.hello) {
+    const std::string& said = node.said.empty() ? node.noise : node.said;
+    const std::string why =
+        node.is_here
+            ? fmt::format("its launcher ended with status {}: {}", code, last_words_of(said))
+            : ssh_failure(code, said, node.host.login, copy_ != nullptr);
+    say(fmt::format("{}: {}", node.host.name, why), LineKind::Error);
+  } else if (state_.phase() == HostsState::Phase::Starting ||
+             state_.phase() == HostsState::Phase::Opening) {
+    // What was wrong it has said itself.
+    early_status_ = code;
+    const std::string words = last_words_of(node.said);
+    if (!words.empty()) say(fmt::format("{}: {}", node.host.name, words), LineKind::Error);
+  } else {
+    say(fmt::format("lost the connection to {} (status {})", node.host.name, code),
+        LineKind::Error);
+  }
+}
+
+void HostsJob::on_signal(int signal) {
+  if (own_signal_ == 0) {
+    own_signal_ = signal;
+    const auto left = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& node) {
+      return node->connection != nullptr && !node->ended;
+    });
+    say(fmt::format("got {}: stopping {}{}", rendezvous::signal_name(signal),
+                    counted(static_cast<int>(left), "host"),
+                    signal == SIGINT ? " (Ctrl-C again kills the workers)" : ""),
+        LineKind::Warning);
+  }
+  apply(state_.signal(signal, steady_clock::now()));
+}
+
+// ---- what the state answers ----
+
+void HostsJob::apply(const HostsStep& step) {
+  for (const HostsAct& act : step.acts) carry_out(act);
+  wait_for_deadline();
+}
+
+void HostsJob::carry_out(const HostsAct& act) {
+  switch (act.what) {
+    case HostsAct::What::Start:
+      // A failed start would otherwise be an event inside of an event.
+      asio::post(io_, [this, node = act.node] {
+        if (state_.phase() == HostsState::Phase::Starting) return start(node);
+        at(node).ended = true;
+        apply(state_.ended(node, false, steady_clock::now()));
+      });
+      return;
+    case HostsAct::What::Tell:
+      asio::post(io_, [this, node = act.node] { tell(node); });
+      return;
+    case HostsAct::What::Signal:
+      return at(act.node).connection->send(signal_line(act.signal));
+    case HostsAct::What::Kill:
+      at(act.node).killed = true;
+      if (at(act.node).connection) at(act.node).connection->kill();
+      return;
+    case HostsAct::What::Finish:
+      return io_.stop();
+  }
+}
+
+void HostsJob::wait_for_deadline() {
+  const auto deadline = state_.deadline();
+  if (!deadline) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    apply(state_.deadline_passed(steady_clock::now()));
+    name_the_late();
+  });
+}
+
+void HostsJob::name_the_late() {
+  for (; reported_late_ < state_.late().size(); ++reported_late_) {
+    const Node& node = at(state_.late()[reported_late_]);
+    const std::string words = last_words_of(node.said.empty() ? node.noise : node.said);
+    if (!node.hello) {
+      say(fmt::format("{}: no answer within {}{}; does ssh {} true come back?", node.host.name,
+                      rendezvous::time_text(limits_of(options_).hello),
+                      words.empty() ? "" : ": " + words, node.host.login),
+          LineKind::Error);
+    } else {
+      say(node.host.name + " did not end in time: its connection is cut", LineKind::Error);
+    }
+  }
+}
+
+// ---- the console ----
+
+void HostsJob::show(int number, bool is_err, std::string_view bytes) {
+  Node& node = at(number);
+  OutputConsole& console = is_err && !one_console_ ? err_ : out_;
+  OutputLines& lines = is_err ? node.err_lines : node.out_lines;
+  const std::string prefix = "[" + node.host.name + "] ";
+  const auto early = console.may_redraw(&lines, number) ? OutputLines::Early::Redraws
+                                                        : OutputLines::Early::Nothing;
+  lines.add(bytes, early, [&](std::string_view text) {
+    if (text.back() != '\n' && text.find('\r') != text.npos) console.claim_redraw(&lines, number);
+    console.add(&lines, console.colors() ? colored(prefix, rank_color(number)) : prefix, text);
+  });
+  console.write_some();
+}
+
+void HostsJob::say(const std::string& text, LineKind kind) {
+  OutputConsole& console = one_console_ ? out_ : err_;
+  const std::string line = "[ddprun] " + text;
+  console.add(this, "", (console.colors() ? colored(line, line_color(kind)) : line) + "\n");
+  console.write_some();
+}
+
+// ---- the end ----
+
+// Who knows most of how it ended: the node of the worker that is to blame, else the lowest.
+const NodeEnd* HostsJob::teller() const {
+  const NodeEnd* best = nullptr;
+  for (const auto& node : nodes_) {
+    if (!node->end) continue;
+    if (best == nullptr || (node->end->has_culprit && !best->has_culprit)) best = &*node->end;
+  }
+  return best;
+}
+
+// Of an elastic job's nodes those that stayed to the end know how it ended.
+int HostsJob::final_status() const {
+  if (last_end_) return last_end_->status;
+  if (own_signal_ != 0) return 128 + own_signal_;
+  if (early_status_ && *early_status_ != 0) return *early_status_;
+  const bool had_begun =
+      std::any_of(nodes_.begin() + 1, nodes_.end(), [](const auto& node) { return node->told; });
+  return had_begun ? exit_status::node_lost : exit_status::internal;
+}
+
+void HostsJob::tell_end(int status) {
+  const NodeEnd* end = teller();
+  if (end == nullptr) {
+    if (status == exit_status::internal) say("the job did not begin", LineKind::Error);
+    return;
+  }
+  const auto write = [&](const char* what, const std::string& path, const std::string& content) {
+    const std::string error = write_whole_file(path, content + '\n');
+    if (!error.empty()) {
+      say(fmt::format("cannot write the {} {}: {}", what, path, error), LineKind::Warning);
+    }
+  };
+  if (!options_.report_file.empty()) write("report", options_.report_file, end->report);
+  if (status == 0 || end->text.empty()) return;
+  if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
+    write("error file", *path, end->error_file);
+  }
+  if (!end->is_block) return say(end->text, LineKind::Warning);
+  OutputConsole& console = one_console_ ? out_ : err_;
+  console.add(this, "", end->text + (end->text.back() == '\n' ? "" : "\n"));
+  console.write_some();
+}
+
+std::string plan_text(const LaunchOptions& options, const std::string& launcher_path) {
+  const OverSsh& over_ssh = options.over_ssh;
+  std::string text =
+      fmt::format("program   {}\nnodes     {}, started over ssh from here\n", options.program_name,
+                  counted(static_cast<int>(over_ssh.hosts.size()), "node"));
+  for (std::size_t i = 0; i < over_ssh.hosts.size(); ++i) {
+    const Host& host = over_ssh.hosts[i];
+    std::string command = "no ssh";
+    if (!is_this_machine(host)) {
+      command.clear();
+      std::optional<std::size_t> blocks;
+      if (over_ssh.copy_self) blocks = own_copy()->size() / copy_block_bytes;
+      for (const std::string& word :
+           ssh_command(over_ssh.ssh_options, host.login, remote_command(launcher_path, blocks))) {
+        command += (command.empty() ? "" : " ") + shell_word(word);
+      }
+    }
+    text += fmt::format("node {:<4} {}: {} worker(s), {}\n", i, host.name, over_ssh.workers[i],
+                        command);
+  }
+  for (const std::string& variable :
+       choose_environment(over_ssh.exports, own_environment()).variables) {
+    text += "variable  " + variable.substr(0, variable.find('=')) + "\n";
+  }
+  for (const std::string& note : options.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+}  // namespace
+
+int run_on_hosts(const LaunchOptions& options, const std::string& launcher_path) {
+  if (options.dry_run) {
+    std::fputs(plan_text(options, launcher_path).c_str(), stdout);
+    return 0;
+  }
+  return HostsJob(options, launcher_path).run();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,259 @@
+// ddprun -H: whole jobs on several hosts by one command, over a real sshd; and what it says of
+// hosts that cannot be reached.
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/ssh_hosts.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+#define REQUIRE_SSHD()                                             \
+  if (const std::string why = SshHosts::missing(); !why.empty()) { \
+    DDPRUN_SKIP(why);                                              \
+  }
+
+// A job on two hosts whose workers say that they are up and wait.
+std::vector<std::string> waiting_job(const SshHosts& hosts, const std::string& commands) {
+  return launch({"-H", "host-a,host-b", hosts.options()}) + shell(commands + say_up_and_wait);
+}
+
+bool wait_for_both_hosts(Process& job) {
+  return job.wait_for_output("[host-a] up 0", 60s) && job.wait_for_output("[host-b] up 1", 60s);
+}
+
+// A launcher whose file is gone, as seen from "another host".
+std::vector<std::string> launch_without_file(const Place& place,
+                                             const std::vector<std::string>& arguments) {
+  const std::string copy = place.folder / "ddprun-copy";
+  return std::vector<std::string>{"/bin/sh", "-c",
+                                  "cp " + binary("ddprun") + " " + copy + " && exec 9< " + copy +
+                                      " && rm " + copy + " && exec /proc/self/fd/9 \"$@\"",
+                                  "launch"} +
+         arguments;
+}
+
+}  // namespace
+
+TEST_CASE("17.3: one command starts a job on several hosts, with tags and ranks") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+
+  const ProcessResult result = run(
+      launch({"-H", "host-a:2,host-b", hosts.options(), "-x", "MY_*", "-x", "B=2 c", "--auth",
+              "secret", "--quiet"}) +
+          shell("echo \"rank $RANK of $WORLD_SIZE node $GROUP_RANK at $MASTER_ADDR with $MY_ONE "
+                "$B.$OTHER.\"; tr '\\0' ' ' < /proc/$PPID/cmdline"),
+      120s, {{"MY_ONE", "1"}, {"OTHER", "no"}});
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "[host-a] rank 0 of 3 node 0 at 127.0.0.1 with 1 2 c.."));
+  CHECK(contains(result.output, "[host-a] rank 1 of 3 node 0"));
+  CHECK(contains(result.output, "[host-b] rank 2 of 3 node 1 at 127.0.0.1 with 1 2 c.."));
+  // All else comes through stdin, the secret too.
+  CHECK(count_of(result.output, "ddprun --node-on-stdin") == 3);
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: the job's failure is told once, and its status and report are the launcher's") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  const std::string report = place.folder / "report.json";
+
+  const ProcessResult result =
+      run(launch({"-H", "host-a,host-b", hosts.options(), "--report", report}) +
+              shell("[ $RANK = 0 ] && exec sleep 300; echo bad news >&2; exit 7"),
+          120s);
+
+  INFO(result.output);
+  CHECK(result.status == 7);
+  CHECK(contains(result.output, "[host-b] bad news"));
+  CHECK(count_of(result.output, "FAILED: rank 1") == 1);
+  std::ifstream file(report);
+  const auto json = nlohmann::json::parse(file);
+  CHECK(json["exit_status"] == 7);
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a program is found from the working folder, as mpirun finds it") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  std::ofstream(place.folder / "here") << "#!/bin/sh\necho \"in $PWD.\"\n";
+  REQUIRE(run({"chmod", "755", place.folder / "here"}, 20s).status == 0);
+
+  const ProcessResult result = run({"/bin/sh", "-c",
+                                    "cd " + place.folder.path() + " && exec " + binary("ddprun") +
+                                        " -H localhost,host-b '" + hosts.options() + "' ./here"},
+                                   120s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "[localhost] in " + place.folder.path() + "."));
+  CHECK(contains(result.output, "[host-b] in " + place.folder.path() + "."));
+}
+
+TEST_CASE("17.3: localhost needs no ssh") {
+  const ProcessResult result =
+      run(launch({"-H", "localhost:2", "--quiet"}) + shell("echo $RANK up"), 60s,
+          {{"PATH", "/nowhere"}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "[localhost] 1 up"));
+}
+
+TEST_CASE("17.3: Ctrl-C reaches every host, and a second one kills deaf workers") {
+  REQUIRE_SSHD();
+  for (const bool is_deaf : {false, true}) {
+    INFO(is_deaf);
+    const Place place;
+    const SshHosts hosts(place);
+    Process job(waiting_job(hosts, is_deaf ? deaf : ""), place.variables());
+    REQUIRE(wait_for_both_hosts(job));
+
+    job.send_signal(SIGINT);
+    if (is_deaf) {
+      REQUIRE(job.wait_for_output("[host-a] [ddprun] got SIGINT", 30s));
+      REQUIRE(job.wait_for_output("[host-b] [ddprun] got SIGINT", 30s));
+      job.send_signal(SIGINT);
+    }
+    const ProcessResult result = job.wait(60s);
+
+    INFO(result.output);
+    CHECK(result.ended);
+    CHECK(result.status == 130);
+    check_nothing_left(place);
+  }
+}
+
+TEST_CASE("17.3: nothing is left on any host when the launcher is killed") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  Process job(waiting_job(hosts, ""), place.variables());
+  REQUIRE(wait_for_both_hosts(job));
+
+  job.send_signal(SIGKILL);
+
+  CHECK(job.wait(30s).ended);
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a host whose connection breaks ends the job on the others") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  Process job(waiting_job(hosts, ""), place.variables());
+  REQUIRE(wait_for_both_hosts(job));
+  const std::vector<int> connections = descendants_running(job.pid(), "ssh");
+  REQUIRE(connections.size() == 2);
+
+  ::kill(connections.back(), SIGKILL);
+  const ProcessResult result = job.wait(90s);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status != 0);
+  CHECK(contains(result.output, "lost the connection to host-"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a host that cannot be used is named with ssh's words and what to do") {
+  REQUIRE_SSHD();
+  struct Wrong {
+    const char* host;
+    const char* words;
+    const char* advice;
+  };
+  for (const Wrong& wrong :
+       {Wrong{"host-refused", "Connection refused", "is sshd running"},
+        Wrong{"host-unknown", "Host key verification failed", "accept-new"},
+        Wrong{"host-denied", "Permission denied", "ssh-copy-id host-denied"}}) {
+    INFO(wrong.host);
+    const Place place;
+    const SshHosts hosts(place);
+
+    const ProcessResult result =
+        run(launch({"-H", std::string("host-a,") + wrong.host, hosts.options()}) +
+                shell("echo started"),
+            120s, place.variables());
+
+    INFO(result.output);
+    CHECK(result.status == 70);
+    CHECK(contains(result.output, std::string("[ddprun] ") + wrong.host + ": "));
+    CHECK(contains(result.output, wrong.words));
+    CHECK(contains(result.output, wrong.advice));
+    CHECK_FALSE(contains(result.output, "] started"));
+    check_nothing_left(place);
+  }
+}
+
+TEST_CASE("17.3: a host without ddprun is named, and --copy-self sends one and takes it back") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  const std::vector<std::string> job =
+      std::vector<std::string>{"-H", "host-a,host-b", hosts.options(), "--quiet"} +
+      shell("echo started $RANK");
+
+  const ProcessResult without = run(launch_without_file(place, job), 120s, place.variables());
+  INFO(without.output);
+  CHECK(without.status == 70);
+  CHECK(contains(without.output, "not found"));
+  CHECK(contains(without.output, "--copy-self"));
+
+  const ProcessResult with =
+      run(launch_without_file(place, std::vector<std::string>{"--copy-self"} + job), 120s,
+          place.variables());
+  INFO(with.output);
+  CHECK(with.status == 0);
+  CHECK(contains(with.output, "[host-a] started 0"));
+  CHECK(contains(with.output, "[host-b] started 1"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: an ssh that never answers is given up, and the others are ended") {
+  const Place place;
+  const std::string tools = place.folder / "tools";
+  REQUIRE(std::filesystem::create_directory(tools));
+  std::ofstream(tools + "/ssh") << "#!/bin/sh\nexec sleep 300\n";
+  REQUIRE(run({"chmod", "755", tools + "/ssh"}, 20s).status == 0);
+  auto variables = place.variables();
+  variables["PATH"] = tools + ":/usr/bin:/bin";
+
+  const ProcessResult result = run(
+      launch({"-H", "localhost,host-x", "--rdzv-conf", "join_timeout=1"}) + shell("echo started"),
+      60s, variables);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status == 70);
+  CHECK(contains(result.output, "host-x: no answer within 1 s"));
+  CHECK_FALSE(contains(result.output, "] started"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: what is wrong with the options is told here, once, before any host is asked") {
+  const auto told = [](const std::vector<std::string>& options) {
+    const ProcessResult result = run(launch(options) + shell("true"), 30s);
+    CHECK(result.status == 2);
+    return result.output;
+  };
+  CHECK(contains(told({"-H", "a,b", "--nnodes", "3"}), "there are 2 hosts"));
+  CHECK(contains(told({"-H", "a,b", "--node-rank", "1"}), "starts all of them"));
+  CHECK(contains(told({"-H", "a,-oProxyCommand=x"}), "expected a host"));
+  CHECK(contains(told({"--hostfile", "/no/such/file"}), "cannot read"));
+  CHECK(contains(told({"-H", "a", "--max-restarts", "x"}), "--max-restarts=x"));
+  CHECK(contains(told({"-H", "a", "--ssh-options", "-i 'x"}), "not closed"));
+  const ProcessResult plan =
+      run(launch({"-H", "a:2,me@b", "--dry-run", "-x", "B=secret"}) + shell("true"), 30s);
+  CHECK(plan.status == 0);
+  CHECK(contains(plan.output, "ssh -o BatchMode=yes"));
+  CHECK(contains(plan.output, "me@b"));
+  CHECK_FALSE(contains(plan.output, "secret"));
+}

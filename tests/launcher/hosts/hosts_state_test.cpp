@@ -1,0 +1,163 @@
+// A job on several hosts from its start to its end, with what goes wrong between. Time is a number.
+#include "launcher/hosts/hosts_state.h"
+
+#include <csignal>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using std::chrono::milliseconds;
+
+namespace {
+
+HostsState::TimePoint at(int ms) { return HostsState::TimePoint{} + milliseconds(ms); }
+
+// "start 0, start 1"
+std::string acts(const HostsStep& step) {
+  std::string text;
+  CHECK_FALSE(step.reason.empty());
+  for (const HostsAct& act : step.acts) {
+    using What = HostsAct::What;
+    const char* const what = act.what == What::Start    ? "start "
+                             : act.what == What::Tell   ? "tell "
+                             : act.what == What::Signal ? "signal "
+                             : act.what == What::Kill   ? "kill "
+                                                        : "finish";
+    text += (text.empty() ? "" : ", ") + std::string(what);
+    if (act.node >= 0) text += std::to_string(act.node);
+    if (act.signal > 0) text += "=" + std::to_string(act.signal);
+  }
+  return text;
+}
+
+HostsLimits limits() {
+  return {.at_once = 8,
+          .hello = milliseconds(1'000),
+          .opening = milliseconds(2'000),
+          .ending = milliseconds(5'000),
+          .killing = milliseconds(500)};
+}
+
+HostsState running(int nodes, HostsLimits all = limits()) {
+  HostsState state(all, nodes);
+  state.begin(at(0));
+  for (int i = 0; i < nodes; ++i) state.hello(i, at(1));
+  state.opened(at(2));
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
+  HostsState state(limits(), 3);
+  CHECK(acts(state.begin(at(0))) == "start 0, start 1, start 2");
+  CHECK(acts(state.hello(2, at(1))).empty());
+  CHECK(acts(state.hello(0, at(2))).empty());
+  CHECK(acts(state.hello(1, at(3))) == "tell 0");
+  CHECK(acts(state.opened(at(4))) == "tell 1, tell 2");
+  CHECK(acts(state.ended(1, true, at(5))).empty());
+  CHECK_FALSE(state.deadline());
+  CHECK(acts(state.ended(0, true, at(6))).empty());
+  CHECK(acts(state.ended(2, true, at(7))) == "finish");
+  CHECK(state.phase() == HostsState::Phase::Done);
+}
+
+TEST_CASE("17.3: at most so many nodes are started at once", "[hosts]") {
+  HostsLimits few = limits();
+  few.at_once = 2;
+  HostsState state(few, 4);
+  CHECK(acts(state.begin(at(0))) == "start 0, start 1");
+  CHECK(acts(state.hello(1, at(1))) == "start 2");
+  CHECK(acts(state.hello(2, at(1))) == "start 3");
+  state.hello(3, at(1));
+  CHECK(acts(state.hello(0, at(2))) == "tell 0");
+}
+
+TEST_CASE("17.3: a host that cannot be reached ends the others", "[hosts]") {
+  HostsLimits few = limits();
+  few.at_once = 2;
+  HostsState state(few, 4);
+  state.begin(at(0));
+  state.hello(0, at(1));  // 1 and 2 are being started, 3 waits.
+  CHECK(acts(state.ended(1, false, at(2))) == "kill 0, kill 2");
+  CHECK(acts(state.hello(2, at(3))).empty());
+  CHECK(acts(state.ended(0, false, at(4))).empty());
+  CHECK(acts(state.ended(2, false, at(5))) == "finish");
+}
+
+TEST_CASE("17.3: node 0 that ends before it listens ends the others", "[hosts]") {
+  HostsState state(limits(), 2);
+  state.begin(at(0));
+  state.hello(0, at(1));
+  state.hello(1, at(1));
+  CHECK(acts(state.ended(0, true, at(2))) == "kill 1");
+  CHECK(acts(state.ended(1, false, at(3))) == "finish");
+}
+
+TEST_CASE("17.3: a host that says nothing is given up after its own limit", "[hosts]") {
+  HostsLimits one = limits();
+  one.at_once = 1;
+  HostsState state(one, 2);
+  state.begin(at(0));
+  CHECK(state.deadline() == at(1'000));
+  state.hello(0, at(900));  // Only now is the second one started.
+  CHECK(state.deadline() == at(1'900));
+  CHECK(acts(state.deadline_passed(at(1'000))).empty());
+  CHECK(acts(state.deadline_passed(at(1'900))) == "kill 0, kill 1");
+  CHECK(state.late() == std::vector<int>{1});
+  // Its ssh hangs, too.
+  CHECK(state.deadline() == at(2'400));
+  state.ended(0, false, at(2'000));
+  CHECK(acts(state.deadline_passed(at(2'400))) == "kill 1");
+}
+
+TEST_CASE("17.3: an endpoint that never opens ends the job", "[hosts]") {
+  HostsState state(limits(), 2);
+  state.begin(at(0));
+  state.hello(0, at(1));
+  state.hello(1, at(1));
+  CHECK(state.deadline() == at(2'001));
+  CHECK(acts(state.deadline_passed(at(2'001))) == "kill 0, kill 1");
+}
+
+TEST_CASE("17.3: the first Ctrl-C asks, the second reaches everyone too, the third cuts off",
+          "[hosts]") {
+  HostsState state = running(2);
+  CHECK(acts(state.signal(SIGINT, at(10))) == "signal 0=2, signal 1=2");
+  CHECK(state.deadline() == at(5'010));
+  CHECK(acts(state.signal(SIGINT, at(20))) == "signal 0=2, signal 1=2");
+  CHECK(state.deadline() == at(520));
+  CHECK(acts(state.signal(SIGINT, at(30))) == "kill 0, kill 1");
+  state.ended(0, true, at(40));
+  CHECK(acts(state.ended(1, false, at(41))) == "finish");
+}
+
+TEST_CASE("17.3: Ctrl-C while hosts are reached ends their connections", "[hosts]") {
+  HostsState state(limits(), 2);
+  state.begin(at(0));
+  state.hello(0, at(1));
+  CHECK(acts(state.signal(SIGINT, at(2))) == "kill 0, kill 1");
+  state.ended(1, false, at(3));
+  CHECK(acts(state.ended(0, false, at(4))) == "finish");
+}
+
+TEST_CASE("17.3: who does not end after a signal is cut off", "[hosts]") {
+  HostsState state = running(2);
+  state.signal(SIGTERM, at(10));
+  state.ended(0, true, at(20));
+  CHECK(acts(state.deadline_passed(at(5'010))) == "kill 1");
+  CHECK(state.late() == std::vector<int>{1});
+}
+
+TEST_CASE("17.3: a lost host bounds the others' end, unless they may go on", "[hosts]") {
+  HostsState fixed = running(3);
+  fixed.ended(1, false, at(10));
+  CHECK(fixed.deadline() == at(5'010));
+
+  HostsLimits may_shrink = limits();
+  may_shrink.elastic = true;
+  HostsState elastic = running(3, may_shrink);
+  elastic.ended(1, false, at(10));
+  CHECK_FALSE(elastic.deadline());
+}

@@ -1,0 +1,107 @@
+// Words that reach another host's shell, the variables that go along, and ssh's failures in words.
+#include "launcher/hosts/remote_command.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "launcher/hosts/chosen_environment.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/process.h"
+#include "tests/testing/text.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+using ddprun::testing::contains;
+using Words = std::vector<std::string>;
+
+TEST_CASE("17.3: a quoted word is one word for a shell, whatever it holds", "[hosts]") {
+  for (const std::string word :
+       {"plain/path-1.0", "with blank", "it's", "", "$HOME `id` $(id)", "a\\b", "\\'", "\"",
+        "* ? [x] ~ ! # & ; | < >", "-n", "two\nlines"}) {
+    INFO(word);
+    const std::string script = "exec printf '%s|' " + shell_word(word);
+    for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+      CHECK(ddprun::testing::run({shell, "-c", script}, 20s).output == word + "|");
+    }
+  }
+}
+
+TEST_CASE("17.3: --ssh-options are words, with quotes for blanks", "[hosts]") {
+  CHECK(split_words("") == Words{});
+  CHECK(split_words(" -p 2222  -i '/a key' -o\"User=me\" ''") ==
+        Words{"-p", "2222", "-i", "/a key", "-oUser=me", ""});
+  CHECK_THROWS_AS(split_words("-i 'key"), std::invalid_argument);
+}
+
+TEST_CASE("17.3: the user's ssh options come before ours, and the host after all", "[hosts]") {
+  const Words argv = ssh_command({"-p", "22"}, "me@a", "exec x");
+  CHECK(Words(argv.begin(), argv.begin() + 3) == Words{"ssh", "-p", "22"});
+  CHECK(Words(argv.end() - 3, argv.end()) == Words{"-T", "me@a", "exec x"});
+}
+
+// The shell of the other host, without the other host.
+TEST_CASE("17.3: the launcher's own path is tried first, then PATH", "[hosts]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string tool = folder / "ddprun";
+  REQUIRE(ddprun::testing::run(
+              {"/bin/sh", "-c",
+               "printf '#!/bin/sh\\necho \"$0 $*\"\\n' > " + tool + " && chmod 755 " + tool},
+              20s)
+              .status == 0);
+  const auto said = [&](const std::string& launcher) {
+    return ddprun::testing::run({"/bin/sh", "-c", remote_command(launcher, std::nullopt)}, 20s,
+                                {{"PATH", folder.path() + ":/usr/bin:/bin"}})
+        .output;
+  };
+  CHECK(said(tool) == tool + " --node-on-stdin\n");
+  CHECK(said("/no/where/ddprun") == tool + " --node-on-stdin\n");
+}
+
+TEST_CASE("17.3: a copy takes its blocks of stdin and not a byte more, and is gone", "[hosts]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string command = remote_command("/no/where/ddprun", 2);
+  // A "launcher" of two blocks that says what is left of stdin, and fails.
+  const std::string script = "cd " + folder.path() +
+                             "; printf '#!/bin/sh\\ncat; exit 7\\n' > two; truncate -s 131072 two;"
+                             " mkdir tmp; { cat two; echo rest; } | env TMPDIR=" +
+                             folder.path() + "/tmp PATH=/usr/bin:/bin sh -c " +
+                             shell_word(command) + "; echo \"status $?\"; ls tmp";
+  CHECK(ddprun::testing::run({"/bin/bash", "-c", script}, 20s).output ==
+        std::string(copy_wanted) + "\nrest\nstatus 7\n");
+}
+
+TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[hosts]") {
+  const auto told = [](int status, const std::string& said) {
+    return ssh_failure(status, said, "b", false);
+  };
+  CHECK(contains(told(255, "ssh: connect to host b port 22: Connection refused\r\n"),
+                 "connect to host b port 22: Connection refused"));
+  CHECK(contains(told(255, "Host key verification failed."), "accept-new"));
+  CHECK(contains(told(255, "b: Permission denied (publickey)."), "ssh-copy-id b"));
+  CHECK(contains(told(255, "Could not resolve hostname b"), "~/.ssh/config"));
+  CHECK(contains(told(255, ""), "try: ssh b true"));
+  CHECK(contains(told(127, "sh: 1: exec: ddprun: not found"), "--copy-self"));
+  CHECK(contains(ssh_failure(126, "Permission denied", "b", true), "noexec"));
+  CHECK(contains(told(127, "error while loading shared libraries: libx.so"), "libraries"));
+  CHECK(last_words_of("one\ntwo\nthree\nfour\n\n") == "two / three / four");
+}
+
+TEST_CASE("17.3: -x takes names, values and patterns, and no options of ours", "[hosts]") {
+  const Words environment = {"NCCL_DEBUG=INFO", "NCCL_ALGO=a,b", "PET_NNODES=3", "HOME=/root",
+                             "EMPTY="};
+  const auto chosen = [&](const Words& wishes) {
+    return choose_environment(wishes, environment).variables;
+  };
+  CHECK(chosen({}).empty());
+  CHECK(chosen({"HOME", "EMPTY"}) == Words{"EMPTY=", "HOME=/root"});
+  CHECK(chosen({"NCCL_*"}) == Words{"NCCL_ALGO=a,b", "NCCL_DEBUG=INFO"});
+  CHECK(chosen({"NCCL_*", "NCCL_DEBUG=WARN"}) == Words{"NCCL_ALGO=a,b", "NCCL_DEBUG=WARN"});
+  CHECK(chosen({"*"}).size() == 4);
+  CHECK(choose_environment({"MISSING"}, environment).notes.size() == 1);
+  CHECK(choose_environment({"X_*"}, environment).notes.size() == 1);
+  for (const char* bad : {"", "1A", "a b", "=x", "A-B=1"}) {
+    CHECK_THROWS_AS(chosen({bad}), std::invalid_argument);
+  }
+  CHECK(split_wishes("A,B_*") == Words{"A", "B_*"});
+  CHECK(split_wishes("A=1,2") == Words{"A=1,2"});
+}
