@@ -46,7 +46,7 @@ TEST_CASE("bash completes options in both spellings") {
 }
 
 TEST_CASE("bash completes the values of options") {
-  CHECK(bash_offers("ddprun --rdzv-backend ''") == "static\nc10d\n");
+  CHECK(bash_offers("ddprun --rdzv-backend ''") == "static\nc10d\netcd\n");
   CHECK(bash_offers("ddprun --rdzv_backend = c") == "c10d\n");  // Bash ends a word at "=".
   CHECK(bash_offers("ddprun --rdzv-backend=c") == "--rdzv-backend=c10d\n");  // Or does not.
   CHECK(bash_offers("ddprun --nproc-per-node =") == "auto\ncpu\ngpu\n");
