@@ -45,7 +45,9 @@ std::chrono::milliseconds Strangers::pause(const std::string& host, TimePoint no
   const bool waits = refused != refused_.end() &&
                      refused->second.times >= limits_.refused_at_once &&
                      now - refused->second.since < limits_.refused_time;
-  return waits ? limits_.pause : std::chrono::milliseconds{0};
+  if (!waits) return std::chrono::milliseconds{0};
+  const auto since_last = now.time_since_epoch() % limits_.pause;
+  return std::chrono::ceil<std::chrono::milliseconds>(limits_.pause - since_last);
 }
 
 std::vector<Strangers::Id> Strangers::take_due(TimePoint now) {

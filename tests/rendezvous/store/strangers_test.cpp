@@ -23,6 +23,10 @@ TEST_CASE("15.6: a host that is refused again and again is heard after a pause",
   }
   CHECK(strangers.pause("a", begin + 3s) == 250ms);
   CHECK(strangers.pause("b", begin + 3s) == 0ms);
+  // All that wait are heard at one moment.
+  CHECK(strangers.pause("a", begin + 3s + 1us) == 250ms);
+  CHECK(strangers.pause("a", begin + 3s + 1ms) == 249ms);
+  CHECK(strangers.pause("a", begin + 3s + 249ms) == 1ms);
   CHECK(strangers.pause("a", begin + 9s) == 250ms);
   // Forgotten with the time, whatever came meanwhile.
   strangers.note_refused("a", begin + 9s);
