@@ -373,8 +373,7 @@ TEST_CASE("each epoch leaves a line, and a file few others", "[trainer][program]
 TEST_CASE("a terminal shows validating and saving, and its bar ends with the run",
           "[trainer][program][log]") {
   const ScratchFolder folder;
-  const std::string arguments =
-      DDPRUN_TRAIN
+  const std::string arguments = DDPRUN_TRAIN
       " --dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 --model "
       "convnet --batch-size 16 --workers 0 --device cpu --steps 3 --checkpoint-dir ";
   const auto shown = [&](const std::string& terminal) {
