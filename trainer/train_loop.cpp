@@ -2,6 +2,11 @@
 #include "trainer/train_loop.h"
 
 #include <fmt/format.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "trainer/bad_images.h"
 #include "trainer/consistency/verify_sync.h"
@@ -88,6 +93,17 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print || save || snapshot || verify) parts.meters.restart_clock();
 }
 
+// Where a person finds what was found out about a failure: with the checkpoints, else where the
+// launcher keeps error files, which then stay, else in a new temporary folder: a fixed name in one
+// that all users share could be somebody else's link.
+std::filesystem::path folder_of_findings(const TrainingJob& job) {
+  if (!job.options.checkpoint_dir.empty()) return job.options.checkpoint_dir;
+  if (!job.env.error_file.empty()) return std::filesystem::path(job.env.error_file).parent_path();
+  std::error_code error;
+  std::string folder = (std::filesystem::temp_directory_path(error) / "train_XXXXXX").string();
+  return error || ::mkdtemp(folder.data()) == nullptr ? "" : folder;
+}
+
 // What the epoch's line says of its training.
 void note_training(EpochReport& epoch, StepMeters& meters, const TrainingJob& job, double rate) {
   if (meters.steps() == 0 || !job.reporter->tells_steps()) return;
@@ -105,7 +121,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
   TrainingStep step(job);
-  LossGuard guard(job.env.rank);
+  LossGuard guard(job.env.rank, [&job] { return folder_of_findings(job); });
   StopReason stop = StopReason::None;
   double rate = 0;
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {

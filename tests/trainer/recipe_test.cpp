@@ -273,11 +273,24 @@ TEST_CASE("a loss that is not a number names step, rank and samples", "[trainer]
     guard.watch(torch::tensor(std::nanf("")), {17, 2, {5, 900, 31}});
   });
   CHECK(contains(message, "rank 3: the loss is nan at step 17 (epoch 3)"));
-  CHECK(contains(message, "samples 5, 900, 31"));
+  CHECK(contains(message, ": lower --lr"));
+  CHECK(contains(message, "again: 5, 900, 31"));
   CHECK(contains(message_of<TrainingError>([&] { guard.watch(torch::tensor(INFINITY), {}); }),
                  "the loss is inf"));
-  CHECK(
-      contains(bad_loss_message(0, NAN, {1, 0, std::vector<std::int64_t>(300, 7)}), "and 44 more"));
+  CHECK(contains(bad_loss_message(0, NAN, {1, 0, std::vector<std::int64_t>(300, 7)}),
+                 "and 292 more"));
+}
+
+TEST_CASE("17.1: the samples of a bad loss are in a file", "[trainer][recipe]") {
+  const ScratchFolder folder;
+  LossGuard guard(3, [&] { return folder / "."; });
+  const std::string message = message_of<TrainingError>([&] {
+    guard.watch(torch::tensor(std::nanf("")), {17, 2, {5, 900, 31}});
+  });
+  CHECK(contains(message, "their numbers are in "));
+  CHECK(contains(message, "bad_loss_step_17_rank_3.txt"));
+  CHECK(content_of(folder / "bad_loss_step_17_rank_3.txt") == "5\n900\n31\n");
+  CHECK(list_samples(folder / "none", 0, {1, 0, {7}}).empty());
 }
 
 TEST_CASE("a step of several micro batches counts as one batch", "[trainer][plan][recipe]") {

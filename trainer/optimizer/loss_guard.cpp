@@ -7,41 +7,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t pending_max = 8;  // Steps by which the host may run ahead of the check.
-constexpr std::size_t samples_listed_max = 256;
+constexpr std::size_t samples_listed_max = 8;  // Of those that no file could take.
 
 }  // namespace
 
-std::string bad_loss_message(int rank, double loss, const LossOrigin& origin) {
-  std::string samples;
-  if (!origin.samples.empty()) {
+std::filesystem::path list_samples(const std::filesystem::path& folder, int rank,
+                                   const LossOrigin& origin) {
+  if (folder.empty() || origin.samples.empty()) return {};
+  std::filesystem::path path =
+      folder / fmt::format("bad_loss_step_{}_rank_{}.txt", origin.step, rank);
+  std::ofstream file(path);
+  for (const std::int64_t sample : origin.samples) file << sample << '\n';
+  file.flush();
+  return file ? path : std::filesystem::path();
+}
+
+std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
+                             const std::filesystem::path& list) {
+  std::string samples = ", or look at its samples if it comes at the same ones again: ";
+  if (!list.empty()) {
+    samples += fmt::format("their numbers are in {}", list.string());
+  } else {
     const std::size_t listed = std::min(origin.samples.size(), samples_listed_max);
-    samples =
-        fmt::format("; its batch: samples {}",
-                    fmt::join(origin.samples.begin(),
-                              origin.samples.begin() + static_cast<std::ptrdiff_t>(listed), ", "));
+    samples += fmt::format(
+        "{}", fmt::join(origin.samples.begin(),
+                        origin.samples.begin() + static_cast<std::ptrdiff_t>(listed), ", "));
     if (listed < origin.samples.size()) {
       samples += fmt::format(" and {} more", origin.samples.size() - listed);
     }
   }
   return fmt::format(
-      "rank {}: the loss is {} at step {} (epoch {}){}: lower --lr, add --warmup-steps or "
-      "--clip-grad-norm, or look at these samples if it comes at the same ones again",
+      "rank {}: the loss is {} at step {} (epoch {}): lower --lr, add --warmup-steps or "
+      "--clip-grad-norm{}",
       rank,
       std::isnan(loss) ? "nan"
       : loss > 0       ? "inf"
                        : "-inf",
-      origin.step, origin.epoch + 1, samples);
+      origin.step, origin.epoch + 1, origin.samples.empty() ? "" : samples);
 }
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) {
-    throw BadLossError(bad_loss_message(rank_, value, origin), origin.step);
+    const auto list = list_samples(folder_ ? folder_() : "", rank_, origin);
+    throw BadLossError(bad_loss_message(rank_, value, origin, list), origin.step);
   }
 }
 

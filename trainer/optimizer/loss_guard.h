@@ -8,7 +8,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/training_error.h"
@@ -23,12 +26,21 @@ struct LossOrigin {
   std::vector<std::int64_t> samples;  // Indices into the training set; empty = not known.
 };
 
-// The words of the error.
-std::string bad_loss_message(int rank, double loss, const LossOrigin& origin);
+// Writes the numbers of the samples, one a line, into a file of its own in `folder`. Empty when
+// there are none, or they could not be written: nothing may hide why training ended.
+std::filesystem::path list_samples(const std::filesystem::path& folder, int rank,
+                                   const LossOrigin& origin);
+
+// The words of the error: what to do, and where the samples are listed; the first ones themselves
+// where no file has them.
+std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
+                             const std::filesystem::path& list = {});
 
 class LossGuard {
  public:
-  explicit LossGuard(int rank) : rank_(rank) {}
+  // `folder`: asked where the samples of a bad loss are to be listed; null: nowhere.
+  explicit LossGuard(int rank, std::function<std::filesystem::path()> folder = nullptr)
+      : rank_(rank), folder_(std::move(folder)) {}
 
   // loss: a scalar. Throws BadLossError for it (CPU) or for an earlier one (CUDA).
   void watch(const torch::Tensor& loss, LossOrigin origin);
@@ -46,6 +58,7 @@ class LossGuard {
   void check_first();
 
   int rank_;
+  std::function<std::filesystem::path()> folder_;
   std::deque<Pending> pending_;
 };
 

@@ -206,11 +206,11 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
   CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
 
   // Also one that ends with an error: the loss is not a number soon.
-  const int code =
-      run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
-                      "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
-                      "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
-                  folder / "out");
+  const int code = run_command(by_itself + "TMPDIR=" + quoted(folder / ".") +
+                                   " '" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
+                                   "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
+                                   "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
+                               folder / "out");
   CHECK(code == 1);
   CHECK_FALSE(spans_of(Json::parse(content_of(folder / "bad/rank_0.json"))).empty());
 }
