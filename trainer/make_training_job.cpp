@@ -76,9 +76,18 @@ void open_place(TrainingJob& job) {
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
 }
 
+// Data that cannot be opened was given wrong; what cannot be read of it later is another matter.
+std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train) {
+  try {
+    return open_dataset(options, train);
+  } catch (const DataError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 void open_sets(TrainingJob& job) {
-  if (!job.options.evaluate) job.training_set = open_dataset(job.options, /*train=*/true);
-  if (job.options.validation) job.validation_set = open_dataset(job.options, /*train=*/false);
+  if (!job.options.evaluate) job.training_set = open_given(job.options, /*train=*/true);
+  if (job.options.validation) job.validation_set = open_given(job.options, /*train=*/false);
   job.image_size = image_size_of(job.options, job.dataset());
   // So that options which do not fit the data are refused before anything else is begun.
   sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);

@@ -11,8 +11,10 @@
 #include "trainer/evaluate.h"
 #include "trainer/make_training_job.h"
 #include "trainer/open_dataset.h"
+#include "trainer/options/read_command_line.h"
 #include "trainer/recovery.h"
 #include "trainer/train_loop.h"
+#include "trainer/version.h"
 #include "trainer/warm_up.h"
 #include "worker/declare_failure.h"
 #include "worker/error_file.h"
@@ -59,8 +61,20 @@ std::string text_of(const std::exception& error) {
   return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
+// Whether a launcher shows what this process leaves in its error file: then all workers refuse the
+// same options, and one message is enough.
+bool launcher_will_tell(const std::string& what) {
+  const auto file = worker::environment_variable("TORCHELASTIC_ERROR_FILE");
+  if (!file || file->empty()) return false;
+  worker::WorkerEnv env;
+  env.error_file = *file;
+  worker::install_error_handlers(env);  // Which may not have been done yet.
+  return worker::record_error(what);
+}
+
 // Says it to people and to the launcher.
 int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
+  if (exit_code == usage_exit_code && launcher_will_tell(what)) return exit_code;
   worker::record_error(what);
   const std::string rank = fmt::format("rank {}: ", env.rank);
   // "rank 1: ..." and "rank 1 of 4 could not ..." say it themselves.
@@ -166,9 +180,14 @@ void become_worker(TrainingJob& job, const TrainOptions& options) {
 }  // namespace
 
 int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
-  const ParsedCommandLine command_line = parse_command_line(argc, argv);
-  if (!command_line.options) return command_line.exit_code;
   worker::WorkerEnv env;
+  if (argc < 2) {
+    return fail(usage_exit_code, env,
+                "say what to train on, such as --dataset mnist\n" + short_help());
+  }
+  const CommandLine command_line = read_command_line(argc, argv, version_text());
+  if (!command_line.problem.empty()) return fail(usage_exit_code, env, command_line.problem);
+  if (!command_line.options) return command_line.exit_code;
   auto job = std::make_unique<TrainingJob>();
   job->on_phase = std::move(on_phase);
   try {

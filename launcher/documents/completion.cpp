@@ -85,25 +85,28 @@ std::string bash_values() {
 constexpr const char* kBashHead =
     R"(# Completion of ddprun for bash. Made from the table of options; scripts/update_docs writes it.
 
-# Sets `words` to what stands before the cursor. Bash takes words apart at "=" and ":".
+# Sets `words` to what stands before the cursor, and `begins` to where each of them begins in
+# COMP_WORDS. Bash takes words apart at "=" and ":".
 _ddprun_words() {
   local i
-  words=()
+  words=() begins=()
   for ((i = 1; i <= COMP_CWORD; i++)); do
     if ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:]* || ${COMP_WORDS[i - 1]} == *[=:] ]]; then
       words[${#words[@]} - 1]+=${COMP_WORDS[i]}
     else
       words+=("${COMP_WORDS[i]}")
+      begins+=("$i")
     fi
   done
 }
 
 # Sets `place` to what the last word is: an option or the program, the value of `option`, or an
-# argument of the program.
+# argument of the program, which is word `program`.
 _ddprun_place() {
   local word
-  place=option
+  place=option program=-1
   for word in "${words[@]:0:${#words[@]}-1}"; do
+    ((program += 1))
     case $place,$word in
       value,*) place=option ;;
       program,*) place=argument && return ;;
@@ -124,8 +127,21 @@ constexpr const char* kBashTail = R"(  *) offer=() ;;
   esac
 }
 
+# Hands the line on to the completion of the program, from COMP_WORDS[$1] on, where it has one.
+_ddprun_hand_on() {
+  local name=${COMP_WORDS[$1]##*/} found
+  complete -p "$name" &>/dev/null || ! declare -F _completion_loader >/dev/null ||
+    _completion_loader "$name"
+  found=$(complete -p "$name" 2>/dev/null)
+  [[ $found == *' -F '* ]] || return 0
+  found=${found#* -F }
+  COMP_WORDS=("${COMP_WORDS[@]:$1}")
+  ((COMP_CWORD -= $1))
+  "${found%% *}" "$name" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+}
+
 _ddprun() {
-  local words place option='' current joined_option='' offer=() switches valued
+  local words begins program place option='' current joined_option='' offer=() switches valued
   _ddprun_options
   _ddprun_words
   _ddprun_place
@@ -156,7 +172,8 @@ _ddprun() {
       mapfile -t COMPREPLY < <(compgen -f -- "$current"
         [[ -n $current && $current != */* ]] && compgen -c -- "$current")
       ;;
-  esac  # An argument of the program: bash's own completion.
+    argument) _ddprun_hand_on "${begins[program]}" ;;
+  esac
 }
 
 complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
@@ -235,7 +252,7 @@ std::string zsh_completion() {
   for (const OptionRow* row : rows()) text += fmt::format("  {} \\\n", zsh_option(*row));
   return text +
          "  '(-)1:program:_ddprun_program' \\\n"
-         "  '*:argument of the program:_files'\n";
+         "  '*::argument of the program:_normal'\n";
 }
 
 }  // namespace ddprun::launcher

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "command_line/man_text.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
 #include "rendezvous/control/first_cause.h"
@@ -14,29 +15,11 @@
 namespace ddprun::launcher {
 namespace {
 
-// Text as it is to be read: no character of it is an instruction, and dashes can be copied.
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (result.empty() && (letter == '.' || letter == '\'')) result += "\\&";
-    if (letter == '\\') {
-      result += "\\e";
-    } else if (letter == '-') {
-      result += "\\-";
-    } else {
-      result += letter;
-    }
-  }
-  return result;
-}
-
-std::string bold(const std::string& text) { return fmt::format("\\fB{}\\fR", escaped(text)); }
-std::string italic(const std::string& text) { return fmt::format("\\fI{}\\fR", escaped(text)); }
-
-std::string section(const std::string& title) { return fmt::format(".SH {}\n", title); }
-std::string item(const std::string& head, const std::string& text) {
-  return fmt::format(".TP\n{}\n{}\n", head, text);
-}
+const auto escaped = command_line::man_escaped;
+const auto bold = command_line::man_bold;
+const auto italic = command_line::man_italic;
+const auto section = command_line::man_section;
+const auto item = command_line::man_item;
 
 std::string option(const OptionRow& row) {
   std::string head;
@@ -95,9 +78,8 @@ std::string environment() {
 
 std::string man_page() {
   std::string text =
-      ".\\\" Made from the table of options; scripts/update_docs writes it.\n"
-      ".TH DDPRUN 1 2026-11-21 \"" +
-      name_and_version() + "\" \"User commands\"\n" + section("NAME") +
+      ".\\\" Made from the table of options; scripts/update_docs writes it.\n" +
+      command_line::man_head("DDPRUN", "2026-11-21", name_and_version()) + section("NAME") +
       "ddprun \\- start and watch the workers of a data\\-parallel job\n" + section("SYNOPSIS") +
       bold("ddprun") + " [" + italic("options") + "] [" + bold("--") + "] " + italic("program") +
       " [" + italic("arguments of the program") + "]\n" + section("DESCRIPTION") +

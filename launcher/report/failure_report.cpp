@@ -297,12 +297,14 @@ std::string dumped(const ordered_json& object) {
 
 bool tells_all(const FailureReport& report) {
   if (!report.cause || split(report.cause->message).size() > message_lines_max) return false;
-  return std::all_of(
-      report.local_workers.begin(), report.local_workers.end(), [&](const WorkerEnd& worker) {
-        return is_the_cause(worker, report) || worker.message == first_line(worker.message) ||
-               without_speaker(worker.message, worker.rank) ==
-                   without_speaker(report.cause->message, report.cause->rank);
-      });
+  const bool all_listed = report.local_workers.size() <= workers_listed_max;
+  const auto is_told = [&](const WorkerEnd& worker) {
+    if (is_the_cause(worker, report) || worker.message.empty()) return true;
+    if (all_listed && worker.message == first_line(worker.message)) return true;
+    return without_speaker(worker.message, worker.rank) ==
+           without_speaker(report.cause->message, report.cause->rank);
+  };
+  return std::all_of(report.local_workers.begin(), report.local_workers.end(), is_told);
 }
 
 std::string usage_text(const FailureReport& report) {

@@ -17,19 +17,20 @@ bool is_installed(const std::string& program) {
 
 // What bash would offer for the last of `words` (the first is ddprun), in an empty folder with the
 // file "train.py" and the folder "logs". A line each; "[...]" are changes of what bash does itself.
-std::string bash_offers(const std::string& words) {
+std::string bash_offers(const std::string& words, const std::string& program = "ddprun") {
   const TemporaryFolder folder;
   std::ofstream(folder / "train.py") << "";
   std::filesystem::create_directory(folder / "logs");
-  const auto result =
-      run({"bash", "-c",
-           "cd \"$1\" && compopt() { echo \"[$*]\"; } && . \"$2\" || exit 1; "
-           "COMP_WORDS=(" +
-               words +
-               "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
-               "_ddprun; ((${#COMPREPLY[@]})) && printf '%s\\n' \"${COMPREPLY[@]}\"; :",
-           "bash", folder.path(), tree + "/completions/ddprun.bash"},
-          20s);
+  const auto result = run(
+      {"bash", "-c",
+       "cd \"$1\" && compopt() { echo \"[$*]\"; } && . \"$2\" && . \"$3\" || exit 1; "
+       "COMP_WORDS=(" +
+           words +
+           "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
+           "_" +
+           program + "; ((${#COMPREPLY[@]})) && printf '%s\\n' \"${COMPREPLY[@]}\"; :",
+       "bash", folder.path(), tree + "/completions/ddprun.bash", tree + "/completions/train.bash"},
+      20s);
   INFO(words << ":\n" << result.output);
   CHECK(result.status == 0);
   return result.output;
@@ -64,6 +65,21 @@ TEST_CASE("bash completes the program, and leaves the rest to itself") {
   CHECK(bash_offers("ddprun train.py --n") == "");
   CHECK(bash_offers("ddprun --nproc 2 train.py --rdzv-backend ''") == "");
   CHECK(bash_offers("ddprun -- train.py -") == "");
+}
+
+TEST_CASE("17.1: bash completes train's options, also behind ddprun") {
+  const std::string no_files = "[+o default +o bashdefault]\n";
+  CHECK(bash_offers("train --batch_s", "train") == no_files + "--batch-size\n");
+  CHECK(bash_offers("train --precision ''", "train") == "bf16\nfp16\nfp32\n");
+  CHECK(bash_offers("train --precision = f", "train") == "fp16\nfp32\n");
+  CHECK(bash_offers("train --precision=f", "train") == "--precision=fp16\n--precision=fp32\n");
+  CHECK(bash_offers("train --checkpoint-dir ''", "train") == "[-o filenames]\nlogs\n");
+  CHECK(bash_offers("train --epochs ''", "train") == no_files);
+  CHECK(bash_offers("train --model resnet15", "train") == "resnet152\n");
+
+  CHECK(bash_offers("ddprun --nproc-per-node = 2 -- ./train --batch-s") ==
+        no_files + "--batch-size\n");
+  CHECK(bash_offers("ddprun --nproc-per-node 2 train --precision b") == "bf16\n");
 }
 
 TEST_CASE("bash knows both names of the program") {
@@ -103,10 +119,11 @@ TEST_CASE("the man page is read without a warning") {
   if (!is_installed("groff")) DDPRUN_SKIP("no groff here");
   const std::vector<std::string> groff = {"groff", "-man", "-ww", "-Tascii", "-rLL=80n", "-P-cbou"};
 
-  const auto warnings = run(groff + std::vector<std::string>{"-z", tree + "/docs/ddprun.1"}, 20s);
+  for (const char* name : {"/docs/ddprun.1", "/docs/train.1"}) {
+    CHECK(run(groff + std::vector<std::string>{"-z", tree + name}, 20s).output == "");
+  }
   const auto page = run(groff + std::vector<std::string>{tree + "/docs/ddprun.1"}, 20s);
 
-  CHECK(warnings.output == "");
   CHECK(contains(page.output, "ddprun --nproc-per-node 2 ./train --epochs 10"));
 }
 

@@ -221,7 +221,7 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
     CHECK(result.code == code);
     CHECK(contains(result.output, part));
   };
-  refused("--dataset mnist --data " + quoted(folder.path().string()), 1, folder.path().string());
+  refused("--dataset mnist --data " + quoted(folder.path().string()), 2, folder.path().string());
   refused(quick_run(folder, "--batch-size 101"), 2, "larger than the data");
   refused(quick_run(folder, "--checkpoint-dir /proc/none"), 1, "/proc/none");
   refused(quick_run(folder, "--metrics /proc/none/m"), 1, "/proc/none/m");
@@ -229,7 +229,8 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
   refused(quick_run(folder, "--verify-data"), 2, "--verify-data");
   refused(quick_run(folder, ""), 2, "RANK",
           "RANK=2 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
-  refused(quick_run(folder, "--lr 1e30 --epochs 2"), 1, "the loss is");
+  refused(quick_run(folder, "--lr 1e30 --epochs 2"), 1, "the loss is",
+          "TMPDIR=" + quoted(folder.path().string()));
 }
 
 TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][program]") {
@@ -238,4 +239,39 @@ TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][progr
   const Result result = train(quick_run(folder, "--steps 1 --device cuda"), folder);
   CHECK(result.code == 2);
   CHECK(contains(result.output, "--device cuda cannot be used"));
+}
+
+TEST_CASE("17.1: what was given wrong is told once, without a report", "[trainer][program]") {
+  const ScratchFolder folder, temporary;
+  const std::string place = "TMPDIR=" + quoted(temporary / ".") + " ";
+  const auto refused = [&](const std::string& arguments, const std::string& wanted) {
+    const Result result = run_train(2, arguments, folder, place);
+    INFO(result.output);
+    CHECK(result.code == 2);
+    const std::size_t first = result.output.find(wanted);
+    CHECK(first != std::string::npos);
+    CHECK(result.output.find(wanted, first + 1) == std::string::npos);
+    CHECK_FALSE(contains(result.output, "first cause"));
+    CHECK(std::filesystem::is_empty(temporary / "."));
+  };
+  refused("--batchsize 3", "did you mean --batch-size?");
+  refused("--data /proc/none", "in /proc/none: give the folder");
+}
+
+TEST_CASE("17.1: by itself it says what it is, and trains nothing unasked", "[trainer][program]") {
+  const ScratchFolder folder;
+  const Result alone = run_train(0, "", folder);
+  INFO(alone.output);
+  CHECK(alone.code == 2);
+  CHECK(contains(alone.output, "train --dataset mnist --epochs 1"));
+  CHECK_FALSE(contains(alone.output, "epoch 1/"));
+  const Result version = run_train(0, "--version", folder);
+  INFO(version.output);
+  CHECK(version.code == 0);
+  CHECK(version.output.starts_with("train 0."));
+  CHECK(contains(version.output, "(commit "));
+  CHECK(contains(version.output, ", LibTorch 2."));
+  CHECK(contains(version.output, "NCCL"));
+  const Result missing = run_train(0, "--data /proc/none", folder);
+  CHECK(missing.code == 2);
 }

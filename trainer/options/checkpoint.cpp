@@ -31,7 +31,8 @@ void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Checkpoints");
   CLI::Option* const folder =
       app.add_option("--checkpoint-dir", options.checkpoint_dir,
-                     "Save a checkpoint here after each epoch; the newest and the best stay");
+                     "Save a checkpoint here after each epoch; the newest and the best stay")
+          ->type_name("DIR");
   add_count(app, "--checkpoint-every", options.checkpoint_every, 1, count_max,
             "Save also every so many steps")
       ->default_str("");

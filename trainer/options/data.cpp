@@ -134,9 +134,11 @@ void add_data_options(CLI::App& app, TrainOptions& options) {
                            {"synthetic", DatasetKind::Synthetic}},
                           "mnist, cifar10, stl10, imagefolder, csv or synthetic");
   app.add_option("--data", options.data,
-                 "Folder of the data files; csv: the list, \"path,label\" a line [data/<dataset>]");
+                 "Folder of the data files; csv: the list, \"path,label\" a line [data/<dataset>]")
+      ->type_name("PATH");
   app.add_option("--validation-data", options.validation_data,
-                 "csv: the list to validate with; imagefolder: its folder [DIR/val]");
+                 "csv: the list to validate with; imagefolder: its folder [DIR/val]")
+      ->type_name("PATH");
   app.add_flag("--verify-data", options.verify_data, "Check the folder's SHA256SUMS first");
   app.add_flag(
       "--download", options.download,

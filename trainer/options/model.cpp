@@ -9,6 +9,7 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
                  "resnet18/34/50/101/152, resnet20/32/44/56/110, convnet, "
                  "convnet-large")
       ->check(CLI::IsMember(model_names()).description(""))
+      ->type_name("NAME")
       ->capture_default_str();
   add_choice<StemChoice>(app, "--stem", options.stem,
                          {{"auto", StemChoice::Auto},
@@ -17,7 +18,8 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
                          "First layer of resnet18 to resnet152: imagenet (7x7, max-pool), small "
                          "(3x3), auto = small up to 64 pixels");
   app.add_option("--weights", options.weights,
-                 "Start from the weights of this file: safetensors, or torch.save's (.pth)");
+                 "Start from the weights of this file: safetensors, or torch.save's (.pth)")
+      ->type_name("FILE");
   app.add_flag("--new-head", options.new_head,
                "Leave the last layer as drawn from the seed: for other classes than the file's");
   app.add_flag("--zero-init-residual", options.zero_init_residual,

@@ -1,4 +1,5 @@
-// What the files of the option groups share; only they and train_options.cpp include it.
+// What the files of the option groups share; train_options.cpp and trainer/documents/ include it,
+// and nothing else.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -91,6 +92,9 @@ inline std::string join_list(const std::vector<std::string>& parts) {
 inline void refuse_if(bool wrong, const char* message) {
   if (wrong) throw UsageError(message);
 }
+
+// Every option of the command line.
+void add_all_options(CLI::App& app, TrainOptions& options);
 
 // One pair a group: adds its options to the command line, and finds the contradictions among
 // them and with the groups above it. The second ones throw UsageError.

@@ -1,15 +1,21 @@
 // One parser for command line and file of options; what contradicts itself is refused after both.
 #include "trainer/options/train_options.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "trainer/options/help.h"
 #include "trainer/options/parts.h"
+#include "trainer/options/read_command_line.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -40,23 +46,27 @@ void add_config_option(CLI::App& app) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-// The arguments for CLI11, last one first, as it wants them. Options may be written with
-// underscores, as torchrun's and ddprun's: --batch_size=32.
-std::vector<std::string> with_dashes(int argc, const char* const* argv) {
-  std::vector<std::string> arguments;
-  for (int i = argc - 1; i > 0; --i) {
-    std::string& argument = arguments.emplace_back(argv[i]);
-    if (!argument.starts_with("--")) continue;
-    const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(
-                                                 std::min(argument.find('='), argument.size()));
-    std::replace(argument.begin(), name_end, '_', '-');
-  }
-  return arguments;
+// How wide lines are: those of the terminal, but no wider than is read easily.
+std::size_t help_columns() {
+  constexpr std::size_t usual = 80, least = 40, most = 100;
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return usual;
+  return size.ws_col == 0 ? usual : std::clamp<std::size_t>(size.ws_col, least, most);
 }
 
-// "train: " as in front of every other message, also among those of other programs of a job.
-std::string failure_message(const CLI::App*, const CLI::Error& error) {
-  return std::string("train: ") + error.what() + "\nRun with --help for more information.\n";
+// Whether it asks for a text, which is then printed. As argparse: wherever it stands.
+bool asks_for_text(const CLI::App& app, const std::vector<std::string>& arguments,
+                   const std::string& version) {
+  for (const std::string& argument : arguments) {
+    const std::string text = argument == "-h"          ? short_help()
+                             : argument == "--help"    ? full_help(app, help_columns())
+                             : argument == "--version" ? version
+                                                       : "";
+    if (text.empty()) continue;
+    std::cout << text << std::endl;
+    return true;
+  }
+  return false;
 }
 
 // What a file of options has that is none, without what a terminal would not show.
@@ -73,7 +83,8 @@ std::string config_problem(const CLI::App& app, const CLI::ConfigError& error) {
   }
   std::string file;
   for (const std::string& name : app.get_config_ptr()->results()) file = name;
-  return "train: the file of options " + file + ": " + what +
+  if (unknown && !section) what += suggestion(app, what);
+  return "the file of options " + file + ": " + what +
          (section   ? ": it has no sections, all options stand at its top"
           : unknown ? ": no option has this name (train --help lists them; a file leaves out "
                       "their dashes in front)"
@@ -87,14 +98,17 @@ std::int64_t TrainOptions::epochs_max() const {
   return steps ? std::numeric_limits<std::int64_t>::max() : epochs_by_default;
 }
 
-ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
-  TrainOptions options;
-  CLI::App app{
-      "Trains an image classifier with data parallelism. Run it alone, or for several "
-      "workers under ddprun, torchrun, mpirun or srun, or by hand with --init-method.",
-      "train"};
+void add_all_options(CLI::App& app, TrainOptions& options) {
+  app.set_help_flag();                 // Which would be one for both -h and --help.
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.
-  app.failure_message(failure_message);
+  app.option_defaults()->group("Help");
+  // What they print is found before the rest is read.
+  app.add_flag_callback(
+         "--help", [] {}, "Every option (-h: the most used ones)")
+      ->configurable(false);
+  app.add_flag_callback(
+         "--version", [] {}, "Version, commit, and what it was built with")
+      ->configurable(false);
   add_config_option(app);
   add_data_options(app, options);
   add_model_options(app, options);
@@ -103,20 +117,45 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   add_checkpoint_options(app, options);
   add_device_options(app, options);
   add_launch_options(app, options);
+}
+
+CommandLine read_command_line(int argc, const char* const* argv, const std::string& version) {
+  TrainOptions options;
+  CLI::App app{
+      "Trains an image classifier with data parallelism. Run it alone, or for several "
+      "workers under ddprun, torchrun, mpirun or srun, or by hand with --init-method.",
+      "train"};
+  add_all_options(app, options);
+  const auto refused = [](const std::string& problem) {
+    return CommandLine{std::nullopt, usage_exit_code, problem};
+  };
+  const std::string more = "\ntrain -h shows the most used options, --help all of them.";
   try {
-    app.parse(with_dashes(argc, argv));
+    std::vector<std::string> arguments =
+        with_whole_names(app, {argv + std::min(argc, 1), argv + argc});
+    if (asks_for_text(app, arguments, version)) return {std::nullopt, 0};
+    std::reverse(arguments.begin(), arguments.end());  // As CLI11 wants them.
+    app.parse(arguments);
     check_options(options);
   } catch (const CLI::ConfigError& error) {  // Names what no option takes, but not the file.
-    std::cerr << config_problem(app, error) << std::endl;
-    return {std::nullopt, usage_exit_code};
+    return refused(config_problem(app, error));
+  } catch (const CLI::ExtrasError& error) {
+    const std::vector<std::string> left = app.remaining();
+    if (left.empty()) return refused(error.what());
+    return refused("what is " + left.front() + " for? Options begin with --" + more);
   } catch (const CLI::ParseError& error) {
-    return {std::nullopt, app.exit(error) == 0 ? 0 : usage_exit_code};
+    return refused(error.what() + more);
   } catch (const UsageError& error) {
-    std::cerr << "train: " << error.what() << std::endl;
-    return {std::nullopt, usage_exit_code};
+    return refused(error.what());
   }
   options.data = data_path(options);
   return {options, 0};
+}
+
+ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine command_line = read_command_line(argc, argv, "train");
+  if (!command_line.problem.empty()) std::cerr << "train: " << command_line.problem << std::endl;
+  return {std::move(command_line.options), command_line.exit_code};
 }
 
 void check_options(const TrainOptions& options) {

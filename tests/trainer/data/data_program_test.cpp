@@ -186,7 +186,7 @@ TEST_CASE("two workers train on a list of images", "[trainer][program][data]") {
   CHECK(contains(train(1, arguments, folder).output, "--validation-data FILE, or --no-validation"));
   write_bytes(folder / "train.csv", list + "set/train/cat/1.jpg\n");
   const Result bad = train(1, arguments + " --no-validation", folder);
-  CHECK(bad.code == 1);
+  CHECK(bad.code == 2);
   CHECK(contains(bad.output, "train.csv, line 8: 1 fields, expected 2"));
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("test images alone are enough to evaluate, and training says what is m
 
     const Result refused = train(0, run + argument(alone), folder);
     INFO(refused.output);
-    CHECK(refused.code == 1);
+    CHECK(refused.code == 2);
     CHECK(contains(refused.output, "There is " + set.test_part));
     CHECK(contains(refused.output, "enough for --evaluate, not for training"));
   }
@@ -264,7 +264,7 @@ TEST_CASE("the real part of STL-10 is told from the whole", "[trainer][program][
   const ScratchFolder folder;
   const std::string arguments = "--dataset stl10 --epochs 1 --batch-size 5 --data ";
   const Result missing = train(1, arguments + argument(*set), folder);
-  CHECK(missing.code == 1);
+  CHECK(missing.code == 2);
   CHECK(contains(missing.output, "no train_X.bin"));
   CHECK(contains(missing.output, "There is STL-10 test: 10 images of 96x96"));
   CHECK(contains(missing.output, "enough for --evaluate, not for training"));

@@ -10,6 +10,7 @@
 #include "tests/trainer/scratch.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/open_dataset.h"
+#include "trainer/options/help.h"
 
 using namespace ddprun::trainer;
 
@@ -25,6 +26,24 @@ std::string said(const std::vector<const char*>& arguments) {
   return text.str();
 }
 
+// What goes to standard output.
+std::string printed(const std::vector<const char*>& arguments) {
+  std::ostringstream text;
+  std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+  const ParsedCommandLine parsed = parse(arguments);
+  std::cout.rdbuf(before);
+  CHECK(parsed.exit_code == 0);
+  CHECK_FALSE(parsed.options);
+  return text.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 }  // namespace
 
 TEST_CASE("14.23: options may be written with underscores, as for ddprun", "[trainer][options]") {
@@ -35,6 +54,42 @@ TEST_CASE("14.23: options may be written with underscores, as for ddprun", "[tra
   CHECK(options->data == "my_data_set");  // A value stays as it is.
   CHECK(parse({"--local_rank=1", "--no_validation"}).options->init.local_rank == 1);
   CHECK(parse({"--batch__size", "7"}).exit_code == 2);
+}
+
+TEST_CASE("17.1: the start of an option will do when it fits one", "[trainer][options]") {
+  CHECK(parse({"--batch", "7"}).options->batch_size == 7);
+  CHECK(parse({"--weight_d=0.5"}).options->weight_decay == 0.5);
+  CHECK(parse({"--lr", "0.5"}).options->learning_rate.base == 0.5);  // Though others begin so.
+  CHECK(contains(said({"--lr-s", "3"}), "--lr-s is ambiguous: it could be --lr-schedule"));
+  CHECK(contains(said({"--batchsize", "3"}),
+                 "unknown option --batchsize, did you mean --batch-size?"));
+  CHECK(said({"--quite-something-else"}).find("did you mean") == std::string::npos);
+  CHECK(contains(said({"3"}), "what is 3 for?"));
+  CHECK(parse({"--", "x"}).exit_code == 2);
+}
+
+TEST_CASE("17.1: -h is one screen, --help is all in lines of any width", "[trainer][options]") {
+  const auto brief = lines_of(printed({"-h"}));
+  CHECK(brief.size() <= 23);
+  for (const std::string& line : brief) CHECK(line.size() <= 80);
+  CHECK(contains(printed({"--epochs", "3", "--help"}), "\n  --accumulate INT"));
+  CHECK(contains(printed({"--hel"}), "--version"));
+  CHECK(printed({"--version"}) == "train\n");
+
+  CLI::App app{"What it does, in a sentence.", "train"};
+  app.set_help_flag();
+  int number = 3;
+  app.add_option("-n,--number", number, "A number of words that are to be kept whole")
+      ->type_name("one|two|three|four|five|six|seven|eight")
+      ->capture_default_str();
+  for (const std::size_t columns : {40U, 64U, 100U}) {
+    const std::string text = full_help(app, columns);
+    INFO(text);
+    for (const std::string& line : lines_of(text)) CHECK(line.size() <= columns);
+    for (const char* word : {"sentence.", "-n, --number", "seven", "eight", "whole", "(3)"}) {
+      CHECK(contains(text, word));
+    }
+  }
 }
 
 TEST_CASE("14.24: GPUs are chosen by a list of different numbers", "[trainer][options]") {
@@ -274,7 +329,7 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
   std::ofstream(file) << "modle = \"resnet20\"\n";
   const std::string unknown = said({"-c", file.c_str()});
   CHECK(contains(unknown, file));
-  CHECK(contains(unknown, ": modle: no option"));
+  CHECK(contains(unknown, ": modle, did you mean --model?: no option"));
   std::ofstream(file) << "[optimizer]\nlr = 0.1\n";
   CHECK(contains(said({"-c", file.c_str()}), "[optimizer]: it has no sections"));
   std::ofstream(file) << "\x1b[31m\n";
