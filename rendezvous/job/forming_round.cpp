@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace ddprun::rendezvous {
+namespace {
+
+constexpr int few = 32;  // They hear of each one who comes.
+
+}  // namespace
 
 FormingRound::FormingRound(const RoundLimits& limits, TimePoint now)
     : limits_(limits), opened_(now), look_again_(now + limits.join_timeout) {}
@@ -50,7 +55,14 @@ std::optional<RoundDecision> FormingRound::look(std::vector<RoundNode> nodes, Ti
 }
 
 bool FormingRound::has_news(const RoundDecision& wait, TimePoint now) {
-  if (wait.joined == told_joined_ && now - told_at_ < repeat) return false;
+  // All are told each time: hundreds who come at once would cost as many messages as they have
+  // pairs. They hear of it a little later, and those who come meanwhile with it.
+  const Milliseconds pause{wait.joined > few ? wait.joined / 2 : 0};
+  const TimePoint due = told_at_ + (wait.joined == told_joined_ ? repeat : pause);
+  if (told_joined_ >= 0 && now < due) {
+    look_again_ = std::min(look_again_.value_or(due), due);
+    return false;
+  }
   told_joined_ = wait.joined;
   told_at_ = now;
   return true;

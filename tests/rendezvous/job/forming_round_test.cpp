@@ -90,3 +90,25 @@ TEST_CASE("waiting nodes hear whom they wait for when it changes, and every 10 s
   round.reopen(start + 14s);
   CHECK(hears(0, start + 14s));
 }
+
+TEST_CASE("16.5: hundreds that join at once do not each hear of each other",
+          "[rendezvous][forming_round]") {
+  FormingRound round({.elastic = true, .nodes_min = 2, .nodes_max = 501}, start);
+  int told = 0;
+  TimePoint now = start;
+  for (std::size_t joined = 1; joined <= 500; ++joined) {
+    now += 1ms;
+    const auto decision = round.look(nodes(joined), now);
+    REQUIRE(decision);
+    const bool news = round.has_news(*decision, now);
+    if (joined <= 32) CHECK(news);
+    if (news) ++told;
+  }
+  CHECK(told < 50);
+  // The last ones are not forgotten.
+  REQUIRE(round.look_again());
+  CHECK(*round.look_again() <= now + 250ms);
+  const auto last = round.look(nodes(500), *round.look_again());
+  REQUIRE(last);
+  CHECK(round.has_news(*last, now + 250ms));
+}
