@@ -21,6 +21,7 @@ BENCHMARKS = {
     "restart": ("restart", 7),
     "spares": ("spares", 10),
     "takeover": ("takeover", 10),
+    "agents": ("agents", 10),
     "idle": ("idle", 3),
     "store": ("store", 3),
     "store-apart": ("store", 1, "apart"),

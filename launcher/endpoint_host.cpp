@@ -148,7 +148,9 @@ void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
   const DescriptorBudget budget = share_descriptors(
       open_files_limit(), options.nproc_per_node + options.spares, options.nnodes_max);
   strangers_.total_max = budget.strangers;
-  strangers_.per_host_max = std::min(strangers_.per_host_max, budget.strangers);
+  // The job's own nodes may all come at once, from behind one translated address.
+  const auto own = std::min(static_cast<std::size_t>(options.nnodes_max), budget.strangers / 2);
+  strangers_.per_host_max = std::min(std::max(strangers_.per_host_max, own), budget.strangers);
   // The server hands over sockets only while the event loop runs: the coordinator is there then.
   server_ = std::make_unique<rendezvous::Server>(
       io,
