@@ -5,6 +5,9 @@ Two workers train ResNet-20 on made-up images of 32 pixels and save a checkpoint
 the second checkpoint is there, and with spares both of them are ready, rank 1 is killed. Measured: until all
 workers of the attempt are gone, and until the next attempt has reported its first step, which holds the
 reading of the checkpoint and the step itself. Also what memory a spare that waits has for itself.
+
+The same with `train --shards 2`, both with spares: with --recover in-place, where rank 0 keeps its process and its
+state and no step is lost, beside --recover restart.
 """
 import json
 import os
@@ -54,13 +57,13 @@ def private_mib(pid):
     return sum(kib) / 1024
 
 
-def one_job(spares):
+def one_job(spares, more=()):
     with tempfile.TemporaryDirectory() as folder:
         def place(name):
             return os.path.join(folder, name)
 
         argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--spares",
-                str(spares), "--event-log", place("events"), measure.ours("train"), *TRAIN,
+                str(spares), "--event-log", place("events"), measure.ours("train"), *TRAIN, *more,
                 "--checkpoint-dir", place("checkpoints"), "--metrics", place("metrics")]
         with open(place("output"), "w") as output:
             job = subprocess.Popen(argv, env=measure.environment(OMP_NUM_THREADS="1"), stdin=subprocess.DEVNULL,
@@ -98,7 +101,14 @@ def follow(events, metrics, spares):
     os.kill(pid, signal.SIGKILL)
     wait_for("the attempt's end", lambda: event("attempt_ended", 1, 0))
     gone = time.perf_counter()
-    wait_for("the first step", lambda: event("worker_started", 2, 1) and steps_of("train"))
+    told = []
+
+    def stepped_again():
+        told.extend(metrics.new())
+        begun = [i for i, one in enumerate(told) if one.get("event") == "start" and one["restart_count"] == 1]
+        return begun and any(one.get("event") == "train" for one in told[begun[0]:])
+
+    wait_for("the first step", stepped_again)
     stepped = time.perf_counter()
     result = {"gone_ms": 1e3 * (gone - killed), "step_ms": 1e3 * (stepped - killed)}
     if memory:
@@ -107,13 +117,19 @@ def follow(events, metrics, spares):
 
 
 def run(rounds):
-    samples = measure.alternate({"cold": lambda: one_job(0), "spares": lambda: one_job(2)}, rounds)
+    shards = ["--shards", "2"]
+    samples = measure.alternate({"cold": lambda: one_job(0), "spares": lambda: one_job(2),
+                                 "restart": lambda: one_job(2, shards),
+                                 "in place": lambda: one_job(2, [*shards, "--recover", "in-place"])}, rounds)
     cold, warm = samples["cold"], samples["spares"]
+    restart, in_place = samples["restart"], samples["in place"]
     return [
         measure.row("SIGKILL of a worker -> no worker of the attempt is left", "ms", warm["gone_ms"], cold["gone_ms"],
                     lower_is_better=True),
         measure.row("SIGKILL of a worker -> first step of the next attempt", "ms", warm["step_ms"], cold["step_ms"],
                     lower_is_better=True),
+        measure.row("the same with --shards 2: in place, beside a restart with spares", "ms", in_place["step_ms"],
+                    restart["step_ms"], lower_is_better=True),
         measure.row("memory of a spare of its own", "MiB", warm["memory_mib"], [], lower_is_better=True),
     ], {"rounds": rounds}
 
