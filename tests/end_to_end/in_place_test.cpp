@@ -80,8 +80,8 @@ std::vector<std::string> one_node(int workers, int restarts) {
           std::to_string(restarts)};
 }
 
-std::vector<std::string> elastic_node(int min, std::uint16_t port, int workers) {
-  return {"--nnodes",         std::to_string(min) + ":2",
+std::vector<std::string> elastic_node(int min, std::uint16_t port, int workers, int max = 2) {
+  return {"--nnodes",         std::to_string(min) + ":" + std::to_string(max),
           "--rdzv-backend",   "c10d",
           "--rdzv-endpoint",  "127.0.0.1:" + std::to_string(port),
           "--rdzv-conf",      "last_call_timeout=1",
@@ -222,6 +222,34 @@ TEST_CASE("16.3: the workers of the nodes that are left go on in a smaller world
   REQUIRE(first.process.wait_for_output(Node::start(attempt + 1, 0, 2), 60s));
   REQUIRE(first.process.wait_for_output(Node::start(attempt + 1, 1, 2), 60s));
   finish({&first.process});
+}
+
+TEST_CASE("16.3: the workers of the other nodes go on when node 0 is lost", "[in_place]") {
+  const std::uint16_t port = free_port();
+  Node host(elastic_node(2, port, 1, 3));
+  REQUIRE(host.wait_until([&] { return host.count("endpoint_opened") == 1; }));
+  Node second(elastic_node(2, port, 1, 3)), third(elastic_node(2, port, 1, 3));
+  for (Node* node : {&host, &second, &third}) {
+    REQUIRE(node->process.wait_for_output(" of 3 is pid ", 60s));
+    REQUIRE(node->wait_until([&] {
+      const std::string& text = node->process.output();
+      return contains(text.substr(text.find(" of 3 is pid ")), " can park");
+    }));
+  }
+  // The third one may have come after the last call, and enlarged the attempt of the others.
+  const int attempt = contains(second.process.output(), "attempt 1 rank") ? 1 : 0;
+
+  host.process.send_signal(SIGKILL);
+
+  for (Node* node : {&second, &third}) {
+    INFO(node->process.output());
+    const auto kept = [&] { return node->pids("worker_started", attempt + 1, "was_kept"); };
+    REQUIRE(node->wait_until([&] { return kept().size() == 1; }));
+    CHECK(kept().begin()->second == node->pids("worker_started", attempt).begin()->second);
+    const std::string next = "attempt " + std::to_string(attempt + 1) + " rank ";
+    REQUIRE(node->process.wait_for_output(next, 60s));
+  }
+  finish({&second.process, &third.process});
 }
 
 TEST_CASE(
