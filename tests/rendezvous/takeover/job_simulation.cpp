@@ -608,6 +608,8 @@ void World::apply(Process& process, const AgentStep& step) {
         break;
       case AgentAction::StopWorkers:
       case AgentAction::KillWorkers:
+      case AgentAction::HoldWorkers:  // None of these workers can park: they are stopped.
+      case AgentAction::ParkWorkers:
         stop_workers(process);
         break;
       case AgentAction::ReportFailure:
