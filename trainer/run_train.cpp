@@ -126,9 +126,11 @@ StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const work
 // the last one by what became of its peers, and its launcher has said so.
 bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
                       StopSignals& signals) {
-  if (!job.members || !job.members->attempt_is_over()) return false;
-  leave_attempt(job);
+  if (!job.members) return false;
+  // Where no attempt follows the launcher says so by SIGTERM, and there is no step to agree on.
   signals.let_go();
+  if (!job.members->attempt_is_over()) return false;
+  leave_attempt(job);
   if (!job.members->next_rank()) return false;
   env = meet(options, read_environment(options));
   worker::change_error_file(env);
