@@ -83,7 +83,7 @@ class Pasted(unittest.TestCase):
             if language != "sh":
                 continue
             for command in commands(block):
-                if " --node-rank " in command:  # Of another host: what it would do.
+                if " --node-rank " in command or " -H " in command:  # Of other hosts: what it would do.
                     command = re.sub(r"^ddprun ", "ddprun --dry-run ", command).replace("host-a", "127.0.0.1")
                 # The whole epoch is what scripts/quickstart trains, in a test of its own.
                 command = command.replace("--epochs 1 ", "--epochs 1 --steps 2 --batch-size 8 --no-validation ")
