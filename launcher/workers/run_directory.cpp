@@ -164,7 +164,9 @@ bool RunDirectory::holds_files() const {
        entry.increment(error)) {
     std::error_code unknown;
     if (entry->is_directory(unknown)) continue;
-    if (keep_after_failure_ == Keep::All || entry->path().filename() != "error.json") return true;
+    // A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
+    const bool of_an_error = entry->path().filename().string().starts_with("error.json");
+    if (keep_after_failure_ == Keep::All || !of_an_error) return true;
   }
   return error && error != std::errc::no_such_file_or_directory;
 }

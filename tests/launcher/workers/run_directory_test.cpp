@@ -73,6 +73,7 @@ TEST_CASE("17.1: what was told does not stay, unless there is more to read",
     RunDirectory directory("", "id", false);
     const std::string attempt = directory.make_attempt(0, 1);
     touch(attempt + "/0/error.json");
+    touch(attempt + "/0/error.json.17.tmp");  // Of a worker that was stopped while it wrote.
     if (more) touch(attempt + "/0/samples.txt");
     directory.keep_files(RunDirectory::Keep::WhatIsNotTold);
     CHECK(directory.kept_path().empty() == !more);
