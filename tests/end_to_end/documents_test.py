@@ -10,7 +10,7 @@ import unittest
 SOURCE = pathlib.Path(sys.argv[1])
 # Those that somebody reads from top to bottom, who does not know ddprun yet.
 DOCUMENTS = [SOURCE / "README.md", *(SOURCE / "docs" / f"{name}.md" for name in (
-    "clusters", "event_log", "faq", "from_other_launchers", "glossary", "gpu", "library", "performance",
+    "clusters", "event_log", "faq", "install", "from_other_launchers", "glossary", "gpu", "library", "performance",
     "tour", "troubleshooting"))]
 WORDS_MAX = 80
 # Filler, and phrases that only sound as if they said something.
