@@ -1,23 +1,43 @@
-// `train`, but it says who it is when it begins an attempt, and kills itself at a named point:
-// DYING_TRAIN="ATTEMPT RANK PHASE STEP", a phase being one that TrainingJob::on_phase tells of.
+// `train`, but it says who it is when it begins an attempt, and kills itself at named points:
+// DYING_TRAIN="ATTEMPT RANK PHASE STEP ...", a phase being one that TrainingJob::on_phase tells of.
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "trainer/run_train.h"
 #include "trainer/training_job.h"
 
 using namespace ddprun::trainer;
 
-int main(int argc, char** argv) {
-  int told_attempt = -1, attempt = -1, rank = -1;
-  std::int64_t step = -1;
+namespace {
+
+struct Death {
+  int attempt, rank;
   std::string phase;
-  const char* wish = std::getenv("DYING_TRAIN");
-  std::istringstream(wish == nullptr ? "" : wish) >> attempt >> rank >> phase >> step;
+  std::int64_t step;
+};
+
+std::vector<Death> read_deaths() {
+  const char* const wish = std::getenv("DYING_TRAIN");
+  std::istringstream text(wish == nullptr ? "" : wish);
+  std::vector<Death> deaths;
+  for (Death death; text >> death.attempt >> death.rank >> death.phase >> death.step;) {
+    deaths.push_back(death);
+  }
+  return deaths;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int told_attempt = -1;
+  const std::vector<Death> deaths = read_deaths();
   return run_train(argc, argv, [&](const TrainingJob& job, const std::string& begun) {
     if (job.env.restart_count != told_attempt) {
       told_attempt = job.env.restart_count;
@@ -27,9 +47,11 @@ int main(int argc, char** argv) {
            << " is pid " << ::getpid() << " at step " << job.state.step << '\n';
       std::cout << line.str() << std::flush;
     }
-    if (job.env.restart_count == attempt && job.env.rank == rank && begun == phase &&
-        job.state.step == step) {
-      ::kill(::getpid(), SIGKILL);
+    for (const Death& death : deaths) {
+      if (job.env.restart_count == death.attempt && job.env.rank == death.rank &&
+          begun == death.phase && job.state.step == death.step) {
+        ::kill(::getpid(), SIGKILL);
+      }
     }
   });
 }

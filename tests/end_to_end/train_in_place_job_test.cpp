@@ -1,0 +1,173 @@
+// Recovery in place under ddprun: workers and nodes die, and those that are left keep their
+// processes and come to the bits of a run that nobody disturbed.
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/end_to_end/small_training.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = 120s;
+
+std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name,
+                                  const std::string& steps) {
+  auto command = small_training({"--shards", "4", "--recover", "in-place", "--print-freq", "1",
+                                 "--checkpoint-every", "5", "--steps", steps, "--checkpoint-dir",
+                                 folder / name, "--metrics", folder / (name + ".jsonl")});
+  command[0] = DDPRUN_DYING_TRAIN;
+  return command;
+}
+
+// Who was which rank in an attempt, by what the workers say.
+std::map<int, int> pids_of(const std::string& output, int attempt) {
+  std::map<int, int> pids;
+  const std::string begin = "attempt " + std::to_string(attempt) + " rank ";
+  for (std::size_t at = 0; (at = output.find(begin, at)) != output.npos; at += begin.size()) {
+    const std::string line = output.substr(at, output.find('\n', at) - at);
+    if (contains(line, "is pid ")) pids[number_after(line, begin)] = number_after(line, "is pid ");
+  }
+  return pids;
+}
+
+std::map<std::string, std::string> with_wish(const std::string& wish) {
+  auto variables = one_thread;
+  variables["DYING_TRAIN"] = wish;
+  return variables;
+}
+
+void require_output(Process& process, const std::string& text) {
+  const bool said = process.wait_for_output(text, limit);
+  INFO(process.output());
+  REQUIRE(said);
+}
+
+// The weights after so many steps of one worker that is left alone.
+std::string golden_tensors(const std::string& steps) {
+  TemporaryFolder folder;
+  const auto alone = run(training(folder, "alone", steps), limit, one_thread);
+  INFO(alone.output);
+  REQUIRE(alone.status == 0);
+  return newest_tensors(folder / "alone");
+}
+
+}  // namespace
+
+TEST_CASE("16.3: a killed worker is replaced, and the others keep their processes",
+          "[recovery][launcher]") {
+  const std::string golden = golden_tensors("9");
+  for (const std::string spares : {"0", "3"}) {
+    TemporaryFolder folder;
+    const auto job = launch({"--standalone", "--nproc-per-node", "3", "--max-restarts", "1",
+                             "--spares", spares}) +
+                     training(folder, "job", "9");
+    const auto ended = run(job, limit, with_wish("0 1 backward 6"));
+    INFO(ended.output);
+    REQUIRE(ended.status == 0);
+    const auto before = pids_of(ended.output, 0), after = pids_of(ended.output, 1);
+    REQUIRE(before.size() == 3);
+    REQUIRE(after.size() == 3);
+    CHECK(after.at(0) == before.at(0));
+    CHECK(after.at(1) != before.at(1));
+    CHECK(after.at(2) == before.at(2));
+    CHECK(contains(ended.output, "goes on in place from step 6"));
+    const bool same_weights = newest_tensors(folder / "job") == golden;
+    CHECK(same_weights);
+  }
+}
+
+TEST_CASE("16.3: the others go on also without the worker that was rank 0, twice",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "3"}) +
+                   training(folder, "job", "9");
+  const auto ended = run(job, limit, with_wish("0 0 optimizer 3 1 0 backward 6"));
+  INFO(ended.output);
+  REQUIRE(ended.status == 0);
+  const auto first = pids_of(ended.output, 0);
+  REQUIRE(first.size() == 2);
+  std::set<int> rank_0 = {first.at(0)};
+  for (const int attempt : {1, 2}) {
+    const auto pids = pids_of(ended.output, attempt);
+    REQUIRE(pids.size() == 2);
+    CHECK(pids.at(1) == first.at(1));
+    CHECK(rank_0.insert(pids.at(0)).second);
+  }
+  const bool same_weights = newest_tensors(folder / "job") == golden_tensors("9");
+  CHECK(same_weights);
+}
+
+TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that are left",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const auto node = launch({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                            endpoint, "--rdzv-id", "in-place", "--rdzv-conf", "last_call_timeout=0",
+                            "--nproc-per-node", "1", "--max-restarts", "3"}) +
+                    training(folder, "elastic", "1000000");
+  Process first(node, one_thread);
+  require_output(first, "attempt 0 rank 0 of 1 is pid");
+  Process second(node, one_thread);
+  require_output(first, " rank 0 of 2 is pid");
+  require_output(second, " rank 1 of 2 is pid");
+  const auto of_second = descendants_of(second.pid());
+  second.send_signal(SIGKILL);
+  REQUIRE(wait_until_gone(of_second, limit));
+  require_output(first, "attempt 2 rank 0 of 1 is pid");
+  require_output(first, "attempt 2 goes on in place");
+  // A stop after its first step there, so that this attempt, too, has a part in the weights.
+  const std::string metrics = folder / "elastic.jsonl";
+  const auto attempt_2_trains = [&] {
+    bool begun = false;
+    std::ifstream file(metrics);
+    for (std::string line; std::getline(file, line);) {
+      const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (event.is_discarded()) break;  // The end of it is still being written.
+      if (event.at("event") == "start") begun = event.at("restart_count") == 2;
+      if (begun && event.at("event") == "train") return true;
+    }
+    return false;
+  };
+  const auto end = std::chrono::steady_clock::now() + patience(limit);
+  while (!attempt_2_trains() && std::chrono::steady_clock::now() < end) {
+    first.wait_for_output("a line that never comes", 20ms);  // Or its pipe would fill up.
+  }
+  first.send_signal(SIGTERM);
+  const auto stopped = first.wait(limit);
+  INFO(stopped.output);
+  REQUIRE(stopped.status == 75);
+  for (const int attempt : {1, 2}) {
+    CHECK(pids_of(stopped.output, attempt).at(0) == pids_of(stopped.output, 0).at(0));
+  }
+  const std::size_t told = stopped.output.rfind("SIGTERM: saved step ");
+  REQUIRE(told != std::string::npos);
+  const int steps = number_after(stopped.output.substr(told), "SIGTERM: saved step ");
+  const bool same_weights =
+      newest_tensors(folder / "elastic") == golden_tensors(std::to_string(steps));
+  CHECK(same_weights);
+}
+
+TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recovery][launcher]") {
+  Process job(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
+                      binary("elastic_train"), "400000"}),
+              one_thread);
+  require_output(job, "rank 0 of 2 is pid");
+  require_output(job, "rank 1 of 2 is pid");
+  const int survivor = number_after(job.output(), "rank 0 of 2 is pid ");
+  const int victim = number_after(job.output(), "rank 1 of 2 is pid ");
+  ::kill(victim, SIGKILL);
+  const auto ended = job.wait(limit);
+  INFO(ended.output);
+  REQUIRE(ended.status == 0);
+  const std::string kept = "rank 0 of 2 is pid " + std::to_string(survivor) + " at step ";
+  CHECK(ended.output.find(kept) != ended.output.rfind(kept));  // In two attempts.
+  const std::size_t again = ended.output.rfind("rank 1 of 2 is pid ");
+  CHECK(number_after(ended.output.substr(again), "rank 1 of 2 is pid ") != victim);
+  CHECK(contains(ended.output, "step 400000: y = 3 x + 1"));
+}
