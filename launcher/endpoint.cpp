@@ -69,8 +69,10 @@ bool needs_secret(const LaunchOptions& options) {
 
 bool may_be_taken_over(const LaunchOptions& options) {
   const int enough = arbitration_of(options) == rendezvous::Arbitration::None ? 3 : 2;
-  return options.takeover && options.backend == RendezvousBackend::C10d &&
-         options.nnodes_max >= enough;
+  // Workers of a static job may take MASTER_ADDR for rank 0's host, which is so until a takeover:
+  // there it must be asked for.
+  const bool elastic = options.backend == RendezvousBackend::C10d;
+  return options.takeover.value_or(elastic) && options.nnodes_max >= enough;
 }
 
 rendezvous::Arbitration arbitration_of(const LaunchOptions& options) {

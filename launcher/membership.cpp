@@ -375,9 +375,10 @@ void Membership::on_word(const rendezvous::Word& word) {
 }
 
 // An elastic job goes on without a node that is cut off from it, and takes it back as a new one. A
-// static one cannot go on: it ends, or has taken the restart that waits for this node's rank.
+// static one waits for this node's rank if it has a restart left, and only where it can be taken
+// over does its agent know where that wait may be.
 bool Membership::may_rejoin() const {
-  return options_.backend == RendezvousBackend::C10d && !leads();
+  return (options_.backend == RendezvousBackend::C10d || successor_) && !leads();
 }
 
 void Membership::rejoin() {
@@ -388,7 +389,10 @@ void Membership::rejoin() {
 }
 
 // One that led and lost most nodes has no long time: it holds the job's first endpoint, perhaps,
-// where a fresh start could bring the job back.
+// where a fresh start could bring the job back. Nor has one that only waited for a place: with the
+// coordinator's process gone there is a next one soon, or none. It waits to hear of that one and
+// does not go to the first endpoint, where a launcher that was started again knows of no round and
+// would begin one with it, beside the one that goes on.
 void Membership::join_again() {
   const bool knows_nobody = endpoint_ && !coordinator_;
   if (endpoint_) {
@@ -398,9 +402,12 @@ void Membership::join_again() {
   replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
   round_.forget();
   resumes_ = asks_endpoint_ = false;
-  joins_until_ = Clock::now() + (knows_nobody ? election_limit() : options_.join_timeout);
+  const bool waited = std::exchange(only_waited_, false);
+  const bool soon = knows_nobody || waited;
+  joins_until_ = Clock::now() + (soon ? election_limit() : options_.join_timeout);
   spdlog::info("joining the job again, as a new node");
   look_for_leader();
+  if (waited && !meeting_) return connect_after(election_limit());  // etcd names the right one.
   connect();
 }
 
@@ -590,7 +597,9 @@ void Membership::on_lost(const std::string& why, bool silent) {
     return connect_after(milliseconds(250));
   }
   if (!successor_ || endpoint_ || !round_.could_go_on()) {
-    return callbacks_.on_lost(why + what_would_help(), silent);
+    // It has no vote, but knows whom to ask where the job goes on.
+    only_waited_ = successor_ && !endpoint_ && !silent && round_.only_waits();
+    return callbacks_.on_lost(why + what_would_help(), silent || only_waited_);
   }
   spdlog::warn("lost the coordinator, {}; looking for another one", why);
   handed_over_ = false;
@@ -602,8 +611,8 @@ void Membership::on_lost(const std::string& why, bool silent) {
 // Only where this node could have gone on: with the job's verdict, or without a round, nothing
 // would.
 std::string Membership::what_would_help() const {
-  const bool two_nodes =
-      options_.nnodes_max == 2 && options_.takeover && options_.backend == RendezvousBackend::C10d;
+  const bool two_nodes = options_.nnodes_max == 2 &&
+                         options_.takeover.value_or(options_.backend == RendezvousBackend::C10d);
   if (successor_ || endpoint_ || !two_nodes || !round_.could_go_on()) return "";
   return "; of two nodes neither is a majority: with --tie-breaker FILE on a file system that both "
          "share the one that is left would go on";

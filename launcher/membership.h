@@ -160,6 +160,7 @@ class Membership {
   bool handed_over_ = false;  // The coordinator leaves, and another one is chosen.
   std::string lost_why_;      // How the coordinator was lost ...
   bool lost_silent_ = false;  // ... as ControlClientCallbacks have it.
+  bool only_waited_ = false;  // Had no part in the round whose coordinator's process has gone.
   std::unique_ptr<rendezvous::ControlClient> client_;
   bool left_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Answers may come when this is gone.

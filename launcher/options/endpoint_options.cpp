@@ -163,7 +163,7 @@ void etcd_files_from(const EnvironmentLookup& environment, rendezvous::EtcdServe
 void decide_etcd(const SplitArguments& given, const EnvironmentLookup& environment,
                  LaunchOptions& result) {
   if (!asks_etcd(given, result) || result.nnodes_max == 1) return;
-  if (!result.takeover) {
+  if (result.takeover == false) {
     throw usage_error(given.find("rdzv-conf")->source + ": takeover=false is for " +
                       "--rdzv-backend=c10d, where one node alone can be the coordinator");
   }
@@ -276,8 +276,10 @@ void decide_tie_breaker(const SplitArguments& given, const EnvironmentLookup& en
   }
   const char* in_vain = nullptr;
   if (result.nnodes_max == 1) in_vain = "with one node";
-  if (result.backend == RendezvousBackend::Static) in_vain = "without --rdzv-backend=c10d";
-  if (!result.takeover) in_vain = "with --rdzv-conf takeover=false";
+  if (result.backend == RendezvousBackend::Static && !result.takeover) {
+    in_vain = "without --rdzv-backend=c10d, or --rdzv-conf takeover=true";
+  }
+  if (result.takeover == false) in_vain = "with --rdzv-conf takeover=false";
   if (asks_etcd(given, result)) in_vain = "with --rdzv-backend=etcd, which is one itself";
   if (in_vain != nullptr) {
     result.notes.push_back(option->source + " has no effect " + in_vain);

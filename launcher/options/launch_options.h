@@ -67,9 +67,10 @@ struct LaunchOptions {
   RendezvousBackend backend = RendezvousBackend::Static;
   bool standalone = false;
   std::string endpoint_host = "127.0.0.1";
-  std::uint16_t endpoint_port = 29500;   // 0 = a free port (one node only).
-  std::optional<bool> is_host;           // Who listens there; unset: decided from the address.
-  bool takeover = true;                  // Elastic: another node goes on if its host is lost.
+  std::uint16_t endpoint_port = 29500;  // 0 = a free port (one node only).
+  std::optional<bool> is_host;          // Who listens there; unset: decided from the address.
+  // Another node goes on if the endpoint's host is lost. Not given: elastic jobs alone.
+  std::optional<bool> takeover;
   std::string tie_breaker;               // Where files say who goes on without a majority; "" = no.
   rendezvous::EtcdServers etcd;          // Or the servers that say it.
   bool store_auth = false;               // The store serves only who proves the workers' key.

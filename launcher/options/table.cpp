@@ -98,12 +98,13 @@ const std::vector<OptionRow>& option_table() {
       {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
        "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
        "(1), "
-       "keep_alive_max_attempt, start_timeout (30), is_host, takeover (true). Seconds. timeout "
-       "means join_timeout."},
+       "keep_alive_max_attempt, start_timeout (30), is_host, takeover (c10d: true; static: false). "
+       "Seconds. timeout means join_timeout."},
       {"tie-breaker", 0, "FILE|URL,...", "", Endpoint, false,
        "Who goes on when nodes lose each other. FILE on a file system that all nodes share: of two "
        "halves the one that puts its name there first. URL of etcd, as http://HOST:2379: any part, "
-       "the first to do so; CA and certificates in ETCDCTL_CACERT, _CERT, _KEY. c10d only."},
+       "the first to do so; CA and certificates in ETCDCTL_CACERT, _CERT, _KEY. c10d, or "
+       "takeover=true."},
       {"secret-file", 0, "FILE", "~/.config/ddprun/secret, made at first use", Endpoint, false,
        "Secret that the nodes of a job prove to each other, equal on all of them, where another "
        "host "

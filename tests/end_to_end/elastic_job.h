@@ -28,12 +28,19 @@ inline constexpr int max_restarts = 9;
 // One launcher on each host, with one worker each; 0 hosts the endpoint.
 class ElasticJob {
  public:
-  explicit ElasticJob(int nodes, std::vector<std::string> options = {}, std::string conf = "")
-      : hosts_(nodes),
+  // `spares`: launchers on further hosts, which stand by.
+  explicit ElasticJob(int nodes, std::vector<std::string> options = {}, std::string conf = "",
+                      int spares = 0)
+      : hosts_(nodes + spares),
         options_(std::move(options)),
         conf_(std::move(conf)),
-        nodes_(static_cast<std::size_t>(nodes)) {
+        nodes_max_(nodes),
+        nodes_(static_cast<std::size_t>(nodes + spares)) {
     start_all();
+    for (int spare = nodes; spare < nodes + spares; ++spare) {
+      start(spare);
+      REQUIRE(node(spare).wait_for_output("stands by as a spare", 60s));
+    }
   }
   // With an etcd that says who goes on, on a host of its own.
   struct WithEtcd {
@@ -41,7 +48,10 @@ class ElasticJob {
     bool meets = false;  // It is all that the nodes know.
   };
   ElasticJob(int nodes, const WithEtcd& with)
-      : hosts_(nodes + 1), conf_(with.conf), nodes_(static_cast<std::size_t>(nodes)) {
+      : hosts_(nodes + 1),
+        conf_(with.conf),
+        nodes_max_(nodes),
+        nodes_(static_cast<std::size_t>(nodes)) {
     etcd_ = std::make_unique<EtcdServer>(NetworkHosts::address(nodes), hosts_.on(nodes, {}));
     options_ = {"--tie-breaker", etcd_->url()};
     if (with.meets) options_ = {};
@@ -50,7 +60,7 @@ class ElasticJob {
   }
 
   void start(int node) {
-    const std::string nodes = std::to_string(nodes_.size());
+    const std::string nodes = std::to_string(nodes_max_);
     nodes_[static_cast<std::size_t>(node)] = std::make_unique<Process>(hosts_.on(
         node, launch({"--nnodes", "1:" + nodes, "--rdzv-backend", meeting_.first, "--rdzv-endpoint",
                       meeting_.second, "--max-restarts", std::to_string(max_restarts),
@@ -93,7 +103,7 @@ class ElasticJob {
 
  private:
   void start_all() {
-    const int nodes = static_cast<int>(nodes_.size());
+    const int nodes = nodes_max_;
     for (int node = 0; node < nodes; ++node) {
       start(node);
       // In this order, since ranks are given in the order of joining.
@@ -110,6 +120,7 @@ class ElasticJob {
   std::unique_ptr<EtcdServer> etcd_;
   std::vector<std::string> options_;
   std::string conf_;
+  int nodes_max_;
   std::vector<std::unique_ptr<Process>> nodes_;
 };
 

@@ -44,6 +44,52 @@ TEST_CASE("16.1: SIGTERM on node 0 hands the job over, and it leaves as any othe
   job.succeeds({1, 2});
 }
 
+TEST_CASE("16.1: a node that stands by when node 0 is lost takes part under the next coordinator") {
+  SKIP_WITHOUT_HOSTS();
+  ElasticJob job(3, {}, "", /*spares=*/1);
+  job.node(0).send_signal(SIGKILL);
+  for (int node = 1; node < 4; ++node) REQUIRE(job.runs_attempt(node, 1, 3, 1));
+  job.succeeds({1, 2, 3});
+}
+
+TEST_CASE("16.1: a static job waits for its node 0 under another coordinator, if it may") {
+  SKIP_WITHOUT_HOSTS();
+  const NetworkHosts hosts(3);
+  const std::string program =
+      "trap 'exit 0' USR1; "
+      "echo \"attempt $TORCHELASTIC_RESTART_COUNT: rank $RANK at $MASTER_ADDR\"; "
+      "while :; do sleep 0.02; done";
+  std::vector<std::unique_ptr<Process>> nodes(3);
+  const auto start = [&](std::size_t node) {
+    nodes[node] = std::make_unique<Process>(
+        hosts.on(static_cast<int>(node),
+                 launch({"--nnodes", "3", "--node-rank", std::to_string(node), "--master-addr",
+                         NetworkHosts::address(0), "--master-port", "29500", "--max-restarts", "9",
+                         "--forward-signals", "USR1", "--rdzv-conf",
+                         "takeover=true,heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+                     shell(program)));
+  };
+  const auto runs_at = [&](std::size_t node, int host) {
+    const bool there = nodes[node]->wait_for_output(
+        ": rank " + std::to_string(node) + " at " + NetworkHosts::address(host), 60s);
+    for (const auto& process : nodes) UNSCOPED_INFO("a node said:\n" << process->output());
+    return there;
+  };
+  for (std::size_t node = 0; node < 3; ++node) start(node);
+  for (std::size_t node = 0; node < 3; ++node) REQUIRE(runs_at(node, 0));
+
+  nodes[0]->send_signal(SIGKILL);
+  REQUIRE(nodes[1]->wait_for_output("coordinates the job from here on (term 1)", 60s));
+  start(0);
+  for (std::size_t node = 0; node < 3; ++node) REQUIRE(runs_at(node, 1));
+  for (const auto& node : nodes) node->send_signal(SIGUSR1);
+  for (const auto& node : nodes) {
+    const auto ended = node->wait(60s);
+    INFO(ended.output);
+    CHECK(ended.status == 0);
+  }
+}
+
 TEST_CASE("16.1: when node 0 is unplugged the others go on, and it ends") {
   SKIP_WITHOUT_HOSTS();
   ElasticJob job(3);

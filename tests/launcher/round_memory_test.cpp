@@ -72,3 +72,15 @@ TEST_CASE("16.1: what is about an earlier round is over, also where its number i
   memory.forget();
   CHECK_FALSE(memory.is_over(RoundStart{.attempt = 0, .term = 0}));
 }
+
+TEST_CASE("16.1: who waits for a place beside a round knows that the round may go on",
+          "[launcher][round_memory]") {
+  RoundMemory memory;
+  CHECK_FALSE(memory.only_waits());  // Nothing has begun that could.
+  memory.heard(Succession{.attempt = 0, .coordinator = "a", .council = {}, .before = {}});
+  CHECK(memory.only_waits());
+  SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}); }
+  SECTION("not who leaves") { memory.said(Leaving{15}); }
+  SECTION("not after the verdict") { memory.heard(Stop{.final_verdict = true}); }
+  CHECK_FALSE(memory.only_waits());
+}

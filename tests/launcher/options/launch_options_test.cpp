@@ -11,6 +11,7 @@
 #include <iterator>
 #include <random>
 
+#include "launcher/endpoint.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
@@ -198,6 +199,24 @@ TEST_CASE("nodes are a number or a range", "[options]") {
   for (const char* bad : {"", "0", "-1", "2:1", "1:2:3", ":", "1:", "x", "1.5", "99999999999"}) {
     CHECK(has(error_of({std::string("--nnodes=") + bad}), "MIN:MAX"));
   }
+}
+
+TEST_CASE("16.1: who may take over is decided by the kind of job, unless it is said", "[options]") {
+  const auto can = [](std::vector<std::string> more) {
+    more.insert(more.begin(), "--nnodes=3");
+    return may_be_taken_over(options(more));
+  };
+  const std::string elastic = "--rdzv-backend=c10d", there = "--rdzv-endpoint=host:1";
+  CHECK(can({elastic, there}));
+  CHECK_FALSE(can({elastic, there, "--rdzv-conf=takeover=false"}));
+  CHECK_FALSE(can({"--master-addr=host"}));
+  CHECK(can({"--master-addr=host", "--rdzv-conf=takeover=true"}));
+  // Two nodes have no majority.
+  CHECK_FALSE(may_be_taken_over(options({"--nnodes=2", "--rdzv-conf=takeover=true"})));
+  const LaunchOptions two =
+      options({"--nnodes=2", "--rdzv-conf=takeover=true", "--tie-breaker=/tmp/tie"});
+  CHECK(two.notes.empty());
+  CHECK(may_be_taken_over(two));
 }
 
 TEST_CASE("a tie-breaker is a file, for jobs whose nodes may change", "[options]") {

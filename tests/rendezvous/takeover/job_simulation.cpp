@@ -97,6 +97,7 @@ struct Process {
   Timer retry, knock;
   launcher::RoundMemory memory;
   bool resumes = false, lost_silent = false, left = false, handed_over = false;
+  bool only_waited = false;
   std::string lost_why;
 
   // launcher/successor.cpp
@@ -754,9 +755,12 @@ void World::rejoin(Process& process) {
   }
   process.memory.forget();
   process.resumes = process.asks_endpoint = false;
-  process.joins_until = now_ + (knows_nobody ? election_limit : join_timeout);
+  const bool waited = std::exchange(process.only_waited, false);
+  const bool soon = knows_nobody || waited;
+  process.joins_until = now_ + (soon ? election_limit : join_timeout);
   look_for_leader(process);
   tell(process, "joins again");
+  if (waited) return arm(process, &Process::retry, now_ + election_limit, &World::connect);
   connect(process);
 }
 
@@ -860,7 +864,8 @@ Hello World::hello(const Process& process) const {
   hello.host = fmt::format("host{}", process.machine);
   hello.address = hello.host;
   hello.nproc = 1 + process.machine % 3;
-  hello.elastic = true;
+  hello.elastic = scenario_.elastic;
+  if (!scenario_.elastic) hello.node_rank = process.machine;
   hello.nnodes_min = scenario_.nodes_min;
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
@@ -964,7 +969,10 @@ void World::member_lost(Process& process, const std::string& why, bool silent) {
   if (may_try_on(process) && (process.coordinator || !process.replaced_id.empty())) {
     return arm(process, &Process::retry, now_ + 250ms, &World::connect);
   }
-  if (process.endpoint || !process.memory.could_go_on()) return agent_lost(process, silent);
+  if (process.endpoint || !process.memory.could_go_on()) {
+    process.only_waited = !process.endpoint && !silent && process.memory.only_waits();
+    return agent_lost(process, silent || process.only_waited);
+  }
   process.lost_why = why;
   process.lost_silent = silent;
   process.handed_over = false;
@@ -1110,7 +1118,7 @@ void World::hears_word(Process& process, const Word& word) {
 JobLimits World::job_limits(const Process& process) const {
   JobLimits limits;
   limits.run_id = "job";
-  limits.round = {.elastic = true,
+  limits.round = {.elastic = scenario_.elastic,
                   .nodes_min = scenario_.nodes_min,
                   .nodes_max = scenario_.nodes_max,
                   .join_timeout = join_timeout,

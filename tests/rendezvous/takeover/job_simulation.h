@@ -58,11 +58,13 @@ struct Scenario {
   Milliseconds work{0};    // For how long a round must run to succeed; 0: no job ever ends so.
   std::uint64_t seed = 0;  // Of all delays.
   rendezvous::Arbitration arbitration = rendezvous::Arbitration::None;
+  bool elastic = true;  // Otherwise static: all nodes, each with its machine's rank.
   std::vector<Fault> faults;
 };
 
 Scenario random_scenario(std::uint64_t seed,
                          rendezvous::Arbitration arbitration = rendezvous::Arbitration::None);
+Scenario random_static_scenario(std::uint64_t seed);
 
 // One line for the job, and one for each fault: "at 1.200 s: cut 0 -> 2 for 3.000 s".
 std::string to_text(const Fault& fault);

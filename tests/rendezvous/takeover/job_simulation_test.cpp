@@ -63,6 +63,56 @@ TEST_CASE("16.1: with an arbiter a job stays one, whatever fails",
   CHECK(ran_on > schedules / 3);
 }
 
+TEST_CASE("16.1: a static job that may be taken over stays one, whatever fails",
+          "[rendezvous][takeover][simulation]") {
+  const std::uint64_t schedules = number_of_schedules();
+  std::uint64_t elections = 0, ran_on = 0;
+  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
+    const Scenario scenario = random_static_scenario(seed);
+    const Outcome outcome = run(scenario);
+    elections += static_cast<std::uint64_t>(outcome.elections);
+    ran_on += outcome.ran_on ? 1 : 0;
+    if (outcome.violation.empty()) continue;
+    FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
+                 << story_of(shrink(scenario)));
+  }
+  CHECK(elections > schedules / 5);
+  CHECK(ran_on > schedules / 4);
+}
+
+TEST_CASE("16.1: a static job waits for its node 0 under another coordinator",
+          "[rendezvous][takeover][simulation]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Scenario scenario = parse_scenario(
+        "job of 3 nodes, 3 to 3 in a round, 5 restarts, 0 s of work, seed 1\n"
+        "static\n"
+        "at 2.000 s: crash 0\n"
+        "at 3.000 s: restart 0\n");
+    scenario.seed = seed;
+    scenario.faults[1].at = Milliseconds(2'010 + 13 * seed);
+    INFO(story_of(scenario));
+    const Outcome outcome = run(scenario);
+    CHECK(outcome.violation.empty());
+    CHECK(outcome.elections >= 1);
+    CHECK(outcome.ran_on);
+  }
+}
+
+TEST_CASE("16.1: a node that stands by follows the next coordinator",
+          "[rendezvous][takeover][simulation]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    // Without it fewer than MIN would be left.
+    Scenario scenario = parse_scenario(
+        "job of 4 nodes, 3 to 3 in a round, 5 restarts, 0 s of work, seed 1\n"
+        "at 2.000 s: crash 0\n");
+    scenario.seed = seed;
+    INFO(story_of(scenario));
+    const Outcome outcome = run(scenario);
+    CHECK(outcome.violation.empty());
+    CHECK(outcome.ran_on);
+  }
+}
+
 TEST_CASE("the loss of any one node ends no job of three nodes or more",
           "[rendezvous][takeover][simulation]") {
   using enum Fault::Kind;
@@ -179,6 +229,8 @@ TEST_CASE("a scenario is the same when it is read again", "[rendezvous][takeover
     const Scenario scenario = random_scenario(seed);
     const std::string text = to_text(scenario);
     CHECK(to_text(parse_scenario(text)) == text);
+    const std::string fixed_ranks = to_text(random_static_scenario(seed));
+    CHECK(to_text(parse_scenario(fixed_ranks)) == fixed_ranks);
     CHECK(run(parse_scenario(text), Planted::Nothing, true).story ==
           run(scenario, Planted::Nothing, true).story);
   }

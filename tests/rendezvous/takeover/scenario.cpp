@@ -88,6 +88,27 @@ Fault random_fault(Chance& chance, int nodes, Milliseconds after, bool all_reach
   return fault;
 }
 
+// A launcher that is started again at the first endpoint in a schedule with cuts: once they have
+// healed, and not with so many others that MAX of them need not wait for anybody. A node that stood
+// by may be one of these.
+void come_back_when_calm(Scenario& scenario, Chance& chance) {
+  bool gone = false;
+  int others = std::max(0, scenario.nodes - scenario.nodes_max);
+  Milliseconds calm(0);
+  for (const Fault& fault : scenario.faults) {
+    const bool back = fault.kind == Fault::Kind::Restart;
+    const bool ends = fault.kind == Fault::Kind::Crash || fault.kind == Fault::Kind::PowerOff;
+    if (fault.node == 0 && back) return;
+    if (fault.node == 0 && ends) gone = true;
+    if (back) ++others;
+    calm = std::max(calm, fault.at + fault.lasts);
+  }
+  if (!gone || others + 1 >= scenario.nodes_max || chance.one_in(2)) return;
+  scenario.faults.push_back({.kind = Fault::Kind::Restart,
+                             .at = calm + Milliseconds(10 + chance.below(3'000)),
+                             .node = 0});
+}
+
 }  // namespace
 
 Scenario random_scenario(std::uint64_t seed, rendezvous::Arbitration arbitration) {
@@ -130,6 +151,28 @@ Scenario random_scenario(std::uint64_t seed, rendezvous::Arbitration arbitration
                                  .node = fault.node});
     }
   }
+  come_back_when_calm(scenario, chance);
+  return scenario;
+}
+
+// Any machine may come back: no second job can train without all nodes.
+Scenario random_static_scenario(std::uint64_t seed) {
+  Scenario scenario = random_scenario(seed);
+  scenario.elastic = false;
+  scenario.nodes = std::max(3, scenario.nodes);
+  scenario.nodes_min = scenario.nodes_max = scenario.nodes;
+  Chance chance(~seed);
+  std::vector<Fault> faults;
+  for (const Fault& fault : scenario.faults) {
+    if (fault.kind == Fault::Kind::Restart) continue;
+    faults.push_back(fault);
+    const bool gone = fault.kind == Fault::Kind::Crash || fault.kind == Fault::Kind::PowerOff;
+    if (!gone || chance.one_in(5)) continue;
+    faults.push_back({.kind = Fault::Kind::Restart,
+                      .at = fault.at + Milliseconds(10 + chance.below(3'000)),
+                      .node = fault.node});
+  }
+  scenario.faults = std::move(faults);
   return scenario;
 }
 
@@ -150,6 +193,7 @@ std::string to_text(const Scenario& scenario) {
   for (const auto& [arbitration, name] : arbiters) {
     if (arbitration == scenario.arbitration) text += fmt::format("arbiter for {}\n", name);
   }
+  if (!scenario.elastic) text += "static\n";
   for (const Fault& fault : scenario.faults) text += to_text(fault) + "\n";
   return text;
 }
@@ -174,6 +218,8 @@ Scenario parse_scenario(const std::string& text) {
                                       [&](const auto& known) { return known.second == word; });
       if (named == arbiters.end()) throw std::invalid_argument("no arbiter: " + word);
       scenario.arbitration = named->first;
+    } else if (word == "static") {
+      scenario.elastic = false;
     } else {
       throw std::invalid_argument("neither a job nor a fault: " + word);
     }
