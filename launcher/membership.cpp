@@ -201,7 +201,7 @@ asio::awaitable<bool> Membership::meet() {
   while (!left_ && search == searches_) {
     MeetingPlace::Seen seen;
     co_await call(
-        [this, &seen](WordSeeker::Done done) {
+        [this, &seen](const WordSeeker::Done& done) {
           meeting_->look([&seen, done](const MeetingPlace::Seen& what) {
             seen = what;
             done(what.why);
@@ -246,7 +246,7 @@ asio::awaitable<bool> Membership::lead_first(const std::string& address) {
   bool put = false;
   std::string why;
   co_await call(
-      [this, &self, &put](WordSeeker::Done done) {
+      [this, &self, &put](const WordSeeker::Done& done) {
         meeting_->put(self, [&put, done](bool was_put, const std::string& what) {
           put = was_put;
           done(what);
