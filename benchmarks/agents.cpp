@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -133,6 +135,7 @@ double ms_until(asio::io_context& io, Clock::time_point begin, const std::string
 }  // namespace
 
 int main(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("agents"));  // stdout is the result's.
   int agents = 500;
   CLI::App app("Many agents of one job");
   app.add_option("--agents", agents, "All of them, node 0 included")->check(CLI::Range(4, 4'000));

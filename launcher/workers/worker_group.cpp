@@ -656,12 +656,20 @@ void WorkerGroup::Impl::settle() {
   report_ended();
   if (!is_active()) return;
   keep_guard();
-  const std::vector<int> adopted = WorkerMembers::adopted_children();
-  const std::vector<int> others = WorkerMembers::adopted_children(kept_sessions());
   bool left = false;
-  for (int pid : adopted) {
-    const bool reaped = ::waitpid(pid, nullptr, WNOHANG) == pid;
-    if (!reaped && std::find(others.begin(), others.end(), pid) != others.end()) left = true;
+  // Again after each that is reaped: what it had started is ours from its end on, and the look that
+  // found it may have gone past those before.
+  for (bool look = true; look;) {
+    look = left = false;
+    const std::vector<int> adopted = WorkerMembers::adopted_children();
+    const std::vector<int> others = WorkerMembers::adopted_children(kept_sessions());
+    for (int pid : adopted) {
+      if (::waitpid(pid, nullptr, WNOHANG) == pid) {
+        look = true;
+      } else if (std::find(others.begin(), others.end(), pid) != others.end()) {
+        left = true;
+      }
+    }
   }
   if (is_active()) carry_out(state.looked(ends_of(as_members()), left, Clock::now()));
 }
