@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "command_line/zsh_text.h"
 #include "launcher/options/table.h"
 
 namespace ddprun::launcher {
@@ -179,20 +180,6 @@ _ddprun() {
 complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
 )";
 
-// Inside single quotes, in the text of an option of _arguments.
-std::string zsh_escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '\'') {
-      result += "'\\''";
-      continue;
-    }
-    if (letter == '[' || letter == ']' || letter == ':' || letter == '\\') result += '\\';
-    result += letter;
-  }
-  return result;
-}
-
 std::string zsh_value(const OptionRow& row) {
   std::string action;
   switch (kind_of(row)) {
@@ -211,11 +198,11 @@ std::string zsh_value(const OptionRow& row) {
     case ValueKind::Nothing:
       break;
   }
-  return fmt::format(":{}:{}", zsh_escaped(row.value), action);
+  return fmt::format(":{}:{}", command_line::zsh_quoted(row.value), action);
 }
 
 std::string zsh_option(const OptionRow& row) {
-  const std::string meaning = zsh_escaped(row.meaning);
+  const std::string meaning = command_line::zsh_quoted(row.meaning);
   if (row.group == OptionGroup::Help) return fmt::format("'(- *)--{}[{}]'", row.name, meaning);
   const std::string value = row.is_flag() ? "" : zsh_value(row);
   const std::string equals = row.is_flag() ? "" : "=", plus = row.is_flag() ? "" : "+";

@@ -26,6 +26,7 @@ void require_name(const std::string& name, const std::string& wish) {
 }  // namespace
 
 std::vector<std::string> split_wishes(const std::string& text) {
+  // A value may hold commas (CUDA_VISIBLE_DEVICES=0,1), and a list of names no value.
   if (text.find('=') != text.npos) return {text};
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -49,6 +50,7 @@ ChosenEnvironment choose_environment(const std::vector<std::string>& wishes,
     } else if (wish.find_first_of("*?") != wish.npos) {
       std::size_t found = 0;
       for (const auto& [candidate, entry] : here) {
+        // The other host's launcher would read PET_* as options of its own, which -H has decided.
         const bool fits = ::fnmatch(wish.c_str(), candidate.c_str(), 0) == 0;
         if (!fits || candidate.rfind("PET_", 0) == 0) continue;
         chosen[candidate] = entry;

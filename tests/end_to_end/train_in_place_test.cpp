@@ -245,6 +245,14 @@ std::vector<std::string> training(const TemporaryFolder& folder,
          more;
 }
 
+// The same by a program that can be told when to die.
+std::vector<std::string> dying(const TemporaryFolder& folder,
+                               const std::vector<std::string>& more) {
+  std::vector<std::string> program = training(folder, more);
+  program[0] = DDPRUN_DYING_TRAIN;
+  return program;
+}
+
 // A run of one worker that nobody disturbs.
 struct Golden {
   explicit Golden(const std::vector<std::string>& more) {
@@ -295,9 +303,7 @@ TEST_CASE("16.3: whatever a worker dies in, the others redo the step in their pr
                                                {"validation", 5, 0},
                                                {"data", 1, 1}}) {
     TemporaryFolder folder;
-    auto program = training(folder, more);
-    program[0] = DDPRUN_DYING_TRAIN;
-    Job job(folder, program);
+    Job job(folder, dying(folder, more));
     INFO(death.phase << " of step " << death.step << ", rank " << death.rank);
     job.run(
         2, "0 " + std::to_string(death.rank) + " " + death.phase + " " + std::to_string(death.step),
@@ -319,9 +325,7 @@ TEST_CASE("16.3: those that are left go on alone, and rank 0 may be another one"
   const Golden golden(more);
   for (const int victim : {0, 1, 2}) {
     TemporaryFolder folder;
-    auto program = training(folder, more);
-    program[0] = DDPRUN_DYING_TRAIN;
-    Job job(folder, program);
+    Job job(folder, dying(folder, more));
     job.run(3, "0 " + std::to_string(victim) + " backward 2", Replacement::None);
     INFO(job.output());
     REQUIRE(job.attempts() == 2);
@@ -339,9 +343,7 @@ TEST_CASE("16.3: a worker that dies before it was met costs the others only that
   const std::vector<std::string> more = {"--recover", "in-place"};
   const Golden golden(more);
   TemporaryFolder folder;
-  auto program = training(folder, more);
-  program[0] = DDPRUN_DYING_TRAIN;
-  Job job(folder, program);
+  Job job(folder, dying(folder, more));
   job.run(3, "", Replacement::Cold);
   INFO(job.output());
   REQUIRE(job.attempts() == 2);
@@ -353,9 +355,7 @@ TEST_CASE("16.3: a world of one is left by the next death, and goes on alone", "
   const std::vector<std::string> more = {"--recover", "in-place"};
   const Golden golden(more);
   TemporaryFolder folder;
-  auto program = training(folder, more);
-  program[0] = DDPRUN_DYING_TRAIN;
-  Job job(folder, program);
+  Job job(folder, dying(folder, more));
   job.run(2, "0 0 optimizer 4", Replacement::None);
   INFO(job.output());
   CHECK(pids_of(job.output(), 1).at(0) == pids_of(job.output(), 0).at(1));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "command_line/man_text.h"
+#include "command_line/zsh_text.h"
 #include "trainer/options/parts.h"
 
 namespace ddprun::trainer {
@@ -77,19 +78,6 @@ std::string bash_offer(const Row& row) {
   return offer;
 }
 
-std::string zsh_quoted(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '\'') {
-      result += "'\\''";
-      continue;
-    }
-    if (letter == '[' || letter == ']' || letter == ':' || letter == '\\') result += '\\';
-    result += letter;
-  }
-  return result;
-}
-
 std::string zsh_value(const Row& row) {
   if (row.value.empty()) return "";
   std::string action;
@@ -100,7 +88,7 @@ std::string zsh_value(const Row& row) {
   } else if (takes_files(row)) {
     action = "_files";
   }
-  return ":" + zsh_quoted(row.value) + ":" + action;
+  return ":" + command_line::zsh_quoted(row.value) + ":" + action;
 }
 
 std::string bash_array(const std::vector<std::string>& names) {
@@ -184,7 +172,8 @@ std::string train_zsh_completion() {
     for (const std::string& name : row.names) {
       const bool is_long = name.starts_with("--");
       const std::string sign = row.value.empty() ? "" : is_long ? "=" : "+";
-      text += " \\\n  '" + name + sign + "[" + zsh_quoted(row.meaning) + "]" + zsh_value(row) + "'";
+      text += " \\\n  '" + name + sign + "[" + command_line::zsh_quoted(row.meaning) + "]" +
+              zsh_value(row) + "'";
     }
   }
   return text + "\n";

@@ -24,60 +24,50 @@ std::uint64_t number_of_schedules() {
   return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 10'000;
 }
 
-}  // namespace
+struct Searched {
+  std::uint64_t schedules = 0, elections = 0, ran_on = 0;
+};
 
-TEST_CASE("a job stays one, whatever fails", "[rendezvous][takeover][simulation]") {
-  const std::uint64_t schedules = number_of_schedules();
-  std::uint64_t elections = 0, ran_on = 0;
-  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
-    const Scenario scenario = random_scenario(seed);
+// Runs the schedule of each seed; the first that breaks a rule fails the test, shrunk.
+template <class MakeScenario>
+Searched search(const MakeScenario& scenario_of) {
+  Searched found{.schedules = number_of_schedules()};
+  for (std::uint64_t seed = 1; seed <= found.schedules; ++seed) {
+    const Scenario scenario = scenario_of(seed);
     const Outcome outcome = run(scenario);
-    elections += static_cast<std::uint64_t>(outcome.elections);
-    ran_on += outcome.ran_on ? 1 : 0;
+    found.elections += static_cast<std::uint64_t>(outcome.elections);
+    found.ran_on += outcome.ran_on ? 1 : 0;
     if (outcome.violation.empty()) continue;
     FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
                  << story_of(shrink(scenario)));
   }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a job stays one, whatever fails", "[rendezvous][takeover][simulation]") {
+  const Searched found = search([](std::uint64_t seed) { return random_scenario(seed); });
   // Schedules in which nothing is at stake would prove nothing.
-  CHECK(elections > schedules / 5);
-  CHECK(ran_on > schedules / 3);
+  CHECK(found.elections > found.schedules / 5);
+  CHECK(found.ran_on > found.schedules / 3);
 }
 
 TEST_CASE("16.1: with an arbiter a job stays one, whatever fails",
           "[rendezvous][takeover][simulation][arbiter]") {
   using ddprun::rendezvous::Arbitration;
   const Arbitration arbitration = GENERATE(Arbitration::Halves, Arbitration::Anyone);
-  const std::uint64_t schedules = number_of_schedules();
-  std::uint64_t elections = 0, ran_on = 0;
-  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
-    const Scenario scenario = random_scenario(seed, arbitration);
-    const Outcome outcome = run(scenario);
-    elections += static_cast<std::uint64_t>(outcome.elections);
-    ran_on += outcome.ran_on ? 1 : 0;
-    if (outcome.violation.empty()) continue;
-    FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
-                 << story_of(shrink(scenario)));
-  }
-  CAPTURE(schedules);
-  CHECK(elections > schedules / 5);
-  CHECK(ran_on > schedules / 3);
+  const Searched found =
+      search([&](std::uint64_t seed) { return random_scenario(seed, arbitration); });
+  CHECK(found.elections > found.schedules / 5);
+  CHECK(found.ran_on > found.schedules / 3);
 }
 
 TEST_CASE("16.1: a static job that may be taken over stays one, whatever fails",
           "[rendezvous][takeover][simulation]") {
-  const std::uint64_t schedules = number_of_schedules();
-  std::uint64_t elections = 0, ran_on = 0;
-  for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
-    const Scenario scenario = random_static_scenario(seed);
-    const Outcome outcome = run(scenario);
-    elections += static_cast<std::uint64_t>(outcome.elections);
-    ran_on += outcome.ran_on ? 1 : 0;
-    if (outcome.violation.empty()) continue;
-    FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
-                 << story_of(shrink(scenario)));
-  }
-  CHECK(elections > schedules / 5);
-  CHECK(ran_on > schedules / 4);
+  const Searched found = search([](std::uint64_t seed) { return random_static_scenario(seed); });
+  CHECK(found.elections > found.schedules / 5);
+  CHECK(found.ran_on > found.schedules / 4);
 }
 
 TEST_CASE("16.1: a static job waits for its node 0 under another coordinator",
