@@ -13,26 +13,14 @@ using rendezvous::Upkeep;
 
 MeetingPlace::MeetingPlace(asio::io_context& io, std::shared_ptr<rendezvous::EtcdMeeting> meeting,
                            std::string name, const MeetingLimits& limits)
-    : meeting_(std::move(meeting)), limits_(limits), call_(io, std::move(name)), timer_(io) {}
-
-// In turn: what a node asks must not overtake what it has said.
-void MeetingPlace::call(std::function<void()> work, Done done) {
-  calls_.emplace_back(std::move(work), std::move(done));
-  if (calls_.size() == 1) call_first();
-}
-
-void MeetingPlace::call_first() {
-  call_.start(calls_.front().first, limits_.answer, [this](const std::string& why) {
-    const Done done = std::move(calls_.front().second);
-    calls_.pop_front();
-    if (!calls_.empty()) call_first();
-    done(why);
-  });
-}
+    : meeting_(std::move(meeting)),
+      limits_(limits),
+      calls_(io, std::move(name), limits.answer),
+      timer_(io) {}
 
 void MeetingPlace::look(std::function<void(const Seen& seen)> done) {
   const auto seen = std::make_shared<Seen>();
-  call(
+  calls_.add(
       [meeting = meeting_, seen] {
         seen->leader = meeting->look();
         seen->local_address = meeting->local_address();
@@ -46,10 +34,10 @@ void MeetingPlace::look(std::function<void(const Seen& seen)> done) {
 void MeetingPlace::put(const Leader& self,
                        std::function<void(bool put, const std::string& why)> done) {
   const auto was_put = std::make_shared<bool>(false);
-  call([meeting = meeting_, self, was_put] { *was_put = meeting->put(self); },
-       [was_put, done = std::move(done)](const std::string& why) {
-         done(why.empty() && *was_put, why);
-       });
+  calls_.add([meeting = meeting_, self, was_put] { *was_put = meeting->put(self); },
+             [was_put, done = std::move(done)](const std::string& why) {
+               done(why.empty() && *was_put, why);
+             });
 }
 
 void MeetingPlace::keep(const Leader& self, OnOther on_other) {
@@ -62,11 +50,11 @@ void MeetingPlace::keep_once() {
   timer_.cancel();
   keeping_ = true;
   const auto result = std::make_shared<rendezvous::EtcdMeeting::Kept>();
-  call([meeting = meeting_, self = *self_, result] { *result = meeting->keep(self); },
-       [this, self = *self_, result](const std::string& why) {
-         keeping_ = false;
-         if (self_) kept(self, why.empty() ? *result : rendezvous::EtcdMeeting::Kept{}, why);
-       });
+  calls_.add([meeting = meeting_, self = *self_, result] { *result = meeting->keep(self); },
+             [this, self = *self_, result](const std::string& why) {
+               keeping_ = false;
+               if (self_) kept(self, why.empty() ? *result : rendezvous::EtcdMeeting::Kept{}, why);
+             });
 }
 
 void MeetingPlace::kept(const Leader& self, const rendezvous::EtcdMeeting::Kept& kept,
@@ -93,7 +81,7 @@ void MeetingPlace::leave(std::function<void(const std::string& why)> done) {
   if (!self_) return done("");
   const Leader self = *self_;
   stop();
-  call([meeting = meeting_, self] { meeting->remove(self); }, std::move(done));
+  calls_.add([meeting = meeting_, self] { meeting->remove(self); }, std::move(done));
 }
 
 }  // namespace ddprun::launcher

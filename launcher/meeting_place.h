@@ -5,14 +5,12 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
-#include "launcher/background_call.h"
+#include "launcher/calls_in_turn.h"
 #include "rendezvous/arbiter/etcd_meeting.h"
 
 namespace ddprun::launcher {
@@ -48,18 +46,13 @@ class MeetingPlace {
   void leave(std::function<void(const std::string& why)> done);
 
  private:
-  using Done = std::function<void(const std::string& why)>;
-  void call(std::function<void()> work, Done done);
-  void call_first();
   void keep_once();
   void kept(const rendezvous::Leader& self, const rendezvous::EtcdMeeting::Kept& kept,
             const std::string& why);
 
   std::shared_ptr<rendezvous::EtcdMeeting> meeting_;
   MeetingLimits limits_;
-  BackgroundCall call_;
-  // What is still to be called, after the first one, which is under way.
-  std::deque<std::pair<std::function<void()>, Done>> calls_;
+  CallsInTurn calls_;
   std::optional<rendezvous::Leader> self_;  // While its key is kept.
   bool keeping_ = false;                    // That is among the calls.
   OnOther on_other_;

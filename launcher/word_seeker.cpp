@@ -24,26 +24,11 @@ WordSeeker::WordSeeker(asio::io_context& io, std::shared_ptr<Arbiter> arbiter,
       core_(limits.claims),
       timer_(io),
       look_again_(io),
-      call_(io, arbiter_->name()) {}
+      calls_(io, arbiter_->name(), limits.answer) {}
 
 void WordSeeker::found(const std::string& job, Done done) {
   job_ = job;
-  call([arbiter = arbiter_, job] { arbiter->found(job); }, std::move(done));
-}
-
-// In turn: what a node asks must not overtake what it has said.
-void WordSeeker::call(std::function<void()> work, Done done) {
-  calls_.emplace_back(std::move(work), std::move(done));
-  if (calls_.size() == 1) call_first();
-}
-
-void WordSeeker::call_first() {
-  call_.start(calls_.front().first, limits_.answer, [this](const std::string& why) {
-    const Done done = std::move(calls_.front().second);
-    calls_.pop_front();
-    if (!calls_.empty()) call_first();
-    done(why);
-  });
+  calls_.add([arbiter = arbiter_, job] { arbiter->found(job); }, std::move(done));
 }
 
 void WordSeeker::join(const std::string& job, Done done) {
@@ -55,21 +40,22 @@ void WordSeeker::join(const std::string& job, Done done) {
 // Again and again: what one client of a file server has made, another may see a while later.
 void WordSeeker::look_for_job(Clock::time_point until) {
   const auto known = std::make_shared<bool>(false);
-  call([arbiter = arbiter_, job = job_, known] { *known = arbiter->knows(job); },
-       [this, until, known](const std::string& why) {
-         if (why.empty() && *known) return joined_("");
-         if (Clock::now() >= until) {
-           return joined_(fmt::format(
-               "{} is not where the job's other nodes have it: what node 0 wrote there is not seen "
-               "here after {}{}; give a path on a file system that all nodes share",
-               arbiter_->name(), time_text(limits_.agree), why.empty() ? "" : " (" + why + ")"));
-         }
-         look_again_.expires_after(std::chrono::milliseconds(100));
-         look_again_.async_wait(
-             [this, until, weak = std::weak_ptr(alive_)](const asio::error_code& error) {
-               if (weak.lock() && !error) look_for_job(until);
-             });
-       });
+  calls_.add(
+      [arbiter = arbiter_, job = job_, known] { *known = arbiter->knows(job); },
+      [this, until, known](const std::string& why) {
+        if (why.empty() && *known) return joined_("");
+        if (Clock::now() >= until) {
+          return joined_(fmt::format(
+              "{} is not where the job's other nodes have it: what node 0 wrote there is not seen "
+              "here after {}{}; give a path on a file system that all nodes share",
+              arbiter_->name(), time_text(limits_.agree), why.empty() ? "" : " (" + why + ")"));
+        }
+        look_again_.expires_after(std::chrono::milliseconds(100));
+        look_again_.async_wait(
+            [this, until, weak = std::weak_ptr(alive_)](const asio::error_code& error) {
+              if (weak.lock() && !error) look_for_job(until);
+            });
+      });
 }
 
 void WordSeeker::want(rendezvous::WordWish wish, rendezvous::Seat self) {
@@ -87,16 +73,16 @@ void WordSeeker::work() {
   const auto task = core_.next(Clock::now());
   if (!task) return wait();
   const auto claims = std::make_shared<Claims>();
-  call([arbiter = arbiter_, job = job_, id = node_id_, task = *task,
-        claims] { *claims = arbiter->carry_out(job, id, task); },
-       [this, claims](const std::string& why) {
-         ArbiterReply reply{.claims = {}, .why = why};
-         if (why.empty()) reply.claims = *claims;
-         const std::weak_ptr<int> weak = alive_;
-         const auto word = core_.answered(reply, Clock::now());
-         if (word) on_word_(*word);
-         if (weak.lock()) work();
-       });
+  calls_.add([arbiter = arbiter_, job = job_, id = node_id_, task = *task,
+              claims] { *claims = arbiter->carry_out(job, id, task); },
+             [this, claims](const std::string& why) {
+               ArbiterReply reply{.claims = {}, .why = why};
+               if (why.empty()) reply.claims = *claims;
+               const std::weak_ptr<int> weak = alive_;
+               const auto word = core_.answered(reply, Clock::now());
+               if (word) on_word_(*word);
+               if (weak.lock()) work();
+             });
 }
 
 void WordSeeker::wait() {
@@ -111,7 +97,7 @@ void WordSeeker::wait() {
 
 void WordSeeker::forget(Done done) {
   drop();
-  call([arbiter = arbiter_, job = job_] { arbiter->forget(job); }, std::move(done));
+  calls_.add([arbiter = arbiter_, job = job_] { arbiter->forget(job); }, std::move(done));
 }
 
 }  // namespace ddprun::launcher

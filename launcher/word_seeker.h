@@ -4,13 +4,11 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
-#include "launcher/background_call.h"
+#include "launcher/calls_in_turn.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/arbiter/claimant.h"
 
@@ -27,7 +25,7 @@ struct WordSeekerLimits {
 class WordSeeker {
  public:
   using OnWord = std::function<void(const rendezvous::Word& word)>;
-  using Done = std::function<void(const std::string& why)>;  // "": all is well.
+  using Done = CallsInTurn::Done;
 
   // `io` must outlive it.
   WordSeeker(asio::io_context& io, std::shared_ptr<rendezvous::Arbiter> arbiter,
@@ -44,8 +42,6 @@ class WordSeeker {
   void forget(Done done);
 
  private:
-  void call(std::function<void()> work, Done done);
-  void call_first();
   void look_for_job(std::chrono::steady_clock::time_point until);
   void work();
   void wait();
@@ -59,9 +55,7 @@ class WordSeeker {
   rendezvous::Claimant core_;
   asio::steady_timer timer_;       // Of the core.
   asio::steady_timer look_again_;  // For the job.
-  BackgroundCall call_;
-  // What is still to be called, after the first one, which is under way.
-  std::deque<std::pair<std::function<void()>, Done>> calls_;
+  CallsInTurn calls_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "command_line/zsh_text.h"
+#include "command_line/completion_text.h"
 #include "launcher/options/table.h"
 
 namespace ddprun::launcher {
@@ -41,19 +41,6 @@ std::vector<const OptionRow*> rows() {
 std::vector<std::string> spellings(const OptionRow& row) {
   if (row.letter == 0) return {fmt::format("--{}", row.name)};
   return {fmt::format("--{}", row.name), fmt::format("-{}", row.letter)};
-}
-
-// Names as the items of a bash array, in lines of at most 100 columns.
-std::string bash_array(const std::vector<std::string>& names) {
-  std::string text, line = "   ";
-  for (const std::string& name : names) {
-    if (line.size() + 1 + name.size() > 100) {
-      text += line + "\n";
-      line = "   ";
-    }
-    line += " " + name;
-  }
-  return text + line + "\n";
 }
 
 // The lines of a case statement that say what to offer as an option's value.
@@ -219,8 +206,9 @@ std::string bash_completion() {
     auto& list = row->is_flag() ? switches : valued;
     for (const std::string& name : spellings(*row)) list.push_back(name);
   }
-  return std::string(kBashHead) + "\n_ddprun_options() {\n  switches=(\n" + bash_array(switches) +
-         "  )\n  valued=(\n" + bash_array(valued) +
+  return std::string(kBashHead) + "\n_ddprun_options() {\n  switches=(\n" +
+         command_line::bash_array(switches) + "  )\n  valued=(\n" +
+         command_line::bash_array(valued) +
          "  )\n}\n\n# Sets `offer` to what compgen is to offer for `option`.\n"
          "_ddprun_value() {\n  case $option in\n" +
          bash_values() + kBashTail;

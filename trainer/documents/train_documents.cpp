@@ -5,8 +5,8 @@
 #include <cctype>
 #include <vector>
 
+#include "command_line/completion_text.h"
 #include "command_line/man_text.h"
-#include "command_line/zsh_text.h"
 #include "trainer/options/parts.h"
 
 namespace ddprun::trainer {
@@ -91,18 +91,6 @@ std::string zsh_value(const Row& row) {
   return ":" + command_line::zsh_quoted(row.value) + ":" + action;
 }
 
-std::string bash_array(const std::vector<std::string>& names) {
-  std::string text, line = "   ";
-  for (const std::string& name : names) {
-    if (line.size() + 1 + name.size() > 100) {
-      text += line + "\n";
-      line = "   ";
-    }
-    line += " " + name;
-  }
-  return text + line + "\n";
-}
-
 constexpr const char* bash_tail = R"BASH(  esac
 }
 
@@ -157,7 +145,8 @@ std::string train_bash_completion() {
   }
   return "# Completion of train for bash. Made from its options; scripts/update_docs writes it.\n\n"
          "_train_options() {\n  switches=(\n" +
-         bash_array(switches) + "  )\n  valued=(\n" + bash_array(valued) +
+         command_line::bash_array(switches) + "  )\n  valued=(\n" +
+         command_line::bash_array(valued) +
          "  )\n}\n\n# Sets `offer` to what compgen is to offer for `option`.\n"
          "_train_value() {\n  case $option in\n" +
          values + bash_tail;
