@@ -9,15 +9,13 @@
 //                  v                        |
 //             SIGTERM, grace, SIGKILL, kill_wait
 //
-// A worker that is parked (rendezvous/spare_channel.h) is left out of this, and stays in the list
-// of workers until the next start().
+// A worker that is parked (rendezvous/spare_channel.h) is left out of this, and is among the kept
+// ones (kept_workers.h) until the next start().
 #include "launcher/workers/worker_group.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,8 +26,6 @@
 #include <asio/steady_timer.hpp>
 #include <cassert>
 #include <cerrno>
-#include <climits>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -38,42 +34,13 @@
 #include "launcher/workers/child_launch.h"
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/group_state.h"
-#include "launcher/workers/rank_channel.h"
+#include "launcher/workers/kept_workers.h"
 #include "launcher/workers/worker_members.h"
+#include "launcher/workers/worker_process.h"
 #include "rendezvous/control/first_cause.h"
-#include "rendezvous/spare_channel.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
-
-// Not in an anonymous namespace: g++ warns of WorkerGroup::Impl, which has a list of them and is
-// not in one either, where units are compiled together.
-struct Worker {
-  explicit Worker(ChildProcess started) : child(std::move(started)) {}
-
-  WorkerSpec spec;
-  ChildProcess child;
-  std::optional<asio::posix::stream_descriptor> ended;  // A duplicate of the pidfd.
-  std::shared_ptr<OutputForwarder::Stream> stream;
-  int index = 0;  // In the group.
-  std::chrono::steady_clock::time_point started_at;
-  bool stop_sent = false;  // stop() was called while it was alive.
-  bool end_seen = false;   // The pidfd has become readable, and it was its turn.
-  bool gone = false;       // on_exit was called.
-  bool was_spare = false;
-  bool was_kept = false;
-
-  std::optional<asio::posix::stream_descriptor> channel;  // Ours, while it keeps its own.
-  bool asked = false;     // It was sent a signal to end, in this attempt.
-  bool can_park = false;  // It says so.
-  bool parked = false;
-  bool told_parked = false;  // on_parked was called.
-  bool told_over = false;    // That the attempt is over.
-  bool late = false;         // It has not parked in time.
-
-  std::optional<ExitStatus> status;                // Once reaped.
-  std::chrono::steady_clock::time_point ended_at;  // As seen.
-};
 
 namespace {
 using Clock = std::chrono::steady_clock;
@@ -89,30 +56,28 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         state(group_limits),
         child_signal(io),
         deadline_timer(io),
-        order_timer(io) {}
+        order_timer(io),
+        kept_workers(forwarder, group_limits.kill_wait) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
-  void start_one(const WorkerSpec& spec, bool may_inherit_stdout, std::shared_ptr<Worker> parked);
+  void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
   void become_active();
-  bool give_rank(const std::shared_ptr<Worker>& parked, const WorkerSpec& spec,
-                 const DeathMarks& marks);
-  void watch(const std::shared_ptr<Worker>& worker);
-  void watch_channel(const std::shared_ptr<Worker>& worker);
-  void hear(Worker& worker);
-  void on_channel_closed(Worker& worker);
+  void watch(const std::shared_ptr<WorkerProcess>& worker);
+  void watch_channel(const std::shared_ptr<WorkerProcess>& worker);
+  void hear(WorkerProcess& worker);
+  void hang_up(WorkerProcess& worker);
   void tell_parked();
   void settle_soon();
-  void on_kept_ended(const std::shared_ptr<Worker>& worker);
-  void report_kept(const std::shared_ptr<Worker>& worker);
+  void on_kept_ended(const std::shared_ptr<WorkerProcess>& worker);
+  void report_kept(const std::shared_ptr<WorkerProcess>& worker);
   void look_at_kept();
-  void end_kept(const std::shared_ptr<Worker>& worker);
   void watch_orphans();
-  void on_leader_ended(const std::shared_ptr<Worker>& worker);
-  bool take_status(Worker& worker);
-  bool ended_earlier(const Worker& other, const Worker& ended) const;
+  void on_leader_ended(const std::shared_ptr<WorkerProcess>& worker);
+  bool ended_earlier(const WorkerProcess& other, const WorkerProcess& ended) const;
   std::vector<GroupMember> as_members() const;
   void report_ended();
-  void report(Worker& worker, const ExitStatus& status, Clock::time_point when, std::string note);
+  void report(WorkerProcess& worker, const ExitStatus& status, Clock::time_point when,
+              std::string note);
   void stop(int signal, std::chrono::milliseconds grace, Keep keep, const std::string& why);
   void mark_stopped();
   void mark_asked();
@@ -127,8 +92,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void kill_now();
   std::vector<int> leaders() const;
   std::set<int> kept_sessions() const;
-  GroupMember as_member(const Worker& worker) const;
-  bool stays(const Worker& worker) const;
+  GroupMember as_member(const WorkerProcess& worker) const;
+  bool stays(const WorkerProcess& worker) const;
   int parking() const;
   int kept() const;
   void kill_members();
@@ -150,9 +115,10 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<SparePool> spares;                        // Goes before the guard.
   std::string temporary_folder;                             // For the guard.
   std::set<int> named_leftovers;                            // Of this attempt.
-  std::vector<std::shared_ptr<Worker>> workers;  // While no attempt runs: those that are parked.
-  std::string over_why;                          // For those who can park ...
-  Clock::time_point over_at;                     // ... since then.
+  std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
+  KeptWorkers kept_workers;                                 // Of the one before, while none runs.
+  std::string over_why;                                     // For those who can park ...
+  Clock::time_point over_at;                                // ... since then.
   WorkerMembers members;
   bool abandoned = false;  // The owner has gone: nothing is told any more.
   int generation = 0;      // Counts start(): a late handler knows it is late.
@@ -174,27 +140,15 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
   const auto writers = std::count_if(
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
-  auto parked = std::exchange(workers, {});
-  const auto take_parked = [&](int local_rank) {
-    const auto found = std::find_if(parked.begin(), parked.end(), [&](const auto& worker) {
-      return worker->spec.local_rank == local_rank;
-    });
-    if (found == parked.end()) return std::shared_ptr<Worker>();
-    const auto worker = *found;
-    parked.erase(found);
-    return worker;
-  };
+  workers.clear();
   try {
-    for (const WorkerSpec& spec : specs) {
-      start_one(spec, writers == 1, take_parked(spec.local_rank));
-    }
+    for (const WorkerSpec& spec : specs) start_one(spec, writers == 1);
   } catch (...) {
-    workers.insert(workers.end(), parked.begin(), parked.end());
     kill_now();
     throw;
   }
   become_active();
-  for (const auto& left_over : parked) end_kept(left_over);
+  kept_workers.end_all(*guard, kept_sessions());
   if (spares) spares->attempt_started(spare_specs);
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
@@ -209,68 +163,31 @@ void WorkerGroup::Impl::become_active() {
   watch_orphans();
 }
 
-void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout,
-                                  std::shared_ptr<Worker> parked) {
+void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
   const int index = static_cast<int>(workers.size());
   const DeathMarks marks = index < order->workers() ? order->marks(index) : DeathMarks{};
-  // A survivor is the best spare of its own local rank: it has state.
-  if (parked && give_rank(parked, spec, marks)) {
-    parked->index = index;
-    workers.push_back(std::move(parked));
+  if (auto kept = kept_workers.take(spec, marks, *guard, kept_sessions())) {
+    kept->index = index;
+    workers.push_back(std::move(kept));
     return;
   }
-  if (parked) end_kept(parked);
   std::optional<LaunchedChild> spare = spares ? spares->take(spec, marks) : std::nullopt;
   const bool was_spare = spare.has_value();
-  LaunchedChild launched =
+  auto worker = std::make_shared<WorkerProcess>(
+      io,
       was_spare ? std::move(*spare)
-                : launch_child(spec, output, guard->variable(), may_inherit_stdout, marks);
-  auto worker = std::make_shared<Worker>(std::move(launched.process));
-  worker->spec = spec;
+                : launch_child(spec, output, guard->variable(), may_inherit_stdout, marks),
+      spec);
   worker->index = index;
-  worker->stream = std::move(launched.stream);
-  worker->started_at = Clock::now();
   worker->was_spare = was_spare;
   guard->add_session(worker->child.pid());
   workers.push_back(worker);
   watch(
       worker);  // Now, not after the last start: epoll tells in which order they die from here on.
-  if (!launched.channel) return;
-  worker->channel.emplace(io, launched.channel.release());
-  watch_channel(worker);
+  if (worker->channel) watch_channel(worker);
 }
 
-// False: it is of no use, and another process has to take its place.
-bool WorkerGroup::Impl::give_rank(const std::shared_ptr<Worker>& parked, const WorkerSpec& spec,
-                                  const DeathMarks& marks) {
-  if (!parked->channel) return false;
-  // Before it hears its rank: what it writes then is the new attempt's.
-  try {
-    output.redirect(*parked->stream, spec.output);
-  } catch (const std::system_error& error) {
-    end_kept(parked);
-    throw StartError("cannot start worker " + std::to_string(spec.local_rank) + ": " + error.what(),
-                     error.code().value());
-  }
-  OutputForwarder::forget_stderr(*parked->stream);
-  if (!send_whole(parked->channel->native_handle(), rank_message_for(spec, marks))) {
-    spdlog::warn(
-        "the kept process of local rank {} (pid {}) does not take its rank ({}); another one takes "
-        "its place",
-        spec.local_rank, parked->child.pid(), std::strerror(errno));
-    return false;
-  }
-  parked->spec = spec;
-  parked->started_at = Clock::now();
-  parked->stop_sent = parked->asked = parked->told_over = false;
-  parked->parked = parked->told_parked = parked->was_spare = false;
-  parked->was_kept = true;
-  return true;
-}
-
-void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
-  // asio closes what it is given; the child keeps its own.
-  worker->ended.emplace(io, ::fcntl(worker->child.pidfd(), F_DUPFD_CLOEXEC, 0));
+void WorkerGroup::Impl::watch(const std::shared_ptr<WorkerProcess>& worker) {
   worker->ended->async_wait(asio::posix::stream_descriptor::wait_read,
                             [weak = weak_from_this(), worker](const asio::error_code& error) {
                               const auto self = weak.lock();
@@ -278,37 +195,28 @@ void WorkerGroup::Impl::watch(const std::shared_ptr<Worker>& worker) {
                             });
 }
 
-void WorkerGroup::Impl::watch_channel(const std::shared_ptr<Worker>& worker) {
+void WorkerGroup::Impl::watch_channel(const std::shared_ptr<WorkerProcess>& worker) {
   worker->channel->async_wait(asio::posix::stream_descriptor::wait_read,
                               [weak = weak_from_this(), worker](const asio::error_code& error) {
                                 const auto self = weak.lock();
                                 if (error || !self || worker->gone || !worker->channel) return;
                                 self->hear(*worker);
                                 if (worker->channel) self->watch_channel(worker);
-                                if (!self->is_active() || !worker->parked) return;
+                                if (!self->is_active() || !worker->parking.parked()) return;
                                 self->tell_parked();
                                 self->settle();
                               });
 }
 
-void WorkerGroup::Impl::hear(Worker& worker) {
-  if (!worker.channel) return;
-  char said[64];
-  const ssize_t count = ::recv(worker.channel->native_handle(), said, sizeof said, MSG_DONTWAIT);
-  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
-    return on_channel_closed(worker);
-  }
-  for (ssize_t i = 0; i < count; ++i) {
-    if (said[i] == rendezvous::can_park) worker.can_park = true;
-    if (said[i] == rendezvous::gives_rank_back && worker.can_park) worker.parked = true;
-  }
+void WorkerGroup::Impl::hear(WorkerProcess& worker) {
+  if (worker.channel && !worker.hear()) hang_up(worker);
 }
 
 void WorkerGroup::Impl::tell_parked() {
   const auto self = shared_from_this();
   const auto now = Clock::now();
   for (const auto& worker : std::vector(workers)) {
-    if (!worker->parked || !stays(*worker) || std::exchange(worker->told_parked, true)) continue;
+    if (!stays(*worker) || !worker->parking.take_news()) continue;
     if (!callbacks.on_parked) continue;
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - over_at);
     callbacks.on_parked(worker->spec.rank, worker->spec.local_rank, worker->child.pid(),
@@ -317,10 +225,9 @@ void WorkerGroup::Impl::tell_parked() {
 }
 
 // It cannot be given a rank any more. It may be about to end, too.
-void WorkerGroup::Impl::on_channel_closed(Worker& worker) {
-  const bool was_parked = std::exchange(worker.parked, false);
+void WorkerGroup::Impl::hang_up(WorkerProcess& worker) {
   worker.channel.reset();
-  worker.can_park = false;
+  const bool was_parked = worker.parking.hang_up();
   if (is_active()) return carry_out(state.parker_lost());
   if (was_parked) worker.child.send_to_group(SIGKILL);
 }
@@ -337,12 +244,12 @@ void WorkerGroup::Impl::watch_orphans() {
       });
 }
 
-void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
+void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& worker) {
   worker->ended_at = Clock::now();
   if (worker->gone) return;
   worker->end_seen = true;
   if (!is_active() && !abandoned) return on_kept_ended(worker);
-  if (!take_status(*worker)) return;  // Held by a debugger; settle() tries on the next SIGCHLD.
+  if (!worker->take_status()) return;  // Held by a debugger; settle() tries on the next SIGCHLD.
   const int pid = worker->child.pid();
   report_ended();
   if (!is_active()) return;  // The owner has destroyed the group, or stopped it for good.
@@ -352,16 +259,11 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<Worker>& worker) {
 }
 
 // It was parked, and no attempt runs: its place is filled anew, and what it has started ends now.
-void WorkerGroup::Impl::on_kept_ended(const std::shared_ptr<Worker>& worker) {
-  worker->child.send_to_group(SIGKILL);
-  if (!take_status(*worker)) return;
-  workers.erase(std::remove(workers.begin(), workers.end(), worker), workers.end());
-  WorkerMembers::kill({}, kept_sessions());
-  guard->remove_session(worker->child.pid());
-  report_kept(worker);
+void WorkerGroup::Impl::on_kept_ended(const std::shared_ptr<WorkerProcess>& worker) {
+  if (kept_workers.take_ended(worker, *guard)) report_kept(worker);
 }
 
-void WorkerGroup::Impl::report_kept(const std::shared_ptr<Worker>& worker) {
+void WorkerGroup::Impl::report_kept(const std::shared_ptr<WorkerProcess>& worker) {
   const auto self = shared_from_this();
   spdlog::warn("rank {} (pid {}) ended while it was parked; its place is filled anew",
                worker->spec.rank, worker->child.pid());
@@ -371,47 +273,26 @@ void WorkerGroup::Impl::report_kept(const std::shared_ptr<Worker>& worker) {
 
 // Those that have ended, or hang up, in this very moment: nobody else looks before they are needed.
 void WorkerGroup::Impl::look_at_kept() {
-  if (state.active()) return;
-  for (const auto& worker : std::vector(workers)) {
-    hear(*worker);
-    if (worker->channel && !worker->child.has_ended() && !is_exiting(worker->child.pid())) continue;
-    end_kept(worker);
-    workers.erase(std::remove(workers.begin(), workers.end(), worker), workers.end());
-    if (worker->status) report_kept(worker);
-  }
-}
-
-// Without the event loop, as kill_now().
-void WorkerGroup::Impl::end_kept(const std::shared_ptr<Worker>& worker) {
-  WorkerMembers::kill({worker->child.pid()}, kept_sessions());
-  worker->child.send_to_group(SIGKILL);
-  const auto limit = Clock::now() + limits.kill_wait;
-  while (!take_status(*worker) && Clock::now() < limit) ::usleep(500);
-  worker->ended.reset();
-  worker->channel.reset();
-  if (worker->child.reaped()) guard->remove_session(worker->child.pid());
-}
-
-bool WorkerGroup::Impl::take_status(Worker& worker) {
-  if (!worker.status) worker.status = worker.child.reap();
-  return worker.status.has_value();
+  if (state.active() || !guard) return;
+  for (const auto& worker : kept_workers.take_ended(*guard)) report_kept(worker);
 }
 
 // `ended` is reaped. A worker that has not ended counts only while it is about to.
-bool WorkerGroup::Impl::ended_earlier(const Worker& other, const Worker& ended) const {
+bool WorkerGroup::Impl::ended_earlier(const WorkerProcess& other,
+                                      const WorkerProcess& ended) const {
   if (other.gone || !order->began_before(other.index, ended.index, ended.child.pid())) return false;
   return other.status || is_exiting(other.child.pid());
 }
 
-GroupMember WorkerGroup::Impl::as_member(const Worker& worker) const {
+GroupMember WorkerGroup::Impl::as_member(const WorkerProcess& worker) const {
   const auto& status = worker.status;
   return {.told = worker.gone,
           .reaped = status.has_value(),
           .failed = status && (status->signal != 0 || status->exit_code != 0),
           .stop_sent = worker.stop_sent,
-          .asked = worker.asked,
-          .can_park = worker.can_park,
-          .parked = worker.parked,
+          .asked = worker.parking.asked(),
+          .can_park = worker.parking.can_park(),
+          .parked = worker.parking.parked(),
           .ended_at = worker.ended_at};
 }
 
@@ -420,23 +301,23 @@ std::vector<GroupMember> WorkerGroup::Impl::as_members() const {
   std::vector<GroupMember> result;
   for (const auto& worker : workers) {
     result.push_back(as_member(*worker));
-    result.back().parked = worker->parked && stays(*worker);
+    result.back().parked = worker->parking.parked() && stays(*worker);
   }
   return result;
 }
 
-bool WorkerGroup::Impl::stays(const Worker& worker) const {
+bool WorkerGroup::Impl::stays(const WorkerProcess& worker) const {
   return state.spares(as_member(worker)) && !worker.child.has_ended();
 }
 
 int WorkerGroup::Impl::parking() const {
   return static_cast<int>(std::count_if(workers.begin(), workers.end(), [&](const auto& worker) {
-    return stays(*worker) && !worker->parked;
+    return stays(*worker) && !worker->parking.parked();
   }));
 }
 
 int WorkerGroup::Impl::kept() const {
-  if (!state.active()) return static_cast<int>(workers.size());
+  if (!state.active()) return kept_workers.count();
   return static_cast<int>(std::count_if(workers.begin(), workers.end(),
                                         [&](const auto& worker) { return stays(*worker); }));
 }
@@ -472,31 +353,17 @@ void WorkerGroup::Impl::watch_order() {
   });
 }
 
-void WorkerGroup::Impl::report(Worker& worker, const ExitStatus& status, Clock::time_point when,
-                               std::string note) {
+void WorkerGroup::Impl::report(WorkerProcess& worker, const ExitStatus& status,
+                               Clock::time_point when, std::string note) {
   assert(!worker.gone);  // on_exit is called once per worker.
   worker.gone = true;
-  worker.ended.reset();
-  worker.channel.reset();
-  if (note.empty() && worker.late) {
+  worker.close();
+  if (note.empty() && worker.parking.late()) {
     note =
         "it had said that it can park, and did not within " + rendezvous::time_text(state.grace());
   }
   output.pump(*worker.stream);
-  WorkerEnd end;
-  end.rank = worker.spec.rank;
-  end.local_rank = worker.spec.local_rank;
-  end.pid = worker.child.pid();
-  end.exit_code = status.exit_code;
-  end.signal = status.signal;
-  end.core_dumped = status.core_dumped;
-  end.stopped_by_us = worker.stop_sent;
-  end.ran_ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(when - worker.started_at).count();
-  end.note = std::move(note);
-  end.last_stderr = OutputForwarder::last_stderr(*worker.stream);
-  end.stderr_tail = OutputForwarder::last_stderr(*worker.stream, INT_MAX);
-  end.when = when;
+  const WorkerEnd end = worker.end(status, when, std::move(note));
   const auto on_exit = callbacks.on_exit;  // A copy: the owner may destroy the group in it.
   if (on_exit) on_exit(end);
 }
@@ -505,8 +372,9 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace, Keep k
                              const std::string& why) {
   if (abandoned || (state.killing() && !state.keeping())) return;
   if (!state.active()) {
-    if (workers.empty() || keep != Keep::Nobody) return;
-    become_active();  // For those that were kept, which nobody needs any more.
+    if (kept_workers.empty() || keep != Keep::Nobody) return;
+    workers = kept_workers.release();  // Nobody needs them any more.
+    become_active();
   }
   if (spares) spares->attempt_ended();
   // Who has said so by now is spared, also when the end of another was heard of first.
@@ -539,10 +407,9 @@ void WorkerGroup::Impl::mark_stopped() {
 
 void WorkerGroup::Impl::mark_asked() {
   for (const auto& worker : workers) {
-    if (worker->gone || worker->asked || stays(*worker)) continue;
-    worker->asked = true;
-    if (!state.keeping() || !worker->can_park || worker->child.has_ended()) continue;
-    worker->late = true;
+    if (worker->gone || stays(*worker)) continue;
+    const bool out_of_time = state.keeping() && !worker->child.has_ended();
+    if (!worker->parking.ask_to_end(out_of_time)) continue;
     spdlog::warn("rank {} (pid {}) said that it can park, and has not within {}: it gets {}",
                  worker->spec.rank, worker->child.pid(), rendezvous::time_text(state.grace()),
                  rendezvous::signal_name(state.signal()));
@@ -552,9 +419,9 @@ void WorkerGroup::Impl::mark_asked() {
 // Who hears nothing of it is asked when the time is over.
 void WorkerGroup::Impl::tell_over() {
   for (const auto& worker : workers) {
-    if (worker->told_over || worker->parked || !worker->channel || !stays(*worker)) continue;
-    worker->told_over = true;
-    send_whole(worker->channel->native_handle(), rendezvous::attempt_over_message(over_why));
+    if (worker->channel && stays(*worker) && worker->parking.take_word()) {
+      worker->send_over(over_why);
+    }
   }
 }
 
@@ -619,7 +486,7 @@ void WorkerGroup::Impl::give_up() {
   const auto self = shared_from_this();
   // Nobody is waited for any more; one may have ended just now, and its turn has not come.
   for (const auto& worker : std::vector(workers)) {
-    if (worker->gone || !take_status(*worker)) continue;
+    if (worker->gone || !worker->take_status()) continue;
     report(*worker, *worker->status, worker->end_seen ? worker->ended_at : Clock::now(), "");
   }
   for (const ProcessRow& row : WorkerMembers::of(leaders(), kept_sessions())) {
@@ -651,7 +518,7 @@ void WorkerGroup::Impl::settle() {
   if (!is_active()) return;
   for (const auto& worker : std::vector(workers)) {
     // One whose end was not seen yet has its turn to come.
-    if (!worker->gone && worker->end_seen) take_status(*worker);
+    if (!worker->gone && worker->end_seen) worker->take_status();
   }
   report_ended();
   if (!is_active()) return;
@@ -695,11 +562,10 @@ void WorkerGroup::Impl::finish() {
   asio::error_code ignored;
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
-  std::vector<std::shared_ptr<Worker>> parked;
-  for (const auto& worker : workers) {
+  for (const auto& worker : std::exchange(workers, {})) {
     if (!worker->gone) {
       output.pump(*worker->stream);
-      parked.push_back(worker);
+      kept_workers.keep(worker);
       continue;
     }
     output.drain(*worker->stream);
@@ -707,7 +573,6 @@ void WorkerGroup::Impl::finish() {
     worker->ended.reset();
     if (worker->child.reaped()) guard->remove_session(worker->child.pid());
   }
-  workers = std::move(parked);
   const auto on_all_reaped = callbacks.on_all_reaped;  // A copy, as in report().
   if (on_all_reaped) on_all_reaped();
 }
@@ -720,12 +585,13 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
   return pids;
 }
 
-// Of those that stay: what they have left behind stays with them.
+// Of those that stay: what they have left behind stays with them. While an attempt is being started
+// also those that have their rank.
 std::set<int> WorkerGroup::Impl::kept_sessions() const {
-  std::set<int> sessions;
+  std::set<int> sessions = kept_workers.sessions();
   for (const auto& worker : workers) {
-    const bool parked = !state.active() && !worker->gone && !worker->status;
-    if (parked || stays(*worker)) sessions.insert(worker->child.pid());
+    const bool begins = !state.active() && !worker->gone && !worker->status;
+    if (begins || stays(*worker)) sessions.insert(worker->child.pid());
   }
   return sessions;
 }
@@ -739,6 +605,7 @@ void WorkerGroup::Impl::kill_members() {
 
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
 void WorkerGroup::Impl::kill_now() {
+  for (const auto& worker : kept_workers.release()) workers.push_back(worker);
   if (workers.empty()) return;
   const auto limit = Clock::now() + limits.kill_wait;
   for (;;) {
@@ -756,8 +623,7 @@ void WorkerGroup::Impl::kill_now() {
     ::usleep(500);
   }
   for (const auto& worker : workers) {
-    worker->ended.reset();
-    worker->channel.reset();
+    worker->close();
     if (worker->stream) output.drain(*worker->stream);
     if (guard) guard->remove_session(worker->child.pid());
   }
@@ -765,8 +631,9 @@ void WorkerGroup::Impl::kill_now() {
 }
 
 int WorkerGroup::Impl::running() const {
-  return static_cast<int>(std::count_if(workers.begin(), workers.end(),
-                                        [](const auto& worker) { return !worker->gone; }));
+  const auto of_attempt = std::count_if(workers.begin(), workers.end(),
+                                        [](const auto& worker) { return !worker->gone; });
+  return static_cast<int>(of_attempt) + kept_workers.count();
 }
 
 WorkerGroup::WorkerGroup(asio::io_context& io, OutputForwarder& output,
@@ -804,6 +671,7 @@ int WorkerGroup::kept() const { return impl_->kept(); }
 
 void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->workers) worker->child.send(signal);
+  for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
 void WorkerGroup::set_temporary_folder(const std::string& path) { impl_->temporary_folder = path; }
@@ -833,6 +701,7 @@ std::vector<int> WorkerGroup::pids() const {
   for (const auto& worker : impl_->workers) {
     if (!worker->gone) pids.push_back(worker->child.pid());
   }
+  for (const auto& worker : impl_->kept_workers.processes()) pids.push_back(worker->child.pid());
   return pids;
 }
 

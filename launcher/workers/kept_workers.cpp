@@ -1,0 +1,95 @@
+// Nothing here may hold up the next attempt: every doubt about a kept process ends it, and its
+// place is filled as any other.
+#include "launcher/workers/kept_workers.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "launcher/workers/start_error.h"
+#include "launcher/workers/worker_members.h"
+
+namespace ddprun::launcher {
+
+KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMarks& marks,
+                                       ChildGuard& guard, const std::set<int>& others) {
+  const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& process) {
+    return process->spec.local_rank == worker.local_rank;
+  });
+  if (found == processes_.end()) return nullptr;
+  const Process process = *found;
+  processes_.erase(found);
+  try {
+    if (process->channel && process->give_rank(output_, worker, marks)) return process;
+  } catch (const std::system_error& error) {
+    end(process, guard, others);
+    throw StartError(
+        "cannot start worker " + std::to_string(worker.local_rank) + ": " + error.what(),
+        error.code().value());
+  }
+  if (process->channel) {
+    spdlog::warn(
+        "the kept process of local rank {} (pid {}) does not take its rank ({}); another one takes "
+        "its place",
+        worker.local_rank, process->child.pid(), std::strerror(errno));
+  }
+  end(process, guard, others);
+  return nullptr;
+}
+
+std::vector<KeptWorkers::Process> KeptWorkers::take_ended(ChildGuard& guard) {
+  std::vector<Process> ended;
+  for (const Process& process : std::vector(processes_)) {
+    if (process->hear() && process->may_go_on()) continue;
+    processes_.erase(std::find(processes_.begin(), processes_.end(), process));
+    end(process, guard, {});
+    if (process->status) ended.push_back(process);
+  }
+  return ended;
+}
+
+bool KeptWorkers::take_ended(const Process& process, ChildGuard& guard) {
+  const auto found = std::find(processes_.begin(), processes_.end(), process);
+  if (found == processes_.end()) return false;
+  process->child.send_to_group(SIGKILL);
+  if (!process->take_status()) return false;
+  processes_.erase(found);
+  WorkerMembers::kill({}, sessions());
+  guard.remove_session(process->child.pid());
+  return true;
+}
+
+void KeptWorkers::end_all(ChildGuard& guard, const std::set<int>& others) {
+  while (!processes_.empty()) {
+    const Process process = processes_.back();
+    processes_.pop_back();
+    end(process, guard, others);
+  }
+}
+
+// Waits, without the event loop: the place is needed now.
+void KeptWorkers::end(const Process& process, ChildGuard& guard, const std::set<int>& others) {
+  std::set<int> stay = sessions();
+  stay.insert(others.begin(), others.end());
+  WorkerMembers::kill({process->child.pid()}, stay);
+  process->child.send_to_group(SIGKILL);
+  const auto limit = std::chrono::steady_clock::now() + kill_wait_;
+  while (!process->take_status() && std::chrono::steady_clock::now() < limit) ::usleep(500);
+  process->close();
+  if (process->child.reaped()) guard.remove_session(process->child.pid());
+}
+
+std::set<int> KeptWorkers::sessions() const {
+  std::set<int> sessions;
+  for (const Process& process : processes_) {
+    if (!process->status) sessions.insert(process->child.pid());
+  }
+  return sessions;
+}
+
+}  // namespace ddprun::launcher

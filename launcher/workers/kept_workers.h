@@ -1,0 +1,62 @@
+// The processes that have outlived their attempt: parked, without a rank, with all that they hold
+// in memory. Each waits for the place that it had, in which it is the best spare there is: it has
+// state.
+//
+// Passive, as WorkerGroup, which owns it, watches their pidfds and channels, and gives it those
+// that are left when an attempt has ended.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/workers/child_guard.h"
+#include "launcher/workers/worker_process.h"
+
+namespace ddprun::launcher {
+
+class KeptWorkers {
+ public:
+  using Process = std::shared_ptr<WorkerProcess>;
+
+  // `kill_wait`: nobody waits longer than that for one that was killed.
+  KeptWorkers(OutputForwarder& output, std::chrono::milliseconds kill_wait)
+      : output_(output), kill_wait_(kill_wait) {}
+
+  void keep(Process process) { processes_.push_back(std::move(process)); }
+
+  // The process for this worker, which has got its rank; it is watched already. Nothing: there is
+  // none of its local rank, or it was of no use and has been ended. Throws StartError. `others`:
+  // sessions of workers that run, whose leavings stay.
+  Process take(const WorkerSpec& worker, const DeathMarks& marks, ChildGuard& guard,
+               const std::set<int>& others);
+
+  // Takes out those that have ended or hung up, or are about to, with their exit status if it is
+  // known, and ends what they have left.
+  std::vector<Process> take_ended(ChildGuard& guard);
+  // Of this one it is known that it has ended. False: it is not here, or cannot be reaped (a
+  // debugger holds it).
+  bool take_ended(const Process& process, ChildGuard& guard);
+
+  // They have no place any more.
+  void end_all(ChildGuard& guard, const std::set<int>& others);
+
+  std::vector<Process> release() { return std::exchange(processes_, {}); }
+  const std::vector<Process>& processes() const { return processes_; }
+  bool empty() const { return processes_.empty(); }
+  int count() const { return static_cast<int>(processes_.size()); }
+  // What they have left behind stays with them.
+  std::set<int> sessions() const;
+
+ private:
+  void end(const Process& process, ChildGuard& guard, const std::set<int>& others);
+
+  OutputForwarder& output_;
+  std::chrono::milliseconds kill_wait_;
+  std::vector<Process> processes_;
+};
+
+}  // namespace ddprun::launcher

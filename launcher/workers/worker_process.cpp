@@ -1,0 +1,88 @@
+// What is done with one process at a time; whose turn it is, and what that means for the others, is
+// the group's.
+#include "launcher/workers/worker_process.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <climits>
+#include <string_view>
+#include <utility>
+
+#include "launcher/workers/child_sessions.h"
+#include "launcher/workers/rank_channel.h"
+#include "rendezvous/spare_channel.h"
+
+namespace ddprun::launcher {
+
+WorkerProcess::WorkerProcess(asio::io_context& io, LaunchedChild started, const WorkerSpec& worker)
+    : spec(worker),
+      child(std::move(started.process)),
+      stream(std::move(started.stream)),
+      started_at(std::chrono::steady_clock::now()) {
+  // asio closes what it is given; the child keeps its own.
+  ended.emplace(io, ::fcntl(child.pidfd(), F_DUPFD_CLOEXEC, 0));
+  if (started.channel) channel.emplace(io, started.channel.release());
+}
+
+bool WorkerProcess::hear() {
+  if (!channel) return false;
+  char said[64];
+  const ssize_t count = ::recv(channel->native_handle(), said, sizeof said, MSG_DONTWAIT);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return false;
+  if (count > 0) parking.hear(std::string_view(said, static_cast<std::size_t>(count)));
+  return true;
+}
+
+void WorkerProcess::send_over(const std::string& why) {
+  send_whole(channel->native_handle(), rendezvous::attempt_over_message(why));
+}
+
+bool WorkerProcess::give_rank(OutputForwarder& output, const WorkerSpec& next,
+                              const DeathMarks& marks) {
+  // Before it hears its rank: what it writes then is the new attempt's.
+  output.redirect(*stream, next.output);
+  OutputForwarder::forget_stderr(*stream);
+  if (!send_whole(channel->native_handle(), rank_message_for(next, marks))) return false;
+  spec = next;
+  started_at = std::chrono::steady_clock::now();
+  parking.give_rank();
+  stop_sent = was_spare = false;
+  was_kept = true;
+  return true;
+}
+
+bool WorkerProcess::take_status() {
+  if (!status) status = child.reap();
+  return status.has_value();
+}
+
+bool WorkerProcess::may_go_on() const {
+  return channel && !child.has_ended() && !is_exiting(child.pid());
+}
+
+void WorkerProcess::close() {
+  ended.reset();
+  channel.reset();
+}
+
+WorkerEnd WorkerProcess::end(const ExitStatus& how, std::chrono::steady_clock::time_point when,
+                             std::string note) const {
+  WorkerEnd end;
+  end.rank = spec.rank;
+  end.local_rank = spec.local_rank;
+  end.pid = child.pid();
+  end.exit_code = how.exit_code;
+  end.signal = how.signal;
+  end.core_dumped = how.core_dumped;
+  end.stopped_by_us = stop_sent;
+  end.ran_ms = std::chrono::duration_cast<std::chrono::milliseconds>(when - started_at).count();
+  end.note = std::move(note);
+  end.last_stderr = OutputForwarder::last_stderr(*stream);
+  end.stderr_tail = OutputForwarder::last_stderr(*stream, INT_MAX);
+  end.when = when;
+  return end;
+}
+
+}  // namespace ddprun::launcher

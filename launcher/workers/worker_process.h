@@ -1,0 +1,57 @@
+// A process that has a worker's rank, or had one in the attempt before and waits for the next: all
+// that the group (worker_group.h) and those that are kept between attempts (kept_workers.h) know of
+// it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/output/forwarder.h"
+#include "launcher/workers/child_launch.h"
+#include "launcher/workers/child_process.h"
+#include "launcher/workers/death_order.h"
+#include "launcher/workers/parking.h"
+#include "launcher/workers/worker_end.h"
+#include "launcher/workers/worker_spec.h"
+
+namespace ddprun::launcher {
+
+struct WorkerProcess {
+  WorkerProcess(asio::io_context& io, LaunchedChild started, const WorkerSpec& worker);
+
+  // Reads what it has said. False: it has closed its end, or the channel is gone already.
+  bool hear();
+  void send_over(const std::string& why);  // Best effort: who does not hear it is asked later.
+  // Its rank in the next attempt, where its output goes from now on. False: it does not take it.
+  // Throws std::system_error when its new files cannot be opened.
+  bool give_rank(OutputForwarder& output, const WorkerSpec& next, const DeathMarks& marks);
+
+  bool take_status();      // Reaps it, if it has ended.
+  bool may_go_on() const;  // It has neither ended nor is about to, and can be given a rank.
+  void close();            // Nothing of it is watched any more.
+  WorkerEnd end(const ExitStatus& how, std::chrono::steady_clock::time_point when,
+                std::string note) const;
+
+  WorkerSpec spec;
+  ChildProcess child;
+  std::shared_ptr<OutputForwarder::Stream> stream;
+  std::optional<asio::posix::stream_descriptor> ended;    // A duplicate of the pidfd.
+  std::optional<asio::posix::stream_descriptor> channel;  // Ours, while it keeps its own.
+  Parking parking;
+  int index = 0;  // In the group.
+  std::chrono::steady_clock::time_point started_at;
+  bool stop_sent = false;  // The group was stopped while it was alive.
+  bool end_seen = false;   // The pidfd has become readable, and it was its turn.
+  bool gone = false;       // Its end was reported.
+  bool was_spare = false;
+  bool was_kept = false;
+
+  std::optional<ExitStatus> status;                // Once reaped.
+  std::chrono::steady_clock::time_point ended_at;  // As seen.
+};
+
+}  // namespace ddprun::launcher
