@@ -14,6 +14,9 @@
 #include "tests/testing/mapped_exchange.h"
 #include "tests/testing/patience.h"
 #include "worker/cpu/cpu_communicator.h"
+#if defined(DDPRUN_TEST_OVER_NCCL)
+#include "tests/worker/nccl/waiting_nccl.h"
+#endif
 
 namespace ddprun::worker {
 
@@ -29,8 +32,8 @@ inline const char* name_of(Wiring wiring) {
                                         : "two hosts";
 }
 
-#if defined(DDPRUN_TEST_OVER_MPI)
-inline const std::vector<Wiring> wirings{Wiring::SharedMemory};  // As MPI has it.
+#if defined(DDPRUN_TEST_OVER_MPI) || defined(DDPRUN_TEST_OVER_NCCL)
+inline const std::vector<Wiring> wirings{Wiring::SharedMemory};  // These have it as they like.
 #else
 inline const std::vector<Wiring> wirings{Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts};
 #endif
@@ -45,23 +48,38 @@ struct Cluster {
   std::function<void(int rank, const std::string& text)> on_slow_wait;
 };
 
-inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
-                                                  std::shared_ptr<MappedExchange::Board> board) {
-  CpuCommunicatorOptions options;
-  options.common.connect_timeout = testing::patience(std::chrono::seconds{20});
-  options.common.collective_timeout = cluster.collective_timeout;
-  options.common.slow_wait = cluster.slow_wait;
+inline CommunicatorOptions options_of(const Cluster& cluster, int rank) {
+  CommunicatorOptions options;
+  options.connect_timeout = testing::patience(std::chrono::seconds{20});
+  options.collective_timeout = cluster.collective_timeout;
+  options.slow_wait = cluster.slow_wait;
   if (cluster.on_slow_wait) {
-    options.common.on_slow_wait = [tell = cluster.on_slow_wait, rank](const std::string& text) {
+    options.on_slow_wait = [tell = cluster.on_slow_wait, rank](const std::string& text) {
       tell(rank, text);
     };
   }
-  options.common.shared_memory = cluster.wiring != Wiring::Tcp;
+  options.shared_memory = cluster.wiring != Wiring::Tcp;
+  options.cuda_device = rank;
+  return options;
+}
+
+#if defined(DDPRUN_TEST_OVER_NCCL)
+inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
+                                                  std::shared_ptr<MappedExchange::Board> board) {
+  return std::make_unique<WaitingNccl>(rank, cluster.world, cluster.epoch, std::move(board),
+                                       options_of(cluster, rank));
+}
+#else
+inline std::unique_ptr<Communicator> connect_rank(const Cluster& cluster, int rank,
+                                                  std::shared_ptr<MappedExchange::Board> board) {
+  CpuCommunicatorOptions options;
+  options.common = options_of(cluster, rank);
   options.chunk_bytes = cluster.chunk_bytes;
   if (cluster.wiring == Wiring::TwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
   MappedExchange exchange(std::move(board), rank);
   return connect_cpu_communicator(rank, cluster.world, cluster.epoch, exchange, options);
 }
+#endif
 
 #if defined(DDPRUN_TEST_OVER_MPI)
 // Under mpirun this process is one rank, and worlds of another size are left out.

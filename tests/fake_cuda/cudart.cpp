@@ -1,0 +1,242 @@
+// The functions of libcudart that this project and the fake libnccl call, without a GPU.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/fake_cuda/cudart_objects.h"
+#include "tests/fake_cuda/switches.h"
+
+using ddprun::fake_cuda::device_state;
+using ddprun::fake_cuda::number_of;
+using ddprun::fake_cuda::switched;
+
+namespace {
+
+// Never destroyed: streams' threads may outlive main.
+struct Runtime {
+  std::mutex mutex;
+  std::set<cudaStream_t> streams;
+  std::map<int, cudaStream_t> null_streams;  // By device.
+};
+Runtime& runtime() {
+  static auto& instance = *new Runtime;
+  return instance;
+}
+
+std::mutex objects_mutex;
+thread_local int current_device = 0;
+
+// The null stream, and the two constants that stand for it, are one stream of each device.
+cudaStream_t real(cudaStream_t stream) {
+  if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread) {
+    return stream;
+  }
+  Runtime& all = runtime();
+  const std::lock_guard lock(all.mutex);
+  cudaStream_t& null_stream = all.null_streams[current_device];
+  if (null_stream == nullptr) all.streams.insert(null_stream = new CUstream_st(current_device));
+  return null_stream;
+}
+
+void drop(cudaUserObject_t object, unsigned count) {
+  {
+    const std::lock_guard lock(objects_mutex);
+    object->references -= count;
+    if (object->references > 0) return;
+  }
+  object->destroy(object->data);
+  delete object;
+}
+
+void keep(cudaUserObject_t object, unsigned count) {
+  const std::lock_guard lock(objects_mutex);
+  object->references += count;
+}
+
+// As cudaFree does: any kernel of the device might use the memory.
+void wait_for_device() {
+  std::set<cudaStream_t> streams;
+  {
+    const std::lock_guard lock(runtime().mutex);
+    streams = runtime().streams;
+  }
+  for (cudaStream_t stream : streams) {
+    if (stream->device == current_device) stream->synchronize();
+  }
+}
+
+void* memory_of(std::size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
+
+}  // namespace
+
+CUgraph_st::~CUgraph_st() {
+  for (cudaUserObject_t object : objects) drop(object, 1);
+}
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = static_cast<int>(number_of(switched("FAKE_CUDA_DEVICES"), 8));
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaSetDevice(int device) {
+  int devices = 0;
+  cudaGetDeviceCount(&devices);
+  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  wait_for_device();
+  return device_state();
+}
+cudaError_t cudaGetLastError() { return device_state(); }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorNotReady:
+      return "device not ready";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    default:
+      return "unrecognized error code";
+  }
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().streams.insert(*stream = new CUstream_st(current_device));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  stream->end_after_work();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return real(stream)->query(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return real(stream)->synchronize(); }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  real(stream)->give([function, data] { function(data); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = real(stream)->recorded ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t* graph,
+                                     const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+  cudaStreamIsCapturing(stream, status);
+  if (id != nullptr) *id = 1;
+  if (graph != nullptr) *graph = real(stream)->recorded.get();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  real(stream)->recorded = std::make_unique<CUgraph_st>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = real(stream)->recorded.release();
+  return *graph != nullptr ? cudaSuccess : cudaErrorIllegalState;
+}
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy,
+                                 unsigned references, unsigned) {
+  *object = new CUuserObject_st{data, destroy, references};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count,
+                                      unsigned flags) {
+  if ((flags & cudaGraphUserObjectMove) == 0) keep(object, count);
+  graph->objects.insert(graph->objects.end(), count, object);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st;
+  (*exec)->graph.work = graph->work;
+  (*exec)->graph.objects = graph->objects;
+  for (cudaUserObject_t object : graph->objects) keep(object, 1);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const Work& work : exec->graph.work) real(stream)->give(work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto place = std::make_shared<CUevent_st::Place>();
+  event->place = place;
+  real(stream)->give([place] {
+    const std::lock_guard lock(place->mutex);
+    place->reached = true;
+    place->changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (device_state() != cudaSuccess) return device_state();
+  if (!event->place) return cudaSuccess;
+  const std::lock_guard lock(event->place->mutex);
+  return event->place->reached ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (!event->place) return cudaSuccess;
+  real(stream)->give([place = event->place] {
+    std::unique_lock lock(place->mutex);
+    place->changed.wait(lock, [&] { return place->reached; });
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = memory_of(bytes);
+  return *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void* data) {
+  wait_for_device();
+  std::free(data);
+  return device_state();
+}
+cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  std::memset(data, value, bytes);
+  return device_state();
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  real(stream)->give([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+}  // extern "C"

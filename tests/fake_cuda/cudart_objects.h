@@ -1,0 +1,72 @@
+// What the handles of CUDA's runtime point to here: a stream is a queue with a thread, an event a
+// place in such a queue, a graph the work that a stream was given while it was captured.
+//
+// Left out: that the null stream waits for others, streams that join a capture through events, and
+// whether a pointer is device memory. Device memory is host memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+using Work = std::function<void()>;
+
+struct CUuserObject_st {
+  void* data;
+  cudaHostFn_t destroy;
+  unsigned references;  // Of all, under objects_mutex in cudart.cpp.
+};
+
+struct CUgraph_st {
+  ~CUgraph_st();
+  std::vector<Work> work;
+  std::vector<cudaUserObject_t> objects;  // One reference of each.
+};
+
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
+// Work never runs before what was given earlier; it may wait for other streams and processes. The
+// object stays when the stream is destroyed: another thread may be waiting for the whole device.
+struct CUstream_st {
+  explicit CUstream_st(int device);
+
+  void give(Work work);  // Into the graph, while one is recorded.
+  cudaError_t query();   // cudaErrorNotReady while there is work.
+  cudaError_t synchronize();
+  void end_after_work();
+
+  const int device;
+  std::unique_ptr<CUgraph_st> recorded;  // Of the thread that captures.
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> work_;
+  bool ending_ = false;
+};
+
+struct CUevent_st {
+  struct Place {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool reached = false;
+  };
+  std::shared_ptr<Place> place;  // Null: not recorded yet, which counts as reached.
+};
+
+namespace ddprun::fake_cuda {
+
+// What the device says to everybody from its first fault on, as a real one does.
+cudaError_t device_state();
+
+}  // namespace ddprun::fake_cuda

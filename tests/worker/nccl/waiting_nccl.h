@@ -1,0 +1,70 @@
+// NCCL's communicator for cases that are written for the CPU: each rank has a stream, and a call
+// returns when what it queued is done. Memory is the host's, so only over tests/fake_cuda.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "tests/testing/mapped_exchange.h"
+#include "worker/nccl/nccl_communicator.h"
+
+namespace ddprun::worker {
+
+class WaitingNccl final : public Communicator {
+ public:
+  WaitingNccl(int rank, int world_size, std::uint32_t epoch,
+              std::shared_ptr<MappedExchange::Board> board, const CommunicatorOptions& options) {
+    MappedExchange exchange(std::move(board), rank);
+    check_cuda(cudaSetDevice(options.cuda_device), "cudaSetDevice");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    nccl_ = std::make_unique<NcclCommunicator>(
+        connect_nccl_peers(rank, world_size, epoch, exchange, options), options);
+  }
+  ~WaitingNccl() override {
+    nccl_.reset();
+    cudaStreamDestroy(stream_);
+  }
+
+  int rank() const override { return nccl_->rank(); }
+  int world_size() const override { return nccl_->world_size(); }
+  std::string description() const override { return nccl_->description(); }
+  bool is_cuda() const override { return true; }
+
+  void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op, Stream) override {
+    nccl_->all_reduce(data, count, type, op, stream_);
+    wait();
+  }
+  void all_gather(const void* send, void* recv, std::size_t count, DataType type, Stream) override {
+    nccl_->all_gather(send, recv, count, type, stream_);
+    wait();
+  }
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                      Stream) override {
+    nccl_->reduce_scatter(send, recv, count, type, op, stream_);
+    wait();
+  }
+  void broadcast(void* data, std::size_t count, DataType type, int root, Stream) override {
+    nccl_->broadcast(data, count, type, root, stream_);
+    wait();
+  }
+  void send(const void* data, std::size_t count, DataType type, int peer, Stream) override {
+    nccl_->send(data, count, type, peer, stream_);
+    wait();
+  }
+  void recv(void* data, std::size_t count, DataType type, int peer, Stream) override {
+    nccl_->recv(data, count, type, peer, stream_);
+    wait();
+  }
+  void barrier(Stream) override { nccl_->barrier(stream_); }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return nccl_->allocate(bytes); }
+  void abort(const std::string& reason) noexcept override { nccl_->abort(reason); }
+
+ private:
+  // As a trainer does, who then asks the communicator why its work came to nothing.
+  void wait() { cudaStreamSynchronize(stream_); }
+
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<NcclCommunicator> nccl_;
+};
+
+}  // namespace ddprun::worker
