@@ -29,6 +29,7 @@
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/job_status.h"
+#include "launcher/watched_job.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
@@ -61,6 +62,7 @@ class Agent {
         attempt_(io_, output_, events_, options_, host_name_,
                  {[this](const FirstCause& cause) { on_worker_failed(cause); },
                   [this] { on_all_reaped(); }}),
+        watched_(io_, options_, attempt_, host_name_, [this] { return machine_.state(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
 
@@ -110,6 +112,7 @@ class Agent {
   AgentSignals signals_;
   asio::steady_timer goodbye_timer_;
   LocalAttempt attempt_;
+  WatchedJob watched_;
   Membership membership_;  // Goes first, while what it says is still heard.
   AgentStateMachine machine_;
 
@@ -129,6 +132,7 @@ int Agent::run() {
   events_.launcher_started(options_);
   signals_.handle(plan_signals(options_, signal_is_ignored));
   if (starter_ != nullptr) listen_to_starter();
+  watched_.open();
   asio::co_spawn(
       io_, [this] { return membership_.join(); },
       [this](const std::exception_ptr& thrown) {
@@ -187,6 +191,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   ++rounds_;
   round_since_ = steady_clock::now();
   events_.attempt_started(round);
+  watched_.round_started(round);
   const std::string text = round_text(round, options_.nproc_per_node, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
   apply(machine().round_started());
@@ -196,6 +201,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   if (stop.final_verdict) job_cause_ = stop.cause;
   why_ = stop.why;
   events_.attempt_verdict(stop);
+  if (stop.cause) watched_.failed(*stop.cause);
   // The report that follows a final verdict names the cause, but not why there is no restart.
   const bool news = !stop.final_verdict || attempt_.running() > 0 || options_.max_restarts > 0;
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);

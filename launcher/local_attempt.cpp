@@ -64,6 +64,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
            .on_all_reaped = [this] { callbacks_.on_all_reaped(); },
            .on_parked =
                [this](int rank, int local_rank, int pid, std::int64_t parked_ms) {
+                 parked_.insert(pid);
                  events_.worker_parked(rank, local_rank, pid, parked_ms);
                }},
           {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
@@ -79,6 +80,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   round_ = round;
   ends_.clear();
   pids_.clear();
+  parked_.clear();
   failed_ = false;
   cause_by_.reset();
   stopped_at_.reset();

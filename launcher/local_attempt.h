@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,11 @@ class LocalAttempt {
   // Of the attempt started last.
   const rendezvous::RoundStart& round() const { return round_; }
   const std::vector<WorkerEnd>& ends() const { return ends_; }
+  // By local rank, also of those that have ended.
+  const std::vector<int>& started_pids() const { return pids_; }
+  const std::vector<WorkerOutput>& outputs() const { return outputs_; }
+  // This worker has left the attempt with its process, and waits for the next one.
+  bool is_parked(int pid) const { return parked_.contains(pid); }
 
   // The first error that a worker had recorded before stop() was called, if none has been reported
   // as failed: this node's part in the question which node's worker was the first. That a peer was
@@ -113,6 +119,7 @@ class LocalAttempt {
   std::string attempt_dir_;
   std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<int> pids_;              // By local rank.
+  std::set<int> parked_;               // Pids of them.
   std::vector<WorkerEnd> ends_;
   WallNs began_at_ = 0;
   std::optional<WallNs> stopped_at_;

@@ -32,9 +32,9 @@ TEST_CASE("a limit that is too low leaves a little to everybody", "[launcher][de
 }
 
 TEST_CASE("14.3: too few descriptors are named before anything waits", "[launcher][descriptors]") {
-  CHECK(descriptors_problem(13, 16, 1) ==
-        "the limit of open files is 16, of which 13 are free, and a launcher with 1 worker needs "
-        "14 file descriptors at the very least: raise it (ulimit -n)");
-  CHECK(descriptors_problem(14, 17, 1).empty());
-  CHECK_FALSE(descriptors_problem(14, 17, 2).empty());
+  CHECK(descriptors_problem(15, 18, 1) ==
+        "the limit of open files is 18, of which 15 are free, and a launcher with 1 worker needs "
+        "16 file descriptors at the very least: raise it (ulimit -n)");
+  CHECK(descriptors_problem(16, 19, 1).empty());
+  CHECK_FALSE(descriptors_problem(16, 19, 2).empty());
 }

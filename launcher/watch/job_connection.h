@@ -1,0 +1,35 @@
+// The asking side of a launcher's socket (status_socket.h), for programs without an event loop.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/watch/job_snapshot.h"
+#include "rendezvous/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// Connects to a launcher's socket; one that nobody listens at is removed. Does not wait.
+rendezvous::UniqueFd connect_to_job(int folder, const std::string& name);
+
+// A launcher that could be found.
+struct FoundJob {
+  std::string folder;
+  std::string name;  // Of its socket.
+  int pid = 0;       // Who listens.
+  // Nothing: it did not answer in time.
+  std::optional<JobSnapshot> snapshot;
+};
+
+// This user's launchers on this host, in the order in which they were started. All are asked at
+// once and have `limit` together.
+std::vector<FoundJob> find_jobs(const std::vector<std::string>& places,
+                                std::chrono::milliseconds limit);
+
+// One question to one of them. Nothing: it is gone, or does not answer.
+std::optional<std::string> ask_job(const FoundJob& job, const std::string& what,
+                                   std::chrono::milliseconds limit);
+
+}  // namespace ddprun::launcher

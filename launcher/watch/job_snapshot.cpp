@@ -1,0 +1,315 @@
+// The JSON form, field by field in both directions, and the judgement who is slow.
+#include "launcher/watch/job_snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/control/first_cause.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using SnapshotJson = nlohmann::ordered_json;
+
+constexpr const char* node_state_names[] = {"waiting",  "running", "succeeded",
+                                            "stopping", "stopped", "done"};
+constexpr const char* rank_state_names[] = {"running", "parked", "succeeded", "failed", "stopped"};
+
+template <class State, std::size_t count>
+State state_named(const char* const (&names)[count], const std::string& name, State otherwise) {
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  return found == std::end(names) ? otherwise : static_cast<State>(found - std::begin(names));
+}
+
+template <class Value>
+SnapshotJson or_null(const std::optional<Value>& value) {
+  return value ? SnapshotJson(*value) : SnapshotJson(nullptr);
+}
+
+SnapshotJson said_or_null(std::int64_t value) {
+  return value < 0 ? SnapshotJson(nullptr) : SnapshotJson(value);
+}
+
+// A number that is none (a loss may be) has no form in JSON.
+SnapshotJson finite_or_null(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? SnapshotJson(*value) : SnapshotJson(nullptr);
+}
+
+SnapshotJson json_of(const RankProgress& progress) {
+  return {{"step", said_or_null(progress.step)},
+          {"total_steps", said_or_null(progress.total_steps)},
+          {"epoch", said_or_null(progress.epoch)},
+          {"phase", progress.phase},
+          {"images", progress.images},
+          {"images_per_s", finite_or_null(progress.images_per_s)},
+          {"loss", finite_or_null(progress.loss)},
+          {"step_s", finite_or_null(progress.step_s)},
+          {"data_s", finite_or_null(progress.data_s)},
+          {"wait_s", finite_or_null(progress.wait_s)},
+          {"data_total_s", finite_or_null(progress.data_total_s)},
+          {"wait_total_s", finite_or_null(progress.wait_total_s)},
+          {"age_s", finite_or_null(progress.age_s)}};
+}
+
+SnapshotJson json_of(const RankSnapshot& rank) {
+  SnapshotJson object = {
+      {"rank", rank.rank},
+      {"local_rank", rank.local_rank},
+      {"pid", rank.pid},
+      {"state", name_of(rank.state)},
+      {"exit_code", rank.exit_code},
+      {"signal", rank.signal == 0 ? SnapshotJson(nullptr)
+                                  : SnapshotJson(rendezvous::signal_name(rank.signal))},
+      {"signal_number", rank.signal},
+      {"processes", rank.use.processes},
+      {"threads", rank.use.threads},
+      {"rss_bytes", rank.use.rss_bytes},
+      {"cpu_s", rank.use.cpu_s},
+      {"kernel_state", std::string(1, rank.use.state)},
+      {"stdout_file", rank.stdout_file},
+      {"stderr_file", rank.stderr_file}};
+  object["progress"] = rank.progress ? json_of(*rank.progress) : SnapshotJson(nullptr);
+  return object;
+}
+
+SnapshotJson json_of(const SeenFailure& failure) {
+  return {{"time_unix_s", failure.time_unix_s},
+          {"attempt", failure.attempt},
+          {"rank", failure.rank},
+          {"host", failure.host},
+          {"text", failure.text},
+          {"what", failure.what}};
+}
+
+// Reads a field where it is, and of the type that it should be of.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object) : object_(object) {}
+
+  void get(const char* name, std::string& value) const {
+    if (const auto* found = find(name); found && found->is_string()) value = *found;
+  }
+  void get(const char* name, int& value) const {
+    if (const auto* found = find(name); found && found->is_number_integer()) value = *found;
+  }
+  void get(const char* name, std::int64_t& value) const {
+    if (const auto* found = find(name); found && found->is_number_integer()) value = *found;
+  }
+  void get(const char* name, double& value) const {
+    if (const auto* found = find(name); found && found->is_number()) value = *found;
+  }
+  void get(const char* name, std::optional<double>& value) const {
+    if (const auto* found = find(name); found && found->is_number()) value = found->get<double>();
+  }
+  std::string text(const char* name) const {
+    std::string value;
+    get(name, value);
+    return value;
+  }
+  // Calls `each` with the elements of a list that are objects.
+  template <class Each>
+  void list(const char* name, Each each) const {
+    const auto* found = find(name);
+    if (found == nullptr || !found->is_array()) return;
+    for (const nlohmann::json& element : *found) {
+      if (element.is_object()) each(Fields(element));
+    }
+  }
+  std::optional<Fields> object(const char* name) const {
+    const auto* found = find(name);
+    return found && found->is_object() ? std::optional(Fields(*found)) : std::nullopt;
+  }
+
+ private:
+  const nlohmann::json* find(const char* name) const {
+    const auto found = object_.find(name);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  const nlohmann::json& object_;
+};
+
+RankProgress progress_of(const Fields& fields) {
+  RankProgress progress;
+  fields.get("step", progress.step);
+  fields.get("total_steps", progress.total_steps);
+  fields.get("epoch", progress.epoch);
+  fields.get("phase", progress.phase);
+  fields.get("images", progress.images);
+  fields.get("images_per_s", progress.images_per_s);
+  fields.get("loss", progress.loss);
+  fields.get("step_s", progress.step_s);
+  fields.get("data_s", progress.data_s);
+  fields.get("wait_s", progress.wait_s);
+  fields.get("data_total_s", progress.data_total_s);
+  fields.get("wait_total_s", progress.wait_total_s);
+  fields.get("age_s", progress.age_s);
+  return progress;
+}
+
+RankSnapshot rank_of(const Fields& fields) {
+  RankSnapshot rank;
+  fields.get("rank", rank.rank);
+  fields.get("local_rank", rank.local_rank);
+  fields.get("pid", rank.pid);
+  rank.state = state_named(rank_state_names, fields.text("state"), RankState::Running);
+  fields.get("exit_code", rank.exit_code);
+  fields.get("signal_number", rank.signal);
+  fields.get("processes", rank.use.processes);
+  fields.get("threads", rank.use.threads);
+  fields.get("rss_bytes", rank.use.rss_bytes);
+  fields.get("cpu_s", rank.use.cpu_s);
+  if (const std::string state = fields.text("kernel_state"); !state.empty()) {
+    rank.use.state = state[0];
+  }
+  fields.get("stdout_file", rank.stdout_file);
+  fields.get("stderr_file", rank.stderr_file);
+  if (const auto said = fields.object("progress")) rank.progress = progress_of(*said);
+  return rank;
+}
+
+SeenFailure failure_of(const Fields& fields) {
+  SeenFailure failure;
+  fields.get("time_unix_s", failure.time_unix_s);
+  fields.get("attempt", failure.attempt);
+  fields.get("rank", failure.rank);
+  fields.get("host", failure.host);
+  fields.get("text", failure.text);
+  fields.get("what", failure.what);
+  return failure;
+}
+
+// ---- who is slow ----
+
+// A step more or less is where ranks are at any moment.
+constexpr std::int64_t steps_apart = 2;
+constexpr double standing_s = 1;      // Longer than a moment of the scheduler's, and ...
+constexpr double standing_steps = 3;  // ... than so many steps of its own.
+constexpr double least_share = 0.1;   // Of a step; ranks that differ by less are equal.
+
+std::string phase_text(const RankProgress& progress) {
+  return progress.phase.empty() ? "" : " (" + progress.phase + ")";
+}
+
+std::optional<Slowest> behind(const std::vector<const RankSnapshot*>& ranks) {
+  const auto by_step = [](const RankSnapshot* a, const RankSnapshot* b) {
+    return a->progress->step < b->progress->step;
+  };
+  const auto [last, first] = std::minmax_element(ranks.begin(), ranks.end(), by_step);
+  const RankProgress& slow = *(*last)->progress;
+  const std::int64_t steps = (*first)->progress->step - slow.step;
+  if (slow.step < 0 || steps < 1) return std::nullopt;
+  const double age = slow.age_s.value_or(0);
+  const bool stands = age > standing_s && age > standing_steps * slow.step_s;
+  if (steps < steps_apart && !stands) return std::nullopt;
+  std::string why =
+      fmt::format("is {} {} behind{}", steps, steps == 1 ? "step" : "steps", phase_text(slow));
+  if (stands) why += fmt::format(", silent for {:.0f} s", age);
+  return Slowest{(*last)->rank, why};
+}
+
+// All wait for the slowest one, so who waits least is it.
+std::optional<Slowest> waits_least(std::vector<const RankSnapshot*> ranks) {
+  std::sort(ranks.begin(), ranks.end(), [](const RankSnapshot* a, const RankSnapshot* b) {
+    return a->progress->wait_s < b->progress->wait_s;
+  });
+  const RankProgress& slow = *ranks.front()->progress;
+  const RankProgress& usual = *ranks[ranks.size() / 2]->progress;
+  if (usual.step_s <= 0 || usual.wait_s - slow.wait_s < least_share * usual.step_s) {
+    return std::nullopt;
+  }
+  return Slowest{ranks.front()->rank,
+                 fmt::format("waits {:.1f} ms a step for others, who wait {:.1f} ms",
+                             1e3 * slow.wait_s, 1e3 * usual.wait_s)};
+}
+
+}  // namespace
+
+const char* name_of(NodeState state) { return node_state_names[static_cast<int>(state)]; }
+const char* name_of(RankState state) { return rank_state_names[static_cast<int>(state)]; }
+
+std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
+  std::vector<const RankSnapshot*> telling;
+  for (const RankSnapshot& rank : ranks) {
+    if (rank.state == RankState::Running && rank.progress) telling.push_back(&rank);
+  }
+  if (telling.size() < 2) return std::nullopt;
+  if (auto found = behind(telling)) return found;
+  return waits_least(std::move(telling));
+}
+
+std::string to_json(const JobSnapshot& snapshot) {
+  SnapshotJson object = {{"version", snapshot.version},
+                         {"run_id", snapshot.run_id},
+                         {"program", snapshot.program},
+                         {"host", snapshot.host},
+                         {"launcher_pid", snapshot.launcher_pid},
+                         {"started_unix_s", snapshot.started_unix_s},
+                         {"taken_s", snapshot.taken_s},
+                         {"state", name_of(snapshot.state)},
+                         {"since_s", snapshot.since_s},
+                         {"attempt", snapshot.attempt},
+                         {"attempts", snapshot.attempts},
+                         {"term", snapshot.term},
+                         {"max_restarts", snapshot.max_restarts},
+                         {"node_rank", snapshot.node_rank},
+                         {"nodes", snapshot.nodes},
+                         {"first_rank", snapshot.first_rank},
+                         {"workers", snapshot.workers},
+                         {"world_size", snapshot.world_size},
+                         {"master", snapshot.master},
+                         {"spares", snapshot.spares},
+                         {"spares_ready", snapshot.spares_ready},
+                         {"log_dir", snapshot.log_dir}};
+  const auto slowest = slowest_of(snapshot.ranks);
+  object["slowest"] = slowest ? SnapshotJson{{"rank", slowest->rank}, {"why", slowest->why}}
+                              : SnapshotJson(nullptr);
+  object["ranks"] = SnapshotJson::array();
+  for (const RankSnapshot& rank : snapshot.ranks) object["ranks"].push_back(json_of(rank));
+  object["failures_total"] = snapshot.failures_total;
+  object["failures"] = SnapshotJson::array();
+  for (const SeenFailure& failure : snapshot.failures) {
+    object["failures"].push_back(json_of(failure));
+  }
+  return object.dump(-1, ' ', false, SnapshotJson::error_handler_t::replace);
+}
+
+std::optional<JobSnapshot> parse_snapshot(std::string_view text) {
+  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
+  const Fields fields(object);
+  JobSnapshot snapshot;
+  fields.get("version", snapshot.version);
+  fields.get("run_id", snapshot.run_id);
+  fields.get("program", snapshot.program);
+  fields.get("host", snapshot.host);
+  fields.get("launcher_pid", snapshot.launcher_pid);
+  fields.get("started_unix_s", snapshot.started_unix_s);
+  fields.get("taken_s", snapshot.taken_s);
+  snapshot.state = state_named(node_state_names, fields.text("state"), NodeState::Waiting);
+  fields.get("since_s", snapshot.since_s);
+  fields.get("attempt", snapshot.attempt);
+  fields.get("attempts", snapshot.attempts);
+  fields.get("term", snapshot.term);
+  fields.get("max_restarts", snapshot.max_restarts);
+  fields.get("node_rank", snapshot.node_rank);
+  fields.get("nodes", snapshot.nodes);
+  fields.get("first_rank", snapshot.first_rank);
+  fields.get("workers", snapshot.workers);
+  fields.get("world_size", snapshot.world_size);
+  fields.get("master", snapshot.master);
+  fields.get("spares", snapshot.spares);
+  fields.get("spares_ready", snapshot.spares_ready);
+  fields.get("log_dir", snapshot.log_dir);
+  fields.list("ranks", [&](const Fields& each) { snapshot.ranks.push_back(rank_of(each)); });
+  fields.get("failures_total", snapshot.failures_total);
+  fields.list("failures",
+              [&](const Fields& each) { snapshot.failures.push_back(failure_of(each)); });
+  return snapshot;
+}
+
+}  // namespace ddprun::launcher

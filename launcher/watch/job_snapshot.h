@@ -1,0 +1,130 @@
+// Where a job stands on this node, as one value: what ddprun status shows, top draws and others
+// export.
+//
+// A core: values in, text out. parse_snapshot() reads what came through a socket of this user's own
+// folder, perhaps from a launcher of another version: unknown fields are passed over, missing ones
+// keep their defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::launcher {
+
+// What a worker says of itself; nothing of it is there for a program that says nothing.
+struct RankProgress {
+  std::int64_t step = -1;         // Steps of the job that are done; -1 = not said, as below.
+  std::int64_t total_steps = -1;  // Of the job.
+  std::int64_t epoch = -1;        // From 1, as people count.
+  std::string phase;              // "forward", "all-reduce" ...; "" = not said.
+  std::int64_t images = 0;        // That this process has trained on, since its start.
+  double images_per_s = 0;        // Of this rank, over its last steps.
+  std::optional<double> loss;     // The last one that it looked at.
+  double step_s = 0;              // Of a step, over the last ones; of it ...
+  double data_s = 0;              // ... waiting for data ...
+  double wait_s = 0;              // ... and for other ranks.
+  double data_total_s = 0;        // Since the process's start.
+  double wait_total_s = 0;
+  std::optional<double> age_s;  // Since it said anything.
+};
+
+// What the kernel knows of a worker with all the processes below it.
+struct ProcessUse {
+  int processes = 0;  // 0 = it is gone.
+  int threads = 0;
+  std::int64_t rss_bytes = 0;  // Pages that several share count for each.
+  double cpu_s = 0;            // Since the start, also of children that have ended.
+  char state = '?';            // Of the worker itself, as in /proc/PID/stat.
+};
+
+enum class RankState {
+  Running,
+  Parked,     // Left the last attempt and waits for a place in the next one.
+  Succeeded,  // Exit code 0.
+  Failed,     // Ended with `exit_code` or by `signal`.
+  Stopped,    // The same, after the launcher had asked it to.
+};
+
+struct RankSnapshot {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  RankState state = RankState::Running;
+  int exit_code = 0;
+  int signal = 0;
+  ProcessUse use;
+  std::optional<RankProgress> progress;
+  std::string stdout_file;  // "" = none.
+  std::string stderr_file;
+};
+
+// A failure that ended an attempt. It stays, however many attempts follow.
+struct SeenFailure {
+  std::int64_t time_unix_s = 0;
+  int attempt = 0;
+  int rank = -1;     // -1: no worker to blame.
+  std::string host;  // Where.
+  std::string text;  // One line: who, and of what.
+  std::string what;  // "" or what it said itself, in one line.
+};
+
+enum class NodeState {
+  Waiting,    // For other nodes, or for the coordinator.
+  Running,    //
+  Succeeded,  // All workers here; others may be at work.
+  Stopping,   // Workers are asked to end.
+  Stopped,    // No worker; waits for the next attempt or the end.
+  Done,       // The launcher is about to end.
+};
+
+// Who holds the others up, and how that is known.
+struct Slowest {
+  int rank = 0;
+  std::string why;
+};
+
+struct JobSnapshot {
+  int version = 1;  // Of this format; grows when a field changes its meaning.
+  std::string run_id;
+  std::string program;
+  std::string host;
+  int launcher_pid = 0;
+  std::int64_t started_unix_s = 0;
+  double taken_s = 0;  // On the machine's monotonic clock: for differences of two snapshots.
+
+  NodeState state = NodeState::Waiting;
+  double since_s = 0;  // In the attempt, or waiting for the first one.
+  int attempt = 0;
+  int attempts = 0;  // That this node has been in.
+  int term = 0;
+  int max_restarts = 0;
+  int node_rank = -1;  // -1: in no round yet.
+  int nodes = 0;
+  int first_rank = 0;
+  int workers = 1;  // Of this node.
+  int world_size = 0;
+  std::string master;  // HOST:PORT of the store, once there is an attempt.
+  int spares = 0;
+  int spares_ready = 0;
+  std::string log_dir;  // Of this attempt; "" = no log files.
+
+  std::vector<RankSnapshot> ranks;    // Of this node.
+  std::vector<SeenFailure> failures;  // The oldest first; the last ones of `failures_total`.
+  int failures_total = 0;
+};
+
+const char* name_of(NodeState state);  // "running"
+const char* name_of(RankState state);
+
+// Nobody where ranks are equal, or say nothing.
+std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks);
+
+// One line, without its end.
+std::string to_json(const JobSnapshot& snapshot);
+// Nothing when it is no such object.
+std::optional<JobSnapshot> parse_snapshot(std::string_view text);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,50 @@
+// Time that ended children have used is counted when their parent has waited for them: the sum over
+// a tree then never goes back while its root lives.
+#include "launcher/watch/process_use.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "launcher/workers/child_sessions.h"
+
+namespace ddprun::launcher {
+
+std::optional<StatLine> parse_stat(const std::string& text) {
+  // "PID (name) state ..."; the name may hold spaces and parentheses.
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos) return std::nullopt;
+  std::istringstream rest(text.substr(close + 1));
+  StatLine line;
+  rest >> line.state;
+  constexpr int first_behind_state = 4, own_user = 14, last_time = 17, threads = 20, rss = 24;
+  for (int field = first_behind_state; field <= rss; ++field) {
+    std::string word;
+    if (!(rest >> word)) return std::nullopt;
+    const long long value = std::strtoll(word.c_str(), nullptr, 10);
+    if (field >= own_user && field <= last_time) line.ticks += value;
+    if (field == threads) line.threads = static_cast<int>(value);
+    if (field == rss) line.rss_pages = value;
+  }
+  return line;
+}
+
+ProcessUse read_process_use(int pid) {
+  ProcessUse use;
+  for (const ProcessRow& row : read_with_descendants({pid})) {
+    std::ifstream file("/proc/" + std::to_string(row.pid) + "/stat");
+    const auto line = parse_stat({std::istreambuf_iterator<char>(file), {}});
+    if (!line) continue;
+    ++use.processes;
+    use.threads += line->threads;
+    use.rss_bytes += line->rss_pages * ::sysconf(_SC_PAGESIZE);
+    use.cpu_s += static_cast<double>(line->ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+    if (row.pid == pid) use.state = line->state;
+  }
+  return use;
+}
+
+}  // namespace ddprun::launcher

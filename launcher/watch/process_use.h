@@ -1,0 +1,25 @@
+// What the kernel knows of a worker without being told: its state, memory and processor time, with
+// all that it has started.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/watch/job_snapshot.h"
+
+namespace ddprun::launcher {
+
+// What one line of /proc/PID/stat says, in the kernel's own units.
+struct StatLine {
+  char state = '?';
+  long long ticks = 0;  // Of its own, and of its children that have been waited for.
+  int threads = 0;
+  long long rss_pages = 0;
+};
+// Pure; nothing when it is no such line.
+std::optional<StatLine> parse_stat(const std::string& text);
+
+// Of `pid` and the processes below it.
+ProcessUse read_process_use(int pid);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,34 @@
+// Where a launcher answers who asks where its job stands: one line of JSON, {"ask": "snapshot"},
+// and one line comes back. Served by the agent's loop, between two events of the job.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+class StatusSocket {
+ public:
+  using Reply = std::function<void(const std::string& line)>;
+  // `what` is the request's "ask". The reply may be given later, in the loop's thread, and also
+  // when nobody waits for it any more.
+  using Answer = std::function<void(const std::string& what, Reply reply)>;
+
+  StatusSocket(asio::io_context& io, Answer answer);
+  ~StatusSocket();  // Removes the socket, and the folder when no other launcher uses it.
+  StatusSocket(const StatusSocket&) = delete;
+
+  // In the first of these folders that will have it. Returns "", or why none would: then nobody can
+  // ask, and nothing else is lost.
+  std::string open(const std::vector<std::string>& folders);
+
+ private:
+  struct Impl;
+  struct Asker;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

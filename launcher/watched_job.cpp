@@ -1,0 +1,154 @@
+// Everything is looked up when somebody asks: a job that nobody watches pays for none of it.
+#include "launcher/watched_job.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "launcher/machine/this_machine.h"
+#include "launcher/watch/process_use.h"
+#include "launcher/watch/run_folder.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t failures_kept = 20;
+
+double seconds_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+NodeState node_state(AgentState state) {
+  switch (state) {
+    case AgentState::Joining:
+      return NodeState::Waiting;
+    case AgentState::Running:
+      return NodeState::Running;
+    case AgentState::Succeeded:
+      return NodeState::Succeeded;
+    case AgentState::Stopping:
+      return NodeState::Stopping;
+    case AgentState::Stopped:
+      return NodeState::Stopped;
+    case AgentState::Done:
+      break;
+  }
+  return NodeState::Done;
+}
+
+// What the worker said itself, in one line.
+std::string own_word(const rendezvous::FirstCause& cause) {
+  if (!cause.message.empty()) return cause.message.substr(0, cause.message.find('\n'));
+  const std::size_t end = cause.last_stderr.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const std::size_t before = cause.last_stderr.rfind('\n', end);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  return cause.last_stderr.substr(begin, end + 1 - begin);
+}
+
+}  // namespace
+
+WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
+                       const LocalAttempt& attempt, std::string host,
+                       std::function<AgentState()> state)
+    : options_(options),
+      attempt_(attempt),
+      host_(std::move(host)),
+      state_(std::move(state)),
+      started_unix_s_(::time(nullptr)),
+      since_(steady_clock::now()),
+      socket_(io, [this](const std::string& what, const StatusSocket::Reply& reply) {
+        answer(what, reply);
+      }) {}
+
+void WatchedJob::open() {
+  const std::string why = socket_.open(run_folder_places(environment_variable, ::geteuid()));
+  if (!why.empty()) spdlog::info("ddprun status will not find this job: {}", why);
+}
+
+void WatchedJob::round_started(const rendezvous::RoundStart& round) {
+  round_ = round;
+  ++rounds_;
+  since_ = steady_clock::now();
+}
+
+void WatchedJob::failed(const rendezvous::FirstCause& cause) {
+  ++failures_total_;
+  failures_.push_back({.time_unix_s = ::time(nullptr),
+                       .attempt = cause.attempt,
+                       .rank = cause.rank,
+                       .host = cause.host,
+                       .text = rendezvous::describe(cause),
+                       .what = own_word(cause)});
+  if (failures_.size() > failures_kept) failures_.erase(failures_.begin());
+}
+
+void WatchedJob::answer(const std::string& what, const StatusSocket::Reply& reply) const {
+  if (what == "snapshot") return reply(to_json(snapshot()));
+  reply(R"({"error": "this launcher answers {\"ask\": \"snapshot\"}"})");
+}
+
+JobSnapshot WatchedJob::snapshot() const {
+  JobSnapshot job{
+      .run_id = options_.run_id,
+      .program = options_.program_name,
+      .host = host_,
+      .launcher_pid = ::getpid(),
+      .started_unix_s = started_unix_s_,
+      .taken_s = std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(),
+      .state = node_state(state_()),
+      .since_s = seconds_since(since_),
+      .attempt = round_.attempt,
+      .attempts = rounds_,
+      .term = round_.term,
+      .max_restarts = options_.max_restarts,
+      .workers = options_.nproc_per_node,
+      .spares = options_.spares,
+      .spares_ready = attempt_.spares_ready(),
+      .log_dir = attempt_.log_folder(),
+      .failures = failures_,
+      .failures_total = failures_total_};
+  if (rounds_ == 0) return job;
+  job.node_rank = round_.group_rank;
+  job.nodes = round_.group_world_size;
+  job.first_rank = round_.rank_base;
+  job.world_size = round_.world_size;
+  job.master = fmt::format("{}:{}", round_.master_addr, round_.master_port);
+  for (std::size_t i = 0; i < attempt_.started_pids().size(); ++i) {
+    job.ranks.push_back(rank(static_cast<int>(i)));
+  }
+  return job;
+}
+
+RankSnapshot WatchedJob::rank(int local_rank) const {
+  const auto index = static_cast<std::size_t>(local_rank);
+  RankSnapshot rank{.rank = round_.rank_base + local_rank,
+                    .local_rank = local_rank,
+                    .pid = attempt_.started_pids()[index]};
+  if (index < attempt_.outputs().size()) {
+    rank.stdout_file = attempt_.outputs()[index].out.file;
+    rank.stderr_file = attempt_.outputs()[index].err.file;
+  }
+  const auto& ends = attempt_.ends();
+  const auto end = std::find_if(ends.begin(), ends.end(),
+                                [&](const WorkerEnd& each) { return each.pid == rank.pid; });
+  if (end != ends.end()) {
+    rank.state = end->success()       ? RankState::Succeeded
+                 : end->stopped_by_us ? RankState::Stopped
+                                      : RankState::Failed;
+    rank.exit_code = end->exit_code;
+    rank.signal = end->signal;
+    return rank;
+  }
+  if (attempt_.is_parked(rank.pid)) rank.state = RankState::Parked;
+  rank.use = read_process_use(rank.pid);
+  return rank;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,168 @@
+// The snapshot's JSON form in both directions, and who is said to be slow.
+#include "launcher/watch/job_snapshot.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "launcher/watch/process_use.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+JobSnapshot full_snapshot() {
+  JobSnapshot job{.run_id = "night \"7\"",
+                  .program = "./train",
+                  .host = "node1",
+                  .launcher_pid = 4100,
+                  .started_unix_s = 1'700'000'000,
+                  .taken_s = 12.5,
+                  .state = NodeState::Stopping,
+                  .since_s = 61.25,
+                  .attempt = 2,
+                  .attempts = 3,
+                  .term = 1,
+                  .max_restarts = 5,
+                  .node_rank = 1,
+                  .nodes = 2,
+                  .first_rank = 8,
+                  .workers = 2,
+                  .world_size = 10,
+                  .master = "node0:29500",
+                  .spares = 1,
+                  .spares_ready = 1,
+                  .log_dir = "/logs/attempt_2"};
+  job.ranks.push_back(
+      {.rank = 8,
+       .local_rank = 0,
+       .pid = 4127,
+       .use = {.processes = 3, .threads = 9, .rss_bytes = 1 << 30, .cpu_s = 7.5, .state = 'R'},
+       .progress = RankProgress{.step = 41,
+                                .total_steps = 900,
+                                .epoch = 2,
+                                .phase = "backward",
+                                .images = 4100,
+                                .images_per_s = 512.5,
+                                .loss = 0.25,
+                                .step_s = 0.125,
+                                .data_s = 0.0625,
+                                .wait_s = 0.03125,
+                                .data_total_s = 2.5,
+                                .wait_total_s = 1.5,
+                                .age_s = 0.5},
+       .stdout_file = "/logs/attempt_2/0/stdout.log",
+       .stderr_file = "/logs/attempt_2/0/stderr.log"});
+  job.ranks.push_back(
+      {.rank = 9, .local_rank = 1, .pid = 4128, .state = RankState::Failed, .signal = 9});
+  job.failures.push_back({.time_unix_s = 1'700'000'100,
+                          .attempt = 1,
+                          .rank = 9,
+                          .host = "node1",
+                          .text = "rank 9 was killed",
+                          .what = "out of memory"});
+  job.failures_total = 2;
+  return job;
+}
+
+RankSnapshot telling(int rank, std::int64_t step, double wait_s, double age_s = 0.01) {
+  return {.rank = rank,
+          .progress = RankProgress{.step = step, .step_s = 0.1, .wait_s = wait_s, .age_s = age_s}};
+}
+
+std::string slow(const std::vector<RankSnapshot>& ranks) {
+  const auto found = slowest_of(ranks);
+  return found ? std::to_string(found->rank) + " " + found->why : "nobody";
+}
+
+}  // namespace
+
+TEST_CASE("17.2: a snapshot's JSON says all of it, and is read back as it was", "[watch]") {
+  const JobSnapshot job = full_snapshot();
+  const std::string text = to_json(job);
+  CHECK(text.find('\n') == std::string::npos);
+  const auto read = parse_snapshot(text);
+  REQUIRE(read);
+  CHECK(to_json(*read) == text);
+  CHECK(read->state == NodeState::Stopping);
+  CHECK(read->ranks.at(0).progress->phase == "backward");
+  CHECK(read->ranks.at(0).use.rss_bytes == 1 << 30);
+  CHECK(read->ranks.at(1).state == RankState::Failed);
+  CHECK(read->ranks.at(1).signal == 9);
+  CHECK_FALSE(read->ranks.at(1).progress);
+  CHECK(read->failures.at(0).what == "out of memory");
+
+  const auto object = nlohmann::json::parse(text);
+  CHECK(object["run_id"] == "night \"7\"");
+  CHECK(object["ranks"][0]["progress"]["images_per_s"] == 512.5);
+  CHECK(object["ranks"][1]["signal"] == "SIGKILL");
+  CHECK(object["ranks"][1]["progress"].is_null());
+}
+
+TEST_CASE("17.2: what is not known, and a loss that is no number, is null", "[watch]") {
+  JobSnapshot job;
+  job.ranks.push_back({.progress = RankProgress{.loss = std::numeric_limits<double>::quiet_NaN()}});
+  const auto object = nlohmann::json::parse(to_json(job));
+  const auto& progress = object["ranks"][0]["progress"];
+  CHECK(progress["step"].is_null());
+  CHECK(progress["loss"].is_null());
+  CHECK(progress["age_s"].is_null());
+  CHECK(object["slowest"].is_null());
+  const auto read = parse_snapshot(to_json(job));
+  REQUIRE(read);
+  CHECK(read->ranks.at(0).progress->step == -1);
+  CHECK_FALSE(read->ranks.at(0).progress->loss);
+}
+
+TEST_CASE("17.2: a text that is no snapshot is none; fields of another version do no harm",
+          "[watch]") {
+  CHECK_FALSE(parse_snapshot(""));
+  CHECK_FALSE(parse_snapshot("[1]"));
+  CHECK_FALSE(parse_snapshot(R"({"error": "busy"})"));
+  const auto read = parse_snapshot(
+      R"({"launcher_pid": 7, "run_id": 5, "state": "dreaming", "ranks": [3, {"rank": 1,)"
+      R"( "progress": 4, "state": 2}], "failures": {}, "gpu": []})");
+  REQUIRE(read);
+  CHECK(read->launcher_pid == 7);
+  CHECK(read->run_id.empty());
+  CHECK(read->state == NodeState::Waiting);
+  REQUIRE(read->ranks.size() == 1);
+  CHECK(read->ranks[0].rank == 1);
+  CHECK_FALSE(read->ranks[0].progress);
+}
+
+TEST_CASE("17.2: who is behind, or keeps the others waiting, is the slowest", "[watch]") {
+  CHECK(slow({}) == "nobody");
+  CHECK(slow({telling(0, 5, 0)}) == "nobody");
+  // One step apart is where ranks are at any moment.
+  CHECK(slow({telling(0, 6, 0.01), telling(1, 5, 0.01)}) == "nobody");
+  CHECK(slow({telling(0, 7, 0.01), telling(1, 5, 0.01)}) == "1 is 2 steps behind");
+  // ... unless it stands there.
+  CHECK(slow({telling(0, 6, 0.01), telling(1, 5, 0.01, 9.0)}) ==
+        "1 is 1 step behind, silent for 9 s");
+  // All wait for the slowest, so it waits least.
+  CHECK(slow({telling(0, 5, 0.05), telling(1, 5, 0.002), telling(2, 5, 0.06)}) ==
+        "1 waits 2.0 ms a step for others, who wait 50.0 ms");
+  CHECK(slow({telling(0, 5, 0.005), telling(1, 5, 0.002)}) == "nobody");
+
+  // Who has ended, or says nothing, is not compared.
+  auto ended = telling(1, 2, 0);
+  ended.state = RankState::Failed;
+  CHECK(slow({telling(0, 5, 0.05), ended}) == "nobody");
+  CHECK(slow({telling(0, 5, 0.05), RankSnapshot{.rank = 1}}) == "nobody");
+  auto silent = telling(1, -1, 0);
+  CHECK(slow({telling(0, 5, 0), silent}) == "nobody");
+}
+
+TEST_CASE("17.2: a line of /proc/PID/stat is read, whatever the program is called", "[watch]") {
+  const auto line = parse_stat(
+      "77 (a) b (c) S 1 77 77 0 -1 4194560 500 900 0 0 100 20 3 4 20 0 12 0 555 1000000 256 0 0");
+  REQUIRE(line);
+  CHECK(line->state == 'S');
+  CHECK(line->ticks == 127);
+  CHECK(line->threads == 12);
+  CHECK(line->rss_pages == 256);
+  CHECK_FALSE(parse_stat(""));
+  CHECK_FALSE(parse_stat("77 (a) S 1 2 3"));
+}

@@ -1,0 +1,205 @@
+// A launcher's socket and who looks for it: found, answered, silent, dead, not to be trusted.
+#include "launcher/watch/status_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "launcher/watch/job_connection.h"
+#include "launcher/watch/process_use.h"
+#include "launcher/watch/run_folder.h"
+#include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
+
+using namespace ddprun::launcher;
+using ddprun::rendezvous::UniqueFd;
+using ddprun::testing::patience;
+using ddprun::testing::TemporaryFolder;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A launcher's side in a thread.
+class Listening {
+ public:
+  explicit Listening(const std::string& folder)
+      : socket_(io_, [](const std::string& what, const StatusSocket::Reply& reply) {
+          JobSnapshot job{.run_id = "of " + what, .launcher_pid = ::getpid()};
+          reply(to_json(job));
+        }) {
+    why = socket_.open({folder});
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~Listening() {
+    io_.stop();
+    thread_.join();
+  }
+  std::string why;
+
+ private:
+  asio::io_context io_{1};
+  StatusSocket socket_;
+  std::thread thread_;
+};
+
+// A socket in the folder that nobody serves; only its kernel's queue is there.
+UniqueFd unserved_socket(const std::string& path, bool listens) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  if (listens) REQUIRE(::listen(fd.get(), 4) == 0);
+  return fd;
+}
+
+}  // namespace
+
+TEST_CASE("17.2: a launcher is found by its socket and answers; its end leaves nothing",
+          "[watch]") {
+  const TemporaryFolder scratch;
+  // Longer than the 107 bytes that a socket's path may have.
+  const std::string folder = scratch / ("run" + std::string(120, 'x'));
+  {
+    const Listening launcher(folder);
+    CHECK(launcher.why.empty());
+    struct stat facts {};
+    REQUIRE(::stat(folder.c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 0777) == 0700);
+    const Listening second(folder);
+    const auto jobs = find_jobs({folder}, patience(5s));
+    REQUIRE(jobs.size() == 2);
+    CHECK(jobs[0].pid == ::getpid());
+    REQUIRE(jobs[0].snapshot);
+    CHECK(jobs[0].snapshot->run_id == "of snapshot");
+    const auto answer = ask_job(jobs[1], "weather", patience(5s));
+    REQUIRE(answer);
+    CHECK(parse_snapshot(*answer)->run_id == "of weather");
+  }
+  CHECK_FALSE(fs::exists(folder));
+  CHECK(find_jobs({folder}, patience(5s)).empty());
+}
+
+TEST_CASE("17.2: a dead launcher's socket is no job, and is removed by who looks or starts",
+          "[watch]") {
+  const TemporaryFolder scratch;
+  ::chmod(scratch.path().c_str(), 0700);
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  REQUIRE(::waitpid(ended, nullptr, 0) == ended);
+  const std::string dead = scratch / (std::to_string(ended) + "-dead");
+  unserved_socket(dead, true);  // Closed at once: the name stays.
+  CHECK(find_jobs({scratch.path()}, patience(5s)).empty());
+  CHECK_FALSE(fs::exists(dead));
+
+  unserved_socket(dead, true);
+  const Listening launcher(scratch.path());
+  CHECK_FALSE(fs::exists(dead));
+}
+
+TEST_CASE("17.2: a launcher that does not answer is named with its process", "[watch]") {
+  const TemporaryFolder scratch;
+  ::chmod(scratch.path().c_str(), 0700);
+  const UniqueFd silent = unserved_socket(scratch / "1-silent", true);
+  const auto jobs = find_jobs({scratch.path()}, 50ms);
+  REQUIRE(jobs.size() == 1);
+  CHECK(jobs[0].pid == ::getpid());
+  CHECK_FALSE(jobs[0].snapshot);
+  CHECK(fs::exists(scratch / "1-silent"));
+}
+
+TEST_CASE("17.2: what is sent instead of a question ends that connection alone", "[watch]") {
+  const TemporaryFolder scratch;
+  const std::string path = scratch / "run";
+  const Listening launcher(path);
+  std::string why;
+  const UniqueFd folder = open_run_folder(path, false, why);
+  const auto names = socket_names(folder.get());
+  REQUIRE(names.size() == 1);
+  for (const std::string& words : {std::string(10'000, 'x'), std::string("[]\n"), std::string()}) {
+    const UniqueFd connection = connect_to_job(folder.get(), names[0]);
+    REQUIRE(connection);
+    ::send(connection.get(), words.data(), words.size(), MSG_NOSIGNAL);
+  }
+  const auto jobs = find_jobs({path}, patience(5s));
+  REQUIRE(jobs.size() == 1);
+  CHECK(jobs[0].snapshot);
+}
+
+TEST_CASE("17.2: a folder that others could have made, or could enter, is not used", "[watch]") {
+  const TemporaryFolder scratch;
+  std::string why;
+  CHECK_FALSE(open_run_folder(scratch / "none", false, why));
+  fs::create_directory(scratch / "open");
+  ::chmod((scratch / "open").c_str(), 0755);
+  CHECK_FALSE(open_run_folder(scratch / "open", true, why));
+  CHECK(why.find("not this user's alone") != std::string::npos);
+  fs::create_directory(scratch / "own");
+  ::chmod((scratch / "own").c_str(), 0700);
+  CHECK(open_run_folder(scratch / "own", true, why));
+  fs::create_symlink(scratch / "own", scratch / "link");
+  CHECK_FALSE(open_run_folder(scratch / "link", true, why));
+  std::ofstream(scratch / "file") << "x";
+  CHECK_FALSE(open_run_folder(scratch / "file", true, why));
+
+  // The next place is taken.
+  asio::io_context io;
+  StatusSocket socket(io, [](const std::string&, const StatusSocket::Reply&) {});
+  CHECK(socket.open({scratch / "open", scratch / "own"}).empty());
+  CHECK(find_jobs({scratch / "own"}, 1ms).size() == 1);
+}
+
+TEST_CASE("17.2: jobs are looked for wherever a launcher may have put its socket", "[watch]") {
+  std::map<std::string, std::string> variables;
+  const auto places = [&] {
+    return run_folder_places(
+        [&](const std::string& name) -> std::optional<std::string> {
+          const auto found = variables.find(name);
+          return found == variables.end() ? std::nullopt : std::optional(found->second);
+        },
+        1000);
+  };
+  using List = std::vector<std::string>;
+  CHECK(places() == List{"/tmp/ddprun-1000", "/run/user/1000/ddprun"});
+  variables["TMPDIR"] = "/tmp";
+  CHECK(places() == List{"/tmp/ddprun-1000", "/run/user/1000/ddprun"});
+  variables["TMPDIR"] = "/scratch";
+  variables["XDG_RUNTIME_DIR"] = "/run/user/1000";
+  CHECK(places() == List{"/run/user/1000/ddprun", "/scratch/ddprun-1000", "/tmp/ddprun-1000"});
+  variables["DDPRUN_RUN_DIR"] = "/mine";
+  CHECK(places() == List{"/mine"});
+}
+
+TEST_CASE("17.2: of a program that knows nothing of us the kernel tells, with what it started",
+          "[watch]") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[1]);
+    char byte = 0;
+    ::_exit(::read(ends[0], &byte, 1) == 0 ? 0 : 1);  // Until the test closes its end.
+  }
+  ::close(ends[0]);
+  const ProcessUse own = read_process_use(::getpid());
+  CHECK(own.state == 'R');
+  CHECK(own.processes >= 2);
+  CHECK(own.threads >= own.processes);
+  CHECK(own.rss_bytes > 1 << 20);
+  const ProcessUse other = read_process_use(child);
+  CHECK(other.processes == 1);
+  CHECK(other.rss_bytes < own.rss_bytes);
+  ::close(ends[1]);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(read_process_use(child).processes == 0);
+}
