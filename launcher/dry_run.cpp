@@ -215,6 +215,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
       {"ROLE_WORLD_SIZE", "all workers of that role"},
       {"MASTER_ADDR", source({"standalone", "rdzv-endpoint", "master-addr"})},
       {"MASTER_PORT", source({"standalone", "master-port", "rdzv-endpoint"})},
+      {"DDPRUN_TERM", "the attempt's coordinator: 0 is the first one"},
       {"TORCHELASTIC_RESTART_COUNT", "the attempt"},
       {"TORCHELASTIC_MAX_RESTARTS", source("max-restarts")},
       {"TORCHELASTIC_RUN_ID", source({"rdzv-id", "standalone"})},

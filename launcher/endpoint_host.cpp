@@ -15,6 +15,7 @@
 #include "launcher/machine/local_addresses.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/workers/child_process.h"
+#include "rendezvous/attempt_name.h"
 #include "rendezvous/progress_key.h"
 
 namespace ddprun::launcher {
@@ -176,7 +177,7 @@ void EndpointHost::admit_own(const LaunchOptions& options, const EndpointPlan& p
 rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {
   return {.on_start_attempt =
               [this](const rendezvous::RoundName& round) {
-                server_->start_attempt(std::to_string(round.attempt));
+                server_->start_attempt(rendezvous::attempt_name(round.term, round.attempt));
               },
           .on_members =
               [this](const std::vector<std::string>& addresses) {

@@ -15,6 +15,7 @@
 #include "rendezvous/store_client.h"
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
+#include "worker/own_attempt.h"
 #include "worker/worker_store.h"
 
 namespace ddprun::worker {
@@ -47,7 +48,7 @@ class Meeting {
         since_(Clock::now()),
         deadline_(since_ + options.connect_timeout),
         store_(endpoint.host, endpoint.port, store_client_options(env, options)),
-        prefix_("ddprun/meeting/" + env.run_id + "/" + number_text(env.restart_count) + "/") {}
+        prefix_("ddprun/meeting/" + env.run_id + "/" + attempt_name(env) + "/") {}
 
   std::vector<WorkerNote> run() {
     check_world_size();

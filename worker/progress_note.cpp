@@ -8,6 +8,7 @@
 #include "rendezvous/progress_key.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/worker_key.h"
+#include "worker/own_attempt.h"
 
 namespace ddprun::worker {
 namespace {
@@ -41,6 +42,7 @@ void ProgressNote::tell(std::int64_t position) {
     store_ = std::make_unique<rendezvous::StoreClient>(
         env_.master_addr, env_.master_port,
         rendezvous::StoreClientOptions{.timeout = tell_limit,
+                                       .attempt = attempt_name(env_),
                                        .hosted_by = "the launcher",
                                        .prove = rendezvous::own_store_prover()});
   }

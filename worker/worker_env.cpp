@@ -146,6 +146,7 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   env.role_world_size = reader.number("ROLE_WORLD_SIZE", 1).value_or(env.world_size);
   expect_below("ROLE_RANK", env.role_rank, "ROLE_WORLD_SIZE", env.role_world_size);
   env.restart_count = reader.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
+  env.term = reader.number("DDPRUN_TERM", 0);
   env.max_restarts = reader.number("TORCHELASTIC_MAX_RESTARTS", 0).value_or(0);
   env.launched = reader.has("TORCHELASTIC_RUN_ID");
   env.run_id = reader.text("TORCHELASTIC_RUN_ID", env.run_id);
@@ -190,7 +191,7 @@ void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& en
 
 std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const {
   const auto text = [](int number) { return std::to_string(number); };
-  return {
+  std::vector<std::pair<std::string, std::string>> variables = {
       {"LOCAL_RANK", text(local_rank)},
       {"RANK", text(rank)},
       {"LOCAL_WORLD_SIZE", text(local_world_size)},
@@ -208,6 +209,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
       {"TORCHELASTIC_USE_AGENT_STORE", use_agent_store ? "True" : "False"},
       {"TORCHELASTIC_ERROR_FILE", error_file},
   };
+  if (term) variables.emplace_back("DDPRUN_TERM", text(*term));
+  return variables;
 }
 
 WorkerEnv read_worker_env(const InitMethod& method, const EnvironmentLookup& lookup) {

@@ -30,8 +30,11 @@ struct WorkerEnv {
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: the launcher hosts the store, so
                                  // rank 0 too connects as a client. False: rank 0 hosts it.
   int restart_count = 0;         // TORCHELASTIC_RESTART_COUNT: the attempt, equal on all nodes.
-  int max_restarts = 0;          // TORCHELASTIC_MAX_RESTARTS
-  std::string run_id = "none";   // TORCHELASTIC_RUN_ID
+  // DDPRUN_TERM: of the attempt, equal on all nodes; grows when another node coordinates the job.
+  // Nothing under launchers that know of no terms.
+  std::optional<int> term;
+  int max_restarts = 0;         // TORCHELASTIC_MAX_RESTARTS
+  std::string run_id = "none";  // TORCHELASTIC_RUN_ID
   std::string
       error_file;  // TORCHELASTIC_ERROR_FILE: where to write the cause of death; "" = nowhere.
 

@@ -15,6 +15,7 @@
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key.h"
 #include "worker/network_interface.h"
+#include "worker/own_attempt.h"
 
 namespace ddprun::worker {
 namespace {
@@ -98,6 +99,8 @@ StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& option
 rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,
                                                     const CommunicatorOptions& options) {
   return {.timeout = options.connect_timeout,
+          // A launcher's store serves one attempt at a time. One that rank 0 hosts knows of none.
+          .attempt = env.use_agent_store ? attempt_name(env) : std::string(),
           .hosted_by = env.use_agent_store ? "the launcher" : "rank 0",
           .prove = rendezvous::own_store_prover(),
           .interrupt_fd = options.interrupt_fd,

@@ -52,6 +52,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
     env.master_addr = inputs.worker_store->host;
     env.master_port = static_cast<std::uint16_t>(inputs.worker_store->port);
   }
+  env.term = round.term;
   env.restart_count = round.attempt;
   env.max_restarts = round.max_restarts;
   env.run_id = options.run_id;
@@ -149,15 +150,11 @@ void add_binding_notes(const std::vector<WorkerCpus>& places, std::vector<std::s
 }  // namespace
 
 WorkerSpec spare_of(const WorkerSpec& worker, const std::string& folder) {
-  static const std::set<std::string> of_the_round = {"RANK",
-                                                     "WORLD_SIZE",
-                                                     "GROUP_RANK",
-                                                     "GROUP_WORLD_SIZE",
-                                                     "ROLE_RANK",
-                                                     "ROLE_WORLD_SIZE",
-                                                     "MASTER_ADDR",
-                                                     "MASTER_PORT",
-                                                     "TORCHELASTIC_RESTART_COUNT"};
+  static const std::set<std::string> of_the_round = {"RANK",        "WORLD_SIZE",
+                                                     "GROUP_RANK",  "GROUP_WORLD_SIZE",
+                                                     "ROLE_RANK",   "ROLE_WORLD_SIZE",
+                                                     "MASTER_ADDR", "MASTER_PORT",
+                                                     "DDPRUN_TERM", "TORCHELASTIC_RESTART_COUNT"};
   WorkerSpec spare = worker;
   for (auto& [name, value] : spare.variables) {
     if (of_the_round.count(name) != 0) value = rendezvous::no_rank_yet;

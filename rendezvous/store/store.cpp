@@ -144,7 +144,7 @@ std::string Store::compare_set(const Call& call) {
 // Nothing is compared, set or kept.
 std::string Store::tell_attempt(const Call& call) {
   const std::string_view attempt = call.request.key.substr(attempt_key_prefix.size());
-  call.reply.put_bytes(attempt_.text());
+  call.reply.put_bytes(attempt_.text(attempt));
   if (attempt_.fits(attempt)) return {};
   return "it is of attempt " + quoted(attempt) + ", and this is attempt " + quoted(attempt_.name);
 }

@@ -32,13 +32,25 @@ inline std::string store_proof_statement(std::string_view challenge) {
 }
 
 struct StoreAttempt {
-  std::string name;   // "0", "1" ...; empty: the server does not know.
+  std::string name;   // Of attempt_name(): "0.3", "3"; empty: the server does not know.
   std::string nonce;  // Of this server and this attempt, and of no other.
 
-  std::string text() const { return std::string(name).append("#").append(nonce); }
-  // Whether a client that says it is of `attempt` (empty: it does not know) may stay.
+  // The answer to a client that says it is of `attempt` (empty: it does not know).
+  std::string text(std::string_view attempt) const {
+    return std::string(name_for(attempt)).append("#").append(nonce);
+  }
+  // Whether that client may stay.
   bool fits(std::string_view attempt) const {
-    return attempt.empty() || name.empty() || attempt == name;
+    return attempt.empty() || name.empty() || attempt == name_for(attempt);
+  }
+
+ private:
+  // A program with a client from before there were terms names its attempt's number alone, and is
+  // told no more: it compares the two itself.
+  std::string_view name_for(std::string_view attempt) const {
+    const std::string_view own = name;
+    const bool no_term = !attempt.empty() && attempt.find('.') == attempt.npos;
+    return no_term ? own.substr(own.find('.') + 1) : own;
   }
 };
 

@@ -57,7 +57,8 @@ TEST_CASE("16.1: a static job waits for its node 0 under another coordinator, if
   const NetworkHosts hosts(3);
   const std::string program =
       "trap 'exit 0' USR1; "
-      "echo \"attempt $TORCHELASTIC_RESTART_COUNT: rank $RANK at $MASTER_ADDR\"; "
+      "echo \"attempt $TORCHELASTIC_RESTART_COUNT: rank $RANK at $MASTER_ADDR, term "
+      "$DDPRUN_TERM\"; "
       "while :; do sleep 0.02; done";
   std::vector<std::unique_ptr<Process>> nodes(3);
   const auto start = [&](std::size_t node) {
@@ -70,8 +71,10 @@ TEST_CASE("16.1: a static job waits for its node 0 under another coordinator, if
                      shell(program)));
   };
   const auto runs_at = [&](std::size_t node, int host) {
-    const bool there = nodes[node]->wait_for_output(
-        ": rank " + std::to_string(node) + " at " + NetworkHosts::address(host), 60s);
+    const bool there = nodes[node]->wait_for_output(": rank " + std::to_string(node) + " at " +
+                                                        NetworkHosts::address(host) + ", term " +
+                                                        (host == 0 ? "0" : "1"),
+                                                    60s);
     for (const auto& process : nodes) UNSCOPED_INFO("a node said:\n" << process->output());
     return there;
   };

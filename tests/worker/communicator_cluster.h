@@ -43,7 +43,7 @@ struct Cluster {
   Wiring wiring = Wiring::SharedMemory;
   std::size_t chunk_bytes = 4096;  // Small, so that small tests have several chunks.
   std::chrono::milliseconds collective_timeout = testing::patience(std::chrono::seconds{20});
-  std::uint32_t epoch = 0;
+  rendezvous::Epoch epoch = 0;
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(int rank, const std::string& text)> on_slow_wait;
 };

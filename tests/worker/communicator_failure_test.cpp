@@ -18,6 +18,7 @@
 #include "tests/worker/communicator_cluster.h"
 
 using namespace ddprun::worker;
+using ddprun::rendezvous::epoch_of;
 using ddprun::testing::contains;
 using Clock = std::chrono::steady_clock;
 
@@ -318,13 +319,14 @@ TEST_CASE("a rank that has no descriptors left says so, and waits without spinni
   ::munmap(notes, sizeof(Notes));
 }
 
-TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worker][communicator]") {
+TEST_CASE("16.1: a frame of an older attempt or term is dropped, a newer one refused",
+          "[worker][communicator]") {
   const auto pair = [] {
     int fds[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
   };
-  const auto streams = [](std::uint32_t epoch, int rank, UniqueFd peer) {
+  const auto streams = [](Epoch epoch, int rank, UniqueFd peer) {
     std::vector<PeerLink> connections(2);
     connections[static_cast<std::size_t>(1 - rank)] = std::move(peer);
     return PeerStreams(rank, epoch, std::move(connections));
@@ -334,10 +336,12 @@ TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worke
   call.sequence = 5;
   auto [mine, theirs] = pair();
   const UniqueFd same(::dup(theirs.get()));
-  PeerStreams receiver = streams(2, 0, std::move(mine));
-  PeerStreams old_sender = streams(1, 1, std::move(theirs));
-  PeerStreams sender = streams(2, 1, UniqueFd(::dup(same.get())));
-  PeerStreams new_sender = streams(3, 1, UniqueFd(::dup(same.get())));
+  // Of one number, so that the term alone tells them apart; the older term's may be the greater.
+  const int old_attempt = GENERATE(2, 9);
+  PeerStreams receiver = streams(epoch_of(1, 2), 0, std::move(mine));
+  PeerStreams old_sender = streams(epoch_of(0, old_attempt), 1, std::move(theirs));
+  PeerStreams sender = streams(epoch_of(1, 2), 1, UniqueFd(::dup(same.get())));
+  PeerStreams new_sender = streams(epoch_of(2, 2), 1, UniqueFd(::dup(same.get())));
 
   // All is in this process, and what is sent fits the socket's buffer: each turn must move
   // something.
@@ -364,7 +368,8 @@ TEST_CASE("a frame of an older attempt is dropped, a newer one refused", "[worke
   receiver.post_receive(1, call, 0, received.data(), received.size());
   while (receiver.progress() == PeerStreams::Progress::Moved) {
   }
-  CHECK(contains(receiver.fault().reason, "rank 0 is left over from attempt 2"));
+  CHECK(contains(receiver.fault().reason,
+                 "rank 0 is left over from attempt 2 of term 1: rank 1 is in attempt 2 of term 2"));
 }
 
 TEST_CASE("a stranger that calls a rank's port is turned away", "[worker][communicator]") {

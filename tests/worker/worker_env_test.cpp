@@ -82,6 +82,7 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
   written.master_port = 65535;
   written.use_agent_store = true;
   written.restart_count = 2;
+  written.term = 3;
   written.max_restarts = 7;
   written.run_id = "job 7";
   written.error_file = "/tmp/error.json";
@@ -90,8 +91,10 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
   const WorkerEnv env = read(Variables(list.begin(), list.end()));
 
   CHECK(env.to_variables() == list);
+  CHECK(env.term == 3);
   CHECK(env.launched);
   CHECK(env.use_agent_store);
+  CHECK_FALSE(read({}).term);  // Torchrun says none.
 }
 
 TEST_CASE("the variables are those of torchrun", "[env]") {
@@ -117,7 +120,7 @@ TEST_CASE("a rank outside the world is refused with both variables named", "[env
 
 TEST_CASE("what is not a number is refused with its value", "[env]") {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "GROUP_RANK",
-                           "TORCHELASTIC_RESTART_COUNT"}) {
+                           "TORCHELASTIC_RESTART_COUNT", "DDPRUN_TERM"}) {
     for (const char* value : {"", "two", "-1", "1.5", " 1", "0x1", "99999999999"}) {
       CHECK(mentions(error_of(with(kTwoOfFour, name, value)),
                      {name + std::string("=\"") + value + "\"", "whole number"}));

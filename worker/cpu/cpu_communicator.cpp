@@ -13,8 +13,7 @@
 
 namespace ddprun::worker {
 
-std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
-                                                       std::uint32_t epoch,
+std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size, Epoch epoch,
                                                        AddressExchange& exchange,
                                                        const CpuCommunicatorOptions& options) {
   return std::make_unique<CpuCommunicator>(

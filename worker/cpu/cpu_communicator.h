@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/attempt_name.h"
 #include "worker/communicator.h"
 #include "worker/cpu/cpu_messages.h"
 #include "worker/cpu/cpu_peers.h"
@@ -17,10 +18,10 @@
 
 namespace ddprun::worker {
 
-// Connects to the other ranks, whose addresses come through `exchange` (not kept). `epoch` is the
-// attempt. Throws CommunicatorError.
+// Connects to the other ranks, whose addresses come through `exchange` (not kept). Throws
+// CommunicatorError.
 std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
-                                                       std::uint32_t epoch,
+                                                       rendezvous::Epoch epoch,
                                                        AddressExchange& exchange,
                                                        const CpuCommunicatorOptions& options);
 

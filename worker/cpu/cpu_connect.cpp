@@ -13,6 +13,7 @@
 #include "worker/cpu/layout.h"
 #include "worker/cpu/reduce.h"
 #include "worker/meeting.h"
+#include "worker/own_attempt.h"
 #include "worker/peers/mesh.h"
 
 namespace ddprun::worker {
@@ -28,7 +29,7 @@ std::string machine_id() {
 
 class Connecting {
  public:
-  Connecting(int rank, int world_size, std::uint32_t epoch, AddressExchange& exchange,
+  Connecting(int rank, int world_size, Epoch epoch, AddressExchange& exchange,
              const CpuCommunicatorOptions& options)
       : rank_(rank),
         world_size_(world_size),
@@ -150,7 +151,7 @@ class Connecting {
 
   int rank_;
   int world_size_;
-  std::uint32_t epoch_;
+  Epoch epoch_;
   AddressExchange& exchange_;
   const CpuCommunicatorOptions& options_;
   Clock::time_point deadline_;
@@ -176,8 +177,7 @@ void check_world(int rank, int world_size) {
 
 }  // namespace
 
-CpuPeers::Parts connect_cpu_peers(int rank, int world_size, std::uint32_t epoch,
-                                  AddressExchange& exchange,
+CpuPeers::Parts connect_cpu_peers(int rank, int world_size, Epoch epoch, AddressExchange& exchange,
                                   const CpuCommunicatorOptions& options) {
   check_world(rank, world_size);
   // Each rank's slice is whole cache lines, and none may be left without.
@@ -195,8 +195,7 @@ CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions opti
   if (env.world_size == 1) return lone_rank();
   const WorkerEnv met = meet_workers(env, options.common);
   const auto exchange = make_store_exchange(met, options.common);
-  return connect_cpu_peers(env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count),
-                           *exchange, options);
+  return connect_cpu_peers(env.rank, env.world_size, epoch_of(env), *exchange, options);
 }
 
 }  // namespace ddprun::worker

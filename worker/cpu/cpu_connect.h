@@ -7,14 +7,14 @@
 
 #include <cstdint>
 
+#include "rendezvous/attempt_name.h"
 #include "worker/cpu/cpu_peers.h"
 #include "worker/peers/exchange.h"
 
 namespace ddprun::worker {
 
-// Addresses go through `exchange`, which is not kept. `epoch` is the attempt. Throws
-// CommunicatorError.
-CpuPeers::Parts connect_cpu_peers(int rank, int world_size, std::uint32_t epoch,
+// Addresses go through `exchange`, which is not kept. Throws CommunicatorError.
+CpuPeers::Parts connect_cpu_peers(int rank, int world_size, rendezvous::Epoch epoch,
                                   AddressExchange& exchange, const CpuCommunicatorOptions& options);
 
 // The same through the job's store, which a world of one does not need.

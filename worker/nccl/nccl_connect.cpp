@@ -9,6 +9,7 @@
 
 #include "worker/meeting.h"
 #include "worker/nccl/nccl_types.h"
+#include "worker/own_attempt.h"
 #include "worker/peers/mesh.h"
 
 namespace ddprun::worker {
@@ -45,8 +46,8 @@ NcclPeers begin_nccl_peers(int rank, int world_size, const CommunicatorOptions& 
 
 }  // namespace
 
-NcclPeers connect_nccl_peers(int rank, int world_size, std::uint32_t epoch,
-                             AddressExchange& exchange, const CommunicatorOptions& options) {
+NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExchange& exchange,
+                             const CommunicatorOptions& options) {
   NcclPeers peers = begin_nccl_peers(rank, world_size, options);
   if (world_size == 1) return peers;
   PeerAddress mine;
@@ -71,8 +72,7 @@ NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& optio
   // Before the others are met: a rank without a device must not keep them waiting for NCCL.
   require_device(options.cuda_device);
   const auto exchange = make_store_exchange(meet_workers(env, options), options);
-  return connect_nccl_peers(env.rank, env.world_size, static_cast<std::uint32_t>(env.restart_count),
-                            *exchange, options);
+  return connect_nccl_peers(env.rank, env.world_size, epoch_of(env), *exchange, options);
 }
 
 }  // namespace ddprun::worker

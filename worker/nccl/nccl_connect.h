@@ -27,10 +27,10 @@ struct NcclPeers {
   std::vector<PeerWatch::Peer> watched;            // Element r is rank r.
 };
 
-// Addresses go through `exchange`, which is not kept. `epoch` is the attempt. Throws
-// CommunicatorError; before anything is exchanged where options.cuda_device cannot be used.
-NcclPeers connect_nccl_peers(int rank, int world_size, std::uint32_t epoch,
-                             AddressExchange& exchange, const CommunicatorOptions& options);
+// Addresses go through `exchange`, which is not kept. Throws CommunicatorError; before anything is
+// exchanged where options.cuda_device cannot be used.
+NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExchange& exchange,
+                             const CommunicatorOptions& options);
 
 // The same through the job's store, which a world of one does not need.
 NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& options);

@@ -7,24 +7,13 @@
 
 #include "rendezvous/store_client.h"
 #include "worker/network_interface.h"
+#include "worker/own_attempt.h"
 #include "worker/worker_store.h"
 
 namespace ddprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A launcher's store serves one attempt at a time. One that rank 0 hosts knows of none.
-std::string attempt_of(const WorkerEnv& env) {
-  return env.use_agent_store ? std::to_string(env.restart_count) : std::string();
-}
-
-rendezvous::StoreClientOptions client_options(const WorkerEnv& env,
-                                              const CommunicatorOptions& options) {
-  auto result = store_client_options(env, options);
-  result.attempt = attempt_of(env);
-  return result;
-}
 
 class StoreExchange : public AddressExchange {
  public:
@@ -33,9 +22,9 @@ class StoreExchange : public AddressExchange {
       : rank_(env.rank),
         world_size_(env.world_size),
         limit_(within_limit(options)),
-        store_(endpoint.host, endpoint.port, client_options(env, options)),
+        store_(endpoint.host, endpoint.port, store_client_options(env, options)),
         address_(chosen_address(options.interface)),
-        prefix_("ddprun/communicator/" + env.run_id + "/" + std::to_string(env.restart_count)) {
+        prefix_("ddprun/communicator/" + env.run_id + "/" + attempt_name(env)) {
     if (address_.empty()) address_ = env.own_address;
     if (address_.empty()) address_ = store_.local_address();
     // An attempt may make several communicators, in the same order on all ranks: each has keys of

@@ -24,10 +24,10 @@ class AddressExchange {
   virtual std::string local_address() const = 0;
 };
 
-// Through the job's store. Keys carry the attempt and count this rank's communicators, so that
-// neither an earlier attempt nor an earlier communicator of this one is read by mistake. Where no
-// launcher hosts the store, rank 0 does (worker_store.h). Throws CommunicatorError when the store
-// cannot be reached.
+// Through the job's store. Keys carry the attempt with its term and count this rank's
+// communicators, so that neither another attempt nor an earlier communicator of this one is read by
+// mistake. Where no launcher hosts the store, rank 0 does (worker_store.h). Throws
+// CommunicatorError when the store cannot be reached.
 std::unique_ptr<AddressExchange> make_store_exchange(const WorkerEnv& env,
                                                      const CommunicatorOptions& options);
 

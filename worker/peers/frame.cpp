@@ -6,6 +6,8 @@
 namespace ddprun::worker {
 namespace {
 
+using rendezvous::epoch_text;
+
 const char* name_of(CallKind kind) {
   switch (kind) {
     case CallKind::AllReduce:
@@ -91,15 +93,13 @@ FrameDecision check_frame(const FrameHeader& expected, const FrameHeader& receiv
     return {FrameVerdict::Refuse, from + " carries bytes that are not a frame of ddprun"};
   }
   if (received.epoch < expected.epoch) {
-    return {FrameVerdict::DropStale, from + " carries a frame of attempt " +
-                                         std::to_string(received.epoch) + "; this is attempt " +
-                                         std::to_string(expected.epoch)};
+    return {FrameVerdict::DropStale, from + " carries a frame of " + epoch_text(received.epoch) +
+                                         "; this is " + epoch_text(expected.epoch)};
   }
   if (received.epoch > expected.epoch) {
-    return {FrameVerdict::Refuse, "rank " + std::to_string(rank) + " is left over from attempt " +
-                                      std::to_string(expected.epoch) + ": rank " +
-                                      std::to_string(peer) + " is in attempt " +
-                                      std::to_string(received.epoch)};
+    return {FrameVerdict::Refuse,
+            "rank " + std::to_string(rank) + " is left over from " + epoch_text(expected.epoch) +
+                ": rank " + std::to_string(peer) + " is in " + epoch_text(received.epoch)};
   }
   // The call before the sizes: other calls have other sizes, and the call is what one can mend.
   if (received.call != expected.call) {

@@ -2,14 +2,16 @@
 //
 //   frame := header payload      header: FrameHeader as it lies in memory (little-endian hosts)
 //
-// Every frame says which call of which attempt it belongs to. A frame of an older attempt is
-// dropped; any other difference is an error that names both ranks and what each of them called.
+// Every frame says which call of which attempt, of which term, it belongs to. One of an older
+// attempt is dropped; any other difference is an error that names both ranks and what each of them
+// called.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <string>
 
+#include "rendezvous/attempt_name.h"
 #include "worker/communicator.h"
 
 namespace ddprun::worker {
@@ -40,14 +42,13 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-inline constexpr std::uint32_t frame_magic = 0x31504444;  // "DDP1"
+inline constexpr std::uint32_t frame_magic = 0x32504444;  // "DDP2"
 
 struct FrameHeader {
   std::uint32_t magic = frame_magic;
-  std::uint32_t epoch = 0;  // The attempt.
-  Call call;
   std::uint32_t part = 0;  // Which of the frames of this call.
-  std::uint32_t reserved = 0;
+  rendezvous::Epoch epoch = 0;
+  Call call;
   std::uint64_t bytes = 0;  // Of the payload.
 };
 static_assert(sizeof(FrameHeader) == 56 && sizeof(Call) == 32);

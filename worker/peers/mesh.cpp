@@ -78,7 +78,7 @@ void tune(int fd, bool watch) {
 
 std::string to_text(const PeerAddress& a) {
   std::ostringstream out;
-  out << "1 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
+  out << "2 " << a.host << ' ' << a.ip << ' ' << a.port << ' ' << a.secret << ' ' << a.segment.pid
       << ' ' << a.segment.fd << ' ' << a.segment.bytes << ' '
       << (a.segment.token.empty() ? "-" : a.segment.token) << (a.encrypts ? " sealed" : " plain");
   return out.str();
@@ -90,7 +90,7 @@ PeerAddress parse_peer_address(const std::string& text) {
   int version = 0;
   in >> version >> a.host >> a.ip >> a.port >> a.secret >> a.segment.pid >> a.segment.fd >>
       a.segment.bytes >> a.segment.token;
-  if (!in || version != 1) {
+  if (!in || version != 2) {
     throw CommunicatorError("a rank published the address \"" + text.substr(0, 200) +
                             "\", which this version of ddprun does not understand");
   }
@@ -107,8 +107,8 @@ std::shared_ptr<const WorkerKey> job_key() {
   }
 }
 
-Mesh::Mesh(int rank, std::uint32_t epoch, const std::string& ip,
-           std::shared_ptr<const WorkerKey> key, bool encrypts)
+Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const WorkerKey> key,
+           bool encrypts)
     : rank_(rank),
       epoch_(epoch),
       secret_(rendezvous::random_id()),
@@ -205,7 +205,8 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
                               (calls.empty() ? " was not called by rank(s) "
                                              : " has no proven connection with rank(s) ") +
                               missing(sockets) + " in time" +
-                              (short_of.empty() ? "" : ": " + short_of));
+                              (short_of.empty() ? "" : ": " + short_of) +
+                              (turned_away_.empty() ? "" : "; " + turned_away_));
     }
     // A listener that cannot accept stays readable: it is left out, and tried again after a pause.
     const bool pausing = !short_of.empty();
@@ -226,6 +227,7 @@ void Mesh::greet_all(std::vector<OutgoingGreeting>& calls, std::vector<PeerSocke
       const GreetingState state = callers[i].go_on();
       if (state == GreetingState::Waiting) continue;
       if (state == GreetingState::Done) take(callers[i], sockets);
+      if (!callers[i].why().empty()) turned_away_ = callers[i].why();
       // A stranger's connection is closed by this.
       callers.erase(callers.begin() + static_cast<std::ptrdiff_t>(i));
     }

@@ -48,7 +48,7 @@ class Mesh {
  public:
   // Listens on a free port of `ip` (a numeric address). `encrypts`: all connections are sealed,
   // which takes a key. Throws CommunicatorError.
-  Mesh(int rank, std::uint32_t epoch, const std::string& ip,
+  Mesh(int rank, Epoch epoch, const std::string& ip,
        std::shared_ptr<const WorkerKey> key = job_key(), bool encrypts = false);
 
   std::uint16_t port() const { return port_; }
@@ -74,13 +74,14 @@ class Mesh {
   [[noreturn]] void end_interrupted() const;
 
   int rank_;
-  std::uint32_t epoch_;
+  Epoch epoch_;
   std::string secret_;
   std::shared_ptr<const WorkerKey> key_;
   bool encrypts_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
-  int interrupt_fd_ = -1;  // While connecting.
+  int interrupt_fd_ = -1;    // While connecting.
+  std::string turned_away_;  // The last rank of another attempt that has called.
 };
 
 }  // namespace ddprun::worker

@@ -12,9 +12,11 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr std::uint32_t hello_magic = 0x48504444;           // "DDPH"
-constexpr std::uint32_t hello_with_key_magic = 0x4B504444;  // "DDPK"
-constexpr std::uint32_t hello_sealed_magic = 0x53504444;    // "DDPS"
+using rendezvous::epoch_text;
+
+constexpr std::uint32_t hello_magic = 0x32484444;           // "DDH2"
+constexpr std::uint32_t hello_with_key_magic = 0x324B4444;  // "DDK2"
+constexpr std::uint32_t hello_sealed_magic = 0x32534444;    // "DDS2"
 
 static_assert(rendezvous::public_key_bytes == mesh_word_chars, "a public key is sent as a nonce");
 
@@ -65,9 +67,9 @@ std::string mesh_statement(bool by_caller, const MeshContact& contact, const cha
   // All parts have a fixed length, so that no two statements read alike.
   std::string text = contact.sealed ? "ddprun seal: " : "ddprun mesh: ";
   text += by_caller ? "caller" : "callee";
-  for (const std::uint32_t number : {contact.epoch, contact.caller, contact.callee,
-                                     static_cast<std::uint32_t>(contact.channel)}) {
-    for (int byte = 0; byte < 4; ++byte) text += static_cast<char>(number >> (8 * byte));
+  for (const std::uint64_t number : {contact.epoch, Epoch{contact.caller}, Epoch{contact.callee},
+                                     static_cast<Epoch>(contact.channel)}) {
+    for (int byte = 0; byte < 8; ++byte) text += static_cast<char>(number >> (8 * byte));
   }
   text.append(caller_nonce, mesh_word_chars).append(callee_nonce, mesh_word_chars);
   std::string word = contact.word;
@@ -95,9 +97,8 @@ GreetingState OutgoingGreeting::go_on() {
   if (!key_) return GreetingState::Done;
   const GreetingState state = receive_part(socket_.get(), &answer_, sizeof answer_, received_);
   if (state == GreetingState::Failed) {
-    return fail(
-        std::string("it closed the connection: it has another secret, none, or another attempt") +
-        (contact_.sealed ? ", or does not encrypt" : ""));
+    return fail("it closed the connection: it has another secret, none, or is not in " +
+                epoch_text(contact_.epoch) + (contact_.sealed ? ", or does not encrypt" : ""));
   }
   if (state == GreetingState::Waiting) return state;
   if (!key_->proves(mesh_statement(false, contact_, nonce_.data(), answer_.nonce), answer_.proof)) {
@@ -118,7 +119,7 @@ GreetingState OutgoingGreeting::fail(const std::string& why) {
   return GreetingState::Failed;
 }
 
-IncomingGreeting::IncomingGreeting(UniqueFd socket, std::uint32_t epoch, int rank, std::string word,
+IncomingGreeting::IncomingGreeting(UniqueFd socket, Epoch epoch, int rank, std::string word,
                                    std::shared_ptr<const WorkerKey> key, bool sealed)
     : socket_(std::move(socket)), key_(std::move(key)) {
   contact_.sealed = sealed;
@@ -137,8 +138,10 @@ GreetingState IncomingGreeting::go_on() {
   }
   const GreetingState state = receive_part(socket_.get(), &hello_, sizeof hello_, received_);
   if (state != GreetingState::Done) return state;
-  if (hello_.magic != magic_of(key_ != nullptr, contact_.sealed) ||
-      hello_.epoch != contact_.epoch) {
+  if (hello_.magic != magic_of(key_ != nullptr, contact_.sealed)) return GreetingState::Failed;
+  if (hello_.epoch != contact_.epoch) {
+    why_ = "rank " + std::to_string(hello_.rank) + " was turned away: it is in " +
+           epoch_text(hello_.epoch) + ", and this is " + epoch_text(contact_.epoch);
     return GreetingState::Failed;
   }
   contact_.caller = hello_.rank;

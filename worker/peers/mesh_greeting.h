@@ -4,11 +4,11 @@
 //   with a key      caller: hello, with a nonce; callee: a nonce and its proof; caller: its proof
 //
 // A proof is of the workers' key (rendezvous/worker_key.h) over both nonces, both ranks, the
-// channel, the attempt, the callee's word and the side that makes it: overheard, sent back, or
-// meant for another connection it proves nothing. What follows on the connection is plain, unless
-// the contact is sealed: then the nonces are public keys (rendezvous/key_agreement.h), so that what
-// the sides prove is with whom they have agreed, and all that follows is sealed with keys derived
-// from the workers' key and from what was agreed, one for each direction.
+// channel, the attempt and its term, the callee's word and the side that makes it: overheard, sent
+// back, or meant for another connection it proves nothing. What follows on the connection is plain,
+// unless the contact is sealed: then the nonces are public keys (rendezvous/key_agreement.h), so
+// that what the sides prove is with whom they have agreed, and all that follows is sealed with keys
+// derived from the workers' key and from what was agreed, one for each direction.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,14 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/attempt_name.h"
 #include "rendezvous/key_agreement.h"
 #include "rendezvous/worker_key.h"
 #include "worker/peers/peer_link.h"
 
 namespace ddprun::worker {
 
+using rendezvous::Epoch;
 using rendezvous::WorkerKey;
 
 enum class MeshChannel : std::uint32_t { Data, Watch };
@@ -32,7 +34,7 @@ constexpr std::size_t mesh_word_chars = 32;  // Of random_id().
 
 // Which connection it is.
 struct MeshContact {
-  std::uint32_t epoch = 0;
+  Epoch epoch = 0;
   std::uint32_t caller = 0;  // Ranks.
   std::uint32_t callee = 0;
   MeshChannel channel = MeshChannel::Data;
@@ -42,11 +44,13 @@ struct MeshContact {
 
 struct MeshHello {
   std::uint32_t magic = 0;
-  std::uint32_t epoch = 0;
   std::uint32_t rank = 0;
+  Epoch epoch = 0;
   MeshChannel channel = MeshChannel::Data;
+  std::uint32_t reserved = 0;       // No padding: it travels as it lies in memory.
   char word[mesh_word_chars] = {};  // The callee's; with a key the caller's nonce.
 };
+static_assert(sizeof(MeshHello) == 24 + mesh_word_chars);
 
 struct MeshAnswer {
   char nonce[mesh_word_chars] = {};
@@ -85,13 +89,14 @@ class OutgoingGreeting {
 
 class IncomingGreeting {
  public:
-  // Of the one that is called: its attempt, rank and word.
-  IncomingGreeting(UniqueFd socket, std::uint32_t epoch, int rank, std::string word,
+  // Of the one that is called: its epoch, rank and word.
+  IncomingGreeting(UniqueFd socket, Epoch epoch, int rank, std::string word,
                    std::shared_ptr<const WorkerKey> key, bool sealed = false);
 
   GreetingState go_on();
 
   const MeshContact& contact() const { return contact_; }  // After Done: who has called.
+  const std::string& why() const { return why_; }  // After Failed; empty: a stranger has called.
   int fd() const { return socket_.get(); }
   PeerLink take();  // After Done. Throws rendezvous::SecurityError.
 
@@ -107,6 +112,7 @@ class IncomingGreeting {
   rendezvous::KeyProof proof_{};
   std::size_t received_ = 0;
   bool answered_ = false;
+  std::string why_;
 };
 
 }  // namespace ddprun::worker

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-PeerStreams::PeerStreams(int rank, std::uint32_t epoch, std::vector<PeerLink> connections)
+PeerStreams::PeerStreams(int rank, Epoch epoch, std::vector<PeerLink> connections)
     : rank_(rank), epoch_(epoch), interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!interrupt_) throw CommunicatorError(std::string("eventfd: ") + std::strerror(errno));
   for (PeerLink& connection : connections) {

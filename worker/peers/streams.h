@@ -35,7 +35,7 @@ inline Traffic traffic_of(const Call& call) {
 class PeerStreams {
  public:
   // Element r of `connections` leads to rank r; empty for `rank` itself.
-  PeerStreams(int rank, std::uint32_t epoch, std::vector<PeerLink> connections);
+  PeerStreams(int rank, Epoch epoch, std::vector<PeerLink> connections);
 
   // `data` must stay in place, a sent one unchanged, until it is done. Returns a ticket for sent():
   // 1, 2, ... per peer.
@@ -110,7 +110,7 @@ class PeerStreams {
   void lose(int peer, int error);
 
   int rank_;
-  std::uint32_t epoch_;
+  Epoch epoch_;
   std::vector<Peer> peers_;
   std::size_t pending_[2] = {};  // Frames posted and not done, over all peers.
   std::uint64_t stale_frames_ = 0;

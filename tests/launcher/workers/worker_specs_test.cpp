@@ -21,6 +21,7 @@ struct Case {
     options.role = "default";
     options.signals_to_handle = {SIGTERM, SIGINT};
     round = {.attempt = 1,
+             .term = 2,
              .max_restarts = 3,
              .group_rank = 1,
              .group_world_size = 2,
@@ -83,6 +84,7 @@ TEST_CASE("a worker gets torchrun's whole environment", "[launcher][worker_specs
       {"MASTER_ADDR", "10.0.0.1"},
       {"MASTER_PORT", "29500"},
       {"TORCHELASTIC_RESTART_COUNT", "1"},
+      {"DDPRUN_TERM", "2"},
       {"TORCHELASTIC_MAX_RESTARTS", "3"},
       {"TORCHELASTIC_RUN_ID", "job"},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
@@ -304,7 +306,7 @@ TEST_CASE("a spare is started like its worker, less what only a round decides",
   for (const auto& [name, value] : spare.variables) variables[name] = value;
   for (const char* name :
        {"RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
-        "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}) {
+        "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "DDPRUN_TERM"}) {
     INFO(name);
     CHECK(variables[name] == "spare");
   }

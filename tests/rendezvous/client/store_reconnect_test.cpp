@@ -149,6 +149,19 @@ TEST_CASE("a process that starts late, of an attempt that is over, is turned awa
   CHECK(client_of(f.port()).num_keys() == 0);  // Who does not know is let in.
 }
 
+TEST_CASE("16.1: an attempt of an older term is another one, whatever its number",
+          "[store_reconnect]") {
+  ServerFixture f;
+  f.run([&] { f.server->start_attempt("2.5"); });
+  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "0.5"); }),
+                 "it serves attempt 2.5 of the job, and this process is of attempt 0.5"));
+  CHECK(client_of(f.port(), "2.5").num_keys() == 0);
+  // Programs from before there were terms are told apart by their attempt's number.
+  CHECK(client_of(f.port(), "5").num_keys() == 0);
+  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "4"); }),
+                 "it serves attempt 5 of the job, and this process is of attempt 4"));
+}
+
 TEST_CASE("the store itself closes a connection of another attempt, whatever follows",
           "[store_reconnect]") {
   ServerFixture f;

@@ -173,6 +173,50 @@ TEST_CASE("a greeting that was overheard admits nobody", "[mesh]") {
   CHECK(other.go_on() == GreetingState::Failed);
 }
 
+TEST_CASE("16.1: a rank of an older term is turned away, with an attempt of the same number too",
+          "[mesh]") {
+  for (const Key& key : {key_of('a'), Key()}) {
+    SocketPair pair;
+    MeshContact old = contact;
+    old.epoch = rendezvous::epoch_of(0, 7);
+    OutgoingGreeting caller(std::move(pair.one), old, key);
+    IncomingGreeting callee(std::move(pair.other), rendezvous::epoch_of(2, 7), 0, word, key);
+    REQUIRE(caller.begin() == 0);
+    CHECK(callee.go_on() == GreetingState::Failed);
+    CHECK(callee.why() ==
+          "rank 1 was turned away: it is in attempt 7 of term 0, and this is attempt 7 of term 2");
+  }
+}
+
+TEST_CASE("16.1: who waits in vain for a rank of an older term says that it called", "[mesh]") {
+  const Key key = key_of('a');
+  Mesh current(0, rendezvous::epoch_of(1, 7), "127.0.0.1", key);
+  Mesh late(1, rendezvous::epoch_of(0, 7), "127.0.0.1", key);
+  std::vector<PeerAddress> addresses;
+  for (const Mesh* mesh : {&current, &late}) {
+    addresses.push_back(
+        {.ip = "127.0.0.1", .port = mesh->port(), .secret = mesh->secret(), .segment = {}});
+  }
+  // Passes in full: nobody else will call.
+  const auto deadline = std::chrono::steady_clock::now() + patience(250ms);
+  const auto error_of = [&](Mesh& mesh) {
+    try {
+      mesh.connect(addresses, deadline);
+    } catch (const CommunicatorError& error) {
+      return std::string(error.what());
+    }
+    return std::string("it met them all");
+  };
+  auto refused = std::async(std::launch::async, [&] { return error_of(late); });
+  const std::string waited = error_of(current);
+  INFO(waited);
+  CHECK(waited.find("was not called by rank(s) 1 in time; rank 1 was turned away: it is in attempt "
+                    "7 of term 0, and this is attempt 7 of term 1") != waited.npos);
+  const std::string told = refused.get();
+  INFO(told);
+  CHECK(told.find("or is not in attempt 7 of term 0") != told.npos);
+}
+
 TEST_CASE("an answer cannot be made of the caller's own words", "[mesh]") {
   const Key key = key_of('a');
   SocketPair pair, mirror;
@@ -198,6 +242,8 @@ TEST_CASE("every part of a contact is in its statement", "[mesh]") {
   CHECK(mesh_statement(true, contact, two.data(), one.data()) != text);
   MeshContact other = contact;
   other.epoch = 8;
+  CHECK(statement(other) != text);
+  other.epoch = rendezvous::epoch_of(1, 7);
   CHECK(statement(other) != text);
   other = contact;
   other.caller = 2;

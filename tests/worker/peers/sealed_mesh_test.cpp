@@ -248,7 +248,7 @@ TEST_CASE("15.4: who sees all that two ranks send sees no gradient of those that
     CHECK(contains(seen, pattern.substr(0, 16)) == !encrypt);
     // Headers say what is called; those of the watch that a rank leaves.
     CHECK(contains(seen, "1PDD") == false);
-    CHECK(contains(seen, "DDP1") == !encrypt);
+    CHECK(contains(seen, "DDP2") == !encrypt);
     CHECK(contains(seen, "DDPW") == !encrypt);
   }
 }
