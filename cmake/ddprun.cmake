@@ -105,11 +105,12 @@ function(ddprun_torch_library name)
   target_precompile_headers(${name} REUSE_FROM ddprun_torch_pch)
 endfunction()
 
-# ddprun_test(NAME SOURCES a_test.cpp ... [LINKS lib ...] [TIMEOUT seconds on an idle machine] [SERIAL] [TORCH]): a
+# ddprun_test(NAME SOURCES a_test.cpp ... [LINKS lib ...] [TIMEOUT seconds on an idle machine] [SERIAL] [FIRST] [TORCH]): a
 # Catch2 program whose every TEST_CASE is a ctest test. A test that prints "SKIPPED: why" is
-# reported as skipped. SERIAL: needs the machine for itself. TORCH: includes LibTorch.
+# reported as skipped. SERIAL: needs the machine for itself. FIRST: waits
+# for minutes, and is begun before the others, which then run meanwhile. TORCH: includes LibTorch.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "SERIAL;TORCH" "TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;FIRST;TORCH" "TIMEOUT" "SOURCES;LINKS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -129,6 +130,9 @@ function(ddprun_test name)
   set(properties SKIP_REGULAR_EXPRESSION "SKIPPED: " TIMEOUT ${last_resort})
   if(ARG_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  if(ARG_FIRST)
+    list(APPEND properties COST 100)
   endif()
   catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES ${properties})
 endfunction()

@@ -1,6 +1,6 @@
 """What PyTorch and torchvision compute, for the tests of trainer/ to compare with.
 
-  oracle.py model NAME CHANNELS STEM OUT     seeded weights, an input and its logits
+  oracle.py models FOLDER NAME:CHANNELS:STEM ...   seeded weights, an input and its logits, a file NAME each
   oracle.py sgd OUT                          five steps of torch.optim.SGD
   oracle.py nesterov OUT | average OUT | clip OUT      SGD with nesterov, AveragedModel, clip_grad_norm_
   oracle.py recipes MNIST OUT                folder: 400 images, weights, and a ConvNet's losses by
@@ -10,8 +10,9 @@
                                              precision with 1 and 2 workers as JSON
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
   oracle.py load FILE                        loads our ResNet-18 weights with strict=True
-  oracle.py give NAME FOLDER                 torchvision's weights in two formats, and logits
-  oracle.py take NAME FOLDER                 logits of a model with our weights
+  oracle.py give FOLDER NAME ...             torchvision's weights in two formats, and logits: NAME.*
+  oracle.py take FOLDER NAME ...             logits of models with our weights: NAME.ours, NAME.logits
+  oracle.py shapes NAME ...                  NAME, entry and size of everything in torchvision's state_dict
   oracle.py torch_files FOLDER               files of torch.save in several forms
 """
 
@@ -64,6 +65,12 @@ def resnet(name, channels, stem, classes=10):
     elif channels != 3:
         net.conv1 = torch.nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
     return net
+
+
+def models(folder, *specifications):
+    for specification in specifications:
+        name, channels, stem = specification.split(":")
+        model(name, channels, stem, f"{folder}/{name}")
 
 
 def model(name, channels, stem, out):
@@ -360,30 +367,40 @@ def order(length, replicas, rank, seed, epoch):
     print(*sampler(int(length), int(replicas), int(rank), int(seed), int(epoch)), sep="\n")
 
 
-def give(name, folder):
-    torch.manual_seed(9)
-    net = resnet(name, 3, "imagenet", classes=1000)
-    images = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        for module in net.modules():  # As after training: a fresh net multiplies its logits to 1e5.
-            if isinstance(module, torch.nn.BatchNorm2d):
-                module.running_mean.normal_(0, 0.1)
-                module.running_var.uniform_(1, 2)
-                module.num_batches_tracked.fill_(7)
+def give(folder, *names):
+    for name in names:
+        torch.manual_seed(9)
+        net = resnet(name, 3, "imagenet", classes=1000)
+        images = torch.randn(2, 3, 64, 64)
+        with torch.no_grad():
+            for module in net.modules():  # As after training: a fresh net multiplies its logits to 1e5.
+                if isinstance(module, torch.nn.BatchNorm2d):
+                    module.running_mean.normal_(0, 0.1)
+                    module.running_var.uniform_(1, 2)
+                    module.num_batches_tracked.fill_(7)
+            net.eval()
+            logits = net(images)
+        write_safetensors(f"{folder}/{name}.safetensors", net.state_dict())
+        torch.save(net.state_dict(), f"{folder}/{name}.pth")
+        write_safetensors(f"{folder}/{name}.logits", {"images": images, "logits": logits})
+
+
+def take(folder, *names):
+    for name in names:
+        images = read_safetensors(f"{folder}/{name}.logits")["images"]
+        net = getattr(torchvision.models, name)(num_classes=10)
+        net.load_state_dict(read_safetensors(f"{folder}/{name}.ours"), strict=True)
         net.eval()
-        logits = net(images)
-    write_safetensors(folder + "/weights.safetensors", net.state_dict())
-    torch.save(net.state_dict(), folder + "/weights.pth")
-    write_safetensors(folder + "/logits", {"images": images, "logits": logits})
+        with torch.no_grad():
+            write_safetensors(f"{folder}/{name}.logits", {"logits": net(images)})
 
 
-def take(name, folder):
-    images = read_safetensors(folder + "/logits")["images"]
-    net = getattr(torchvision.models, name)(num_classes=10)
-    net.load_state_dict(read_safetensors(folder + "/ours.safetensors"), strict=True)
-    net.eval()
-    with torch.no_grad():
-        write_safetensors(folder + "/logits", {"logits": net(images)})
+def shapes(*names):
+    for name in names:
+        with torch.device("meta"):  # No memory, no numbers: resnet152 has 60 million.
+            net = getattr(torchvision.models, name)(num_classes=10)
+        for entry, tensor in net.state_dict().items():
+            print(name, entry, list(tensor.shape))
 
 
 def torch_files(folder):

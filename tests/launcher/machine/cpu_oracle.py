@@ -14,7 +14,7 @@ import types
 import torch
 from torch.numa import binding
 
-MACHINES = 150
+MACHINES = 40
 MODES = ["node", "socket", "exclusive", "core-complex"]
 ranges = binding._get_ranges_str_from_ints
 

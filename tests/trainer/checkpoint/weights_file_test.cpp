@@ -2,7 +2,10 @@
 #include "trainer/checkpoint/weights_file.h"
 
 #include <fstream>
+#include <map>
 #include <random>
+#include <set>
+#include <sstream>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
@@ -52,71 +55,85 @@ std::string load_error(const std::filesystem::path& path, torch::nn::Module& mod
   return message_of<CheckpointError>([&] { load_weights_file(path, new_head, model); });
 }
 
-std::string command(const std::string& name, const std::string& model,
-                    const ScratchFolder& folder) {
-  std::string text = name;
-  return text.append(" ").append(model).append(" '").append(folder.path().string()).append("'");
-}
+// In torchvision's model, and our name for each of its entries.
+struct Exchanged {
+  const char* name;
+  std::size_t entries;
+};
+constexpr Exchanged exchanged[] = {{"resnet18", 122}, {"resnet34", 218}, {"resnet50", 320}};
 
-// `entries`: of torchvision's state_dict. Logits are compared in eval mode.
-void exchange_with_torchvision(const std::string& name, std::size_t entries) {
-  const ScratchFolder folder;
-  // Theirs, as safetensors and as .pth.
-  REQUIRE(run_oracle(command("give", name, folder), folder / "log") == 0);
-  const Safetensors given = read_safetensors(folder / "logits");
-  const torch::Tensor images = tensor_named(given, "images");
-  for (const char* file : {"weights.safetensors", "weights.pth"}) {
-    const auto model = model_of(name, 1000);
-    load_weights_file(folder / file, false, *model);
-    CHECK(largest_difference(logits_of(*model, images), tensor_named(given, "logits")) < 1e-5);
-  }
-
-  // Ours, loaded by the code that docs/training.md shows.
-  torch::manual_seed(5);
-  const auto model = model_of(name, 10);
-  adapt_statistics(*model);
-  const Safetensors ours = make_weights({name, "none", "3x64x64", 10, 5}, {}, *model);
-  CHECK(ours.tensors.size() == entries);
-  write_safetensors(folder / "ours.safetensors", ours);
-  const int code = run_oracle(command("take", name, folder), folder / "log");
-  INFO(content_of(folder / "log"));
-  REQUIRE(code == 0);
-  const Safetensors taken = read_safetensors(folder / "logits");
-  CHECK(largest_difference(logits_of(*model, images), tensor_named(taken, "logits")) < 1e-5);
+std::string command(const std::string& name, const ScratchFolder& folder,
+                    const std::string& more = "") {
+  return name + " " + quoted(folder.path().string()) + more;
 }
 
 }  // namespace
 
-TEST_CASE("weights go both ways to torchvision's resnet18", "[trainer][checkpoint][oracle]") {
+// All models in one Python, whose start costs as much as two of them.
+TEST_CASE("weights go both ways to torchvision's ResNets", "[trainer][checkpoint][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  exchange_with_torchvision("resnet18", 122);
+  const ScratchFolder folder;
+  std::string names;
+  for (const auto& [name, entries] : exchanged) names.append(" ").append(name);
+  REQUIRE(run_oracle(command("give", folder, names), folder / "log") == 0);
+  std::map<std::string, torch::Tensor> our_logits;
+  for (const auto& [name, entries] : exchanged) {
+    INFO(name);
+    const std::string stem = name;
+    const Safetensors given = read_safetensors(folder / (stem + ".logits"));
+    const torch::Tensor images = tensor_named(given, "images");
+    for (const char* kind : {".safetensors", ".pth"}) {
+      const auto theirs = model_of(name, 1000);
+      load_weights_file(folder / (stem + kind), false, *theirs);
+      CHECK(largest_difference(logits_of(*theirs, images), tensor_named(given, "logits")) < 1e-5);
+    }
+    torch::manual_seed(5);
+    const auto model = model_of(name, 10);
+    adapt_statistics(*model);
+    const Safetensors ours = make_weights({name, "none", "3x64x64", 10, 5}, {}, *model);
+    CHECK(ours.tensors.size() == entries);
+    write_safetensors(folder / (stem + ".ours"), ours);
+    our_logits[name] = logits_of(*model, images);
+  }
+
+  // Loaded by the code that docs/training.md shows.
+  const int code = run_oracle(command("take", folder, names), folder / "log");
+  INFO(content_of(folder / "log"));
+  REQUIRE(code == 0);
+  for (const auto& [name, logits] : our_logits) {
+    INFO(name);
+    const Safetensors taken = read_safetensors(folder / (name + ".logits"));
+    CHECK(largest_difference(logits, tensor_named(taken, "logits")) < 1e-5);
+  }
 }
 
-TEST_CASE("weights go both ways to torchvision's resnet34", "[trainer][checkpoint][oracle]") {
+// The two that are too large to be computed with here.
+TEST_CASE("the deepest ResNets have torchvision's names and shapes",
+          "[trainer][checkpoint][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  exchange_with_torchvision("resnet34", 218);
-}
-
-TEST_CASE("weights go both ways to torchvision's resnet50", "[trainer][checkpoint][oracle]") {
-  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  exchange_with_torchvision("resnet50", 320);
-}
-
-TEST_CASE("weights go both ways to torchvision's resnet101", "[trainer][checkpoint][oracle]") {
-  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  exchange_with_torchvision("resnet101", 626);
-}
-
-TEST_CASE("weights go both ways to torchvision's resnet152", "[trainer][checkpoint][oracle]") {
-  if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  exchange_with_torchvision("resnet152", 932);
+  const ScratchFolder folder;
+  REQUIRE(run_oracle("shapes resnet101 resnet152", folder / "shapes") == 0);
+  std::set<std::string> ours, theirs;
+  std::istringstream lines(content_of(folder / "shapes"));
+  for (std::string line; std::getline(lines, line);) theirs.insert(line);
+  for (const std::string name : {"resnet101", "resnet152"}) {
+    const auto model = model_of(name, 10);
+    const Safetensors file = make_weights({name, "none", "3x64x64", 10, 5}, {}, *model);
+    for (const auto& [entry, tensor] : file.tensors) {
+      std::ostringstream line;
+      line << name << " " << entry << " " << tensor.sizes();
+      ours.insert(line.str());
+    }
+  }
+  CHECK(theirs.size() == 626 + 932);
+  CHECK(ours == theirs);
 }
 
 TEST_CASE("files of torch.save are read in the forms that scripts write",
           "[trainer][checkpoint][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
-  REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
+  REQUIRE(run_oracle(command("torch_files", folder), folder / "log") == 0);
   const NamedTensors expected = read_safetensors(folder / "expected").tensors;
 
   for (const char* name : {"plain.pth", "wrapped.pth", "model_key.pth", "ddp.pth"}) {
@@ -151,7 +168,7 @@ TEST_CASE("a damaged file of torch.save is refused and harms nothing",
           "[trainer][checkpoint][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
-  REQUIRE(run_oracle(command("torch_files", "", folder), folder / "log") == 0);
+  REQUIRE(run_oracle(command("torch_files", folder), folder / "log") == 0);
   const std::string whole = content_of(folder / "plain.pth");
   const auto error = [](const std::string& bytes) {
     return message_of<TorchFileError>([&] { parse_torch_file(bytes); });
