@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "worker/communicator.h"
-#include "worker/meeting.h"
 
 using namespace ddprun::worker;
 
@@ -14,7 +13,7 @@ int main() {
   try {
     // Hosts that are namespaces of one machine could share its memory.
     const CommunicatorOptions options{.shared_memory = false};
-    const auto communicator = make_cpu_communicator(meet_workers(read_worker_env()), options);
+    const auto communicator = make_cpu_communicator(read_worker_env(), options);
     for (bool told = false;; told = true) {
       float one = 1;
       called = Clock::now();

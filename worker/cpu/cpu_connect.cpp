@@ -193,6 +193,11 @@ CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions opti
   check_world(env.rank, env.world_size);
   options.encrypt |= env.encrypt_gradients;
   if (env.world_size == 1) return lone_rank();
+  // Before it waits for anybody: rank 0, which fails for the same reason, may be gone by then.
+  if (options.encrypt) {
+    if (!options.key) options.key = job_key();
+    need_key_to_encrypt(env.rank, options.key.get());
+  }
   const WorkerEnv met = meet_workers(env, options.common);
   const auto exchange = make_store_exchange(met, options.common);
   return connect_cpu_peers(env.rank, env.world_size, epoch_of(env), *exchange, options);

@@ -107,6 +107,14 @@ std::shared_ptr<const WorkerKey> job_key() {
   }
 }
 
+void need_key_to_encrypt(int rank, const WorkerKey* key) {
+  if (key != nullptr) return;
+  throw CommunicatorError(
+      "rank " + std::to_string(rank) +
+      " is to encrypt the gradients and has no key: ddprun hands one over where the job has a "
+      "secret (not with --auth none); under other launchers leave DDPRUN_ENCRYPT_GRADIENTS out");
+}
+
 Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const WorkerKey> key,
            bool encrypts)
     : rank_(rank),
@@ -114,12 +122,7 @@ Mesh::Mesh(int rank, Epoch epoch, const std::string& ip, std::shared_ptr<const W
       secret_(rendezvous::random_id()),
       key_(std::move(key)),
       encrypts_(encrypts) {
-  if (encrypts_ && !key_) {
-    throw CommunicatorError(
-        "rank " + std::to_string(rank) +
-        " is to encrypt the gradients and has no key: ddprun hands one over where the job has a "
-        "secret (not with --auth none); under other launchers leave DDPRUN_ENCRYPT_GRADIENTS out");
-  }
+  if (encrypts_) need_key_to_encrypt(rank_, key_.get());
   const auto address = resolve(ip, 0);
   listener_ = UniqueFd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage bound{};

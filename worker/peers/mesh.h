@@ -44,6 +44,9 @@ struct PeerSockets {
 // Throws CommunicatorError.
 std::shared_ptr<const WorkerKey> job_key();
 
+// Gradients can be encrypted with a key alone. Throws CommunicatorError that says where to get one.
+void need_key_to_encrypt(int rank, const WorkerKey* key);
+
 class Mesh {
  public:
   // Listens on a free port of `ip` (a numeric address). `encrypts`: all connections are sealed,
