@@ -301,6 +301,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
                        options.evaluate ? Access::ReadOnly : Access::Save);
   }
   job.reporter = make_reporter(job);
+  job.tell("meet");
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
   if (!job.model) draw_model(job);
@@ -311,6 +312,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
   if (lead.any) {
+    job.tell("state");
     share_model(job, lead);
   } else {
     bring_to_start(job);

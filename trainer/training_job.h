@@ -47,7 +47,8 @@ struct TrainingJob {
   TrainingJob();
   ~TrainingJob();
 
-  // Told what this thread does from now on; for tests, which end a worker there.
+  // Told what this thread does from now on, of an attempt's beginning too ("meet" the peers, take
+  // or give "state"); for tests, which end a worker there.
   std::function<void(const TrainingJob& job, const std::string& phase)> on_phase;
 
   TrainOptions options;
@@ -86,13 +87,16 @@ struct TrainingJob {
   // The training set, or what is evaluated: shape and classes are those of both.
   const Dataset& dataset() const { return training_set ? *training_set : *validation_set; }
 
+  void tell(const char* begun) const {
+    if (on_phase) on_phase(*this, begun);
+  }
   void begin_step() {
-    if (on_phase) on_phase(*this, "data");
+    tell("data");
     if (profiler) profiler->begin_step(state.step + 1);
   }
   // Names what this thread does from now on, for --profile.
   void phase(const char* name) {
-    if (on_phase) on_phase(*this, name);
+    tell(name);
     if (profiler) profiler->phase(name);
   }
   void end_phase() {

@@ -39,7 +39,9 @@ int main(int argc, char** argv) {
   int told_attempt = -1;
   const std::vector<Death> deaths = read_deaths();
   return run_train(argc, argv, [&](const TrainingJob& job, const std::string& begun) {
-    if (job.env.restart_count != told_attempt) {
+    // Not while it is being put together: it has a step then that may be another one's.
+    const bool stands = begun != "meet" && begun != "state";
+    if (stands && job.env.restart_count != told_attempt) {
       told_attempt = job.env.restart_count;
       // One write, because ranks share the place that it goes to.
       std::ostringstream line;

@@ -1,0 +1,320 @@
+"""recovery: whatever a job loses, and whatever it was doing, it ends with the bits of a run that nobody disturbed.
+`scripts/bench recovery --help`.
+
+Three hosts (network namespaces, so it needs root) of two workers each. A cell is a loss at a named moment: the job is
+stopped at its gate (phase_gate.py), struck, and let go on. Each ends with the hash of the state after every step of every
+rank, and the last checkpoint, equal to the undisturbed run's, and no process or file left. Its time is that from the loss
+to the end of the first step that had not been done before: the launchers' (heartbeat timeout 1 s), the meeting, the state,
+and the step itself, which takes some ten milliseconds of each worker. A static job waits for its host, which the harness
+starts again as a service would; so its time has a cold start of `train` in it, and so has the loss of a worker without spare.
+"""
+import argparse
+import datetime
+import fnmatch
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import bench
+import measure
+from hosts import Hosts
+from phase_gate import Gate
+from recovery_job import NODES, WORKERS, Broken, Golden, Job
+
+HELP = __doc__.partition("\n\n")[2]
+STEPS = 12
+STRUCK_STEP = 3  # A checkpoint follows two steps later.
+SAVED_STEP = 5
+MODES = ("elastic", "static")
+PLACES = [(host, local) for host in range(NODES) for local in range(WORKERS)]
+VICTIM, SECOND, SURVIVOR = (1, 1), (2, 0), (2, 1)
+
+# What is lost: (what it is, who stands still at the gate).
+FAULTS = {
+    "worker": ("a worker is killed", [VICTIM]),
+    "spare": ("a worker with a spare is killed", [VICTIM]),
+    "agent": ("a node's launcher is killed", [VICTIM]),
+    "cut": ("a node's cable is pulled", [VICTIM]),
+    "frozen": ("a node stands still (SIGSTOP)", [VICTIM]),
+    "node0": ("node 0's launcher is killed", [(0, 1)]),
+    "two": ("two workers of two nodes are killed", [VICTIM, SECOND]),
+    "all-but-one": ("all workers but one are killed", [place for place in PLACES if place != SURVIVOR]),
+}
+PHASES = {
+    "forming": "meeting the peers",
+    "data": "loading data",
+    "forward": "forward",
+    "reducing": "reducing gradients",
+    "prepared": "before the optimizer",
+    "applied": "after the optimizer",
+    "checkpoint": "saving",
+    "joining": "taking the state over",
+}
+
+
+def hold_before(job, fault, phase):
+    """Brings the job to the moment, and says which workers are to be struck."""
+    victims = FAULTS[fault][1]
+
+    def hold_victims(name, step):
+        job.hold(f"{victims} at {name}", lambda event: event.attempt == 0 and event.phase == name and event.step == step
+                 and event.place in victims, len(victims))
+        return victims
+
+    if phase == "forming":
+        return hold_victims("meet", 0)
+    if phase == "reducing":
+        helper = next(place for place in reversed(PLACES) if place not in victims)
+        job.hold("one before its reduction", lambda event: event.attempt == 0 and event.phase == "backward"
+                 and event.step == STRUCK_STEP and event.place == helper)
+        job.wait("all others in the reduction",
+                 lambda: len(job.events(attempt=0, phase="backward", step=STRUCK_STEP)) == len(PLACES))
+        time.sleep(0.05)  # They are a backward away from the wait for the one that stands still; any place will do.
+        return victims
+    if phase == "checkpoint":
+        saving = job.hold("rank 0 saving", lambda event: event.attempt == 0 and event.phase == "checkpoint"
+                          and event.step == SAVED_STEP)[0].place
+        return [saving] if len(victims) == 1 else [saving, *(place for place in victims if place != saving)]
+    if phase == "joining":
+        job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == STRUCK_STEP
+                 and event.place == SECOND)
+        job.kill_worker(SECOND)
+        job.gate.release()
+        job.hold("its successor", lambda event: event.attempt > 0 and event.phase == "state" and event.place == SECOND)
+        return victims
+    name, step = {"prepared": ("optimizer", STRUCK_STEP), "applied": ("report", STRUCK_STEP + 1)}.get(phase, (phase, STRUCK_STEP))
+    return hold_victims(name, step)
+
+
+def strike(job, fault, victims):
+    """The loss itself; what heals it later."""
+    if fault in ("worker", "spare", "two", "all-but-one"):
+        for place in victims:
+            job.kill_worker(place)
+        return None
+    host = 0 if fault == "node0" else VICTIM[0]
+    if fault == "cut":
+        job.hosts.plug(host, False)
+        return lambda: job.hosts.plug(host, True)
+    if fault == "frozen":
+        job.hosts.signal(host, signal.SIGSTOP)
+        return lambda: job.hosts.signal(host, signal.SIGCONT)
+    job.kill_launcher(host)
+    return None
+
+
+def come_back(job, heal):
+    """The host that was away, before the others are done."""
+    def joined():
+        return sum(job.output(host).count(" joined with ") for host in range(NODES))
+
+    before = joined()
+    job.hold("one at the last step", lambda event: event.phase == "data" and event.step == STEPS - 1)
+    heal()
+    job.wait("the host that was away is back", lambda: joined() > before)
+    job.gate.release()
+
+
+def is_known_lost(job, host):
+    return any("] lost " in job.output(other) for other in range(NODES) if other != host)
+
+
+def first_new_step(job, attempt):
+    """Of a later attempt than the one that was struck, which may have done a step after that."""
+    reports = job.events(phase="report")
+    furthest = max((event.step for event in reports if event.attempt <= attempt), default=0)
+    return next((event for event in reports if event.attempt > attempt and event.step > furthest), None)
+
+
+def statuses_are_right(job, fault):
+    """All end as the job did, but for a launcher that was killed and not started again."""
+    for host, statuses in job.statuses.items():
+        killed = host in job.ended_by_us and job.mode == "elastic"
+        if statuses[-1] != (-signal.SIGKILL if killed else 0):
+            raise Broken(f"host {host}'s launcher ended with {statuses}")
+
+
+def run_cell(job, fault, phase, golden):
+    """Seconds from the loss to the end of the next new step."""
+    victims = hold_before(job, fault, phase)
+    if fault == "spare":
+        job.wait("all spares are ready", lambda: job.spares_ready() == NODES * WORKERS)
+    attempt = max(event.attempt for event in job.events())
+    struck = time.monotonic()
+    heal = strike(job, fault, victims)
+    job.gate.release()
+    if heal and job.mode == "static":  # It waits for this host, and has to know that it is gone.
+        job.wait("the loss is noticed", lambda: is_known_lost(job, VICTIM[0]))
+        heal()
+    first = job.wait("a new step after the loss", lambda: first_new_step(job, attempt))
+    if heal and job.mode == "elastic":
+        come_back(job, heal)
+    job.wait("the end", lambda: not job.launchers)
+    statuses_are_right(job, fault)
+    job.check_bits(golden)
+    job.check_order()
+    job.check_nothing_left(golden)
+    return first.when - struck
+
+
+class Place:
+    """Where all jobs of a run lie: a folder, the gate, the golden bits."""
+
+    def __init__(self, folder, steps=STEPS):
+        self.folder = pathlib.Path(folder)
+        self.gate = Gate(str(self.folder / "gate"))
+        self.number = 0
+        try:
+            self.golden = Golden(self.gate, self.folder / "golden", steps)
+        except BaseException:
+            self.gate.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.gate.close()
+
+    def job_folder(self):
+        self.number += 1
+        folder = self.folder / f"job{self.number}"
+        folder.mkdir()
+        return folder
+
+    def cell(self, mode, fault, phase, plant=""):
+        """Its seconds. Raises Broken with what the launchers said."""
+        folder = self.job_folder()
+        self.gate.events.clear()
+        with Hosts(NODES, folder) as hosts:
+            job = None
+            try:
+                job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault == "spare" else 0, plant=plant)
+                return run_cell(job, fault, phase, self.golden)
+            except Broken as broken:
+                raise Broken(f"{broken}\n{story(job)}") from None
+            finally:
+                self.gate.release()
+                if job:
+                    job.end()
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def story(job):
+    if job is None:
+        return ""
+    lines = [f"host {host} said:\n" + "\n".join(job.output(host).splitlines()[-40:]) for host in range(NODES)]
+    last = [f"{event.when - job.began:8.3f} host {event.host}.{event.local_rank} pid {event.pid} attempt {event.attempt} "
+            f"rank {event.rank} of {event.world}: {event.phase} {event.step}" for event in job.events()[-30:]]
+    return "\n".join([*lines, "the last at the gate:", *last, f"statuses: {job.statuses}"])
+
+
+def cell_text(seconds, failed):
+    if failed:
+        return f"{failed} of {failed + len(seconds)} failed"
+    ms = [1e3 * one for one in seconds]
+    return measure.cell(measure.summary(ms)) if len(ms) > 1 else measure.number(ms[0])
+
+
+def table(found, mode):
+    phases = [phase for phase in PHASES if any(key[0] == mode and key[2] == phase for key in found)]
+    lines = ["| lost | " + " | ".join(PHASES[phase] for phase in phases) + " |", "|---|" + "---:|" * len(phases)]
+    for fault, (what, _) in FAULTS.items():
+        cells = [cell_text(*found[mode, fault, phase]) if (mode, fault, phase) in found else "-" for phase in phases]
+        if any(cell != "-" for cell in cells):
+            lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def matrix(options):
+    wanted = cells_like(options.cells)
+    found = {cell: ([], 0) for cell in wanted}
+    machine = f"{measure.machine()}; load before the start {os.getloadavg()[0]:.2f}"
+    with tempfile.TemporaryDirectory() as folder, Place(folder) as place:
+        for number in range(options.rounds):
+            for mode, fault, phase in wanted:
+                seconds, failed = found[mode, fault, phase]
+                began = time.monotonic()
+                try:
+                    seconds.append(place.cell(mode, fault, phase))
+                    text = f"{1e3 * seconds[-1]:7.0f} ms to the next new step"
+                except Broken as broken:
+                    found[mode, fault, phase] = (seconds, failed + 1)
+                    text = f"FAILED: {broken}"
+                print(f"{mode:8} {fault:12} {phase:11} {text}; {time.monotonic() - began:.1f} s in all", flush=True)
+    for mode in sorted({mode for mode, _, _ in wanted}):
+        text = table(found, mode)
+        print(f"\n{mode}, milliseconds\n\n{text}")
+        if options.docs:
+            bench.write_into_docs(f"recovery-{mode}", f"`scripts/bench recovery matrix --rounds {options.rounds}`, "
+                                  f"{datetime.date.today()}, {machine}; milliseconds, medians (minimum - maximum)\n\n{text}")
+    failed = sum(count for _, count in found.values())
+    print(f"\n{len(wanted) * options.rounds - failed} of {len(wanted) * options.rounds} cells end with the golden bits")
+    return 1 if failed else 0
+
+
+def planted(_):
+    """The harness itself: what a recovery must never do is done, and has to be noticed."""
+    missed = []
+    with tempfile.TemporaryDirectory() as folder, Place(folder) as place:
+        for plant, what in (("twice", "a step that is applied twice"), ("lost", "a shard that is left out")):
+            try:
+                place.cell("elastic", "worker", "forward", plant=plant)
+                missed.append(what)
+                print(f"NOT noticed: {what}")
+            except Broken as broken:
+                said = str(broken).partition("\n")[0]
+                if "other bits than the undisturbed run" not in said:
+                    missed.append(what)
+                    said = f"for another reason: {broken}"
+                print(f"noticed: {what}: {said}", flush=True)
+    return 1 if missed else 0
+
+
+def cells_like(patterns):
+    every = [(mode, fault, phase) for mode in MODES for fault in FAULTS for phase in PHASES]
+    picked = [cell for cell in every if any(fnmatch.fnmatchcase("/".join(cell), pattern) for pattern in patterns)]
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase("/".join(cell), pattern) for cell in every):
+            raise Broken(f"no cell is like {pattern!r}: MODE/LOSS/MOMENT of {', '.join(MODES)}; {', '.join(FAULTS)}; "
+                         f"{', '.join(PHASES)}")
+    return picked
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(prog="scripts/bench recovery", description=HELP,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    cells = kinds.add_parser("matrix", help="every loss at every moment")
+    cells.add_argument("cells", nargs="*", metavar="MODE/LOSS/MOMENT", default=["*"],
+                       help=f"such as 'elastic/cut/*'; of {', '.join(MODES)}; {', '.join(FAULTS)}; {', '.join(PHASES)} [all]")
+    cells.add_argument("--rounds", type=int, default=1, help="how often each cell is run [1]")
+    cells.add_argument("--docs", action="store_true", help="also put the tables into docs/measurements/recovery.md")
+    cells.set_defaults(run=matrix)
+    plants = kinds.add_parser("planted", help="faults of the product that the harness has to notice")
+    plants.set_defaults(run=planted)
+    return parser.parse_args(argv)
+
+
+def main(argv):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, bench.end_by_signal)
+    options = arguments(argv)
+    if os.geteuid() != 0:
+        print("SKIPPED: network namespaces need root")
+        return 0
+    try:
+        return options.run(options)
+    except measure.Unavailable as reason:
+        print(f"SKIPPED: {reason}")
+        return 0
+    except Broken as broken:
+        return f"recovery: {broken}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""A training job on three hosts that can be struck, and what must be true of it afterwards.
+
+Two workers on each host, six virtual shards, BatchNorm, a checkpoint now and then: small enough for two cores. The workers
+are tests/end_to_end/gated_train.cpp, which trains as `train` does.
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import measure
+
+NODES, WORKERS, SHARDS = 3, 2, 6
+PORT = "29500"
+LIMIT_S = 240  # For whatever comes by itself, on a busy machine.
+HEARTBEAT_S = 1.0
+CHECKPOINT_EVERY = 5
+
+
+class Broken(Exception):
+    """The job did what none may; the text says what."""
+
+
+def training(folder, steps):
+    return [measure.ours("gated_train"), "--dataset", "synthetic", "--image-size", "16", "--synthetic-images", "1920",
+            "--synthetic-classes", "10", "--model", "resnet20", "--batch-size", "4", "--shards", str(SHARDS), "--seed", "3",
+            "--device", "cpu", "--no-validation", "--print-freq", "1000", "--recover", "in-place", "--resume", "auto",
+            "--checkpoint-every", str(CHECKPOINT_EVERY), "--checkpoint-dir", str(folder / "saved"), "--steps", str(steps),
+            "--epochs", "1000000"]
+
+
+def newest_tensors(folder):
+    """The bytes of the newest checkpoint's tensors, without the header, which holds times."""
+    files = sorted((folder / "saved").glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    if not files:
+        raise Broken("there is no checkpoint")
+    data = files[-1].read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little"):]
+
+
+class Golden:
+    """A run of one worker that nobody disturbs: the hash of its state after each step, and what it saved last."""
+
+    def __init__(self, gate, folder, steps):
+        folder.mkdir()
+        before = time.monotonic()
+        with open(folder / "output", "w") as output:
+            done = subprocess.run(training(folder, steps), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                  env=measure.environment(OMP_NUM_THREADS="1", TRAIN_GATE=gate.path))
+        if done.returncode:
+            raise Broken(f"the undisturbed run ended with {done.returncode}: {(folder / 'output').read_text()[-2000:]}")
+        self.hashes = {event.step: event.hash for event in gate.since(before, phase="report")}
+        self.tensors = newest_tensors(folder)
+        self.saved_names = self.kinds_of_files(folder)
+        if len(self.hashes) != steps or len(set(self.hashes.values())) != steps:
+            raise Broken("the undisturbed run did not go through its steps")
+
+    @staticmethod
+    def kinds_of_files(folder):
+        """Names without their numbers."""
+        return {re.sub(r"\d+", "N", path.name) for path in (folder / "saved").rglob("*")}
+
+
+class Job:
+    def __init__(self, hosts, gate, folder, mode, steps, spares=0, plant=""):
+        self.hosts, self.gate, self.folder, self.mode = hosts, gate, folder, mode
+        self.steps, self.spares, self.plant = steps, spares, plant
+        self.began = time.monotonic()
+        self.launchers = {}
+        self.statuses = {host: [] for host in range(NODES)}
+        self.ended_by_us = set()  # Launchers that were killed, and need not tell of it.
+        for name in ("config", *(f"tmp{host}" for host in range(NODES))):
+            (folder / name).mkdir(parents=True)
+        (folder / "config" / "ddprun").mkdir(mode=0o700)
+        secret = folder / "config" / "ddprun" / "secret"  # One home for all hosts.
+        secret.touch(mode=0o600)
+        secret.write_text(os.urandom(32).hex() + "\n")
+        for host in range(NODES):
+            self.start(host)
+
+    def start(self, host):
+        conf = f"heartbeat_timeout={HEARTBEAT_S},keep_alive_interval=0.2,join_timeout=60"
+        nodes = ["--nproc-per-node", str(WORKERS), "--max-restarts", "100000", "--spares", str(self.spares)]
+        if self.mode == "elastic":
+            nodes += ["--nnodes", f"1:{NODES}", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}",
+                      "--rdzv-conf", conf]
+        else:
+            nodes += ["--nnodes", str(NODES), "--node-rank", str(host), "--master-addr", self.hosts.address(0), "--master-port",
+                      PORT, "--rdzv-conf", conf + ",takeover=true"]
+        environment = measure.environment(
+            OMP_NUM_THREADS="1", TRAIN_GATE=self.gate.path, TRAIN_HOST=str(host), TRAIN_PLANT=self.plant,
+            XDG_CONFIG_HOME=str(self.folder / "config"), TMPDIR=str(self.folder / f"tmp{host}"))
+        nodes += ["--event-log", str(self.folder / f"events{host}")]
+        with open(self.output_path(host), "a") as output:
+            self.launchers[host] = subprocess.Popen(
+                self.hosts.on(host, [measure.ours("ddprun"), *nodes, *training(self.folder, self.steps)]), env=environment,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+
+    def output_path(self, host):
+        return self.folder / f"host{host}"
+
+    def output(self, host):
+        return self.output_path(host).read_text(errors="replace")
+
+    def events(self, **wanted):
+        return self.gate.since(self.began, **wanted)
+
+    def spares_ready(self):
+        """How many spares wait for a rank."""
+        logs = [self.folder / f"events{host}" for host in range(NODES)]
+        text = "".join(log.read_text() for log in logs if log.exists())
+        return text.count('"spare_ready"') - text.count('"was_spare":true') - text.count('"spare_ended"')
+
+    def look(self):
+        """Notes launchers that ended. In a static job a host starts its own again, as a service would."""
+        for host, launcher in list(self.launchers.items()):
+            if launcher.poll() is None:
+                continue
+            del self.launchers[host]
+            self.statuses[host].append(launcher.returncode)
+            if self.mode == "static" and launcher.returncode != 0:
+                if len(self.statuses[host]) > 20:
+                    raise Broken(f"host {host}'s launcher ended {len(self.statuses[host])} times: {self.statuses[host]}")
+                self.start(host)
+        if not self.launchers and not self.is_done():
+            raise Broken(f"all launchers ended: {self.statuses}")
+
+    def is_done(self):
+        return not self.launchers and any(statuses and statuses[-1] in (0, 75) for statuses in self.statuses.values())
+
+    def wait(self, what, found, limit_s=LIMIT_S):
+        result = self.gate.wait(lambda _: found(), limit_s, self.look)
+        if not result:
+            raise Broken(f"not within {limit_s:.0f} s: {what}")
+        return result
+
+    def hold(self, what, which, count=1):
+        """Until so many workers stand at the gate."""
+        self.gate.hold(lambda event: event.when > self.began and which(event))
+        self.wait(what, lambda: len(self.gate.held) >= count)
+        return [event for event, _ in self.gate.held]
+
+    def worker_at(self, place):
+        """The newest process there."""
+        events = [event for event in self.events() if event.place == place]
+        if not events:
+            raise Broken(f"no worker was ever at {place}")
+        return events[-1].pid
+
+    # What can happen to it.
+
+    def kill_worker(self, place):
+        try:
+            os.kill(self.worker_at(place), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def kill_launcher(self, host):
+        self.ended_by_us.add(host)
+        if host in self.launchers:
+            self.launchers[host].kill()
+
+    def end(self):
+        """Kills what is left of it."""
+        for host in range(NODES):
+            self.hosts.signal(host, signal.SIGKILL)
+        for launcher in self.launchers.values():
+            launcher.wait()
+
+    # What must be true of it.
+
+    def check_bits(self, golden):
+        """Every step of every rank, and the last checkpoint."""
+        for event in self.events(phase="report"):
+            if event.hash != golden.hashes.get(event.step):
+                raise Broken(f"rank {event.rank} of {event.world} holds other bits than the undisturbed run after step "
+                             f"{event.step} (attempt {event.attempt})")
+        done = {event.step for event in self.events(phase="report")}
+        if missing := set(range(1, self.steps + 1)) - done:
+            raise Broken(f"steps that nobody did: {sorted(missing)}")
+        if newest_tensors(self.folder) != golden.tensors:
+            raise Broken("the last checkpoint is not that of the undisturbed run")
+
+    def check_order(self):
+        """Within a process a step follows the one before, but where it takes another's state over."""
+        last = {}
+        for event in self.events(phase="report"):
+            before = last.get((event.pid, event.attempt))
+            if before is not None and event.step != before + 1:
+                raise Broken(f"process {event.pid} did step {event.step} after {before} in attempt {event.attempt}")
+            last[event.pid, event.attempt] = event.step
+
+    def check_nothing_left(self, golden):
+        if left := self.hosts.left_after(LIMIT_S / 4):
+            names = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:80] for pid in left]
+            raise Broken(f"processes were left behind: {dict(zip(left, names))}")
+        for host in range(NODES):
+            if files := list((self.folder / f"tmp{host}").iterdir()):
+                raise Broken(f"files were left behind on host {host}: {[str(path) for path in files]}")
+        if more := Golden.kinds_of_files(self.folder) - golden.saved_names:
+            raise Broken(f"beside the checkpoints were left: {sorted(more)}")
