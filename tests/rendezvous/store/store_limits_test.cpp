@@ -66,6 +66,9 @@ string wait_all(const std::vector<string>& keys) {
 }  // namespace
 
 TEST_CASE("a value of 64 MiB is in memory once, and twice while it is replaced", "[limits]") {
+#if defined(__SANITIZE_THREAD__)
+  DDPRUN_SKIP("ThreadSanitizer's shadow of a byte is four more");
+#endif
   const StoreProcess store;
   const std::size_t before = memory_bytes(store.pid(), "VmRSS");
   const auto peak = [&] { return memory_bytes(store.pid(), "VmHWM") - before; };
