@@ -11,6 +11,7 @@ starts again as a service would; so its time has a cold start of `train` in it, 
 import argparse
 import datetime
 import fnmatch
+import functools
 import os
 import pathlib
 import shutil
@@ -20,6 +21,7 @@ import tempfile
 import time
 
 import bench
+import chaos
 import measure
 from hosts import Hosts
 from phase_gate import Gate
@@ -164,15 +166,14 @@ def run_cell(job, fault, phase, golden):
 class Place:
     """Where all jobs of a run lie: a folder, the gate, the golden bits."""
 
-    def __init__(self, folder, steps=STEPS):
+    def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.gate = Gate(str(self.folder / "gate"))
         self.number = 0
-        try:
-            self.golden = Golden(self.gate, self.folder / "golden", steps)
-        except BaseException:
-            self.gate.close()
-            raise
+
+    @functools.cached_property
+    def golden(self):
+        return Golden(self.gate, self.folder / "golden", STEPS)
 
     def __enter__(self):
         return self
@@ -188,29 +189,21 @@ class Place:
 
     def cell(self, mode, fault, phase, plant=""):
         """Its seconds. Raises Broken with what the launchers said."""
-        folder = self.job_folder()
+        golden, folder = self.golden, self.job_folder()
         self.gate.events.clear()
         with Hosts(NODES, folder) as hosts:
             job = None
             try:
-                job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault == "spare" else 0, plant=plant)
-                return run_cell(job, fault, phase, self.golden)
+                job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault == "spare" else 0, plant=plant,
+                          comes_back=mode == "static")
+                return run_cell(job, fault, phase, golden)
             except Broken as broken:
-                raise Broken(f"{broken}\n{story(job)}") from None
+                raise Broken(f"{broken}\n{job.story() if job else ''}") from None
             finally:
                 self.gate.release()
                 if job:
                     job.end()
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def story(job):
-    if job is None:
-        return ""
-    lines = [f"host {host} said:\n" + "\n".join(job.output(host).splitlines()[-40:]) for host in range(NODES)]
-    last = [f"{event.when - job.began:8.3f} host {event.host}.{event.local_rank} pid {event.pid} attempt {event.attempt} "
-            f"rank {event.rank} of {event.world}: {event.phase} {event.step}" for event in job.events()[-30:]]
-    return "\n".join([*lines, "the last at the gate:", *last, f"statuses: {job.statuses}"])
 
 
 def cell_text(seconds, failed):
@@ -297,6 +290,13 @@ def arguments(argv):
     cells.set_defaults(run=matrix)
     plants = kinds.add_parser("planted", help="faults of the product that the harness has to notice")
     plants.set_defaults(run=planted)
+    random_kills = kinds.add_parser("chaos", help="a loss at random every so often, and what is left of the time")
+    random_kills.add_argument("--minutes", type=float, default=10, help="how long the job trains [10]")
+    random_kills.add_argument("--every", type=float, default=15, metavar="SECONDS", help="between two losses [15]")
+    random_kills.add_argument("--losses", default="worker,two,agent,cut,frozen", help="which there are [%(default)s]")
+    random_kills.add_argument("--spares", type=int, default=WORKERS, help="on each host [%(default)s]")
+    random_kills.add_argument("--seed", type=int, default=None, help="what is lost when [another one each time]")
+    random_kills.set_defaults(run=lambda options: chaos.run(options, Place))
     return parser.parse_args(argv)
 
 

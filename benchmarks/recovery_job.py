@@ -64,10 +64,13 @@ class Golden:
 
 
 class Job:
-    def __init__(self, hosts, gate, folder, mode, steps, spares=0, plant=""):
+    """`comes_back`: a host starts its launcher again when that has ended, as a service would."""
+
+    def __init__(self, hosts, gate, folder, mode, steps, spares=0, plant="", comes_back=False, tie_breaker=None):
         self.hosts, self.gate, self.folder, self.mode = hosts, gate, folder, mode
         self.steps, self.spares, self.plant = steps, spares, plant
-        self.began = time.monotonic()
+        self.comes_back, self.tie_breaker = comes_back, tie_breaker
+        self.began, self.ended = time.monotonic(), None
         self.launchers = {}
         self.statuses = {host: [] for host in range(NODES)}
         self.ended_by_us = set()  # Launchers that were killed, and need not tell of it.
@@ -85,7 +88,7 @@ class Job:
         nodes = ["--nproc-per-node", str(WORKERS), "--max-restarts", "100000", "--spares", str(self.spares)]
         if self.mode == "elastic":
             nodes += ["--nnodes", f"1:{NODES}", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}",
-                      "--rdzv-conf", conf]
+                      "--rdzv-conf", conf, *(["--tie-breaker", self.tie_breaker] if self.tie_breaker else [])]
         else:
             nodes += ["--nnodes", str(NODES), "--node-rank", str(host), "--master-addr", self.hosts.address(0), "--master-port",
                       PORT, "--rdzv-conf", conf + ",takeover=true"]
@@ -105,7 +108,7 @@ class Job:
         return self.output_path(host).read_text(errors="replace")
 
     def events(self, **wanted):
-        return self.gate.since(self.began, **wanted)
+        return [event for event in self.gate.since(self.began, **wanted) if self.ended is None or event.when <= self.ended]
 
     def spares_ready(self):
         """How many spares wait for a rank."""
@@ -114,14 +117,14 @@ class Job:
         return text.count('"spare_ready"') - text.count('"was_spare":true') - text.count('"spare_ended"')
 
     def look(self):
-        """Notes launchers that ended. In a static job a host starts its own again, as a service would."""
+        """Notes launchers that ended, and starts them again where that is due."""
         for host, launcher in list(self.launchers.items()):
             if launcher.poll() is None:
                 continue
             del self.launchers[host]
             self.statuses[host].append(launcher.returncode)
-            if self.mode == "static" and launcher.returncode != 0:
-                if len(self.statuses[host]) > 20:
+            if self.comes_back and launcher.returncode not in (0, 75):
+                if len(self.statuses[host]) > 1000:
                     raise Broken(f"host {host}'s launcher ended {len(self.statuses[host])} times: {self.statuses[host]}")
                 self.start(host)
         if not self.launchers and not self.is_done():
@@ -144,23 +147,34 @@ class Job:
 
     def worker_at(self, place):
         """The newest process there."""
-        events = [event for event in self.events() if event.place == place]
-        if not events:
-            raise Broken(f"no worker was ever at {place}")
-        return events[-1].pid
+        for event in reversed(self.gate.events):
+            if event.place == place and event.when > self.began:
+                return event.pid
+        raise Broken(f"no worker was ever at {place}")
 
     # What can happen to it.
 
     def kill_worker(self, place):
-        try:
-            os.kill(self.worker_at(place), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        self.signal_worker(self.worker_at(place), signal.SIGKILL)
 
     def kill_launcher(self, host):
         self.ended_by_us.add(host)
         if host in self.launchers:
             self.launchers[host].kill()
+
+    @staticmethod
+    def signal_worker(pid, number):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def story(self):
+        """What its launchers said last, and its workers at the gate."""
+        lines = [f"host {host} said:\n" + "\n".join(self.output(host).splitlines()[-40:]) for host in range(NODES)]
+        last = [f"{event.when - self.began:8.3f} host {event.host}.{event.local_rank} pid {event.pid} attempt {event.attempt} "
+                f"rank {event.rank} of {event.world}: {event.phase} {event.step}" for event in self.events()[-30:]]
+        return "\n".join([*lines, "the last at the gate:", *last, f"statuses: {self.statuses}"])
 
     def end(self):
         """Kills what is left of it."""
