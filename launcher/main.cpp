@@ -18,6 +18,7 @@
 #include "launcher/options/arguments.h"
 #include "launcher/options/help.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/plot/plot_command.h"
 #include "launcher/started_node.h"
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/run_directory.h"
@@ -70,6 +71,9 @@ int main(int argc, char** argv) {
     if (arguments == std::vector<std::string>{launcher::node_argument}) {
       launcher::NodeChannel starter(launcher::version_text());
       return run_here(launcher::started_node_options(starter, own_path(argv[0])), &starter);
+    }
+    if (!arguments.empty() && arguments[0] == "plot") {
+      return launcher::run_plot({arguments.begin() + 1, arguments.end()});
     }
     const launcher::LaunchOptions options =
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),

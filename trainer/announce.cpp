@@ -57,6 +57,7 @@ void announce(TrainingJob& job) {
                            {"dataset", job.identity.dataset},
                            {"images", job.dataset().size()},
                            {"parameters", parameters},
+                           {"rank", job.env.rank},
                            {"world_size", job.env.world_size},
                            {"shards", job.options.shards.value_or(0)},
                            {"batch_size", job.plan.batch_size},

@@ -59,6 +59,8 @@ const std::vector<UsageExample>& usage_examples() {
        "elastic: two to four nodes, the same command on each", false},
       {"ddprun --nproc-per-node 8 --numa-binding node --tee 3 ./train",
        "workers near their GPUs, their output on the console and in files", false},
+      {"ddprun plot run1", "a page of pictures of a run's metrics and events: ddprun plot --help",
+       false},
   };
   return examples;
 }

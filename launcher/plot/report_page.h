@@ -1,0 +1,16 @@
+// The page of one or several runs: report.html, which needs nothing but itself. A core.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plot/run_records.h"
+
+namespace ddprun::launcher {
+
+std::string report_page(const std::vector<RunRecords>& runs);
+
+// What a page begins with, up to and with <body>; `head` goes into it as it stands.
+std::string page_head(const std::string& title, const std::string& head = "");
+
+}  // namespace ddprun::launcher

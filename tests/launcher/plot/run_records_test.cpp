@@ -1,0 +1,142 @@
+// What is read of metrics and event logs, whole or damaged.
+#include "launcher/plot/run_records.h"
+
+#include "tests/testing/catch.h"
+#include "tests/testing/text.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+RunRecords records_of(const std::string& text) {
+  RunRecords run;
+  add_records(run, text, "m.jsonl");
+  return run;
+}
+
+const std::string begin_line =
+    R"({"event":"start","model":"resnet18","dataset":"mnist","rank":0,"world_size":2,)"
+    R"("total_steps":40,"resumed_from_step":0,"restart_count":0,"time":1000})"
+    "\n";
+
+std::string train_line(int step, double loss, double time) {
+  return R"({"event":"train","step":)" + std::to_string(step) + R"(,"loss":)" +
+         std::to_string(loss) +
+         R"(,"prec1_avg":50,"lr":0.1,"images_per_s":100,"step_s":0.5,"data_s":0.1,)"
+         R"("exposed_comm_s":0.2,"time":)" +
+         std::to_string(time) + "}\n";
+}
+
+std::string event_line(const std::string& event, double time_s, const std::string& more = "") {
+  return R"({"event":")" + event + R"(","time_unix_us":)" +
+         std::to_string(static_cast<long long>(time_s * 1e6)) +
+         R"(,"host":"node-1","launcher_pid":7,"attempt":0)" + more + "}\n";
+}
+
+}  // namespace
+
+TEST_CASE("curves of a run are what its lines say", "[launcher][plot]") {
+  const RunRecords run =
+      records_of(begin_line + train_line(10, 2.5, 1005) + train_line(20, 1.5, 1010) +
+                 R"({"event":"validation","step":20,"loss":1.25,"prec1":60,"time":1011})" + "\n" +
+                 R"({"event":"validation","step":20,"prec1":61,"averaged":true,"time":1011})" +
+                 "\n" + R"({"event":"end","step":20,"time":1012})" + "\n");
+
+  CHECK(run.model == "resnet18");
+  CHECK(run.workers == 2);
+  CHECK(run.train_loss == Curve{{10, 2.5}, {20, 1.5}});
+  CHECK(run.validation_loss == Curve{{20, 1.25}});
+  CHECK(run.validation_top1 == Curve{{20, 60}});
+  CHECK(run.averaged_top1 == Curve{{20, 61}});
+  CHECK(run.learning_rate == Curve{{10, 0.1}, {20, 0.1}});
+  CHECK(run.ended == "end");
+  CHECK(run.last_s - run.began_s == 12);
+  CHECK(run.notes.empty());
+}
+
+TEST_CASE("steps that were done again count once, and their time twice", "[launcher][plot]") {
+  const std::string again =
+      R"({"event":"start","rank":0,"world_size":2,"resumed_from_step":10,"restart_count":1,)"
+      R"("time":1020})"
+      "\n";
+  const RunRecords run = records_of(begin_line + train_line(10, 3, 1005) + train_line(20, 2, 1010) +
+                                    train_line(30, 1, 1015) + again + train_line(20, 2.5, 1025));
+
+  CHECK(run.train_loss == Curve{{10, 3}, {20, 2.5}});
+  REQUIRE(run.beginnings.size() == 2);
+  CHECK(run.beginnings[1].step == 10);
+  CHECK(run.beginnings[1].reached == 30);
+  CHECK(run.beginnings[1].restarts == 1);
+  CHECK(run.ranks.at(0).steps == 40);
+  CHECK(run.ranks.at(0).step_s == Approx(20));
+  CHECK(run.ranks.at(0).data_s == Approx(4));
+  CHECK(run.ranks.at(0).waiting_s.value() == Approx(8));
+  CHECK(run.ended.empty());
+}
+
+TEST_CASE("another rank's file adds its times alone", "[launcher][plot]") {
+  RunRecords run;
+  add_records(run, begin_line + train_line(10, 3, 1005), "m_0.jsonl");
+  std::string other = begin_line;
+  other.replace(other.find("\"rank\":0"), 8, "\"rank\":1");
+  CHECK(rank_of_metrics(other) == 1);
+  add_records(run, other + train_line(10, 9, 1005), "m_1.jsonl");
+
+  CHECK(run.train_loss == Curve{{10, 3}});
+  CHECK(run.beginnings.size() == 1);
+  REQUIRE(run.ranks.size() == 2);
+  CHECK(run.ranks.at(1).steps == 10);
+}
+
+TEST_CASE("a line that is half there, or none, is left out and said", "[launcher][plot]") {
+  const std::string text = begin_line + "no JSON\n[1]\n" + train_line(10, 2, 1005) +
+                           train_line(20, 1, 1006).substr(0, 30);
+  const RunRecords run = records_of(text);
+
+  CHECK(run.train_loss == Curve{{10, 2}});
+  REQUIRE(run.notes.size() == 2);
+  CHECK(run.notes[0] == "m.jsonl: line 5, the last one, is only half there; left out");
+  CHECK(run.notes[1] == "m.jsonl: 2 lines are no JSON object (the first: line 2); left out");
+  // One that lacks its end alone is whole.
+  std::string whole = begin_line + train_line(10, 2, 1005);
+  whole.pop_back();
+  CHECK(records_of(whole).notes.empty());
+  CHECK(records_of(whole).train_loss.size() == 1);
+}
+
+TEST_CASE("what is no number has no place in a curve", "[launcher][plot]") {
+  // JSON has no NaN: the trainer writes null.
+  const RunRecords run = records_of(
+      begin_line + R"({"event":"train","step":10,"loss":null,"lr":0.1})" + "\n" +
+      R"({"event":"train","step":20,"loss":1e300,"lr":0.1})" + "\n" +
+      R"({"event":"train","step":-5,"loss":1})" + "\n" + R"({"event":"train","loss":1})" + "\n" +
+      R"({"event":"train","step":"x","loss":"1"})" + "\n");
+  CHECK(run.train_loss.empty());
+  CHECK(run.learning_rate == Curve{{10, 0.1}, {20, 0.1}});
+}
+
+TEST_CASE("an event log tells attempts, and who failed in them", "[launcher][plot]") {
+  const RunRecords run = records_of(
+      event_line("launcher_started", 100) + event_line("attempt_started", 101) +
+      event_line("worker_ended", 105,
+                 R"(,"rank":3,"exit_code":0,"signal":"SIGKILL","stopped":false)") +
+      event_line("worker_ended", 105.5,
+                 R"(,"rank":2,"exit_code":0,"signal":"SIGTERM","stopped":true)") +
+      event_line("attempt_verdict", 105.25, R"(,"why":"rank 3 was killed","final":false)") +
+      event_line("attempt_ended", 106, R"(,"succeeded":false)") +
+      event_line("attempt_started", 107) + event_line("worker_started", 108));
+
+  REQUIRE(run.launchers.size() == 1);
+  const LauncherTrack& track = run.launchers[0];
+  CHECK(track.host == "node-1");
+  REQUIRE(track.attempts.size() == 2);
+  CHECK(track.attempts[0].began_s == Approx(101));
+  CHECK(track.attempts[0].ended_s == Approx(106));
+  CHECK(track.attempts[0].succeeded == false);
+  CHECK_FALSE(track.attempts[1].succeeded.has_value());
+  CHECK(track.attempts[1].ended_s == Approx(108));
+  REQUIRE(track.happenings.size() == 2);
+  CHECK(track.happenings[0].what == "rank 3 ended by SIGKILL");
+  CHECK(track.happenings[1].what == "rank 3 was killed");
+  CHECK(rank_of_metrics(event_line("launcher_started", 100)) == std::nullopt);
+}
