@@ -18,8 +18,9 @@
 #include "launcher/options/arguments.h"
 #include "launcher/options/help.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/plot/plot_command.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/started_node.h"
+#include "launcher/subcommands.h"
 #include "launcher/workers/child_process.h"
 #include "launcher/workers/run_directory.h"
 #include "rendezvous/control/first_cause.h"
@@ -72,8 +73,8 @@ int main(int argc, char** argv) {
       launcher::NodeChannel starter(launcher::version_text());
       return run_here(launcher::started_node_options(starter, own_path(argv[0])), &starter);
     }
-    if (!arguments.empty() && arguments[0] == "plot") {
-      return launcher::run_plot({arguments.begin() + 1, arguments.end()});
+    if (launcher::find_subcommand(arguments) != nullptr) {
+      return launcher::run_subcommand(arguments, own_path(argv[0]));
     }
     const launcher::LaunchOptions options =
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),

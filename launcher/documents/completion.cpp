@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command_line/completion_text.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
 
 namespace ddprun::launcher {
@@ -70,6 +71,14 @@ std::string bash_values() {
   return text;
 }
 
+std::string subcommands(const char* between) {
+  std::string text;
+  for (const SubcommandRow& row : subcommand_table()) {
+    text += (text.empty() ? "" : between) + row.name;
+  }
+  return text;
+}
+
 constexpr const char* kBashHead =
     R"(# Completion of ddprun for bash. Made from the table of options; scripts/update_docs writes it.
 
@@ -99,6 +108,7 @@ _ddprun_place() {
       value,*) place=option ;;
       program,*) place=argument && return ;;
       option,--) place=program ;;
+      option,@SUBCOMMANDS@) ((program == 0)) || { place=argument && return; } ;;
       option,--*=*) ;;
       option,-?*)
         option=${word//_/-}
@@ -158,6 +168,7 @@ _ddprun() {
       fi
       compopt -o filenames
       mapfile -t COMPREPLY < <(compgen -f -- "$current"
+        ((COMP_CWORD == 1)) && compgen -W '@SUBCOMMANDS@' -- "$current"
         [[ -n $current && $current != */* ]] && compgen -c -- "$current")
       ;;
     argument) _ddprun_hand_on "${begins[program]}" ;;
@@ -166,6 +177,11 @@ _ddprun() {
 
 complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
 )";
+
+std::string with_subcommands(std::string text, const char* between) {
+  const std::string mark = "@SUBCOMMANDS@";
+  return text.replace(text.find(mark), mark.size(), subcommands(between));
+}
 
 std::string zsh_value(const OptionRow& row) {
   std::string action;
@@ -206,21 +222,24 @@ std::string bash_completion() {
     auto& list = row->is_flag() ? switches : valued;
     for (const std::string& name : spellings(*row)) list.push_back(name);
   }
-  return std::string(kBashHead) + "\n_ddprun_options() {\n  switches=(\n" +
+  return with_subcommands(kBashHead, " | option,") + "\n_ddprun_options() {\n  switches=(\n" +
          command_line::bash_array(switches) + "  )\n  valued=(\n" +
          command_line::bash_array(valued) +
          "  )\n}\n\n# Sets `offer` to what compgen is to offer for `option`.\n"
          "_ddprun_value() {\n  case $option in\n" +
-         bash_values() + kBashTail;
+         bash_values() + with_subcommands(kBashTail, " ");
 }
 
 std::string zsh_completion() {
   std::string text =
-      "#compdef ddprun ddprun-launch\n"
+      std::string("#compdef ddprun ddprun-launch\n") +
       "# Completion of ddprun for zsh. Made from the table of options; scripts/update_docs writes "
       "it.\n\n"
       "_ddprun_program() {\n"
-      "  _alternative 'files:file:_files' 'commands:command:_command_names -e'\n"
+      "  _alternative 'files:file:_files' 'commands:command:_command_names -e' \\\n"
+      "    'subcommands:subcommand:(" +
+      subcommands(" ") +
+      ")'\n"
       "}\n\n"
       "_arguments -s -S \\\n"
       "  '(- *)-h[The most used options.]' \\\n";

@@ -9,6 +9,7 @@
 
 #include "command_line/man_text.h"
 #include "launcher/options/help.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
 #include "rendezvous/control/first_cause.h"
 
@@ -57,6 +58,9 @@ std::string environment() {
                       "line does not; 0 or 1 for a switch.")) +
          item(bold("PYTHON_EXEC") + ", " + bold("VIRTUAL_ENV") + ", " + bold("PATH"),
               "Which Python runs a script, and where programs are found.") +
+         item(bold("SLURM_STEP_NUM_NODES") + ", " + bold("OMPI_COMM_WORLD_SIZE") + " ...",
+              escaped(
+                  "What the platform that started ddprun says of the job; ddprun env shows it.")) +
          item(
              bold("CUDA_VISIBLE_DEVICES"),
              escaped("Counted for --nproc-per-node gpu, divided by --virtual-local-rank, and asked "
@@ -101,6 +105,10 @@ std::string man_page() {
     for (const OptionRow& row : option_table()) {
       if (row.group == group) text += option(row);
     }
+  }
+  text += section("WITHOUT A PROGRAM");
+  for (const SubcommandRow& row : subcommand_table()) {
+    text += item(bold("ddprun " + row.name) + " " + italic(row.usage), escaped(row.meaning));
   }
   return text + section("ENVIRONMENT") + environment() + section("EXIT STATUS") + exit_statuses();
 }

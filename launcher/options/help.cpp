@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "command_line/wrapped.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
 
 namespace ddprun::launcher {
@@ -59,8 +60,6 @@ const std::vector<UsageExample>& usage_examples() {
        "elastic: two to four nodes, the same command on each", false},
       {"ddprun --nproc-per-node 8 --numa-binding node --tee 3 ./train",
        "workers near their GPUs, their output on the console and in files", false},
-      {"ddprun plot run1", "a page of pictures of a run's metrics and events: ddprun plot --help",
-       false},
   };
   return examples;
 }
@@ -72,6 +71,9 @@ const std::vector<std::string>& usage_rules() {
       "Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. Each "
       "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
       "program: nothing after it is read as one.",
+      "A first word that is a subcommand is one only with nothing but options behind it: ddprun "
+      "env "
+      "asks about the job, ddprun env FOO=1 ./train and ddprun -- env run the program env.",
       "Started as ddprun-launch it passes --local-rank to the workers, as torch.distributed.launch "
       "does."};
   return rules;
@@ -105,6 +107,11 @@ std::string full_help() {
     text += fmt::format("  {}\n{}", example.command, wrapped(example.meaning, kMeaningColumn));
   }
   for (const std::string& rule : usage_rules()) text.append("\n").append(wrapped(rule, 0));
+  text += "\nWithout a program\n";
+  for (const SubcommandRow& row : subcommand_table()) {
+    text += fmt::format("  ddprun {} {}\n{}", row.name, row.usage,
+                        wrapped(row.meaning, kMeaningColumn));
+  }
   for (OptionGroup group : option_groups()) {
     text.append("\n").append(group_title(group)).append("\n");
     for (const OptionRow& row : option_table()) {

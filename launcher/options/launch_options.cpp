@@ -15,7 +15,7 @@
 #include "launcher/options/hosts_options.h"
 #include "launcher/options/program.h"
 #include "launcher/options/secret_options.h"
-#include "launcher/options/slurm_step.h"
+#include "launcher/options/surroundings.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
 #include "launcher/output/whole_file.h"
@@ -320,7 +320,11 @@ LaunchOptions parse_options(const std::vector<std::string>& arguments,
   LaunchOptions begun;
   take_hosts(split, begun);
   const bool over_ssh = !begun.over_ssh.hosts.empty();
-  if (!over_ssh) add_slurm_step(split, environment);
+  if (!over_ssh) {
+    for (std::string& note : add_platform(split, read_platform(surroundings(environment)))) {
+      begun.notes.push_back(std::move(note));
+    }
+  }
   Decision decision(split, environment);
   decision.result = std::move(begun);
   decision.decide_shape();

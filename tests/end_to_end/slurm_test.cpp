@@ -187,11 +187,13 @@ TEST_CASE("run_node.sh passes on what its launcher ended with while all were sig
   CHECK(status() == 75);
 }
 
-TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {
+TEST_CASE("Slurm: 17.3: srun alone makes one job of the step's nodes") {
   const SubmitFolder place;
   const auto result = place.with_slurm(
       "worker='echo rank $RANK of $WORLD_SIZE on node $GROUP_RANK'\n"
       "srun -N2 --ntasks-per-node=1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n"
+      "srun -N2 --ntasks-per-node=1 $DDPRUN sh -c 'echo no options, rank $RANK of $WORLD_SIZE'\n"
+      "srun -N2 --ntasks-per-node=1 $DDPRUN env\n"
       "srun -N2 --ntasks-per-node=2 $DDPRUN sh -c \"$worker\" || true\n"
       "srun -N1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n");
   SKIP_WITHOUT_SLURM(result);
@@ -201,6 +203,11 @@ TEST_CASE("Slurm: srun alone makes one job of the step's nodes") {
     CHECK(count_of(result.output, "rank " + std::to_string(rank) + " of 4 on node " +
                                       std::to_string(rank / 2) + "\n") == 1);
   }
+  for (const char* rank : {"0", "1"}) {
+    CHECK(count_of(result.output, std::string("no options, rank ") + rank + " of 2\n") == 1);
+    CHECK(count_of(result.output, std::string("SLURM_NODEID=") + rank + "\n") == 1);
+  }
+  CHECK(count_of(result.output, "SLURM_STEP_NODELIST=127.0.0.[1-2]\n") == 2);
   CHECK(contains(result.output, "srun starts ddprun 4 times on 2 nodes"));
   CHECK(contains(result.output, "rank 1 of 2 on node 0\n"));
 }

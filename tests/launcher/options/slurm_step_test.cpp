@@ -64,7 +64,7 @@ TEST_CASE("a step of several nodes is one job on them", "[options][slurm]") {
   CHECK(options.node_rank == 1);
   CHECK(options.nproc_per_node == 4);
   CHECK(options.endpoint_host == "gpu07");
-  CHECK(options.endpoint_port == slurm_port(4711, 2));
+  CHECK(options.endpoint_port == port_of_job(4711, 2));
   CHECK(options.run_id == "slurm-4711.2");
   CHECK(options.is_host == false);
   CHECK(options.sources.at("nnodes") == "SLURM_STEP_NUM_NODES=2");
@@ -94,7 +94,7 @@ TEST_CASE("an elastic job meets on the step's first node, and ranks are given th
   CHECK(options.nnodes_max == 2);
   CHECK_FALSE(options.node_rank_given);
   CHECK(options.endpoint_host == "gpu07");
-  CHECK(options.endpoint_port == slurm_port(4711, 2));
+  CHECK(options.endpoint_port == port_of_job(4711, 2));
 }
 
 TEST_CASE("a step that contradicts the options is refused", "[options][slurm]") {
@@ -137,9 +137,9 @@ TEST_CASE("jobs and steps beside each other have other ports", "[slurm]") {
   std::set<int> ports;
   for (int job = 1'000'000; job < 1'000'100; ++job) {
     for (int step = 0; step < 8; ++step) {
-      ports.insert(slurm_port(job, step));
-      CHECK(slurm_port(job, step) >= 20'000);
-      CHECK(slurm_port(job, step) < 32'000);
+      ports.insert(port_of_job(job, step));
+      CHECK(port_of_job(job, step) >= 20'000);
+      CHECK(port_of_job(job, step) < 32'000);
     }
   }
   CHECK(ports.size() == 800);

@@ -1,0 +1,153 @@
+// The order of platforms, and what they may decide. A job that one of them has started inside of
+// another is a job of the inner one, so those that start each process come before those that start
+// each machine.
+#include "launcher/options/platform.h"
+
+#include <iterator>
+
+#include "launcher/options/nodes_of_cloud.h"
+#include "launcher/options/platform_words.h"
+#include "launcher/options/processes_of_mpi.h"
+#include "launcher/options/slurm_step.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Below 32768, where Linux begins to hand out ports by itself, so that no passing connection of a
+// program has it already.
+constexpr long long kPortsBegin = 20'000, kPortsCount = 12'000;
+// Steps of one job at a time that have ports of their own; job numbers follow each other, so
+// neighbours on a shared node are this far apart.
+constexpr long long kStepsApart = 8;
+
+// torchrun's names for workers are other launchers' names for nodes (PyTorchJob, Volcano, Alibaba's
+// PAI), and are left over in many a shell: nobody can tell which.
+void reject_names_of_workers(const Variables& variables, Platform& platform) {
+  const bool of_a_launcher = variables.has("TORCHELASTIC_RUN_ID");
+  const auto size = variables.number("WORLD_SIZE");
+  if (platform.is_here() || of_a_launcher || !size || *size < 2 || !variables.has("RANK")) return;
+  const std::string found = variables.shown("RANK") + " and " + variables.shown("WORLD_SIZE");
+  platform.rejected.push_back(found + ": nobody can tell whether they count workers or nodes");
+  if (!variables.has("MASTER_ADDR")) return;
+  platform.notes.push_back(found +
+                           " are not read, as they may count workers or nodes: if nodes, give "
+                           "--nnodes $WORLD_SIZE --node-rank $RANK --master-addr $MASTER_ADDR");
+}
+
+class Addition {
+ public:
+  Addition(SplitArguments& split, const Platform& platform) : split_(split), platform_(platform) {}
+
+  void add();
+
+ private:
+  bool given(const char* option) const { return split_.find(option) != nullptr; }
+  bool has_endpoint() const { return given("master-addr") || given("rdzv-endpoint"); }
+  bool elastic() const {
+    const GivenOption* backend = split_.find("rdzv-backend");
+    return backend != nullptr && backend->value != "static";
+  }
+  // What the platform says, or null.
+  const GivenOption* said(const char* option) const {
+    const auto found = platform_.says.find(option);
+    return found == platform_.says.end() ? nullptr : &found->second;
+  }
+  void check_fit() const;
+  void check_count() const;
+  void take(const char* option);
+  void take_if_said(const char* option) {
+    if (!given(option) && said(option) != nullptr) split_.options[option] = *said(option);
+  }
+
+  SplitArguments& split_;
+  const Platform& platform_;
+};
+
+void Addition::check_fit() const {
+  if (platform_.misfit.empty()) return;
+  if (given("nnodes") && (platform_.nodes_settle_misfit || (elastic() && has_endpoint()))) return;
+  throw usage_error(platform_.misfit + ", and each would be a job of its own: " + platform_.remedy +
+                    "; for separate jobs give --standalone");
+}
+
+// MIN:MAX may be other numbers than the platform's: nodes come and go there.
+void Addition::check_count() const {
+  const GivenOption* asked = split_.find("nnodes");
+  const GivenOption* nodes = said("nnodes");
+  if (asked == nullptr || nodes == nullptr || asked->value == nodes->value) return;
+  if (asked->value.find(':') != std::string::npos) return;
+  const std::string variable = nodes->source.substr(0, nodes->source.find('='));
+  throw usage_error(asked->source + ", but " + platform_.name + " has " + nodes->value +
+                    " nodes (" + variable + "): leave --nnodes out, or " + platform_.other_count);
+}
+
+void Addition::take(const char* option) {
+  if (given(option)) return;
+  if (said(option) == nullptr) {
+    const auto why = platform_.missing.find(option);
+    throw usage_error(why == platform_.missing.end()
+                          ? platform_.name + " (" + platform_.shown + ") does not say --" + option +
+                                ": give it"
+                          : why->second + "; for separate jobs give --standalone");
+  }
+  take_if_said(option);
+}
+
+void Addition::add() {
+  check_fit();
+  const GivenOption* nodes = said("nnodes");
+  const auto count = nodes != nullptr ? platform_number(nodes->value) : std::nullopt;
+  if (platform_.misfit.empty() && count && *count < 2) return;
+  check_count();
+  take("nnodes");
+  if (!elastic()) take("node-rank");
+  take_if_said("rdzv-id");
+  if (has_endpoint()) return;
+  take("master-addr");
+  take_if_said("master-port");
+}
+
+}  // namespace
+
+Platform read_platform(const Surroundings& around) {
+  const Platform found[] = {read_mpi(around), read_slurm_step(around.environment),
+                            read_process_manager(around), read_cloud(around),
+                            read_batch_system(around)};
+  Platform result;
+  for (const Platform& platform : found) {
+    if (platform.is_here() && !result.is_here()) {
+      auto rejected = std::move(result.rejected);
+      result = platform;
+      result.rejected.insert(result.rejected.begin(), rejected.begin(), rejected.end());
+      continue;
+    }
+    result.rejected.insert(result.rejected.end(), platform.rejected.begin(),
+                           platform.rejected.end());
+    if (platform.is_here()) {
+      result.rejected.push_back(platform.shown + " of " + platform.name + ": " + result.name +
+                                " is nearer");
+    } else if (!result.is_here()) {
+      result.notes.insert(result.notes.end(), platform.notes.begin(), platform.notes.end());
+    }
+  }
+  reject_names_of_workers(Variables(around.environment), result);
+  return result;
+}
+
+std::vector<std::string> add_platform(SplitArguments& split, const Platform& platform) {
+  const auto given = [&](const char* option) { return split.find(option) != nullptr; };
+  const GivenOption* alone = split.find("standalone");
+  if (alone != nullptr && alone->value != "0") return {};
+  const bool has_endpoint = given("master-addr") || given("rdzv-endpoint");
+  // Whoever says all of it knows better: run_node.sh, or a step that holds several jobs.
+  if (given("nnodes") && given("node-rank") && has_endpoint) return {};
+  if (platform.is_here()) Addition(split, platform).add();
+  return given("nnodes") ? std::vector<std::string>{} : platform.notes;
+}
+
+int port_of_job(long long job, long long step) {
+  const long long place = (job % kPortsCount) * kStepsApart + step % kStepsApart;
+  return static_cast<int>(kPortsBegin + place % kPortsCount);
+}
+
+}  // namespace ddprun::launcher

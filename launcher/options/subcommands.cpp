@@ -1,0 +1,39 @@
+// The table of subcommands, and which words ask for one.
+#include "launcher/options/subcommands.h"
+
+#include <algorithm>
+
+#include "launcher/options/arguments.h"
+
+namespace ddprun::launcher {
+
+const std::vector<SubcommandRow>& subcommand_table() {
+  static const std::vector<SubcommandRow> table = {
+      {"env", "[options]", false, 0,
+       "What a job started here would be: nodes, node rank, address and port, the option or "
+       "variable "
+       "of the cluster that each comes from, and what was not used and why."},
+      {"plot", "RUN ...", true, 0,
+       "A page of pictures of a run's metrics and events; ddprun plot --help tells more."},
+  };
+  return table;
+}
+
+const SubcommandRow* find_subcommand(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return nullptr;
+  const auto& table = subcommand_table();
+  const auto row = std::find_if(table.begin(), table.end(), [&](const SubcommandRow& candidate) {
+    return candidate.name == arguments[0];
+  });
+  if (row == table.end()) return nullptr;
+  if (row->own_words) return &*row;
+  const std::vector<std::string> behind(arguments.begin() + 1, arguments.end());
+  try {
+    return split_arguments(behind).program.size() <= row->words_max ? &*row : nullptr;
+  } catch (const UsageExit&) {
+    // A mistyped option of ours, which the subcommand will tell; env's own have one dash (env -i).
+    return behind[0].rfind("--", 0) == 0 || behind[0] == "-h" ? &*row : nullptr;
+  }
+}
+
+}  // namespace ddprun::launcher
