@@ -26,7 +26,7 @@ _ddprun_place() {
       value,*) place=option ;;
       program,*) place=argument && return ;;
       option,--) place=program ;;
-      option,env) ((program == 0)) || { place=argument && return; } ;;
+      option,env | option,plot) ((program == 0)) || { place=argument && return; } ;;
       option,--*=*) ;;
       option,-?*)
         option=${word//_/-}
@@ -126,7 +126,7 @@ _ddprun() {
       fi
       compopt -o filenames
       mapfile -t COMPREPLY < <(compgen -f -- "$current"
-        ((COMP_CWORD == 1)) && compgen -W 'env' -- "$current"
+        ((COMP_CWORD == 1)) && compgen -W 'env plot' -- "$current"
         [[ -n $current && $current != */* ]] && compgen -c -- "$current")
       ;;
     argument) _ddprun_hand_on "${begins[program]}" ;;

@@ -71,9 +71,8 @@ const std::vector<std::string>& usage_rules() {
       "Options may be written with dashes or underscores, as --x=v or --x v, and abbreviated. Each "
       "has a variable, PET_ and its name in capitals; the command line wins. Options end at the "
       "program: nothing after it is read as one.",
-      "A first word that is a subcommand is one only with nothing but options behind it: ddprun "
-      "env "
-      "asks about the job, ddprun env FOO=1 ./train and ddprun -- env run the program env.",
+      "env is the subcommand only with nothing but options behind it: ddprun env FOO=1 ./train and "
+      "ddprun -- env run the program env.",
       "Started as ddprun-launch it passes --local-rank to the workers, as torch.distributed.launch "
       "does."};
   return rules;
