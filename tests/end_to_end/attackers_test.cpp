@@ -58,15 +58,12 @@ long half_open_seen(const NetworkHosts& hosts) {
 // Kills the node's only worker; between two attempts there is none.
 void kill_worker(Process& node) {
   const std::string shell_file = std::filesystem::canonical("/bin/sh").filename();
-  const auto limit = std::chrono::steady_clock::now() + patience(60s);
-  while (std::chrono::steady_clock::now() < limit) {
-    node.wait_for_output("reads what it said meanwhile", 50ms);
-    for (const int pid : descendants_running(node.pid(), shell_file)) {
-      ::kill(pid, SIGKILL);
-      return;
-    }
-  }
-  FAIL("no worker");
+  std::vector<int> found;
+  REQUIRE(node.wait_until([&] {
+    found = descendants_running(node.pid(), shell_file);
+    return !found.empty();
+  }));
+  ::kill(found.front(), SIGKILL);
 }
 
 }  // namespace

@@ -77,14 +77,14 @@ class ElasticJob {
   bool runs_attempt(int index, int first_attempt, int world_size, int store_host) {
     const std::string which =
         " of " + std::to_string(world_size) + " at " + NetworkHosts::address(store_host);
-    const auto end = std::chrono::steady_clock::now() + patience(60s);
-    do {
+    const auto is_told = [&] {
       for (int attempt = first_attempt; attempt <= max_restarts; ++attempt) {
         if (contains(node(index).output(), "attempt " + std::to_string(attempt) + which))
           return true;
       }
-      node(index).wait_for_output("nothing says this", 10ms);  // Reads meanwhile.
-    } while (std::chrono::steady_clock::now() < end);
+      return false;
+    };
+    if (node(index).wait_until(is_told)) return true;
     for (auto& process : nodes_) {
       if (process) UNSCOPED_INFO("a node said:\n" << process->output());
     }

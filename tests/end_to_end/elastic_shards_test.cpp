@@ -35,12 +35,7 @@ int workers_at_work(const std::string& metrics) {
 }
 
 bool wait_for_workers(Process& process, int workers, const std::string& metrics) {
-  const auto end = std::chrono::steady_clock::now() + patience(limit);
-  while (workers_at_work(metrics) != workers) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    process.wait_for_output("a line that never comes", 20ms);  // Or its pipe would fill up.
-  }
-  return true;
+  return process.wait_until([&] { return workers_at_work(metrics) == workers; }, limit);
 }
 
 }  // namespace

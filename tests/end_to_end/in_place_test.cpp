@@ -46,15 +46,7 @@ struct Node {
     }
     return count;
   }
-  // Goes on reading the output until `done`.
-  template <class Done>
-  bool wait_until(Done done) {
-    const auto end = std::chrono::steady_clock::now() + patience(60s);
-    while (!done() && std::chrono::steady_clock::now() < end) {
-      process.wait_for_output("(nobody says this)", 5ms);
-    }
-    return done();
-  }
+  bool wait_until(const std::function<bool()>& done) { return process.wait_until(done); }
   static std::string start(int attempt, int rank, int world) {
     return "attempt " + std::to_string(attempt) + " rank " + std::to_string(rank) + " of " +
            std::to_string(world) + " is pid ";

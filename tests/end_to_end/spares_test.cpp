@@ -42,15 +42,7 @@ struct Job {
     }
     return found;
   }
-  // Goes on reading the job's output until `done`.
-  template <class Done>
-  bool wait_until(Done done) {
-    const auto end = std::chrono::steady_clock::now() + patience(60s);
-    while (!done() && std::chrono::steady_clock::now() < end) {
-      process.wait_for_output("(nobody says this)", 5ms);
-    }
-    return done();
-  }
+  bool wait_until(const std::function<bool()>& done) { return process.wait_until(done); }
   bool wait_until_ready(std::size_t spares) {
     return wait_until([&] { return pids("spare_ready").size() == spares; });
   }
@@ -164,10 +156,7 @@ TEST_CASE("a spare gets rank and world of the round that needs it") {
   Process first(node(folder / "first"));
   REQUIRE(first.wait_for_output("attempt 0 rank 0 of 1", 60s));
   REQUIRE(first.wait_for_output("warms up", 60s));
-  const auto ready = [&] { return contains(content_of(folder / "first"), "spare_ready"); };
-  const auto end = std::chrono::steady_clock::now() + patience(60s);
-  while (!ready() && std::chrono::steady_clock::now() < end) first.wait_for_output("(nobody)", 5ms);
-  REQUIRE(ready());
+  REQUIRE(first.wait_until([&] { return contains(content_of(folder / "first"), "spare_ready"); }));
   const int spare = number_after(first.output(), "[spare0]:pid ");
 
   Process second(node(folder / "second"));

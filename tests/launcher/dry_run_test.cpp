@@ -5,17 +5,16 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::lookup_in;
 
 namespace {
 
 std::string plan(const std::vector<std::string>& words,
                  const std::map<std::string, std::string>& variables = {}) {
-  const EnvironmentLookup environment = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
+  const EnvironmentLookup environment = lookup_in(variables);
   const LaunchOptions options = parse_options(words, environment, "/opt/bin/ddprun");
   EndpointFacts endpoint{.addresses = {"10.0.0.1"},
                          .own_host_name = "node0",

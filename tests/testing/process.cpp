@@ -155,6 +155,16 @@ bool Process::wait_for_output(std::string_view text, std::chrono::milliseconds l
   }
 }
 
+bool Process::wait_until(const std::function<bool()>& done, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + patience(limit);
+  constexpr int ask_every_ms = 10;
+  while (!done()) {
+    if (Clock::now() >= deadline) return false;
+    if (!pump(ask_every_ms)) ::poll(nullptr, 0, ask_every_ms);
+  }
+  return true;
+}
+
 ProcessResult Process::wait(std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + patience(limit);
   while (!reaped_) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -42,6 +43,11 @@ class Process {
 
   // Reads until its output holds `text`. False when it ends, or `limit` passes, before that.
   bool wait_for_output(std::string_view text, std::chrono::milliseconds limit);
+
+  // Reads (its pipe would fill up otherwise) until `done`, which is asked again and again. False
+  // when `limit` passes before that.
+  bool wait_until(const std::function<bool()>& done,
+                  std::chrono::milliseconds limit = std::chrono::seconds(60));
 
   // Reads until it has ended, and reaps it.
   ProcessResult wait(std::chrono::milliseconds limit);

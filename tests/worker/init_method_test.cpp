@@ -2,6 +2,7 @@
 #include <map>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/variables.h"
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
 #include "worker/worker_env.h"
@@ -10,14 +11,8 @@ using namespace ddprun::worker;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
-
-EnvironmentLookup lookup_in(const Variables& variables) {
-  return [variables](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
+using ddprun::testing::lookup_in;
+using ddprun::testing::Variables;
 
 WorkerEnv read(const InitMethod& method, const Variables& variables = {}) {
   return read_worker_env(method, lookup_in(variables));

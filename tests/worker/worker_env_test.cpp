@@ -4,19 +4,16 @@
 #include <map>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::worker;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using ddprun::testing::lookup_in;
+using ddprun::testing::Variables;
 
-WorkerEnv read(const Variables& variables) {
-  return read_worker_env([&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  });
-}
+WorkerEnv read(const Variables& variables) { return read_worker_env(lookup_in(variables)); }
 
 std::string error_of(const Variables& variables) {
   try {

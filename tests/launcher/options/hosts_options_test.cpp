@@ -8,6 +8,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 using ddprun::testing::contains;
@@ -15,17 +16,12 @@ using ddprun::testing::contains;
 namespace {
 
 using Words = std::vector<std::string>;
-using Variables = std::map<std::string, std::string>;
+using ddprun::testing::lookup_in;
+using ddprun::testing::Variables;
 
 LaunchOptions parse_hosts(Words words, const Variables& variables = {}) {
   words.insert(words.end(), {"./no-such-program", "--its-own"});
-  return parse_options(
-      words,
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-      },
-      "/opt/bin/ddprun");
+  return parse_options(words, lookup_in(variables), "/opt/bin/ddprun");
 }
 
 std::string refused(const Words& words, const Variables& variables = {}) {

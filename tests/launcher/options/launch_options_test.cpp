@@ -18,26 +18,22 @@
 #include "launcher/options/values.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using ddprun::testing::lookup_in;
+using ddprun::testing::Variables;
 using Words = std::vector<std::string>;
 
 LaunchOptions parse(const Words& words, Variables variables = {},
                     const std::string& launcher = "/opt/bin/ddprun",
                     const std::string& called = "ddprun") {
   variables.emplace("PATH", "/usr/bin:/bin");
-  return parse_options(
-      words,
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-      },
-      launcher, called);
+  return parse_options(words, lookup_in(variables), launcher, called);
 }
 
 // With a program that is always there.

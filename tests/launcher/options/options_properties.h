@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "launcher/options/launch_options.h"
+#include "tests/testing/variables.h"
 
 namespace ddprun::testing {
 
 using Words = std::vector<std::string>;
-using Variables = std::map<std::string, std::string>;
 
 // A command line led to something that must never happen.
 class BrokenProperty : public std::logic_error {
@@ -26,10 +26,7 @@ inline void expect(bool holds, const std::string& what) {
 }
 
 inline launcher::LaunchOptions parse(const Words& words, const Variables& variables) {
-  const auto look_up = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
+  const auto look_up = lookup_in(variables);
   return launcher::parse_options(words, look_up, "/opt/bin/ddprun");
 }
 

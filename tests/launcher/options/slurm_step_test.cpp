@@ -6,12 +6,14 @@
 
 #include "launcher/options/launch_options.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using ddprun::testing::lookup_in;
+using ddprun::testing::Variables;
 using Words = std::vector<std::string>;
 
 Variables step(const Variables& changed = {}) {
@@ -30,13 +32,7 @@ Variables step(const Variables& changed = {}) {
 
 LaunchOptions parse(Words words, const Variables& variables) {
   words.push_back("/bin/true");
-  return parse_options(
-      words,
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        return found == variables.end() ? std::nullopt : std::optional(found->second);
-      },
-      "/opt/bin/ddprun");
+  return parse_options(words, lookup_in(variables), "/opt/bin/ddprun");
 }
 
 std::string error_of(const Words& words, const Variables& variables) {

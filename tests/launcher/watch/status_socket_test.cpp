@@ -19,9 +19,11 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 using ddprun::rendezvous::UniqueFd;
+using ddprun::testing::lookup_in;
 using ddprun::testing::patience;
 using ddprun::testing::TemporaryFolder;
 using namespace std::chrono_literals;
@@ -161,14 +163,7 @@ TEST_CASE("17.2: a folder that others could have made, or could enter, is not us
 
 TEST_CASE("17.2: jobs are looked for wherever a launcher may have put its socket", "[watch]") {
   std::map<std::string, std::string> variables;
-  const auto places = [&] {
-    return run_folder_places(
-        [&](const std::string& name) -> std::optional<std::string> {
-          const auto found = variables.find(name);
-          return found == variables.end() ? std::nullopt : std::optional(found->second);
-        },
-        1000);
-  };
+  const auto places = [&] { return run_folder_places(lookup_in(variables), 1000); };
   using List = std::vector<std::string>;
   CHECK(places() == List{"/tmp/ddprun-1000", "/run/user/1000/ddprun"});
   variables["TMPDIR"] = "/tmp";

@@ -17,8 +17,10 @@
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::rendezvous;
+using ddprun::testing::lookup_in;
 using ddprun::testing::TemporaryFolder;
 
 namespace {
@@ -181,12 +183,7 @@ TEST_CASE("a secret comes through a descriptor that was handed over", "[secure][
 
 TEST_CASE("the usual place follows the user's configuration folder", "[secure][secret]") {
   std::map<std::string, std::string> variables;
-  const auto place = [&] {
-    return usual_secret_file([&](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    });
-  };
+  const auto place = [&] { return usual_secret_file(lookup_in(variables)); };
   CHECK(place().empty());
   variables["HOME"] = "/home/ada";
   CHECK(place() == "/home/ada/.config/ddprun/secret");
