@@ -111,7 +111,11 @@ void StopSignals::hold(bool tell) {
   holding = true;
 }
 
-void StopSignals::let_go() { holding = false; }
+void StopSignals::let_go() {
+  holding = false;
+  // One that came a moment earlier ends it, too: its peers are gone, and with them the common step.
+  if (ending_signal != 0) on_alarm(SIGALRM);
+}
 
 void StopSignals::set_patience(double seconds) {
   constexpr double seconds_max = 3600;

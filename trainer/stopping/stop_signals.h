@@ -26,7 +26,8 @@ class StopSignals {
   // From now on there is something to keep. `tell`: say on stderr that a signal has come; one rank
   // is enough.
   void hold(bool tell);
-  // Until the next hold() they end the process again: it waits for others, and is in no step.
+  // Until the next hold() they end the process again, and one that came before does so now, unless
+  // all have agreed: it waits for others, and is in no step.
   void let_go();
   void set_patience(double seconds);  // Of a signal that comes from now on.
 

@@ -95,6 +95,29 @@ TEST_CASE("a wish that no other rank hears does not hang", "[trainer][stop]") {
   CHECK(end == 128 + SIGINT);
 }
 
+TEST_CASE("16.3: a wish ends a process at once whose peers are gone, unless they have agreed",
+          "[trainer][stop]") {
+  for (const bool before : {true, false}) {
+    const int end = end_of_child([&] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      if (before) ::raise(SIGTERM);
+      signals.let_go();
+      if (!before) ::raise(SIGTERM);
+    });
+    CHECK(end == 128 + SIGTERM);
+  }
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    signals.agreed();
+    signals.let_go();
+  });
+  CHECK(end == survived);
+}
+
 TEST_CASE("what all have agreed on is waited for", "[trainer][stop]") {
   const int end = end_of_child([] {
     StopSignals signals;
