@@ -18,6 +18,7 @@
 #include <asio/redirect_error.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -38,6 +39,9 @@ struct Lookup {
 
   std::string host;
   Resolved result;  // Written by the thread before it signals done_fd, read after.
+  // Says the same in the language's own terms: that a descriptor's reader comes after its writer is
+  // the kernel's doing, and of a duplicate ThreadSanitizer does not know it.
+  std::atomic<bool> written = false;
   UniqueFd done_fd;
 };
 
@@ -77,8 +81,9 @@ void start_thread(std::shared_ptr<Lookup> lookup) {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   std::thread([lookup = std::move(lookup)] {
     lookup->result = look_up(lookup->host);
+    lookup->written.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(lookup->done_fd.get(), &one, sizeof one);
+    [[maybe_unused]] const auto sent = write(lookup->done_fd.get(), &one, sizeof one);
   }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -106,9 +111,9 @@ asio::awaitable<Resolved> resolve(std::string host) {
   asio::error_code error;
   co_await done.async_read_some(asio::buffer(count),
                                 asio::redirect_error(asio::use_awaitable, error));
-  if (error) {
+  if (error || !lookup->written.load(std::memory_order_acquire)) {
     Resolved failed;
-    failed.error = error.message();
+    failed.error = error ? error.message() : "it was not looked up";
     co_return failed;
   }
   co_return std::move(lookup->result);
