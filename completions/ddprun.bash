@@ -48,11 +48,12 @@ _ddprun_options() {
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --hosts -H --hostfile
     --export -x --ssh-options --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id
     --rdzv-conf --tie-breaker --secret-file --auth --store-allow --local-addr --max-restarts
-    --shutdown-timeout --signals-to-handle --forward-signals --spares --restart-memory
-    --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir --redirects -r
-    --tee -t --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
-    --log-keep --log-line-prefix-template --event-log --color --monitor-interval --start-method
-    --event-log-handler --logs-specs --exit-barrier-timeout
+    --shutdown-timeout --exit-code-map --signals-to-handle --forward-signals --spares
+    --restart-memory --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir
+    --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
+    --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
+    --color --monitor-interval --start-method --event-log-handler --logs-specs
+    --exit-barrier-timeout
   )
 }
 

@@ -22,6 +22,7 @@
 #include "launcher/agent_state.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership.h"
+#include "launcher/options/exit_code_map.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/last_output.h"
 #include "launcher/output/own_log.h"
@@ -357,6 +358,8 @@ void Agent::await_verdict(milliseconds limit) {
 // The report comes before the wait for others: whoever watches this node should not wait for them.
 void Agent::end(int status, milliseconds linger) {
   if (exit_status_) return;
+  // Before anybody is told, so that report, log and status are one.
+  status = mapped_exit_status(options_.exit_code_map, status, job_cause_);
   exit_status_ = status;
   attempt_.stop_spares();
   report(status);

@@ -32,6 +32,7 @@
 #include "launcher/hosts/remote_command.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
+#include "launcher/options/exit_code_map.h"
 #include "launcher/output/color.h"
 #include "launcher/output/console.h"
 #include "launcher/output/lines.h"
@@ -556,13 +557,16 @@ int HostsJob::final_status() const {
   if (early_status_ && *early_status_ != 0) return *early_status_;
   const bool had_begun =
       std::any_of(nodes_.begin() + 1, nodes_.end(), [](const auto& node) { return node->told; });
-  return had_begun ? exit_status::node_lost : exit_status::internal;
+  // What nodes tell was mapped there.
+  return mapped_exit_status(options_.exit_code_map,
+                            had_begun ? exit_status::node_lost : exit_status::internal, {});
 }
 
 void HostsJob::tell_end(int status) {
   const NodeEnd* end = teller();
   if (end == nullptr) {
-    if (status == exit_status::internal) say("the job did not begin", LineKind::Error);
+    const int not_begun = mapped_exit_status(options_.exit_code_map, exit_status::internal, {});
+    if (status == not_begun) say("the job did not begin", LineKind::Error);
     return;
   }
   const auto write = [&](const char* what, const std::string& path, const std::string& content) {

@@ -16,6 +16,7 @@
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/arguments.h"
+#include "launcher/options/exit_code_map.h"
 #include "launcher/options/help.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/options/subcommands.h"
@@ -67,6 +68,7 @@ int run_here(const ddprun::launcher::LaunchOptions& options,
 
 int main(int argc, char** argv) {
   using namespace ddprun;
+  int internal = rendezvous::exit_status::internal;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     if (arguments == std::vector<std::string>{launcher::node_argument}) {
@@ -79,6 +81,7 @@ int main(int argc, char** argv) {
     const launcher::LaunchOptions options =
         launcher::parse_options(arguments, launcher::environment_variable, own_path(argv[0]),
                                 name_in(argc > 0 ? argv[0] : "ddprun"));
+    internal = launcher::mapped_exit_status(options.exit_code_map, internal, {});
     if (!options.over_ssh.hosts.empty()) {
       return launcher::run_on_hosts(options, own_path(argv[0]));
     }
@@ -89,6 +92,6 @@ int main(int argc, char** argv) {
     return usage.status();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[ddprun] cannot go on: %s\n", error.what());
-    return rendezvous::exit_status::internal;
+    return internal;
   }
 }

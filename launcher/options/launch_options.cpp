@@ -12,6 +12,7 @@
 
 #include "launcher/options/arguments.h"
 #include "launcher/options/endpoint_options.h"
+#include "launcher/options/exit_code_map.h"
 #include "launcher/options/hosts_options.h"
 #include "launcher/options/program.h"
 #include "launcher/options/secret_options.h"
@@ -144,6 +145,7 @@ void Decision::decide_failures() {
     }
     result.report_file = file->value;
   }
+  if (const auto* map = get("exit-code-map")) result.exit_code_map = parse_exit_code_map(*map);
   decide_restarts();
   decide_signals();
 }

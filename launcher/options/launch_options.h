@@ -118,7 +118,8 @@ struct LaunchOptions {
   bool pty = false;              // Workers write to pseudo-terminals.
   bool quiet = false;
 
-  std::string report_file;  // How the job ended, as JSON; "" = none.
+  std::map<int, int> exit_code_map;  // Other exit statuses for ddprun's own.
+  std::string report_file;           // How the job ended, as JSON; "" = none.
 
   bool stay = false;  // Whoever started the job by ssh may go.
 

@@ -100,6 +100,22 @@ class MemoryLimit {
 
 }  // namespace
 
+TEST_CASE("17.3: --exit-code-map changes what ddprun ends with, in the report, too") {
+  const TemporaryFolder folder;
+  const auto job = [&](const std::string& code) {
+    return run(
+        launch({"--exit-code-map", "preempted=138,lost=139", "--report", folder / "report"}) +
+            shell("exit " + code),
+        40s);
+  };
+  CHECK(job("75").status == 138);
+  CHECK(contains(content_of(folder / "report"), "\"exit_status\": 138"));
+  CHECK(job("74").status == 74);  // The worker's own.
+  const auto unknown = run(launch({"--exit-code-map", "gone=1"}) + shell("true"), 40s);
+  CHECK(unknown.status == 2);
+  CHECK(contains(unknown.output, "coordinator, refused, lost"));
+}
+
 TEST_CASE("the report is there after a success, too") {
   const Job job = run_job(shell("exit 0"), {"--nproc-per-node", "2"});
 
