@@ -61,8 +61,9 @@ class Agent {
                        .on_tell = [this] { tell_status(); }}),
         goodbye_timer_(io_),
         attempt_(io_, output_, events_, options_, host_name_,
-                 {[this](const FirstCause& cause) { on_worker_failed(cause); },
-                  [this] { on_all_reaped(); }}),
+                 {.on_failure = [this](const FirstCause& cause) { on_worker_failed(cause); },
+                  .on_all_reaped = [this] { on_all_reaped(); },
+                  .on_can_grow = [this] { apply(machine().replacements_ready()); }}),
         watched_(io_, options_, attempt_, host_name_, [this] { return machine_.state(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
@@ -193,7 +194,8 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   round_since_ = steady_clock::now();
   events_.attempt_started(round);
   watched_.round_started(round);
-  const std::string text = round_text(round, options_.nproc_per_node, options_.nnodes_max > 1);
+  const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
+  const std::string text = round_text(round, workers, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
   apply(machine().round_started());
 }
@@ -293,7 +295,7 @@ void Agent::tell_status() {
                          .node_rank = round_.group_rank,
                          .nodes = round_.group_world_size,
                          .rank_base = round_.rank_base,
-                         .workers = options_.nproc_per_node,
+                         .workers = attempt_.workers(),
                          .world_size = round_.world_size,
                          .pids = attempt_.pids(),
                          .spares = options_.spares,
@@ -326,8 +328,15 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
     case AgentAction::ReportSucceeded:
       return membership_.send(rendezvous::WorkersSucceeded{round_.attempt, round_.term});
     case AgentAction::ReportReaped:
-      return membership_.send(
-          rendezvous::Reaped{round_.attempt, attempt_.error_before_stop(), round_.term});
+      return membership_.send(rendezvous::Reaped{.attempt = round_.attempt,
+                                                 .cause = attempt_.error_before_stop(),
+                                                 .term = round_.term,
+                                                 .nproc = attempt_.workers_at_once()});
+    case AgentAction::ReportCanGrow:
+      spdlog::info("what was lost on this node is replaced: it can have {} again",
+                   counted(options_.nproc_per_node, "worker"));
+      return membership_.send(rendezvous::CanGrow{
+          .attempt = round_.attempt, .term = round_.term, .nproc = options_.nproc_per_node});
     case AgentAction::Rejoin:
       return membership_.rejoin();
     case AgentAction::SayLeaving:
@@ -341,7 +350,10 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
 
 void Agent::start_workers() {
   const auto failure = attempt_.start(round_);
-  if (!failure) return membership_.send(rendezvous::Started{round_.attempt, round_.term});
+  if (!failure) {
+    membership_.send(rendezvous::Started{round_.attempt, round_.term});
+    return attempt_.look_whether_it_can_grow();
+  }
   local_cause_ = *failure;
   apply(machine().start_failed());
 }

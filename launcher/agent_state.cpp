@@ -152,6 +152,11 @@ AgentStep AgentStateMachine::workers_reaped() {
   return become(Stopped, "the last worker is reaped", {ReportReaped});
 }
 
+AgentStep AgentStateMachine::replacements_ready() {
+  if (state_ != Running) return stay("the attempt is over, and the next one has them anyway");
+  return become(Running, "this node could have all of its workers again", {ReportCanGrow});
+}
+
 AgentStep AgentStateMachine::signal_received(int signal, bool connected) {
   ++signals_;
   // Who presses a key again wants an end now; a second SIGTERM changes nothing (docs/failures.md).

@@ -47,6 +47,7 @@ enum class AgentAction {
   ReportFailure,    // Tell the coordinator `worker_failed` ...
   ReportSucceeded,  // ... `workers_succeeded` ...
   ReportReaped,     // ... `reaped` ...
+  ReportCanGrow,    // ... `can_grow` ...
   Rejoin,           // Connect anew, as a new member.
   SayLeaving,       // ... `leaving`; the verdict comes back.
   AwaitVerdict,     // Call leaving_overdue() after AgentStep::verdict_limit.
@@ -98,6 +99,7 @@ class AgentStateMachine {
   AgentStep start_failed();
   AgentStep workers_succeeded();
   AgentStep workers_reaped();
+  AgentStep replacements_ready();  // Of workers that this attempt goes on without.
 
   // From outside. `connected`: whether a coordinator could answer. The first signal stops the job
   // in good order; a second SIGINT or SIGQUIT is somebody at a keyboard who wants it over.

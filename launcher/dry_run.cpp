@@ -107,7 +107,12 @@ void Plan::describe_nodes() {
     nodes = fmt::format("{} to {} nodes, as they come", options_.nnodes_min, most);
   }
   row("nodes", nodes, source("nnodes"));
-  row("workers", fmt::format("{} on this node, {}", options_.nproc_per_node, facts_.host_name),
+  row("workers",
+      fmt::format("{} on this node, {}{}", options_.nproc_per_node, facts_.host_name,
+                  options_.nproc_min < options_.nproc_per_node
+                      ? fmt::format("; {} go on when others die, until these are replaced",
+                                    options_.nproc_min)
+                      : ""),
       source("nproc-per-node"));
   const int base = first_round().rank_base;
   if (!ranks_known()) {

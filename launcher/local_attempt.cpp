@@ -69,7 +69,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                }},
           {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
-  group_.keep_spares(options.spares, spare_events());
+  group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events());
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
                        environment_variable("TERM"));
   output.on_resized([this] { group_.forward_signal(SIGWINCH); });
@@ -84,9 +84,12 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   cause_by_.reset();
   stopped_at_.reset();
+  told_growth_ = false;
   began_at_ = wall_now();
+  const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
+  filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
-    attempt_dir_ = directory_.make_attempt(round.attempt, options_.nproc_per_node);
+    attempt_dir_ = directory_.make_attempt(round.attempt, workers);
     group_.set_temporary_folder(directory_.temporary_path());
     const WorkerSpecInputs inputs{.options = options_,
                                   .round = round_,
@@ -98,6 +101,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .key_fd = worker_key_.get(),
                                   .memory_fd = restart_memory(),
                                   .may_park = another_may_follow(),
+                                  .filled = filled_,
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
@@ -107,7 +111,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
-    group_.start(specs, spare_specs(specs));
+    group_.start(specs, spare_specs(inputs));
     // Kept: who has ended is in no list any more when its error is looked for.
     pids_ = group_.pids();
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -157,21 +161,39 @@ SpareEvents LocalAttempt::spare_events() {
           .on_ready =
               [this](int local_rank, int pid, std::int64_t warmed_ms) {
                 events_.spare_ready(local_rank, pid, warmed_ms);
+                look_whether_it_can_grow();
               },
           .on_ended =
               [this](int local_rank, int pid, const ExitStatus& status) {
                 events_.spare_ended(local_rank, pid, status);
-              }};
+              },
+          .on_given_up = [this] { look_whether_it_can_grow(); }};
 }
 
-std::vector<WorkerSpec> LocalAttempt::spare_specs(const std::vector<WorkerSpec>& workers) const {
+// A place's spare is what its worker would be if all places had one.
+std::vector<WorkerSpec> LocalAttempt::spare_specs(WorkerSpecInputs inputs) const {
+  const int wanted = may_be_fewer() ? options_.nproc_per_node : options_.spares;
   std::vector<WorkerSpec> spares;
-  for (int local_rank = 0; local_rank < options_.spares; ++local_rank) {
-    const WorkerSpec& worker = workers.at(static_cast<std::size_t>(local_rank));
+  if (wanted == 0) return spares;
+  inputs.filled.clear();
+  for (const WorkerSpec& worker : make_worker_specs(inputs)) {
+    if (worker.place >= wanted) break;
     const bool files = !worker.output.out.file.empty() || !worker.output.err.file.empty();
-    spares.push_back(spare_of(worker, files ? directory_.make_spare(local_rank) : ""));
+    spares.push_back(spare_of(worker, files ? directory_.make_spare(worker.place) : ""));
   }
   return spares;
+}
+
+int LocalAttempt::workers_at_once() const {
+  return launcher::workers_at_once(group_.places(options_.nproc_per_node), options_.nproc_min);
+}
+
+void LocalAttempt::look_whether_it_can_grow() {
+  // Where one has ended well, the others are about to.
+  if (told_growth_ || stopped_at_ || !ends_.empty()) return;
+  if (!can_grow(group_.places(options_.nproc_per_node), filled_)) return;
+  told_growth_ = true;
+  if (callbacks_.on_can_grow) callbacks_.on_can_grow();
 }
 
 std::optional<WorkerStore> LocalAttempt::worker_store() const {
@@ -329,7 +351,7 @@ std::optional<ErrorFile> LocalAttempt::read_error_file(int local_rank) const {
 
 std::map<int, ErrorFile> LocalAttempt::read_error_files() const {
   std::map<int, ErrorFile> files;
-  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
+  for (int local_rank = 0; local_rank < workers(); ++local_rank) {
     auto file = read_error_file(local_rank);
     if (file && !file->message.empty()) files.emplace(local_rank, std::move(*file));
   }

@@ -35,6 +35,8 @@ struct LocalAttemptCallbacks {
   std::function<void(const rendezvous::FirstCause&)> on_failure;
   // No worker is left.
   std::function<void()> on_all_reaped;
+  // The attempt has fewer workers than this node could have now.
+  std::function<void()> on_can_grow = {};
 };
 
 class LocalAttempt {
@@ -55,6 +57,11 @@ class LocalAttempt {
   void stop(int signal, std::chrono::milliseconds grace, Keep keep = Keep::Nobody,
             const std::string& why = "");
   int kept() const { return group_.kept(); }
+  // With how many workers the next round may begin here without a wait (local_places.h).
+  int workers_at_once() const;
+  int workers() const { return static_cast<int>(filled_.size()); }  // Of the attempt started last.
+  // To be called once it is known as started: a replacement may have become ready while it began.
+  void look_whether_it_can_grow();
   void forward_signal(int signal) { group_.forward_signal(signal); }
   // The job is over.
   void stop_spares() { group_.stop_spares(); }
@@ -90,7 +97,8 @@ class LocalAttempt {
   bool another_may_follow() const;
   void tell_who_went_on() const;
   SpareEvents spare_events();
-  std::vector<WorkerSpec> spare_specs(const std::vector<WorkerSpec>& workers) const;
+  std::vector<WorkerSpec> spare_specs(WorkerSpecInputs inputs) const;
+  bool may_be_fewer() const { return options_.nproc_min < options_.nproc_per_node; }
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
   void look_for_cause();
@@ -117,6 +125,8 @@ class LocalAttempt {
   PostMortem post_mortem_;
   rendezvous::RoundStart round_;
   std::string attempt_dir_;
+  std::vector<int> filled_;            // Places that have a worker: by local rank.
+  bool told_growth_ = false;           // In this attempt.
   std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<int> pids_;              // By local rank.
   std::set<int> parked_;               // Pids of them.

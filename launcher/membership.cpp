@@ -465,6 +465,7 @@ rendezvous::Hello Membership::hello() const {
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
   hello.term = round_.succession().term;
   if (resumes_) hello.resumes = round_.seat();
+  if (resumes_ && round_.workers() > 0) hello.nproc = round_.workers();
   return hello;
 }
 

@@ -15,6 +15,7 @@ void RoundMemory::heard(const ControlMessage& message) {
                       .attempt = round->attempt,
                       .group_rank = round->group_rank,
                       .founder = round->founder};
+    workers_ = round->nproc;
     said_.clear();
   }
   const auto* stop = std::get_if<Stop>(&message);
@@ -42,6 +43,7 @@ void RoundMemory::said(const ControlMessage& message) {
 
 void RoundMemory::forget() {
   seat_.reset();
+  workers_ = 0;
   said_.clear();
   finish_heard_ = false;
 }

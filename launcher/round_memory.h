@@ -29,11 +29,13 @@ class RoundMemory {
 
   const rendezvous::Succession& succession() const { return succession_; }  // The last one.
   const std::optional<rendezvous::RoundSeat>& seat() const { return seat_; }
+  int workers() const { return workers_; }  // Of this node in that round; 0: as its hello said.
   const std::vector<rendezvous::ControlMessage>& said() const { return said_; }
 
  private:
   rendezvous::Succession succession_;
   std::optional<rendezvous::RoundSeat> seat_;
+  int workers_ = 0;
   std::vector<rendezvous::ControlMessage> said_;
   bool ends_ = false;
   bool finish_heard_ = false;

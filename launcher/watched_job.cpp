@@ -115,6 +115,7 @@ JobSnapshot WatchedJob::snapshot() const {
       .failures = failures_,
       .failures_total = failures_total_};
   if (rounds_ == 0) return job;
+  job.workers = attempt_.workers();
   job.node_rank = round_.group_rank;
   job.nodes = round_.group_world_size;
   job.first_rank = round_.rank_base;

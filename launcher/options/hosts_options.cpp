@@ -2,6 +2,8 @@
 // which to the launcher that was typed.
 #include "launcher/options/hosts_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -135,10 +137,21 @@ void Hosts::decide_nodes() {
 
 void Hosts::decide_workers() {
   const GivenOption* workers = find("nproc-per-node");
-  const std::string usual = workers != nullptr ? workers->value : "1";
+  const std::string given = workers != nullptr ? workers->value : "1";
+  // MIN:MAX, and MAX alone, which a host's own number takes the place of.
+  const std::size_t colon = given.find(':');
+  const std::string usual = colon == std::string::npos ? given : given.substr(colon + 1);
+  int least = 0;
+  if (colon != std::string::npos) {
+    least = parse_count({given.substr(0, colon), workers->source}, 1, workers_of_host_max);
+  }
+  const auto with_least = [&](int number) {
+    return least == 0 ? std::to_string(number)
+                      : fmt::format("{}:{}", std::min(least, number), number);
+  };
   int most = 1;
   for (const Host& host : over_ssh_.hosts) {
-    over_ssh_.workers.push_back(host.workers ? std::to_string(*host.workers) : usual);
+    over_ssh_.workers.push_back(host.workers ? with_least(*host.workers) : given);
     most = std::max(most, host.workers.value_or(1));
   }
   // "gpu" counts those of the host, and not ours: what cannot be known here is checked there.
@@ -147,12 +160,15 @@ void Hosts::decide_workers() {
   if (is_number) {
     const int number =
         parse_count({usual, workers != nullptr ? workers->source : ""}, 1, workers_of_host_max);
+    if (least > number) {
+      throw usage_error(workers->source + ": expected MIN:MAX with a MIN from 1 to MAX");
+    }
     most = std::max(most, number);
   } else if (workers != nullptr) {
-    parse_choice(*workers, {"auto", "cpu", "gpu"});
+    parse_choice({usual, workers->source}, {"auto", "cpu", "gpu"});
     most = workers_of_host_max;
   }
-  split_.options["nproc-per-node"] = {std::to_string(most), "the hosts' workers"};
+  split_.options["nproc-per-node"] = {with_least(most), "the hosts' workers"};
 }
 
 void Hosts::keep_node_arguments() {

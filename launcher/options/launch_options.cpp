@@ -81,7 +81,9 @@ void Decision::decide_shape() {
     }
   }
   if (const auto* workers = get("nproc-per-node")) {
-    result.nproc_per_node = parse_nproc(*workers, environment_);
+    const WorkerRange range = parse_workers(*workers, environment_);
+    result.nproc_per_node = range.max;
+    result.nproc_min = range.min;
   }
   if (const auto* rank = get("node-rank")) {
     result.node_rank = parse_count(*rank, 0, kIntMax);
@@ -153,6 +155,11 @@ void Decision::decide_failures() {
 void Decision::decide_restarts() {
   if (const auto* memory = get("restart-memory"); memory != nullptr && memory->value != "0") {
     result.restart_memory = parse_bytes(*memory, kRestartMemoryLeast);
+  }
+  if (result.nproc_min < result.nproc_per_node && result.max_restarts == 0) {
+    note(get("nproc-per-node")->source +
+         " is as its MAX alone without --max-restarts: the first loss ends the job");
+    result.nproc_min = result.nproc_per_node;
   }
   if (const auto* spares = get("spares")) {
     result.spares = parse_count(*spares, 0, kIntMax);

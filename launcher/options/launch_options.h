@@ -59,6 +59,7 @@ struct LaunchOptions {
   int nnodes_min = 1;
   int nnodes_max = 1;
   int nproc_per_node = 1;
+  int nproc_min = 1;  // With so few this node goes on when the others have died.
   int node_rank = 0;
   bool node_rank_given = false;
   std::string role = "default";

@@ -45,9 +45,10 @@ const std::vector<OptionRow>& option_table() {
       // The job's shape.
       {"nnodes", 0, "N|MIN:MAX", "1", Job, true,
        "Nodes of the job. MIN:MAX is elastic and needs --rdzv-backend c10d; static takes MAX."},
-      {"nproc-per-node", 0, "N|auto|cpu|gpu", "1", Job, true,
+      {"nproc-per-node", 0, "N|auto|cpu|gpu|MIN:MAX", "1", Job, true,
        "Workers on this node. gpu: one per visible GPU; cpu: one per allowed CPU; auto: gpu if "
-       "there is one, else cpu."},
+       "there is one, else cpu. MIN:MAX starts MAX, and goes on with those that are left, if they "
+       "can park and are MIN, until the others are replaced."},
       {"node-rank", 0, "N", "0", Job, true,
        "Rank of this node, from 0. With c10d optional: nodes are ranked as they join."},
       {"role", 0, "NAME", "default", Job, true,

@@ -142,7 +142,19 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                       "; give a number, or cpu");
   }
   fail(given, "a whole number of at least 1 and at most " + std::to_string(kWorkersMax) +
-                  ", auto, cpu or gpu");
+                  ", auto, cpu or gpu; or MIN: and one of these, to go on with fewer after a loss");
+}
+
+WorkerRange parse_workers(const GivenOption& given, const EnvironmentLookup& environment) {
+  const std::size_t colon = given.value.find(':');
+  if (colon == std::string::npos) {
+    const int workers = parse_nproc(given, environment);
+    return {workers, workers};
+  }
+  const int most = parse_nproc({given.value.substr(colon + 1), given.source}, environment);
+  const auto least = whole_number(trimmed(given.value.substr(0, colon)), 1, most);
+  if (least) return {*least, most};
+  fail(given, "MIN:MAX with a MIN from 1 to MAX, which is " + std::to_string(most));
 }
 
 HostPort parse_endpoint(const GivenOption& given) {

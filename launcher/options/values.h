@@ -29,6 +29,12 @@ NodeRange parse_nnodes(const GivenOption& given);  // "N" or "MIN:MAX"
 // "N", "auto", "cpu" or "gpu". `device_folder` is /dev, or a test's.
 int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                 const std::string& device_folder = "/dev");
+// The same, or "MIN:" and one of them: this node may go on with so few.
+struct WorkerRange {
+  int min = 1;
+  int max = 1;
+};
+WorkerRange parse_workers(const GivenOption& given, const EnvironmentLookup& environment);
 // Without asking CUDA, which takes seconds and would hold a context on every GPU: the entries of
 // CUDA_VISIBLE_DEVICES, or the device files nvidia0, nvidia1 ...
 int count_gpus(const std::optional<std::string>& visible_devices, const std::string& device_folder);

@@ -19,7 +19,7 @@ namespace ddprun::launcher {
 KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMarks& marks,
                                        ChildGuard& guard, const std::set<int>& others) {
   const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& process) {
-    return process->spec.local_rank == worker.local_rank;
+    return process->spec.place == worker.place;
   });
   if (found == processes_.end()) return nullptr;
   const Process process = *found;
@@ -82,6 +82,11 @@ void KeptWorkers::end(const Process& process, ChildGuard& guard, const std::set<
   while (!process->take_status() && std::chrono::steady_clock::now() < limit) ::usleep(500);
   process->close();
   if (process->child.reaped()) guard.remove_session(process->child.pid());
+}
+
+bool KeptWorkers::has(int place) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const auto& process) { return process->spec.place == place; });
 }
 
 std::set<int> KeptWorkers::sessions() const {

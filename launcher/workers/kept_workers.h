@@ -29,7 +29,7 @@ class KeptWorkers {
   void keep(Process process) { processes_.push_back(std::move(process)); }
 
   // The process for this worker, which has got its rank; it is watched already. Nothing: there is
-  // none of its local rank, or it was of no use and has been ended. Throws StartError. `others`:
+  // none of its place, or it was of no use and has been ended. Throws StartError. `others`:
   // sessions of workers that run, whose leavings stay.
   Process take(const WorkerSpec& worker, const DeathMarks& marks, ChildGuard& guard,
                const std::set<int>& others);
@@ -44,6 +44,7 @@ class KeptWorkers {
   // They have no place any more.
   void end_all(ChildGuard& guard, const std::set<int>& others);
 
+  bool has(int place) const;
   std::vector<Process> release() { return std::exchange(processes_, {}); }
   const std::vector<Process>& processes() const { return processes_; }
   bool empty() const { return processes_.empty(); }

@@ -2,15 +2,21 @@
 #include "launcher/workers/spare_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddprun::launcher {
 
-SparePlan::SparePlan(int spares, SpareLimits limits)
-    : limits_(limits), spares_(static_cast<std::size_t>(std::max(spares, 0))) {}
+SparePlan::SparePlan(int spares, SpareLimits limits, int places)
+    : limits_(limits),
+      wanted_(spares),
+      spares_(static_cast<std::size_t>(std::max({spares, places, 0}))) {}
 
-void SparePlan::attempt_started(TimePoint now) { settled_at_ = now + limits_.settle; }
+void SparePlan::attempt_started(TimePoint now, std::vector<int> missing) {
+  started_at_ = now;
+  missing_ = std::move(missing);
+}
 
-void SparePlan::attempt_ended() { settled_at_.reset(); }
+void SparePlan::attempt_ended() { started_at_.reset(); }
 
 // Until when those that warm up keep others from being started.
 std::optional<SparePlan::TimePoint> SparePlan::held_up_until(TimePoint now) const {
@@ -22,38 +28,45 @@ std::optional<SparePlan::TimePoint> SparePlan::held_up_until(TimePoint now) cons
   return until;
 }
 
+std::optional<SparePlan::TimePoint> SparePlan::may_start(int place) const {
+  if (!started_at_ || at(place).state != State::Absent) return std::nullopt;
+  if (std::find(missing_.begin(), missing_.end(), place) != missing_.end()) {
+    return std::max(at(place).not_before, *started_at_);
+  }
+  if (place >= wanted_) return std::nullopt;
+  return std::max(at(place).not_before, *started_at_ + limits_.settle);
+}
+
 std::optional<int> SparePlan::next(TimePoint now) const {
-  if (!settled_at_ || now < *settled_at_ || held_up_until(now)) return std::nullopt;
-  for (std::size_t i = 0; i < spares_.size(); ++i) {
-    if (spares_[i].state == State::Absent && spares_[i].not_before <= now) {
-      return static_cast<int>(i);
-    }
+  if (held_up_until(now)) return std::nullopt;
+  for (int place = 0; place < static_cast<int>(spares_.size()); ++place) {
+    const auto from = may_start(place);
+    if (from && *from <= now) return place;
   }
   return std::nullopt;
 }
 
 std::optional<SparePlan::TimePoint> SparePlan::due(TimePoint now) const {
-  if (!settled_at_) return std::nullopt;
   std::optional<TimePoint> first;
-  for (const Spare& spare : spares_) {
-    if (spare.state != State::Absent) continue;
-    first = std::min(first.value_or(TimePoint::max()), spare.not_before);
+  for (int place = 0; place < static_cast<int>(spares_.size()); ++place) {
+    const auto from = may_start(place);
+    if (from) first = std::min(first.value_or(TimePoint::max()), *from);
   }
   if (!first) return std::nullopt;
-  return std::max({*first, *settled_at_, held_up_until(now).value_or(TimePoint::min())});
+  return std::max(*first, held_up_until(now).value_or(TimePoint::min()));
 }
 
-void SparePlan::started(int local_rank, TimePoint now) {
-  at(local_rank).state = State::Warming;
-  at(local_rank).since = now;
+void SparePlan::started(int place, TimePoint now) {
+  at(place).state = State::Warming;
+  at(place).since = now;
 }
 
-void SparePlan::ready(int local_rank) {
-  if (at(local_rank).state == State::Warming) at(local_rank).state = State::Ready;
+void SparePlan::ready(int place) {
+  if (at(place).state == State::Warming) at(place).state = State::Ready;
 }
 
-SparePlan::End SparePlan::ended(int local_rank, bool succeeded, TimePoint now) {
-  Spare& spare = at(local_rank);
+SparePlan::End SparePlan::ended(int place, bool succeeded, TimePoint now) {
+  Spare& spare = at(place);
   const bool asked = spare.state == State::Ready;
   ++spare.deaths;
   if (succeeded && !asked) {
@@ -82,9 +95,9 @@ SparePlan::End SparePlan::ended(int local_rank, bool succeeded, TimePoint now) {
           .reason = "another one follows"};
 }
 
-bool SparePlan::take(int local_rank) {
-  if (local_rank < 0 || local_rank >= static_cast<int>(spares_.size())) return false;
-  Spare& spare = at(local_rank);
+bool SparePlan::take(int place) {
+  if (place < 0 || place >= static_cast<int>(spares_.size())) return false;
+  Spare& spare = at(place);
   if (spare.state != State::Ready) return false;
   spare = Spare{};
   return true;

@@ -1,7 +1,9 @@
 // When spares are started, which of them takes whose place, and when to do without them.
 //
-// Spare K is for local rank K and no other: its GPU, its CPUs and its arguments are those of that
-// worker from the start. All workers of a node end with an attempt, so any place needs one.
+// Spare K is for place K and no other (local_places.h): its GPU, its CPUs and its arguments are
+// those of that worker from the start. All workers of a node may end with an attempt, so any place
+// needs one. Besides those that were asked for, each place that has no worker in an attempt gets
+// one, to be filled by: at once, since nothing of the attempt is held up by it.
 //
 //            next()                ready()
 //   Absent --------> Warming ----------------> Ready --take()--> (a worker; Absent)
@@ -33,32 +35,36 @@ class SparePlan {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit SparePlan(int spares, SpareLimits limits = {});
+  // `spares`: for the first of the `places` in any case.
+  explicit SparePlan(int spares, SpareLimits limits = {}, int places = 0);
 
-  void attempt_started(TimePoint now);
+  // `missing`: the places without a worker.
+  void attempt_started(TimePoint now, std::vector<int> missing = {});
   void attempt_ended();  // No spare is started until the next one has begun.
 
-  // For which local rank to start a spare now.
+  // For which place to start a spare now.
   std::optional<int> next(TimePoint now) const;
   // When to ask again if nothing happens; nothing: never.
   std::optional<TimePoint> due(TimePoint now) const;
 
-  void started(int local_rank, TimePoint now);
-  void ready(int local_rank);
+  void started(int place, TimePoint now);
+  void ready(int place);
 
   // What follows from the end of a spare that had no rank yet.
   struct End {
-    bool given_up = false;  // No spare for this local rank any more.
+    bool given_up = false;  // No spare for this place any more.
     bool for_all = false;   // Nor for any other.
     bool tell = false;      // The user is told of the first in a row and of the last.
     std::string reason;     // Never empty.
   };
   // `succeeded`: with exit status 0.
-  End ended(int local_rank, bool succeeded, TimePoint now);
+  End ended(int place, bool succeeded, TimePoint now);
 
-  // Whether this local rank's next worker is its spare, which it then is no more.
-  bool take(int local_rank);
+  // Whether this place's next worker is its spare, which it then is no more.
+  bool take(int place);
 
+  bool is_ready(int place) const { return at(place).state == State::Ready; }
+  bool has_given_up(int place) const { return at(place).state == State::GivenUp; }
   int ready_count() const;
 
  private:
@@ -69,12 +75,17 @@ class SparePlan {
     TimePoint not_before{};
     TimePoint since{};  // Warming.
   };
-  Spare& at(int local_rank) { return spares_.at(static_cast<std::size_t>(local_rank)); }
+  Spare& at(int place) { return spares_.at(static_cast<std::size_t>(place)); }
+  const Spare& at(int place) const { return spares_.at(static_cast<std::size_t>(place)); }
   std::optional<TimePoint> held_up_until(TimePoint now) const;
+  // When a spare may be started for it; nothing: not in this attempt, or it has one.
+  std::optional<TimePoint> may_start(int place) const;
 
   SpareLimits limits_;
-  std::vector<Spare> spares_;
-  std::optional<TimePoint> settled_at_;  // Set while an attempt runs.
+  int wanted_;                 // For so many places in any case.
+  std::vector<Spare> spares_;  // By place.
+  std::vector<int> missing_;
+  std::optional<TimePoint> started_at_;  // Set while an attempt runs.
 };
 
 }  // namespace ddprun::launcher

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
 #include <chrono>
@@ -65,12 +66,12 @@ void kill_spare(const ChildProcess& child) {
 
 struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   Impl(asio::io_context& io_context, OutputForwarder& forwarder, ChildGuard& child_guard, int count,
-       SpareEvents spare_events, SpareLimits limits)
+       int places, SpareEvents spare_events, SpareLimits limits)
       : io(io_context),
         output(forwarder),
         guard(child_guard),
         events(std::move(spare_events)),
-        plan(count, limits),
+        plan(count, limits, places),
         start_timer(io),
         priority_timer(io) {}
 
@@ -207,11 +208,18 @@ void SparePool::Impl::account(int local_rank, const ExitStatus& status, const st
   } else {
     spdlog::debug("{}", text);
   }
+  // Not from here: this may be a call of the owner's.
+  if (end.given_up && events.on_given_up) {
+    asio::post(io, [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (self && !self->stopped && self->events.on_given_up) self->events.on_given_up();
+    });
+  }
 }
 
 std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
                                                    const DeathMarks& marks) {
-  const auto found = spares.find(worker.local_rank);
+  const auto found = spares.find(worker.place);
   if (stopped || found == spares.end()) return std::nullopt;
   const auto spare = found->second;
   if (!spare->ready || spare->child.has_ended()) return std::nullopt;
@@ -232,7 +240,7 @@ std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
     kill_spare(spare->child);
     return std::nullopt;
   }
-  plan.take(worker.local_rank);
+  plan.take(worker.place);
   spares.erase(found);
   UniqueFd channel;
   if (worker.keeps_channel) {
@@ -267,8 +275,8 @@ void SparePool::Impl::reap_all() {
 }
 
 SparePool::SparePool(asio::io_context& io, OutputForwarder& output, ChildGuard& guard, int spares,
-                     SpareEvents events, SpareLimits limits)
-    : impl_(std::make_shared<Impl>(io, output, guard, spares, std::move(events), limits)) {}
+                     int places, SpareEvents events, SpareLimits limits)
+    : impl_(std::make_shared<Impl>(io, output, guard, spares, places, std::move(events), limits)) {}
 
 SparePool::~SparePool() {
   impl_->events = {};
@@ -276,9 +284,9 @@ SparePool::~SparePool() {
   impl_->reap_all();
 }
 
-void SparePool::attempt_started(std::vector<WorkerSpec> specs) {
+void SparePool::attempt_started(std::vector<WorkerSpec> specs, std::vector<int> missing) {
   impl_->specs = std::move(specs);
-  impl_->plan.attempt_started(SpareClock::now());
+  impl_->plan.attempt_started(SpareClock::now(), std::move(missing));
   impl_->look();
 }
 
@@ -300,5 +308,9 @@ std::vector<int> SparePool::pids() const {
 }
 
 int SparePool::ready() const { return impl_->plan.ready_count(); }
+
+bool SparePool::is_ready(int place) const { return impl_->plan.is_ready(place); }
+
+bool SparePool::has_given_up(int place) const { return impl_->plan.has_given_up(place); }
 
 }  // namespace ddprun::launcher

@@ -26,18 +26,20 @@ struct SpareEvents {
   std::function<void(int local_rank, int pid)> on_started;
   std::function<void(int local_rank, int pid, std::int64_t warmed_ms)> on_ready;
   std::function<void(int local_rank, int pid, const ExitStatus& status)> on_ended;
+  std::function<void()> on_given_up = {};  // For one place, or all: that spare will never be ready.
 };
 
 class SparePool {
  public:
-  // `output` and `guard` must outlive it.
+  // `output` and `guard` must outlive it. `spares` and `places`: as SparePlan's.
   SparePool(asio::io_context& io, OutputForwarder& output, ChildGuard& guard, int spares,
-            SpareEvents events, SpareLimits limits = {});
+            int places, SpareEvents events, SpareLimits limits = {});
   ~SparePool();  // Kills and reaps those that have no rank.
   SparePool(const SparePool&) = delete;
 
-  // An attempt runs. `specs`: what a spare is started with from now on, by local rank.
-  void attempt_started(std::vector<WorkerSpec> specs);
+  // An attempt runs, without workers in the places `missing`. `specs`: what a spare is started with
+  // from now on, by place.
+  void attempt_started(std::vector<WorkerSpec> specs, std::vector<int> missing = {});
   void attempt_ended();
 
   // The process for this worker, if one is ready: it has got its environment, and its output goes
@@ -49,6 +51,8 @@ class SparePool {
 
   std::vector<int> pids() const;
   int ready() const;
+  bool is_ready(int place) const;
+  bool has_given_up(int place) const;
 
  private:
   struct Impl;

@@ -61,6 +61,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
   void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
+  std::vector<int> missing_places() const;
   void become_active();
   void watch(const std::shared_ptr<WorkerProcess>& worker);
   void watch_channel(const std::shared_ptr<WorkerProcess>& worker);
@@ -113,6 +114,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<ChildGuard> guard;
   std::function<std::unique_ptr<SparePool>()> make_spares;  // Set where some are wanted.
   std::unique_ptr<SparePool> spares;                        // Goes before the guard.
+  int places = 0;                                           // For which it has some, if need be.
   std::string temporary_folder;                             // For the guard.
   std::set<int> named_leftovers;                            // Of this attempt.
   std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
@@ -149,8 +151,19 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
   }
   become_active();
   kept_workers.end_all(*guard, kept_sessions());
-  if (spares) spares->attempt_started(spare_specs);
+  if (spares) spares->attempt_started(spare_specs, missing_places());
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
+}
+
+std::vector<int> WorkerGroup::Impl::missing_places() const {
+  std::vector<int> missing;
+  for (int place = 0; place < places; ++place) {
+    const bool filled = std::any_of(workers.begin(), workers.end(), [&](const auto& worker) {
+      return worker->spec.place == place;
+    });
+    if (!filled) missing.push_back(place);
+  }
+  return missing;
 }
 
 // SIGCHLD may have been asked for before: asio takes that as done.
@@ -647,12 +660,24 @@ WorkerGroup::~WorkerGroup() {
   impl_->spares.reset();
 }
 
-void WorkerGroup::keep_spares(int spares, SpareEvents events, SpareLimits limits) {
-  if (spares <= 0) return;
-  impl_->make_spares = [impl = impl_.get(), spares, events = std::move(events), limits] {
-    return std::make_unique<SparePool>(impl->io, impl->output, *impl->guard, spares, events,
+void WorkerGroup::keep_spares(int spares, int places, SpareEvents events, SpareLimits limits) {
+  if (spares <= 0 && places <= 0) return;
+  impl_->places = places;
+  impl_->make_spares = [impl = impl_.get(), spares, places, events = std::move(events), limits] {
+    return std::make_unique<SparePool>(impl->io, impl->output, *impl->guard, spares, places, events,
                                        limits);
   };
+}
+
+std::vector<LocalPlace> WorkerGroup::places(int count) const {
+  std::vector<LocalPlace> result;
+  for (int place = 0; place < count; ++place) {
+    const bool spare = impl_->spares && place < impl_->places;
+    result.push_back({.kept = impl_->kept_workers.has(place),
+                      .spare = spare && impl_->spares->is_ready(place),
+                      .no_hope = !spare || impl_->spares->has_given_up(place)});
+  }
+  return result;
 }
 
 void WorkerGroup::start(const std::vector<WorkerSpec>& workers,

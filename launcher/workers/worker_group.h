@@ -16,6 +16,7 @@
 
 #include "launcher/output/forwarder.h"
 #include "launcher/workers/group_state.h"
+#include "launcher/workers/local_places.h"
 #include "launcher/workers/spare_pool.h"
 #include "launcher/workers/start_error.h"
 #include "launcher/workers/worker_end.h"
@@ -39,15 +40,16 @@ class WorkerGroup {
               WorkerGroupLimits limits = {});
   ~WorkerGroup();  // Kills what is left, with SIGKILL; no callback is called from here on.
 
-  // Keeps this many spares while attempts run: for the first local ranks. Call before start().
-  void keep_spares(int spares, SpareEvents events, SpareLimits limits = {});
+  // Keeps this many spares while attempts run, for the first places, and one for each of the
+  // `places` that has no worker in an attempt. Call before start().
+  void keep_spares(int spares, int places, SpareEvents events, SpareLimits limits = {});
 
   // Before start(): what is kept and of no use any more is ended, and told by on_exit in this call.
   void look_at_kept();
 
   // Starts all workers: a process that was kept, or else a spare that is ready, by giving it their
   // rank; none is left running when one cannot be started. `spares`: what spares are started with
-  // from now on, by local rank. Throws StartError. May be called again after on_all_reaped.
+  // from now on, by place. Throws StartError. May be called again after on_all_reaped.
   void start(const std::vector<WorkerSpec>& workers, const std::vector<WorkerSpec>& spares = {});
 
   // Sends `signal` to every process of every worker (also when the worker itself is gone), and
@@ -65,6 +67,9 @@ class WorkerGroup {
 
   // Removed by the guard process when this process is killed, as far as it holds only folders.
   void set_temporary_folder(const std::string& path);
+
+  // Who could be given a rank at once.
+  std::vector<LocalPlace> places(int count) const;
 
   // The job is over: spares are killed.
   void stop_spares();

@@ -13,6 +13,7 @@ namespace ddprun::launcher {
 
 struct WorkerSpec {
   int local_rank = 0;
+  int place = 0;  // On this node (local_places.h): the same, unless some places have no worker.
   int rank = 0;
   std::vector<std::string> argv;  // argv[0] is a path or is looked up on PATH.
   std::vector<std::pair<std::string, std::string>> variables;  // On top of the agent's environment.

@@ -23,11 +23,20 @@ bool uses_usual_threads(const WorkerSpecInputs& inputs) {
          !inputs.environment("OMP_NUM_THREADS");
 }
 
-std::string omp_threads(const WorkerSpecInputs& inputs, int local_rank) {
+int workers_of(const WorkerSpecInputs& inputs) {
+  return inputs.filled.empty() ? inputs.options.nproc_per_node
+                               : static_cast<int>(inputs.filled.size());
+}
+
+int place_of(const WorkerSpecInputs& inputs, int local_rank) {
+  return inputs.filled.empty() ? local_rank : inputs.filled[static_cast<std::size_t>(local_rank)];
+}
+
+std::string omp_threads(const WorkerSpecInputs& inputs, int place) {
   if (uses_usual_threads(inputs)) return "1";
   const auto& wanted = inputs.options.omp_threads;
   if (wanted != "auto") return wanted.value_or("");
-  const auto worker = static_cast<std::size_t>(local_rank);
+  const auto worker = static_cast<std::size_t>(place);
   return worker < inputs.places.size() ? std::to_string(inputs.places[worker].cores) : "1";
 }
 
@@ -39,7 +48,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   env.rank = round.rank_base + local_rank;
   env.world_size = round.world_size;
   env.local_rank = options.virtual_local_rank ? 0 : local_rank;
-  env.local_world_size = options.nproc_per_node;
+  env.local_world_size = workers_of(inputs);
   env.group_rank = round.group_rank;
   env.group_world_size = round.group_world_size;
   env.role_name = options.role;
@@ -60,7 +69,8 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
     env.error_file = fmt::format("{}/{}/error.json", inputs.attempt_dir, local_rank);
   }
   auto result = env.to_variables();
-  if (const std::string threads = omp_threads(inputs, local_rank); !threads.empty()) {
+  const int place = place_of(inputs, local_rank);
+  if (const std::string threads = omp_threads(inputs, place); !threads.empty()) {
     result.emplace_back("OMP_NUM_THREADS", threads);
   }
   result.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -68,7 +78,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   result.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_list(options.signals_to_handle));
   if (options.virtual_local_rank) {
     result.emplace_back("CUDA_VISIBLE_DEVICES",
-                        visible_device(local_rank, inputs.environment("CUDA_VISIBLE_DEVICES")));
+                        visible_device(place, inputs.environment("CUDA_VISIBLE_DEVICES")));
   }
   return result;
 }
@@ -216,14 +226,15 @@ std::vector<WorkerCpus> asked_places(const LaunchOptions& options) {
 
 std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
   std::vector<WorkerSpec> specs;
-  for (int local_rank = 0; local_rank < inputs.options.nproc_per_node; ++local_rank) {
+  for (int local_rank = 0; local_rank < workers_of(inputs); ++local_rank) {
     WorkerSpec spec;
     spec.local_rank = local_rank;
+    spec.place = place_of(inputs, local_rank);
     spec.rank = inputs.round.rank_base + local_rank;
     spec.argv = worker_argv(inputs.options, local_rank);
     spec.variables = variables(inputs, local_rank);
-    const auto worker = static_cast<std::size_t>(local_rank);
-    if (worker < inputs.places.size()) spec.cpus = inputs.places[worker].cpus;
+    const auto place = static_cast<std::size_t>(spec.place);
+    if (place < inputs.places.size()) spec.cpus = inputs.places[place].cpus;
     spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
     spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
     const Prefixed prefixed = line_prefix(inputs, local_rank);

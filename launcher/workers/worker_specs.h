@@ -28,10 +28,11 @@ struct WorkerSpecInputs {
   EnvironmentLookup environment;   // The launcher's own.
   int console_columns = 0;         // Of the terminal on stdout; 0: it is none.
   int cpus = 1;                    // That this process may use.
-  std::vector<WorkerCpus> places;  // By local rank; empty: not asked for.
+  std::vector<WorkerCpus> places;  // By place (local_places.h); empty: not asked for.
   int key_fd = -1;                 // As WorkerSpec's.
   int memory_fd = -1;              // As WorkerSpec's.
   bool may_park = false;           // Another attempt may follow this one.
+  std::vector<int> filled = {};    // The places that have a worker; empty: all.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };
 

@@ -321,6 +321,7 @@ void round_fields(Visitor& visit, auto& round) {
   visit.number("group_rank", round.group_rank, 0, nodes_limit);
   visit.number("group_world_size", round.group_world_size, 1, nodes_limit);
   visit.number("rank_base", round.rank_base, 0, INT_MAX);
+  if (visit.has("nproc")) visit.number("nproc", round.nproc, 0, workers_per_node_limit);
   visit.number("world_size", round.world_size, 1, INT_MAX);
   visit.number("role_rank_base", round.role_rank_base, 0, INT_MAX);
   visit.number("role_world_size", round.role_world_size, 1, INT_MAX);
@@ -353,9 +354,16 @@ void fields(Visitor& visit, auto& message) {
     hello_fields(visit, message);
   } else if constexpr (is<Started, Message> || is<WorkersSucceeded, Message>) {
     round_name_fields(visit, message);
-  } else if constexpr (is<WorkerFailed, Message> || is<Reaped, Message>) {
+  } else if constexpr (is<WorkerFailed, Message>) {
     round_name_fields(visit, message);
     visit.object("cause", message.cause);
+  } else if constexpr (is<Reaped, Message>) {
+    round_name_fields(visit, message);
+    visit.object("cause", message.cause);
+    if (visit.has("nproc")) visit.number("nproc", message.nproc, 0, workers_per_node_limit);
+  } else if constexpr (is<CanGrow, Message>) {
+    round_name_fields(visit, message);
+    visit.number("nproc", message.nproc, 1, workers_per_node_limit);
   } else if constexpr (is<Leaving, Message>) {
     visit.number("signal", message.signal, 1, 64);
   } else if constexpr (is<Heartbeat, Message> || is<HandOver, Message>) {
@@ -401,9 +409,11 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello",   "started", "worker_failed", "workers_succeeded", "reaped",  "leaving", "heartbeat",
-    "ask",     "vote",    "leads",         "welcome",           "refused", "moved",   "succession",
-    "waiting", "round",   "stop",          "hand_over",         "finish"};
+    "hello",   "started",  "worker_failed", "workers_succeeded",
+    "reaped",  "can_grow", "leaving",       "heartbeat",
+    "ask",     "vote",     "leads",         "welcome",
+    "refused", "moved",    "succession",    "waiting",
+    "round",   "stop",     "hand_over",     "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {

@@ -21,7 +21,7 @@ namespace ddprun::rendezvous {
 
 // 3: what is said of an attempt names its round's term. An older agent's words of a later term's
 // attempt would be taken for an older round's, and nobody would wait for it with a limit.
-constexpr int control_protocol_version = 3;
+constexpr int control_protocol_version = 4;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
 // No machine has as many cores or devices. A claim of more costs every node of the job: each counts
 // the workers of all. The product of the two fits in an int, as world sizes must.
@@ -82,6 +82,12 @@ struct Reaped {  // After `stop`: no worker of this node is left.
   // An error that one of them had recorded before the stop came, though none had ended by itself.
   std::optional<FirstCause> cause = {};
   int term = 0;
+  int nproc = 0;  // Workers that the next round is to have here; 0: as many as before.
+};
+struct CanGrow {  // More workers could run here than do: those that had been lost are replaced.
+  int attempt = 0;
+  int term = 0;
+  int nproc = 0;  // So many.
 };
 struct Leaving {  // The launcher got this signal and goes away when its workers are gone.
   int signal = 0;
@@ -158,6 +164,7 @@ struct RoundStart {  // The round is closed: start your workers.
   int group_rank = 0;
   int group_world_size = 1;
   int rank_base = 0;  // Rank of this node's local rank 0.
+  int nproc = 0;      // Workers of this node; 0: as `hello` said.
   int world_size = 1;
   int role_rank_base = 0;
   int role_world_size = 1;
@@ -185,9 +192,9 @@ struct Finish {  // The job is over, the same on every node ...
   bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
-using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, Leaving,
-                                    Heartbeat, AskVote, Vote, Leads, Welcome, Refused, Moved,
-                                    Succession, Waiting, RoundStart, Stop, HandOver, Finish>;
+using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, CanGrow,
+                                    Leaving, Heartbeat, AskVote, Vote, Leads, Welcome, Refused,
+                                    Moved, Succession, Waiting, RoundStart, Stop, HandOver, Finish>;
 
 // Which round a message about an attempt is about.
 inline RoundName round_name(const auto& message) { return {message.term, message.attempt}; }

@@ -98,6 +98,7 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
     workers_succeeded(*node, round_name(*done));
   }
   if (const auto* gone = std::get_if<Reaped>(&message)) reaped(*node, *gone, now);
+  if (const auto* more = std::get_if<CanGrow>(&message)) can_grow(*node, *more, now);
   if (const auto* bye = std::get_if<Leaving>(&message)) leaving(*node, bye->signal, now);
   return take();
 }
@@ -458,7 +459,19 @@ void Job::reaped(Node& node, const Reaped& message, TimePoint now) {
   if (phase_ == Phase::Stopping && message.cause)
     consider_earlier(placed(node, *message.cause), now);
   node.part = Part::Reaped;
+  if (message.nproc > 0) node.hello.nproc = message.nproc;
   if (phase_ == Phase::Stopping) check_reaped(now);
+}
+
+// Not once a node is done: the others are about to be, and all would have to begin again.
+void Job::can_grow(const Node& node, const CanGrow& message, TimePoint now) {
+  if (phase_ != Phase::Running || round_name(message) != round()) return;
+  if (node.part != Part::Running || nodes_.any(Part::Succeeded)) return;
+  if (message.nproc <= node.hello.nproc) return;
+  stop_all(fmt::format("{} has replaced what it had lost; the job goes on with {} there in place "
+                       "of {}",
+                       printed_name(node), counted(message.nproc, "worker"), node.hello.nproc),
+           SIGTERM, now);
 }
 
 // The launcher of `node` got a signal. That ends the job everywhere, except that an elastic job
@@ -665,6 +678,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .group_rank = place.group_rank,
                                      .group_world_size = static_cast<int>(decision.members.size()),
                                      .rank_base = place.rank_base,
+                                     .nproc = node.hello.nproc,
                                      .world_size = place.world_size,
                                      .role_rank_base = place.role_rank_base,
                                      .role_world_size = place.role_world_size,

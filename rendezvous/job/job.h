@@ -13,8 +13,8 @@
 // rendezvous/coordinator.cpp feeds in messages, lost connections and ticks, and carries out what
 // comes back, in order. The restart budget is one counter for the whole job; every failure, a lost
 // node too, takes one from it (restart_policy.h). Changes of membership are free: a node that joins
-// an elastic job, one that leaves it after SIGTERM, and the loss of one that came later
-// (newcomers.h). However a node went, the others wait
+// an elastic job, one that leaves it after SIGTERM, the loss of one that came later (newcomers.h),
+// and a node that has replaced workers that it had lost. However a node went, the others wait
 // for others in its place, up to the join time-out, when fewer than MIN are left. When the
 // coordinator itself is lost, an agent's takes over and goes on in Running (takeover/takeover.h);
 // one that is only cut off from most nodes must stop for that reason, and so must one that hears of
@@ -152,6 +152,7 @@ class Job {
   void reaped(Node& node, const Reaped& message, TimePoint now);
   FirstCause placed(const Node& node, FirstCause cause) const;
   void consider_earlier(FirstCause cause, TimePoint now);
+  void can_grow(const Node& node, const CanGrow& message, TimePoint now);
   void leaving(Node& node, int signal, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
   void beat(TimePoint now);

@@ -188,6 +188,65 @@ TEST_CASE("16.3: a spare takes the place of the dead, and of nobody else", "[in_
   finish({&node.process});
 }
 
+TEST_CASE("16.3: a node of MIN:MAX goes on with those that live until the others are replaced",
+          "[in_place]") {
+  Node node({"--standalone", "--nproc-per-node", "2:3", "--max-restarts", "2"});
+  auto first = node.wait_for_ranks(0, {0, 1, 2}, 3);
+
+  ::kill(first[1], SIGKILL);
+
+  REQUIRE(node.process.wait_for_output(Node::start(1, 0, 2), 60s));
+  REQUIRE(node.process.wait_for_output(Node::start(1, 1, 2), 60s));
+  auto second = node.pids("worker_started", 1);
+  CHECK(second == std::map<int, int>{{0, first[0]}, {1, first[2]}});
+  CHECK(node.pids("worker_started", 1, "was_kept") == second);
+  // The replacement warms up beside them.
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 2).size() == 3; }));
+  auto third = node.pids("worker_started", 2);
+  CHECK(third[0] == first[0]);
+  CHECK(third[2] == first[2]);
+  CHECK(node.pids("worker_started", 2, "was_spare") == std::map<int, int>{{1, third[1]}});
+  INFO(node.process.output());
+  for (const int rank : {0, 1, 2}) {
+    REQUIRE(node.process.wait_for_output(Node::start(2, rank, 3), 60s));
+  }
+  // Below MIN all places are filled at once, cold. This is the second restart: the growth was none.
+  REQUIRE(node.wait_until([&] {
+    const std::string& text = node.process.output();
+    return contains(text.substr(text.find(Node::start(2, 1, 3))), "rank 1 can park");
+  }));
+  ::kill(third[2], SIGSTOP);  // It cannot park between the two.
+  ::kill(third[1], SIGKILL);
+  ::kill(third[2], SIGKILL);
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 3).size() == 3; }));
+  CHECK(node.pids("worker_started", 3)[0] == first[0]);
+  CHECK(node.pids("worker_started", 3, "was_kept").size() == 1);
+  for (const int rank : {0, 1, 2}) {
+    REQUIRE(node.process.wait_for_output(Node::start(3, rank, 3), 60s));
+  }
+  finish({&node.process});
+}
+
+TEST_CASE("16.3: the replacement that never asks for a rank is started cold in the end",
+          "[in_place]") {
+  // As a spare it ends well at once.
+  Node node({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"},
+            {"sh", "-c", "test \"$RANK\" = spare || exec " DDPRUN_PARKING_WORKER});
+  auto first = node.wait_for_ranks(0, {0, 1}, 2);
+
+  ::kill(first[1], SIGKILL);
+
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 2).size() == 2; }));
+  INFO(node.process.output());
+  CHECK(node.pids("worker_started", 1) == std::map<int, int>{{0, first[0]}});
+  CHECK(node.pids("worker_started", 2, "was_kept") == std::map<int, int>{{0, first[0]}});
+  CHECK(node.pids("worker_started", 2, "was_spare").empty());
+  for (const int rank : {0, 1}) {
+    REQUIRE(node.process.wait_for_output(Node::start(2, rank, 2), 60s));
+  }
+  finish({&node.process});
+}
+
 TEST_CASE("16.3: the workers of the nodes that are left go on in a smaller world", "[in_place]") {
   const std::uint16_t port = free_port();
   Node first(elastic_node(1, port, 2));

@@ -48,6 +48,22 @@ void require_output(Process& process, const std::string& text) {
   REQUIRE(said);
 }
 
+// Until this attempt has done a step, so that it has a part in the weights.
+void wait_until_it_trains(Process& process, const std::string& metrics, int attempt) {
+  const auto trains = [&] {
+    bool begun = false;
+    std::ifstream file(metrics);
+    for (std::string line; std::getline(file, line);) {
+      const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (event.is_discarded()) break;  // The end of it is still being written.
+      if (event.at("event") == "start") begun = event.at("restart_count") == attempt;
+      if (begun && event.at("event") == "train") return true;
+    }
+    return false;
+  };
+  CHECK(process.wait_until(trains, limit));
+}
+
 // The weights after so many steps of one worker that is left alone.
 std::string golden_tensors(const std::string& steps) {
   TemporaryFolder folder;
@@ -121,20 +137,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that 
   REQUIRE(wait_until_gone(of_second, limit));
   require_output(first, "attempt 2 rank 0 of 1 is pid");
   require_output(first, "attempt 2 goes on in place");
-  // A stop after its first step there, so that this attempt, too, has a part in the weights.
-  const std::string metrics = folder / "elastic.jsonl";
-  const auto attempt_2_trains = [&] {
-    bool begun = false;
-    std::ifstream file(metrics);
-    for (std::string line; std::getline(file, line);) {
-      const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (event.is_discarded()) break;  // The end of it is still being written.
-      if (event.at("event") == "start") begun = event.at("restart_count") == 2;
-      if (begun && event.at("event") == "train") return true;
-    }
-    return false;
-  };
-  CHECK(first.wait_until(attempt_2_trains, limit));
+  wait_until_it_trains(first, folder / "elastic.jsonl", 2);
   first.send_signal(SIGTERM);
   const auto stopped = first.wait(limit);
   INFO(stopped.output);
@@ -167,4 +170,35 @@ TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recov
   const std::size_t again = ended.output.rfind("rank 1 of 2 is pid ");
   CHECK(number_after(ended.output.substr(again), "rank 1 of 2 is pid ") != victim);
   CHECK(contains(ended.output, "step 400000: y = 3 x + 1"));
+}
+
+TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in when that is ready",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
+                   training(folder, "fewer", "1000000");
+  // The one that dies was rank 0, so that the other one's rank changes twice.
+  Process process(job, with_wish("0 0 optimizer 3"));
+  require_output(process, "attempt 1 rank 0 of 1 is pid");
+  require_output(process, "attempt 1 goes on in place from step ");
+  require_output(process, "attempt 2 rank 0 of 2 is pid");
+  require_output(process, "attempt 2 rank 1 of 2 is pid");
+  require_output(process, "attempt 2 goes on in place from step ");
+  wait_until_it_trains(process, folder / "fewer.jsonl", 2);
+
+  process.send_signal(SIGTERM);
+
+  const auto ended = process.wait(limit);
+  INFO(ended.output);
+  REQUIRE(ended.status == 75);
+  const int survivor = pids_of(ended.output, 0).at(1);
+  CHECK(pids_of(ended.output, 1) == std::map<int, int>{{0, survivor}});
+  CHECK(pids_of(ended.output, 2).at(1) == survivor);
+  CHECK(contains(ended.output, "has replaced what it had lost; the job goes on with 2 workers"));
+  const std::size_t told = ended.output.rfind("SIGTERM: saved step ");
+  REQUIRE(told != std::string::npos);
+  const int steps = number_after(ended.output.substr(told), "SIGTERM: saved step ");
+  const bool same_weights =
+      newest_tensors(folder / "fewer") == golden_tensors(std::to_string(steps));
+  CHECK(same_weights);
 }

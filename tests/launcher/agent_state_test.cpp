@@ -192,6 +192,18 @@ TEST_CASE("a finish while workers run stops them first", "[launcher][agent_state
   CHECK(agent.workers_reaped().exit_status == 74);
 }
 
+TEST_CASE("16.3: only an attempt that runs makes way for one with more workers",
+          "[launcher][agent_state]") {
+  AgentStateMachine agent;
+  CHECK(agent.replacements_ready().actions.empty());
+  agent.round_started();
+  CHECK(agent.replacements_ready().actions == Actions{ReportCanGrow});
+  CHECK(agent.state() == AgentState::Running);
+  SECTION("stopping") { agent.worker_failed(); }
+  SECTION("done here") { agent.workers_succeeded(); }
+  CHECK(agent.replacements_ready().actions.empty());
+}
+
 TEST_CASE("a finish while stopping ends the agent once the workers are reaped",
           "[launcher][agent_state]") {
   AgentStateMachine agent = stopping_agent();
@@ -334,7 +346,8 @@ TEST_CASE("every step of an agent has its reason, whatever comes in whatever sta
       [](AgentStateMachine& agent) { return agent.signal_received(SIGTERM, true); },
       [](AgentStateMachine& agent) { return agent.signal_received(SIGINT, false); },
       [](AgentStateMachine& agent) { return agent.leaving_overdue(); },
-      [](AgentStateMachine& agent) { return agent.cut_off(); }};
+      [](AgentStateMachine& agent) { return agent.cut_off(); },
+      [](AgentStateMachine& agent) { return agent.replacements_ready(); }};
   // All sequences of four events: workers run only inside a round, and are gone before the exit.
   const std::size_t count = events.size();
   bool always_told = true, never_abandoned = true;

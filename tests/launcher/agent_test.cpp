@@ -37,7 +37,7 @@ struct Scratch {
 
 LaunchOptions shell(const std::string& script, int workers = 2) {
   LaunchOptions options;
-  options.nproc_per_node = workers;
+  options.nproc_per_node = options.nproc_min = workers;
   options.endpoint_port = 0;
   options.program = {"/bin/sh", "-c", script};
   options.first_argument = 3;  // The script is not ours to substitute in.

@@ -37,6 +37,16 @@ TEST_CASE("16.1: a node knows its place, and repeats what it said in this round 
   CHECK(memory.seat()->attempt == 5);
 }
 
+TEST_CASE("16.3: who takes a round over hears with how many workers each node is in it",
+          "[launcher][round_memory]") {
+  RoundMemory memory = in_round(0, 0);
+  CHECK(memory.workers() == 0);  // As many as the hello said.
+  memory.heard(RoundStart{.attempt = 1, .nproc = 1});
+  CHECK(memory.workers() == 1);
+  memory.forget();  // A new node begins with all of them.
+  CHECK(memory.workers() == 0);
+}
+
 TEST_CASE("16.1: only who is in a round that can go on looks for another coordinator",
           "[launcher][round_memory]") {
   CHECK_FALSE(RoundMemory().could_go_on());

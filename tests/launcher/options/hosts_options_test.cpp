@@ -88,6 +88,8 @@ TEST_CASE("17.3: what contradicts hosts is refused", "[hosts]") {
   CHECK(contains(refused({"-H", "a", "--hostfile", "/x"}), "give one of them"));
   CHECK(contains(refused({"-H", "a b"}), "expected a host"));
   CHECK(contains(refused({"-H", "a", "--nproc-per-node", "many"}), "--nproc-per-node=many"));
+  CHECK(contains(refused({"-H", "a", "--nproc-per-node", "3:2"}), "MIN from 1 to MAX"));
+  CHECK(contains(refused({"-H", "a", "--nproc-per-node", "1:many"}), "--nproc-per-node=1:many"));
   CHECK(contains(refused({"-x", "1A"}), "--export=1A"));
   CHECK(contains(refused({"--hostfile", "/"}), "--hostfile=/"));
   const LaunchOptions alone = parse_options(

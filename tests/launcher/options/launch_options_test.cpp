@@ -310,6 +310,23 @@ TEST_CASE("workers per node may be counted", "[options]") {
   }
 }
 
+TEST_CASE("16.3: a node may go on with fewer workers than it starts", "[options]") {
+  CHECK(options({"--nproc-per-node=4"}).nproc_min == 4);
+  const LaunchOptions range = options({"--nproc-per-node=2:4", "--max-restarts=1"});
+  CHECK(range.nproc_min == 2);
+  CHECK(range.nproc_per_node == 4);
+  CHECK(options({"--nproc=1:gpu", "--max-restarts=1"}, {{"CUDA_VISIBLE_DEVICES", "3,5"}})
+            .nproc_per_node == 2);
+  for (const char* bad : {"0:2", "3:2", ":2", "x:2"}) {
+    CHECK(has(error_of({std::string("--nproc-per-node=") + bad}), "MIN from 1 to MAX, which is 2"));
+  }
+  CHECK(has(error_of({"--nproc-per-node=1:2:3"}), "expected"));
+  const LaunchOptions for_nothing = options({"--nproc-per-node=1:2"});
+  CHECK(for_nothing.nproc_min == 2);
+  REQUIRE(for_nothing.notes.size() == 1);
+  CHECK(has(for_nothing.notes.front(), "without --max-restarts"));
+}
+
 TEST_CASE("GPUs are counted without asking CUDA", "[options]") {
   const Folder dev;
   for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"}) {

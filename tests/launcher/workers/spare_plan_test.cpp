@@ -167,3 +167,42 @@ TEST_CASE("a program that succeeds without a rank is not started again", "[launc
   warm(other, 0, start);
   CHECK_FALSE(other.ended(0, true, start).given_up);
 }
+
+TEST_CASE("16.3: a place without a worker gets a spare at once, asked for or not",
+          "[launcher][spares]") {
+  SparePlan plan(1, limits, 3);
+  plan.attempt_started(start, {2});
+  CHECK(plan.due(start) == start);
+  REQUIRE(plan.next(start) == 2);
+  plan.started(2, start);
+  CHECK_FALSE(plan.next(start + 2s));  // One at a time, also beside this one.
+  CHECK_FALSE(plan.is_ready(2));
+  plan.ready(2);
+  CHECK(plan.is_ready(2));
+  CHECK(plan.next(start + 2s) == 0);  // The one that was asked for waits as ever.
+  warm(plan, 0, start + 2s);
+  CHECK_FALSE(plan.due(start + 2s));
+
+  // Taken, and missing no more: there is none for it any longer.
+  CHECK(plan.take(2));
+  plan.attempt_started(start + 3s);
+  CHECK_FALSE(plan.next(start + 1h));
+}
+
+TEST_CASE("16.3: a missing worker's spare that dies is given up like any other",
+          "[launcher][spares]") {
+  SparePlan plan(0, limits, 2);
+  TimePoint now = start;
+  plan.attempt_started(now, {0});
+  for (int death = 0; death < 3; ++death, now += 10s) {
+    CHECK_FALSE(plan.has_given_up(0));
+    REQUIRE(plan.next(now) == 0);
+    plan.started(0, now);
+    plan.ended(0, false, now);
+  }
+  CHECK(plan.has_given_up(0));
+  CHECK_FALSE(plan.has_given_up(1));
+  plan.attempt_started(now, {0});
+  CHECK_FALSE(plan.next(now));
+  CHECK_FALSE(plan.due(now));
+}

@@ -459,6 +459,38 @@ TEST_CASE("16.3: who parks is in the next attempt what it was, with what it has 
   CHECK_FALSE(is_alive(pids[0]));
 }
 
+TEST_CASE("16.3: an attempt may go on without a place, whose next worker warms up beside it",
+          "[group]") {
+  Job job;
+  bool spare_is_ready = false;
+  job.group->keep_spares(
+      0, 2, {.on_ready = [&](int place, int, std::int64_t) { spare_is_ready = place == 1; }});
+  std::vector<WorkerSpec> specs = {parker(0, park_at_once + "; exec sleep 300"),
+                                   shell(1, "exec sleep 300")};
+  specs[1].place = 1;
+  std::vector<WorkerSpec> spares = {shell(0, "exit 9"),
+                                    parker(1, "echo >&4; head -c 1 <&4 >/dev/null; exec sleep 9")};
+  spares[1].place = 1;
+  spares[1].is_spare = true;
+  job.group->start(specs, spares);
+  REQUIRE(job.wait_for("ready"));
+  const auto pids = job.group->pids();
+  CHECK_FALSE(job.group->places(2)[0].kept);
+
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+  REQUIRE(job.run_until_reaped());
+  job.reaped = false;
+  CHECK(job.group->places(2)[0].kept);
+  CHECK_FALSE(job.group->places(2)[1].kept);
+
+  job.group->start({specs[0]}, spares);
+  CHECK(job.group->pids() == std::vector<int>{pids[0]});
+  REQUIRE(job.run_until([&] { return spare_is_ready; }));
+  CHECK(job.group->places(2)[1].spare);
+  job.group->stop(SIGTERM, 20s);
+  REQUIRE(job.run_until_reaped());
+}
+
 TEST_CASE("16.3: parked processes are stopped like others, and told as reaped once more",
           "[group]") {
   Job job;

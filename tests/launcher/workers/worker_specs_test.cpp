@@ -46,6 +46,7 @@ struct Case {
             .cpus = cpus,
             .places = places,
             .may_park = may_park,
+            .filled = filled,
             .worker_store = worker_store};
   }
   std::vector<WorkerSpec> specs() const { return make_worker_specs(inputs()); }
@@ -61,6 +62,7 @@ struct Case {
   std::map<std::string, std::string> environment;
   bool terminal = false;
   bool may_park = false;
+  std::vector<int> filled;
   int cpus = 8;
   std::vector<WorkerCpus> places;
   std::optional<WorkerStore> worker_store;
@@ -118,6 +120,32 @@ TEST_CASE("workers get the CPUs of their places", "[launcher][worker_specs]") {
   CHECK(c.specs()[1].cpus.empty());
   c.places = {{.cpus = {0, 1}}, {.cpus = {4, 5}}};
   CHECK(c.specs()[1].cpus == std::vector<int>{4, 5});
+}
+
+TEST_CASE("16.3: where some places have no worker, local ranks count those that have",
+          "[launcher][worker_specs]") {
+  Case c;
+  c.options.nproc_per_node = 3;
+  c.options.omp_threads = std::string("auto");
+  c.places = {{.cpus = {0}, .cores = 1}, {.cpus = {1, 2}, .cores = 2}, {.cpus = {3}, .cores = 3}};
+  c.filled = {0, 2};
+  const auto specs = c.specs();
+  REQUIRE(specs.size() == 2);
+  CHECK(specs[1].local_rank == 1);
+  CHECK(specs[1].place == 2);
+  CHECK(specs[1].cpus == std::vector<int>{3});
+  CHECK(specs[1].rank == specs[0].rank + 1);
+  auto variables = c.variables(1);
+  CHECK(variables["LOCAL_RANK"] == "1");
+  CHECK(variables["LOCAL_WORLD_SIZE"] == "2");
+  CHECK(variables["OMP_NUM_THREADS"] == "3");
+  CHECK(variables["TORCHELASTIC_ERROR_FILE"] == "/logs/attempt_1/1/error.json");
+  // The device stays that of the place.
+  c.options.virtual_local_rank = true;
+  CHECK(c.variables(1)["CUDA_VISIBLE_DEVICES"] == "2");
+  c.filled.clear();
+  CHECK(c.specs().size() == 3);
+  CHECK(c.specs()[2].place == 2);
 }
 
 TEST_CASE("what was chosen for CPUs and threads is told in few lines", "[launcher][worker_specs]") {

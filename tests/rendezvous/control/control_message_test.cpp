@@ -108,6 +108,7 @@ TEST_CASE("every message of the coordinator is read back", "[rendezvous][control
                          .addresses = {"10.0.0.1", "10.0.0.2"}};
   CHECK(round_trip(round).addresses == round.addresses);
   CHECK(round_trip(round).rank_base == 4);
+  CHECK(round_trip(RoundStart{.nproc = 3, .master_port = 1}).nproc == 3);
 }
 
 TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_message]") {
@@ -149,6 +150,9 @@ TEST_CASE("the small messages of agents are read back", "[rendezvous][control_me
   CHECK(round_trip(Reaped{7}).attempt == 7);
   CHECK_FALSE(round_trip(Reaped{7}).cause);
   CHECK(round_trip(Reaped{7, segfault()}).cause == segfault());
+  CHECK(round_trip(Reaped{.attempt = 7, .nproc = 3}).nproc == 3);
+  CHECK(round_trip(CanGrow{7, 2, 4}).nproc == 4);
+  CHECK(round_trip(CanGrow{7, 2, 4}).term == 2);
   CHECK(round_trip(Started{7, 2}).term == 2);
   CHECK(round_trip(WorkersSucceeded{7, 2}).term == 2);
   CHECK(round_trip(WorkerFailed{7, segfault(), 2}).term == 2);

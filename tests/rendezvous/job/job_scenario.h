@@ -92,7 +92,10 @@ class Scenario {
     say(peer, WorkerFailed{job_.attempt(), cause, job_.round().term});
   }
   void succeed(PeerId peer) { say(peer, WorkersSucceeded{job_.attempt(), job_.round().term}); }
-  void reap(PeerId peer) { say(peer, Reaped{job_.attempt(), {}, job_.round().term}); }
+  void reap(PeerId peer, int nproc = 0) {
+    say(peer, Reaped{job_.attempt(), {}, job_.round().term, nproc});
+  }
+  void grow(PeerId peer, int nproc, int attempt) { say(peer, CanGrow{attempt, 0, nproc}); }
   void lose(PeerId peer) { take(job_.on_lost(peer, "it closed the connection", now_)); }
   void pass(std::chrono::milliseconds time) { now_ += time; }
   void tick() { take(job_.on_tick(now_)); }

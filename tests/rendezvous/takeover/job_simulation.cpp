@@ -624,6 +624,8 @@ void World::apply(Process& process, const AgentStep& step) {
       case AgentAction::ReportReaped:
         say(process, Reaped{process.round.attempt, {}, process.round.term});
         break;
+      case AgentAction::ReportCanGrow:  // No node has fewer workers than it began with here.
+        break;
       case AgentAction::Rejoin:
         at(now_, process.index, [this, &process] { rejoin(process); });
         break;
