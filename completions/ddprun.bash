@@ -26,7 +26,7 @@ _ddprun_place() {
       value,*) place=option ;;
       program,*) place=argument && return ;;
       option,--) place=program ;;
-      option,env | option,plot) ((program == 0)) || { place=argument && return; } ;;
+      option,env | option,status | option,top | option,logs | option,stacks | option,plot) ((program == 0)) || { place=argument && return; } ;;
       option,--*=*) ;;
       option,-?*)
         option=${word//_/-}
@@ -55,6 +55,17 @@ _ddprun_options() {
     --color --monitor-interval --start-method --event-log-handler --logs-specs
     --exit-barrier-timeout
   )
+}
+
+# Sets `offer` to the options of the command $1; fails where it is a program.
+_ddprun_command() {
+  case $1 in
+    status) offer=(-h --json) ;;
+    top) offer=(-h -i --interval) ;;
+    logs) offer=(-h -f --follow --rank -n --lines) ;;
+    stacks) offer=(-h --rank) ;;
+    *) return 1 ;;
+  esac
 }
 
 # Sets `offer` to what compgen is to offer for `option`.
@@ -101,6 +112,10 @@ _ddprun() {
   local words begins program place option='' current joined_option='' offer=() switches valued
   _ddprun_options
   _ddprun_words
+  if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
+    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "${words[${#words[@]} - 1]}")
+    return
+  fi
   _ddprun_place
   current=${words[${#words[@]} - 1]}
   COMPREPLY=()
@@ -127,7 +142,7 @@ _ddprun() {
       fi
       compopt -o filenames
       mapfile -t COMPREPLY < <(compgen -f -- "$current"
-        ((COMP_CWORD == 1)) && compgen -W 'env plot' -- "$current"
+        ((COMP_CWORD == 1)) && compgen -W 'env status top logs stacks plot' -- "$current"
         [[ -n $current && $current != */* ]] && compgen -c -- "$current")
       ;;
     argument) _ddprun_hand_on "${begins[program]}" ;;

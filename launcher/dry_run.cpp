@@ -20,6 +20,7 @@
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
+#include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key_place.h"
@@ -235,6 +236,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
       {rendezvous::worker_key_variable, "descriptor with the workers' key"},
       {rendezvous::restart_memory_variable, "descriptor of --restart-memory"},
+      {rendezvous::progress_page_variable, "where to say how far it is: ddprun status"},
       {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
       {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
   const auto found = known.find(name);
@@ -271,7 +273,8 @@ void Plan::describe_workers() {
       .places = facts_.places,
       // Any number but -1: nothing is started.
       .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1,
-      .memory_fd = options_.restart_memory > 0 ? rendezvous::restart_memory_fd : -1};
+      .memory_fd = options_.restart_memory > 0 ? rendezvous::restart_memory_fd : -1,
+      .progress_fd = rendezvous::progress_page_fd};
   const auto specs = make_worker_specs(inputs);
   for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
   using Values = std::map<std::string, std::string>;

@@ -51,6 +51,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                            const LaunchOptions& options, std::string host_name,
                            LocalAttemptCallbacks callbacks)
     : cause_timer_(io),
+      pages_(options.nproc_per_node),
       events_(events),
       options_(options),
       host_name_(std::move(host_name)),
@@ -100,6 +101,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .places = asked_places(options_),
                                   .key_fd = worker_key_.get(),
                                   .memory_fd = restart_memory(),
+                                  .progress_fd = pages_.fd(),
                                   .may_park = another_may_follow(),
                                   .filled = filled_,
                                   .worker_store = worker_store()};
@@ -109,6 +111,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     const auto specs = make_worker_specs(inputs);
     outputs_.clear();
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
+    pages_.clear();
     // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
     group_.start(specs, spare_specs(inputs));

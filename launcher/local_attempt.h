@@ -21,6 +21,7 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/report/first_error.h"
 #include "launcher/report/post_mortem.h"
+#include "launcher/watch/progress_pages.h"
 #include "launcher/workers/run_directory.h"
 #include "launcher/workers/worker_group.h"
 #include "launcher/workers/worker_specs.h"
@@ -77,6 +78,8 @@ class LocalAttempt {
   const std::vector<WorkerOutput>& outputs() const { return outputs_; }
   // This worker has left the attempt with its process, and waits for the next one.
   bool is_parked(int pid) const { return parked_.contains(pid); }
+  // What this worker says of itself.
+  std::optional<RankProgress> progress(int local_rank) const { return pages_.read(local_rank); }
 
   // The first error that a worker had recorded before stop() was called, if none has been reported
   // as failed: this node's part in the question which node's worker was the first. That a peer was
@@ -116,6 +119,7 @@ class LocalAttempt {
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
   rendezvous::UniqueFd worker_key_;
   rendezvous::UniqueFd restart_memory_;
+  ProgressPages pages_;
   EventLog& events_;
   const LaunchOptions& options_;
   std::string host_name_;

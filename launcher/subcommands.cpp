@@ -10,6 +10,8 @@
 #include "launcher/options/environment_report.h"
 #include "launcher/options/surroundings.h"
 #include "launcher/plot/plot_command.h"
+#include "launcher/watch/run_watch.h"
+#include "launcher/watch/watch_command.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
@@ -40,6 +42,9 @@ int run_env(const Words& options, const std::string& launcher_path) {
 }  // namespace
 
 int run_subcommand(const Words& arguments, const std::string& launcher_path) {
+  if (is_watch_command(arguments.at(0))) {
+    return run_watch(parse_watch_command(arguments));
+  }
   static const std::map<std::string, std::function<int(const Words&, const std::string&)>> runs = {
       {"env", run_env},
       {"plot", [](const Words& words, const std::string&) { return run_plot(words); }}};

@@ -149,6 +149,7 @@ RankSnapshot WatchedJob::rank(int local_rank) const {
   }
   if (attempt_.is_parked(rank.pid)) rank.state = RankState::Parked;
   rank.use = read_process_use(rank.pid);
+  rank.progress = attempt_.progress(local_rank);
   return rank;
 }
 

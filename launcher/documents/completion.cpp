@@ -9,6 +9,7 @@
 #include "command_line/completion_text.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
+#include "launcher/watch/watch_command.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -142,6 +143,10 @@ _ddprun() {
   local words begins program place option='' current joined_option='' offer=() switches valued
   _ddprun_options
   _ddprun_words
+  if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
+    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "${words[${#words[@]} - 1]}")
+    return
+  fi
   _ddprun_place
   current=${words[${#words[@]} - 1]}
   COMPREPLY=()
@@ -181,6 +186,42 @@ complete -o bashdefault -o default -F _ddprun ddprun ddprun-launch
 std::string with_subcommands(std::string text, const char* between) {
   const std::string mark = "@SUBCOMMANDS@";
   return text.replace(text.find(mark), mark.size(), subcommands(between));
+}
+
+// A function that sets `offer` to the options of a command, and fails for any other word.
+std::string bash_commands() {
+  std::string text =
+      "# Sets `offer` to the options of the command $1; fails where it is a program.\n"
+      "_ddprun_command() {\n  case $1 in\n";
+  for (const WatchCommandRow& command : watch_table()) {
+    std::string options = "-h";
+    for (const WatchOptionRow& option : command.options) {
+      if (option.letter != 0) options += fmt::format(" -{}", option.letter);
+      options += fmt::format(" --{}", option.name);
+    }
+    text += fmt::format("    {}) offer=({}) ;;\n", command.name, options);
+  }
+  return text + "    *) return 1 ;;\n  esac\n}\n\n";
+}
+
+std::string zsh_commands() {
+  std::string text = "if ((CURRENT > 2)); then\n  case $words[2] in\n";
+  for (const WatchCommandRow& command : watch_table()) {
+    text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
+                        command.name);
+    for (const WatchOptionRow& option : command.options) {
+      const std::string value = *option.value == '\0' ? "" : fmt::format(":{}:", option.value);
+      const std::string meaning = command_line::zsh_quoted(option.meaning);
+      const std::string equals = value.empty() ? "" : "=";
+      text += fmt::format(" \\\n        '--{}{}[{}]{}'", option.name, equals, meaning, value);
+      if (option.letter != 0) {
+        text += fmt::format(" \\\n        '-{}{}[{}]{}'", option.letter, value.empty() ? "" : "+",
+                            meaning, value);
+      }
+    }
+    text += " \\\n        '1:job:'\n      return\n      ;;\n";
+  }
+  return text + "  esac\nfi\n\n";
 }
 
 std::string zsh_value(const OptionRow& row) {
@@ -224,8 +265,8 @@ std::string bash_completion() {
   }
   return with_subcommands(kBashHead, " | option,") + "\n_ddprun_options() {\n  switches=(\n" +
          command_line::bash_array(switches) + "  )\n  valued=(\n" +
-         command_line::bash_array(valued) +
-         "  )\n}\n\n# Sets `offer` to what compgen is to offer for `option`.\n"
+         command_line::bash_array(valued) + "  )\n}\n\n" + bash_commands() +
+         "# Sets `offer` to what compgen is to offer for `option`.\n"
          "_ddprun_value() {\n  case $option in\n" +
          bash_values() + with_subcommands(kBashTail, " ");
 }
@@ -240,7 +281,8 @@ std::string zsh_completion() {
       "    'subcommands:subcommand:(" +
       subcommands(" ") +
       ")'\n"
-      "}\n\n"
+      "}\n\n" +
+      zsh_commands() +
       "_arguments -s -S \\\n"
       "  '(- *)-h[The most used options.]' \\\n";
   for (const OptionRow* row : rows()) text += fmt::format("  {} \\\n", zsh_option(*row));

@@ -11,6 +11,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
+#include "launcher/watch/watch_command.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace ddprun::launcher {
@@ -30,6 +31,30 @@ std::string option(const OptionRow& row) {
   std::string text = escaped(row.meaning);
   if (!row.fallback.empty()) text += fmt::format("\nDefault: {}.", escaped(row.fallback));
   return item(head, text);
+}
+
+// Of a subcommand that looks at jobs.
+std::string options_of(const std::string& subcommand) {
+  std::string text;
+  for (const WatchCommandRow& command : watch_table()) {
+    if (subcommand != command.name) continue;
+    for (const WatchOptionRow& option : command.options) {
+      std::string head = option.letter == 0 ? "" : bold(fmt::format("-{}", option.letter)) + ", ";
+      head += bold(fmt::format("--{}", option.name));
+      if (*option.value != '\0') head.append(" ").append(italic(option.value));
+      text += ".RS\n" + item(head, escaped(option.meaning)) + ".RE\n";
+    }
+  }
+  return text;
+}
+
+std::string jobs_meant() {
+  return ".PP\n" +
+         escaped(
+             "JOB is a launcher's pid, a --rdzv-id or a program's name; without it all of the "
+             "user's jobs on this host are meant. What looks at jobs ends with 0; with 1 if "
+             "there is no such job; with 2 if its words are wrong.") +
+         "\n";
 }
 
 std::string exit_statuses() {
@@ -67,6 +92,9 @@ std::string environment() {
                      "by --numa-binding.")) +
          item(bold("DDPRUN_SECRET_FILE") + ", " + bold("DDPRUN_AUTH"),
               escaped("Defaults of --secret-file and --auth, for a machine or a cluster.")) +
+         item(bold("DDPRUN_RUN_DIR"),
+              escaped("The folder with the sockets of jobs that ddprun status finds; else below "
+                      "XDG_RUNTIME_DIR, TMPDIR or /tmp.")) +
          item(bold("DDPRUN_ENCRYPT_GRADIENTS"),
               escaped("1: as --encrypt-gradients. Also read by workers without ddprun.")) +
          item(bold("OMP_NUM_THREADS"),
@@ -109,7 +137,9 @@ std::string man_page() {
   text += section("WITHOUT A PROGRAM");
   for (const SubcommandRow& row : subcommand_table()) {
     text += item(bold("ddprun " + row.name) + " " + italic(row.usage), escaped(row.meaning));
+    text += options_of(row.name);
   }
+  text += jobs_meant();
   return text + section("ENVIRONMENT") + environment() + section("EXIT STATUS") + exit_statuses();
 }
 

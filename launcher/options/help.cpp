@@ -73,6 +73,9 @@ const std::vector<std::string>& usage_rules() {
       "program: nothing after it is read as one.",
       "env is the subcommand only with nothing but options behind it: ddprun env FOO=1 ./train and "
       "ddprun -- env run the program env.",
+      "ddprun status, top, logs and stacks look at jobs that run; each shows its options with -h. "
+      "They are commands as the very first word alone: ddprun -- status runs a program of that "
+      "name.",
       "Started as ddprun-launch it passes --local-rank to the workers, as torch.distributed.launch "
       "does."};
   return rules;
@@ -97,7 +100,7 @@ std::string short_help() {
     if (line.size() + fallback.size() <= kColumns) line += fallback;
     text += line + "\n";
   }
-  return text + "\nddprun --help shows every option.";
+  return text + "\nddprun --help shows every option. Jobs that run: ddprun status|top|logs|stacks.";
 }
 
 std::string full_help() {

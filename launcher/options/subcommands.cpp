@@ -13,6 +13,12 @@ const std::vector<SubcommandRow>& subcommand_table() {
        "What a job started here would be: nodes, node rank, address and port, the option or "
        "variable "
        "of the cluster that each comes from, and what was not used and why."},
+      {"status", "[options] [JOB]", true, 0,
+       "Where your jobs on this host stand: attempt, ranks, steps, memory, the slowest, failures."},
+      {"top", "[options] [JOB]", true, 0, "The same, live; q quits, s shows stacks."},
+      {"logs", "[options] [JOB]", true, 0,
+       "What the ranks have written into log files, with -f also what follows."},
+      {"stacks", "[options] [JOB]", true, 0, "Where each rank is just now."},
       {"plot", "RUN ...", true, 0,
        "A page of pictures of a run's metrics and events; ddprun plot --help tells more."},
   };

@@ -157,6 +157,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   setup.key_fd = spec.key_fd;
   setup.spare_fd = spec.is_spare ? spec.channel_fd : channel.theirs.get();
   setup.memory_fd = spec.memory_fd;
+  setup.progress_fd = spec.progress_fd;
   setup.death_marks = death_marks;
   setup.cpus = spec.cpus;
   int error_number = 0;

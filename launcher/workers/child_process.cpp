@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "launcher/machine/find_program.h"
+#include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/worker_key_place.h"
@@ -32,7 +33,9 @@ constexpr int kFirstFreeFd = 3;
 constexpr int kKeyFd = rendezvous::worker_key_fd;
 constexpr int kSpareFd = rendezvous::spare_fd;
 constexpr int kMemoryFd = rendezvous::restart_memory_fd;
-static_assert(kKeyFd == kFirstFreeFd && kSpareFd == kKeyFd + 1 && kMemoryFd == kSpareFd + 1);
+constexpr int kProgressFd = rendezvous::progress_page_fd;
+static_assert(kKeyFd == kFirstFreeFd && kSpareFd == kKeyFd + 1 && kMemoryFd == kSpareFd + 1 &&
+              kProgressFd == kMemoryFd + 1);
 
 std::mutex spawned_mutex;
 std::set<int> spawned_pids;  // Guarded by spawned_mutex.
@@ -50,6 +53,7 @@ struct ChildStart {
   int key_fd;
   int spare_fd;
   int memory_fd;
+  int progress_fd;
   int parent_pid;
   int marks_id;
   const sembuf* marks;
@@ -97,10 +101,12 @@ int run_child(void* argument) {
   if (start->key_fd >= 0) syscall(SYS_dup3, start->key_fd, kKeyFd, 0);
   if (start->spare_fd >= 0) syscall(SYS_dup3, start->spare_fd, kSpareFd, 0);
   if (start->memory_fd >= 0) syscall(SYS_dup3, start->memory_fd, kMemoryFd, 0);
+  if (start->progress_fd >= 0) syscall(SYS_dup3, start->progress_fd, kProgressFd, 0);
   if (start->key_fd < 0) syscall(SYS_close, kKeyFd);
   if (start->spare_fd < 0) syscall(SYS_close, kSpareFd);
   if (start->memory_fd < 0) syscall(SYS_close, kMemoryFd);
-  syscall(SYS_close_range, kMemoryFd + 1, ~0U, 0);
+  if (start->progress_fd < 0) syscall(SYS_close, kProgressFd);
+  syscall(SYS_close_range, kProgressFd + 1, ~0U, 0);
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
@@ -145,7 +151,7 @@ std::string variable(const std::vector<std::string>& environment, const std::str
 }
 
 // A duplicate that dup3 onto 0 to 5 cannot disturb; -1 stays -1. The caller closes it.
-int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kMemoryFd + 1); }
+int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kProgressFd + 1); }
 
 // One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
 // parent-death signal.
@@ -210,6 +216,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
                    above_standard(setup.key_fd),
                    above_standard(setup.spare_fd),
                    above_standard(setup.memory_fd),
+                   above_standard(setup.progress_fd),
                    ::getpid(),
                    setup.death_marks.id,
                    setup.death_marks.operations.data(),
@@ -228,7 +235,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
     if (pid > 0 && error_number == 0) spawned_pids.insert(pid);
   }
   for (int fd : {start.stdin_fd, start.stdout_fd, start.stderr_fd, start.key_fd, start.spare_fd,
-                 start.memory_fd}) {
+                 start.memory_fd, start.progress_fd}) {
     if (fd >= 0) ::close(fd);
   }
   if (pid < 0) return std::nullopt;

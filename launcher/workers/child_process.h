@@ -15,8 +15,8 @@
 namespace ddprun::launcher {
 
 // What a child is started with. The child has exactly descriptors 0, 1 and 2, with `key_fd` 3, with
-// `spare_fd` 4 and with `memory_fd` 5; every other one of this process is closed in it. Signal mask
-// empty, all dispositions default.
+// `spare_fd` 4, with `memory_fd` 5 and with `progress_fd` 6; every other one of this process is
+// closed in it. Signal mask empty, all dispositions default.
 struct ChildSetup {
   std::vector<std::string> argv;         // argv[0] is a path, or is looked up on PATH.
   std::vector<std::string> environment;  // "NAME=value", all of it.
@@ -26,6 +26,7 @@ struct ChildSetup {
   int key_fd = -1;                       // Becomes descriptor 3 (rendezvous/worker_key.h).
   int spare_fd = -1;                     // Becomes descriptor 4 (rendezvous/spare_channel.h).
   int memory_fd = -1;                    // Becomes descriptor 5 (worker/restart_memory.h).
+  int progress_fd = -1;                  // Becomes descriptor 6 (rendezvous/progress_page.h).
   DeathMarks death_marks;                // Best effort.
   std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
 };

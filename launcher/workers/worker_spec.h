@@ -23,6 +23,7 @@ struct WorkerSpec {
   int channel_fd = -1;    // ... at this end of its channel (rendezvous/spare_channel.h). As key_fd.
   bool keeps_channel = false;  // May be given another rank by its channel when it is a worker.
   int memory_fd = -1;          // Of --restart-memory; -1 = none. Its owner's, too.
+  int progress_fd = -1;        // Of all workers' progress pages; -1 = none. As memory_fd.
   std::vector<int> cpus;       // It may run on these alone; empty = as inherited.
 };
 

@@ -10,6 +10,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/output/prefix.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/worker_key_place.h"
@@ -264,6 +265,15 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
                                   std::to_string(rendezvous::restart_memory_fd));
     } else if (inputs.environment(rendezvous::restart_memory_variable)) {
       spec.variables.emplace_back(rendezvous::restart_memory_variable, "");  // As above.
+    }
+    spec.progress_fd = inputs.progress_fd;
+    if (inputs.progress_fd >= 0) {
+      spec.variables.emplace_back(
+          rendezvous::progress_page_variable,
+          fmt::format("{}:{}", rendezvous::progress_page_fd,
+                      rendezvous::progress_page_stride * static_cast<std::size_t>(local_rank)));
+    } else if (inputs.environment(rendezvous::progress_page_variable)) {
+      spec.variables.emplace_back(rendezvous::progress_page_variable, "");  // As above.
     }
     spec.keeps_channel = inputs.may_park;
     if (inputs.may_park) {

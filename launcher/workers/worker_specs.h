@@ -31,6 +31,7 @@ struct WorkerSpecInputs {
   std::vector<WorkerCpus> places;  // By place (local_places.h); empty: not asked for.
   int key_fd = -1;                 // As WorkerSpec's.
   int memory_fd = -1;              // As WorkerSpec's.
+  int progress_fd = -1;            // As WorkerSpec's.
   bool may_park = false;           // Another attempt may follow this one.
   std::vector<int> filled = {};    // The places that have a worker; empty: all.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.

@@ -1,0 +1,16 @@
+// Where the processes of a job are just now.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/watch/job_connection.h"
+
+namespace ddprun::launcher {
+
+// A block of lines for each rank of the job that runs, or for this one. Python is looked into by
+// py-spy where it is on PATH; of everything else the kernel tells what its threads wait for.
+std::vector<std::string> stack_lines(const FoundJob& job, std::optional<int> rank);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,112 @@
+// Each worker's memory begins at a multiple of progress_page_stride; of that only the first page is
+// ever touched, so the rest costs nothing.
+#include "launcher/watch/progress_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+using Layout = rendezvous::ProgressPageLayout;
+
+constexpr int reading_tries = 16;  // A writer is done after a fraction of a microsecond.
+
+Layout copy_of(const Layout& page) {
+  Layout copy{};
+  const std::atomic_ref writes(const_cast<Layout&>(page).writes);
+  for (int i = 0; i < reading_tries; ++i) {
+    const std::uint64_t before = writes.load(std::memory_order_acquire);
+    std::memcpy(&copy, &page, sizeof copy);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 == 0 && writes.load(std::memory_order_relaxed) == before) break;
+  }
+  return copy;
+}
+
+double at_least_0(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
+
+// For people's terminals: what a program wrote there may be anything.
+std::string plain_words(const char* text, std::size_t bytes_max) {
+  std::string words(text, ::strnlen(text, bytes_max));
+  std::replace_if(
+      words.begin(), words.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return words;
+}
+
+}  // namespace
+
+std::optional<RankProgress> read_progress(const Layout& page, std::int64_t now_ns) {
+  const Layout said = copy_of(page);
+  if (said.said_at_ns == 0) return std::nullopt;
+  RankProgress progress;
+  progress.step = std::max<std::int64_t>(said.step, -1);
+  progress.total_steps = std::max<std::int64_t>(said.total_steps, -1);
+  progress.epoch = std::max<std::int64_t>(said.epoch, -1);
+  progress.phase = plain_words(said.phase, sizeof said.phase);
+  progress.images = std::max<std::int64_t>(said.images, 0);
+  progress.images_per_s = at_least_0(said.images_per_s);
+  if (std::isfinite(said.loss)) progress.loss = said.loss;
+  progress.step_s = at_least_0(said.step_s);
+  progress.data_s = at_least_0(said.data_s);
+  progress.wait_s = at_least_0(said.wait_s);
+  progress.data_total_s = at_least_0(said.data_total_s);
+  progress.wait_total_s = at_least_0(said.wait_total_s);
+  progress.age_s = at_least_0(static_cast<double>(now_ns - said.said_at_ns) / 1e9);
+  return progress;
+}
+
+ProgressPages::ProgressPages(int workers) : workers_(workers) {
+  const std::size_t bytes = rendezvous::progress_page_stride * static_cast<std::size_t>(workers);
+  rendezvous::UniqueFd memory(::memfd_create("ddprun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Were it cut, the launcher would die of reading it.
+  if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    return;
+  }
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (pages == MAP_FAILED) return;
+  pages_ = static_cast<char*>(pages);
+  memory_ = std::move(memory);
+  clear();
+}
+
+ProgressPages::~ProgressPages() {
+  if (pages_ == nullptr) return;
+  ::munmap(pages_, rendezvous::progress_page_stride * static_cast<std::size_t>(workers_));
+}
+
+void ProgressPages::clear() {
+  if (pages_ == nullptr) return;
+  Layout empty{};
+  std::memcpy(empty.magic, rendezvous::progress_page_magic, sizeof empty.magic);
+  empty.version = rendezvous::progress_page_version;
+  empty.bytes = sizeof empty;
+  empty.step = empty.total_steps = empty.epoch = -1;
+  empty.loss = std::numeric_limits<double>::quiet_NaN();
+  for (int i = 0; i < workers_; ++i) std::memcpy(page(i), &empty, sizeof empty);
+}
+
+std::optional<RankProgress> ProgressPages::read(int local_rank) const {
+  if (pages_ == nullptr || local_rank < 0 || local_rank >= workers_) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return read_progress(*page(local_rank),
+                       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+Layout* ProgressPages::page(int local_rank) const {
+  return reinterpret_cast<Layout*>(pages_ + rendezvous::progress_page_stride *
+                                                static_cast<std::size_t>(local_rank));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,39 @@
+// The launcher's side of what workers say of themselves (rendezvous/progress_page.h): a page for
+// each of its workers, in memory without a name that is gone with the last process that holds it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "launcher/watch/job_snapshot.h"
+#include "rendezvous/progress_page.h"
+#include "rendezvous/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// What stands in a page; nothing when its worker has said nothing. Another process may write to it
+// meanwhile, and it may be anybody's program. `now_ns`: CLOCK_MONOTONIC.
+std::optional<RankProgress> read_progress(const rendezvous::ProgressPageLayout& page,
+                                          std::int64_t now_ns);
+
+class ProgressPages {
+ public:
+  ProgressPages() = default;
+  // For this many workers. Where the memory cannot be had there are none, and nobody is worse off.
+  explicit ProgressPages(int workers);
+  ~ProgressPages();
+  ProgressPages(const ProgressPages&) = delete;
+
+  int fd() const { return memory_.get(); }  // -1: none.
+  void clear();                             // Before an attempt.
+  std::optional<RankProgress> read(int local_rank) const;
+
+ private:
+  rendezvous::ProgressPageLayout* page(int local_rank) const;
+
+  int workers_ = 0;
+  rendezvous::UniqueFd memory_;
+  char* pages_ = nullptr;
+};
+
+}  // namespace ddprun::launcher

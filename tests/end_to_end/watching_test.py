@@ -1,0 +1,315 @@
+"""Looking at a job, with the real ddprun: status, top, logs and stacks, as people type them.
+
+  watching_test.py SOURCE_DIR BIN_DIR
+"""
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+SOURCE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+DDPRUN = str(BIN / "ddprun")
+
+
+def patience(seconds):
+    """As tests/testing/patience.h: a limit for an idle machine, for this one."""
+    with open("/proc/loadavg") as file:
+        words = file.read().split()
+    waiting = max(float(words[0]), float(words[3].split("/")[0])) / (os.cpu_count() or 1)
+    return seconds * min(20.0, max(1.0, 1 + waiting)) * float(os.environ.get("DDPRUN_TEST_SLOW", 1))
+
+
+# Reports a step and waits to be told the next one by a file; rank 1 fails once.
+WORKER = """
+import os, sys, time
+sys.path.insert(0, {examples!r})
+from progress_page import report
+rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if rank == 1 and attempt == 0:
+    sys.exit("the data ran out")
+print("attempt", attempt, "of rank", rank, flush=True)
+step = 0
+while not os.path.exists({stop!r}):
+    step += 1
+    report(step, "train" if step > 1 else "warm up", loss=0.5, images_per_s=128)
+    time.sleep(0.02)
+print("rank", rank, "is done", flush=True)
+"""
+
+
+class WithJob(unittest.TestCase):
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not re.match("PET_|SLURM_|DDPRUN_|RANK$|WORLD_SIZE$|TORCHELASTIC", name)}
+        self.environment.update(DDPRUN_RUN_DIR=str(self.folder / "run"), TMPDIR=str(self.folder), TZ="UTC")
+        self.stop = self.folder / "stop"
+
+    def start(self, *words):
+        process = subprocess.Popen([DDPRUN, *words], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.stdout.close()
+            process.wait()
+        self.stack.callback(end)
+        return process
+
+    def start_job(self, *options):
+        worker = self.folder / "worker.py"
+        worker.write_text(WORKER.format(examples=str(SOURCE / "examples"), stop=str(self.stop)))
+        return self.start("--nproc-per-node", "2", "--max-restarts", "1", "--rdzv-id", "night", *options, str(worker))
+
+    def ask(self, *words):
+        done = subprocess.run([DDPRUN, *words], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=patience(30))
+        return done.returncode, done.stdout, done.stderr
+
+    def until(self, look, what):
+        end = time.monotonic() + patience(30)
+        while time.monotonic() < end:
+            found = look()
+            if found:
+                return found
+            time.sleep(0.02)
+        self.fail(f"{what} did not come")
+
+    def snapshot(self, *words):
+        status, text, _ = self.ask("status", "--json", *words)
+        jobs = json.loads(text)
+        self.assertEqual(status, 0 if jobs else 1)
+        return jobs
+
+    def steps_told(self):
+        """The job's snapshot once both ranks of its second attempt have told steps."""
+        def look():
+            jobs = self.snapshot()
+            told = jobs and jobs[0]["attempt"] == 1 and len(jobs[0]["ranks"]) == 2 and all(
+                rank["progress"] and (rank["progress"]["step"] or 0) > 1 for rank in jobs[0]["ranks"])
+            return jobs[0] if told else None
+        return self.until(look, "a step of both ranks")
+
+
+class Watching(WithJob):
+    def test_a_python_program_tells_steps_and_a_failure_stays_visible(self):
+        job = self.start_job()
+        seen = self.steps_told()
+        self.assertEqual(seen["run_id"], "night")
+        self.assertEqual(seen["launcher_pid"], job.pid)
+        self.assertEqual([rank["rank"] for rank in seen["ranks"]], [0, 1])
+        for rank in seen["ranks"]:
+            self.assertEqual(rank["state"], "running")
+            self.assertGreater(rank["rss_bytes"], 1 << 20)
+            self.assertEqual(rank["progress"]["phase"], "train")
+            self.assertEqual(rank["progress"]["loss"], 0.5)
+        self.assertEqual(seen["failures_total"], 1)
+        self.assertEqual(seen["failures"][0]["rank"], 1)
+        self.assertIn("exit code 1", seen["failures"][0]["text"])
+
+        status, text, _ = self.ask("status", "night")
+        self.assertEqual(status, 0)
+        self.assertIn("attempt 1 (--max-restarts 1), ranks 0-1 of 2", text)
+        self.assertRegex(text, r"(?m)^ +1 +\d+ +\d+ train ")
+        self.assertIn("the data ran out", text)
+        self.assertEqual(self.ask("status", "day")[0], 1)
+        # The folder is this user's alone.
+        self.assertEqual((self.folder / "run").stat().st_mode & 0o777, 0o700)
+
+        status, text, _ = self.ask("stacks", "--rank", "1", "night")
+        self.assertEqual(status, 0)
+        self.assertIn(f"rank 1 (pid {seen['ranks'][1]['pid']})", text)
+        self.assertNotIn("rank 0", text)
+        self.stop.touch()
+        self.assertEqual(job.wait(patience(30)), 0)
+        self.assertFalse((self.folder / "run").exists())
+        status, text, error = self.ask("status")
+        self.assertEqual((status, text), (1, ""))
+        self.assertIn("no job of yours runs", error)
+
+    def test_a_killed_launcher_is_not_shown_and_a_halted_one_is_named(self):
+        killed = self.start("sleep", "1000")
+        self.until(lambda: [job for job in self.snapshot() if job["ranks"]], "the job")
+        self.assertEqual(self.ask("logs")[0], 1)  # It writes no files.
+        killed.send_signal(signal.SIGSTOP)
+        status, text, _ = self.ask("status")
+        self.assertEqual(status, 0)
+        self.assertIn(f"launcher {killed.pid} does not answer", text)
+        killed.kill()
+        killed.wait()
+        self.assertEqual(len(list((self.folder / "run").iterdir())), 1)
+        self.assertEqual(self.snapshot(), [])
+        self.assertEqual(list((self.folder / "run").iterdir()), [])
+
+    def test_a_program_of_a_commands_name_is_run(self):
+        program = self.folder / "status"
+        program.write_text("#!/bin/sh\necho \"the program has $*\"\n")
+        program.chmod(0o755)
+        for words in (["--", "status", "x"], ["./status", "x"], ["--nproc-per-node", "1", "status", "x"]):
+            status, text, error = self.ask(*words)
+            self.assertEqual((status, text), (0, "the program has x\n"), error)
+        self.assertEqual(self.ask("status")[0], 1)
+        status, text, error = self.ask("status", "--rank", "1")
+        self.assertEqual((status, text), (2, ""))
+        self.assertIn("unknown option --rank", error)
+
+    def test_logs_are_followed_over_a_restart_to_the_end_of_the_job(self):
+        job = self.start_job("--redirects", "3", "--log-dir", str(self.folder / "logs"))
+        self.steps_told()
+        status, text, _ = self.ask("logs")
+        self.assertEqual(status, 0)
+        self.assertEqual(sorted(text.splitlines()), ["[0]: attempt 1 of rank 0", "[1]: attempt 1 of rank 1"])
+        follower = self.start("logs", "-f", "--rank", "0", "night")
+        self.assertEqual(follower.stdout.readline(), "attempt 1 of rank 0\n")
+        self.stop.touch()
+        self.assertEqual(follower.stdout.readline(), "rank 0 is done\n")
+        self.assertEqual(follower.wait(patience(30)), 0)
+        self.assertEqual(job.wait(patience(30)), 0)
+
+    def test_top_into_a_pipe_is_text_until_the_job_ends(self):
+        job = self.start_job()
+        self.steps_told()
+        top = self.start("top", "-i", "0.1")
+        lines = [top.stdout.readline() for _ in range(20)]
+        self.assertGreaterEqual(sum("night: " in line for line in lines), 2)
+        self.assertNotIn("\033", "".join(lines))
+        self.stop.touch()
+        top.stdout.read()
+        self.assertEqual(top.wait(patience(30)), 0)
+        self.assertEqual(job.wait(patience(30)), 0)
+
+
+class Terminal:
+    """A program on a terminal of 24 lines and 80 columns."""
+
+    def __init__(self, words, environment):
+        self.output = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(words[0], words, dict(environment, TERM="xterm"))
+        self.resize(24, 80)
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_until(self, wanted, after=0):
+        """Reads until its output from `after` on holds `wanted`; returns what came from there on."""
+        end = time.monotonic() + patience(30)
+        while wanted not in self.output[after:]:
+            if time.monotonic() > end:
+                raise AssertionError(f"{wanted} did not come: {self.output[after:][-3000:]}")
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.output += os.read(self.fd, 65536)
+                except OSError:  # Its end is closed.
+                    break
+        return self.output[after:]
+
+    def write(self, keys):
+        os.write(self.fd, keys)
+
+    def flags(self):
+        return termios.tcgetattr(self.fd)[3] & (termios.ICANON | termios.ECHO)
+
+    def wait(self):
+        self.read_until(b"\033[?1049l")
+        end = time.monotonic() + patience(30)
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        raise AssertionError("top did not end")
+
+    def close(self):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+class OnTerminal(WithJob):
+    def top(self):
+        terminal = Terminal([DDPRUN, "top", "-i", "0.1", "night"], self.environment)
+        self.stack.callback(terminal.close)
+        before = terminal.flags()
+        self.assertEqual(before, termios.ICANON | termios.ECHO)
+        terminal.read_until(b"q quit")
+        self.assertEqual(terminal.flags(), 0)
+        return terminal
+
+    def ended(self, terminal):
+        """Its exit status, when the terminal is as it was."""
+        status = terminal.wait()
+        self.assertTrue(terminal.output.rstrip().endswith(b"\033[?25h\033[?1049l"), terminal.output[-200:])
+        return status
+
+    def test_top_fits_a_terminal_of_80_by_24_and_leaves_it_as_it_was(self):
+        self.start_job()
+        self.steps_told()
+        terminal = self.top()
+        drawn = len(terminal.output)
+        screen = terminal.read_until(b"q quit", after=drawn)  # One more, whole.
+        screen = terminal.read_until(b"\033[J", after=drawn)
+        for line in re.split(rb"\r*\n", screen):
+            text = re.sub(rb"\033\[[0-9;?]*[A-Za-z]", b"", line)
+            self.assertLessEqual(len(text), 80, line)
+        frame = terminal.output[terminal.output.rfind(b"\033[H", 0, terminal.output.rfind(b"\033[J")):]
+        self.assertEqual(frame.split(b"\033[J")[0].count(b"\n"), 23)
+        self.assertIn(b"the data ran out", frame)
+        self.assertRegex(frame, rb"train")
+
+        # A small window shows what fits.
+        at = len(terminal.output)
+        terminal.resize(4, 50)
+        frames = terminal.read_until(b"lines 1-3", after=at)
+        last = frames[frames.rfind(b"\033[H"):]
+        for line in re.split(rb"\r*\n", last):
+            self.assertLessEqual(len(re.sub(rb"\033\[[0-9;?]*[A-Za-z]", b"", line)), 50)
+        terminal.resize(24, 80)
+
+        # Stacks and back.
+        at = len(terminal.output)
+        terminal.write(b"s")
+        self.assertIn(b"rank 1 (pid", terminal.read_until(b"any key: back", after=at))
+        at = len(terminal.output)
+        terminal.write(b"x")
+        terminal.read_until(b"q quit", after=at)
+        terminal.write(b"q")
+        self.assertEqual(self.ended(terminal), 0)
+
+    def test_top_gives_the_terminal_back_whatever_ends_it(self):
+        self.start_job()
+        self.steps_told()
+        for cause, status in ((b"\003", 0), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)):
+            terminal = self.top()
+            if isinstance(cause, bytes):
+                terminal.write(cause)
+            else:
+                os.kill(terminal.pid, cause)
+            self.assertEqual(self.ended(terminal), status)
+        # The end of the job is told, and the last state stays to be read.
+        terminal = self.top()
+        self.stop.touch()
+        terminal.read_until(b"the job has ended")
+        terminal.write(b"q")
+        self.assertEqual(self.ended(terminal), 0)
+
+
+unittest.main(argv=["watching_test.py", *sys.argv[3:]])
