@@ -4,7 +4,6 @@
 #include "launcher/hosts_job.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,13 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <stdexcept>
-#include <system_error>
 #include <utility>
 
 #include "launcher/agent_signals.h"
@@ -30,6 +23,7 @@
 #include "launcher/hosts/hosts_state.h"
 #include "launcher/hosts/node_request.h"
 #include "launcher/hosts/remote_command.h"
+#include "launcher/hosts_plan.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/exit_code_map.h"
@@ -39,12 +33,9 @@
 #include "launcher/output/whole_file.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/counted.h"
-#include "rendezvous/host_name.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/time_text.h"
-
-extern char** environ;  // NOLINT: of the C library.
 
 namespace ddprun::launcher {
 namespace {
@@ -56,58 +47,6 @@ namespace exit_status = rendezvous::exit_status;
 
 constexpr std::size_t kSaidBytesMax = 8 << 10;  // Before its launcher speaks.
 constexpr milliseconds kAnswerMost{60'000};     // Login scripts may be slow, a person waits.
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
-  return all;
-}
-
-// The folder as the user knows it: with symbolic links, whose targets other hosts may not have.
-std::string own_folder() {
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::current_path(error);
-  const char* shell = std::getenv("PWD");
-  if (shell != nullptr && shell[0] == '/' && std::filesystem::equivalent(shell, here, error)) {
-    return shell;
-  }
-  return here.string();
-}
-
-bool is_this_machine(const Host& host) {
-  if (host.login != host.name) return false;  // As another user, which takes a login.
-  if (host.name == "localhost" || host.name == rendezvous::own_host_name()) return true;
-  const std::vector<std::string> own = own_addresses();
-  return host.name == "127.0.0.1" || host.name == "::1" ||
-         std::find(own.begin(), own.end(), host.name) != own.end();
-}
-
-// For this job alone, made where nobody sees it.
-rendezvous::SecretBytes fresh_secret() {
-  constexpr std::string_view digits = "0123456789abcdef";
-  rendezvous::SecretBytes bytes(32), text(64);
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw std::system_error(errno, std::generic_category(), "cannot make the job's secret");
-  }
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    text.data()[2 * i] = static_cast<unsigned char>(digits[bytes.data()[i] >> 4]);
-    text.data()[2 * i + 1] = static_cast<unsigned char>(digits[bytes.data()[i] & 15]);
-  }
-  return text;
-}
-
-// This program in whole blocks; what follows its end does not matter to the kernel.
-std::shared_ptr<const std::string> own_copy() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);  // Also when its name is gone.
-  auto copy = std::make_shared<std::string>(std::istreambuf_iterator<char>(file),
-                                            std::istreambuf_iterator<char>());
-  if (!file || copy->empty()) {
-    throw std::runtime_error("--copy-self: cannot read /proc/self/exe");
-  }
-  const std::size_t blocks = (copy->size() + copy_block_bytes - 1) / copy_block_bytes;
-  copy->resize(blocks * copy_block_bytes, '\0');
-  return copy;
-}
 
 HostsLimits limits_of(const LaunchOptions& options) {
   HostsLimits limits;
@@ -150,7 +89,6 @@ class HostsJob {
   void on_signal(int signal);
   bool choose_endpoint_once();
   std::vector<std::string> arguments_of(int node) const;
-  std::vector<std::string> command_of(const Node& node) const;
 
   void apply(const HostsStep& step);
   void carry_out(const HostsAct& act);
@@ -255,14 +193,6 @@ int HostsJob::run() {
 
 // ---- one node, from its start to its end ----
 
-std::vector<std::string> HostsJob::command_of(const Node& node) const {
-  if (node.is_here) return {launcher_path_, node_argument};
-  std::optional<std::size_t> blocks;
-  if (copy_) blocks = copy_->size() / copy_block_bytes;
-  return ssh_command(options_.over_ssh.ssh_options, node.host.login,
-                     remote_command(launcher_path_, blocks));
-}
-
 void HostsJob::start(int number) {
   Node& node = at(number);
   node.connection = std::make_unique<HostConnection>(
@@ -271,7 +201,8 @@ void HostsJob::start(int number) {
                .on_err = [this, number](std::string_view bytes) { on_err(number, bytes); },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
                .may_read = [this] { return !out_.congested() && !err_.congested(); }});
-  const std::string problem = node.connection->start(command_of(node), environment_);
+  const std::string problem = node.connection->start(
+      node_command(options_.over_ssh, node.host, launcher_path_, copy_.get()), environment_);
   if (problem.empty()) return;
   node.ended = true;
   say(node.host.name + ": " + problem +
@@ -586,39 +517,11 @@ void HostsJob::tell_end(int status) {
   console.write_some();
 }
 
-std::string plan_text(const LaunchOptions& options, const std::string& launcher_path) {
-  const OverSsh& over_ssh = options.over_ssh;
-  std::string text =
-      fmt::format("program   {}\nnodes     {}, started over ssh from here\n", options.program_name,
-                  counted(static_cast<int>(over_ssh.hosts.size()), "node"));
-  for (std::size_t i = 0; i < over_ssh.hosts.size(); ++i) {
-    const Host& host = over_ssh.hosts[i];
-    std::string command = "no ssh";
-    if (!is_this_machine(host)) {
-      command.clear();
-      std::optional<std::size_t> blocks;
-      if (over_ssh.copy_self) blocks = own_copy()->size() / copy_block_bytes;
-      for (const std::string& word :
-           ssh_command(over_ssh.ssh_options, host.login, remote_command(launcher_path, blocks))) {
-        command += (command.empty() ? "" : " ") + shell_word(word);
-      }
-    }
-    text += fmt::format("node {:<4} {}: {} worker(s), {}\n", i, host.name, over_ssh.workers[i],
-                        command);
-  }
-  for (const std::string& variable :
-       choose_environment(over_ssh.exports, own_environment()).variables) {
-    text += "variable  " + variable.substr(0, variable.find('=')) + "\n";
-  }
-  for (const std::string& note : options.notes) text += "note: " + note + "\n";
-  return text;
-}
-
 }  // namespace
 
 int run_on_hosts(const LaunchOptions& options, const std::string& launcher_path) {
   if (options.dry_run) {
-    std::fputs(plan_text(options, launcher_path).c_str(), stdout);
+    std::fputs(hosts_plan_text(options, launcher_path).c_str(), stdout);
     return 0;
   }
   return HostsJob(options, launcher_path).run();

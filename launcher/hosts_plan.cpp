@@ -1,0 +1,111 @@
+// Apart from the job, because a dry run and a check of hosts need it without one.
+#include "launcher/hosts_plan.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+
+#include "launcher/hosts/chosen_environment.h"
+#include "launcher/hosts/remote_command.h"
+#include "launcher/machine/local_addresses.h"
+#include "rendezvous/counted.h"
+#include "rendezvous/host_name.h"
+
+extern char** environ;  // NOLINT: of the C library.
+
+namespace ddprun::launcher {
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  return all;
+}
+
+std::string own_folder() {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  const char* shell = std::getenv("PWD");
+  if (shell != nullptr && shell[0] == '/' && std::filesystem::equivalent(shell, here, error)) {
+    return shell;
+  }
+  return here.string();
+}
+
+bool is_this_machine(const Host& host) {
+  if (host.login != host.name) return false;  // As another user, which takes a login.
+  if (host.name == "localhost" || host.name == rendezvous::own_host_name()) return true;
+  const std::vector<std::string> own = own_addresses();
+  return host.name == "127.0.0.1" || host.name == "::1" ||
+         std::find(own.begin(), own.end(), host.name) != own.end();
+}
+
+rendezvous::SecretBytes fresh_secret() {
+  constexpr std::string_view digits = "0123456789abcdef";
+  rendezvous::SecretBytes bytes(32), text(64);
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw std::system_error(errno, std::generic_category(), "cannot make the job's secret");
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    text.data()[2 * i] = static_cast<unsigned char>(digits[bytes.data()[i] >> 4]);
+    text.data()[2 * i + 1] = static_cast<unsigned char>(digits[bytes.data()[i] & 15]);
+  }
+  return text;
+}
+
+std::shared_ptr<const std::string> own_copy() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);  // Also when its name is gone.
+  auto copy = std::make_shared<std::string>(std::istreambuf_iterator<char>(file),
+                                            std::istreambuf_iterator<char>());
+  if (!file || copy->empty()) {
+    throw std::runtime_error("--copy-self: cannot read /proc/self/exe");
+  }
+  const std::size_t blocks = (copy->size() + copy_block_bytes - 1) / copy_block_bytes;
+  copy->resize(blocks * copy_block_bytes, '\0');
+  return copy;
+}
+
+std::vector<std::string> node_command(const OverSsh& over_ssh, const Host& host,
+                                      const std::string& launcher_path, const std::string* copy) {
+  if (is_this_machine(host)) return {launcher_path, node_argument};
+  std::optional<std::size_t> blocks;
+  if (copy != nullptr) blocks = copy->size() / copy_block_bytes;
+  return ssh_command(over_ssh.ssh_options, host.login, remote_command(launcher_path, blocks));
+}
+
+std::string hosts_plan_text(const LaunchOptions& options, const std::string& launcher_path) {
+  const OverSsh& over_ssh = options.over_ssh;
+  const auto copy = over_ssh.copy_self ? own_copy() : nullptr;
+  std::string text =
+      fmt::format("program   {}\nnodes     {}, started over ssh from here\n", options.program_name,
+                  rendezvous::counted(static_cast<int>(over_ssh.hosts.size()), "node"));
+  for (std::size_t i = 0; i < over_ssh.hosts.size(); ++i) {
+    const Host& host = over_ssh.hosts[i];
+    std::string command;
+    if (is_this_machine(host)) {
+      command = "no ssh";
+    } else {
+      for (const std::string& word : node_command(over_ssh, host, launcher_path, copy.get())) {
+        command += (command.empty() ? "" : " ") + shell_word(word);
+      }
+    }
+    text += fmt::format("node {:<4} {}: {} worker(s), {}\n", i, host.name, over_ssh.workers[i],
+                        command);
+  }
+  for (const std::string& variable :
+       choose_environment(over_ssh.exports, own_environment()).variables) {
+    text += "variable  " + variable.substr(0, variable.find('=')) + "\n";
+  }
+  for (const std::string& note : options.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+}  // namespace ddprun::launcher
