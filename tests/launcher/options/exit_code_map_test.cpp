@@ -42,7 +42,7 @@ TEST_CASE("17.3: names of ddprun's exit statuses stand for their numbers", "[exi
     CHECK(contains(refusal_of(wrong), "internal, timeout, coordinator, refused, lost, preempted"));
   }
   for (const char* wrong : {"lost=0", "lost=256", "lost=", "lost=x"}) {
-    CHECK(contains(refusal_of(wrong), "1..255"));
+    CHECK(contains(refusal_of(wrong), "at least 1 and at most 255"));
   }
 }
 
