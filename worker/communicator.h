@@ -110,6 +110,12 @@ class Communicator {
   // the same order. Zeroed, 64-byte aligned at least. Must be released before the communicator.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
 
+  // CUDA: a graph that has recorded calls of this communicator was launched on the stream. They are
+  // watched from now on as if they had been made now, the timeout included; a graph's launch is not
+  // seen otherwise. All graphs must be destroyed before the communicator, which waits for them for
+  // a while and is then left behind.
+  virtual void replayed(Stream /*stream*/) {}
+
   // Ends all blocked and later calls on every rank with an error that carries `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
 };

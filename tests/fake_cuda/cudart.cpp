@@ -168,14 +168,16 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st;
-  (*exec)->graph.work = graph->work;
-  (*exec)->graph.objects = graph->objects;
+  *exec = new CUgraphExec_st{std::make_shared<CUgraph_st>()};
+  (*exec)->graph->work = graph->work;
+  (*exec)->graph->objects = graph->objects;
   for (cudaUserObject_t object : graph->objects) keep(object, 1);
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  for (const Work& work : exec->graph.work) real(stream)->give(work);
+  for (const Work& work : exec->graph->work) {
+    real(stream)->give([graph = exec->graph, work] { work(); });
+  }
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {

@@ -1,6 +1,8 @@
 // The thread of a stream, and what a device does that is broken.
 #include "tests/fake_cuda/cudart_objects.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <thread>
 #include <utility>
@@ -13,6 +15,8 @@ using ddprun::fake_cuda::switched;
 namespace {
 
 std::atomic<long> pieces_done{0};
+// A forked rank has a device of its own.
+[[maybe_unused]] const int at_fork = ::pthread_atfork(nullptr, nullptr, [] { pieces_done = 0; });
 
 }  // namespace
 

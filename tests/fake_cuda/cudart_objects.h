@@ -30,7 +30,7 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
-  CUgraph_st graph;
+  std::shared_ptr<CUgraph_st> graph;  // Launches that run have it too.
 };
 
 // Work never runs before what was given earlier; it may wait for other streams and processes. The

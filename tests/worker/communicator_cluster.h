@@ -46,11 +46,13 @@ struct Cluster {
   rendezvous::Epoch epoch = 0;
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(int rank, const std::string& text)> on_slow_wait;
+  std::chrono::milliseconds connect_timeout = testing::patience(std::chrono::seconds{20});
+  std::vector<int> cuda_devices{0, 1, 2, 3, 4, 5, 6, 7};  // Of each rank; over NCCL.
 };
 
 inline CommunicatorOptions options_of(const Cluster& cluster, int rank) {
   CommunicatorOptions options;
-  options.connect_timeout = testing::patience(std::chrono::seconds{20});
+  options.connect_timeout = cluster.connect_timeout;
   options.collective_timeout = cluster.collective_timeout;
   options.slow_wait = cluster.slow_wait;
   if (cluster.on_slow_wait) {
@@ -59,7 +61,7 @@ inline CommunicatorOptions options_of(const Cluster& cluster, int rank) {
     };
   }
   options.shared_memory = cluster.wiring != Wiring::Tcp;
-  options.cuda_device = rank;
+  options.cuda_device = cluster.cuda_devices.at(static_cast<std::size_t>(rank));
   return options;
 }
 

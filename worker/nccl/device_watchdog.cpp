@@ -12,6 +12,7 @@ namespace ddprun::worker {
 namespace {
 
 constexpr auto watchdog_pause = std::chrono::milliseconds{20};
+constexpr auto drain_pause = std::chrono::microseconds{200};
 constexpr auto answer_time = std::chrono::milliseconds{500};  // To say that a process is alive.
 
 }  // namespace
@@ -39,16 +40,23 @@ void DeviceWatchdog::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-// Work that is recorded into a graph has not started; its replay is the caller's to watch.
 void DeviceWatchdog::watch(const Call& call, cudaStream_t stream, Clock::time_point deadline) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-  if (capture != cudaStreamCaptureStatusNone) return;
   {
     const std::lock_guard lock(mutex_);
     queue_.add(call, stream, deadline);
+    group_->set_waiting_for(~RankSet{0});  // What a peer is told that asks: this rank has called.
   }
   wake();
+}
+
+bool DeviceWatchdog::drain(Clock::time_point deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  // The thread that looks need not run yet, or any more.
+  while (!queue_.empty() && !group_->aborted() && Clock::now() < deadline) {
+    if (queue_.check(Clock::now()).kind == DeviceQueue::Finding::Kind::Failed) return false;
+    if (!queue_.empty()) changed_.wait_for(lock, drain_pause);
+  }
+  return queue_.empty() && !group_->aborted();
 }
 
 void DeviceWatchdog::run() {
@@ -67,36 +75,46 @@ void DeviceWatchdog::run() {
       lock.lock();
       continue;
     }
+    if (finding.kind == DeviceQueue::Finding::Kind::Late) end_late(lock);
     if (group_->aborted()) continue;
+    if (queue_.empty()) group_->set_waiting_for(0);
     changed_.wait_for(lock, queue_.empty() ? 10 * watchdog_pause : watchdog_pause);
   }
 }
 
-// The device does not say whom it waits for; a process that does not even answer is most likely the
-// one.
-void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {
+std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
   const auto answers = group_->ask(Clock::now() + answer_time);
-  if (group_->aborted()) return;
-  const auto names = group_->names();
-  std::string silent;
+  if (answers.size() == 1) return "the device has not got as far";
+  if (answers.size() > ranks_max) return "a peer is stopped, blocked or called something else";
+  RankSet gone = 0;
   for (std::size_t peer = 0; peer < answers.size(); ++peer) {
-    if (static_cast<int>(peer) == rank_ || answers[peer]) continue;
-    silent += (silent.empty() ? "" : ", ") + names[peer];
+    if (group_->departed(static_cast<int>(peer))) gone |= RankSet{1} << peer;
   }
-  slow_waits_.tell(rank_, slow.since, to_string(slow.call) + " on the device",
-                   silent.empty() ? "a peer is busy, blocked or called something else"
-                                  : silent + " did not answer (stopped, or cut off)");
+  if (gone != 0) return names_of(gone, names) + " closed the communicator";
+  return to_string(find_blame(rank_, ~RankSet{0}, answers), names);
+}
+
+void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {
+  const std::string cause = find_cause(group_->names());
+  if (group_->aborted()) return;
+  slow_waits_.tell(rank_, slow.since, to_string(slow.call) + " on the device", cause);
+}
+
+void DeviceWatchdog::end_late(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  const std::string cause = find_cause({});
+  lock.lock();
+  const DeviceQueue::Finding late = queue_.check(Clock::now());
+  if (late.kind != DeviceQueue::Finding::Kind::Late) return;
+  group_->abort("rank " + std::to_string(rank_) + ": " + to_string(late.call) + " on the device " +
+                slow_waits_.timed_out() + ": " + cause);
 }
 
 DeviceQueue::Finding DeviceWatchdog::check_device() {
   const std::string self = "rank " + std::to_string(rank_) + ": ";
   DeviceQueue::Finding finding = queue_.check(Clock::now());
-  const auto work = [&] { return self + to_string(finding.call) + " on the device "; };
-  if (finding.kind == DeviceQueue::Finding::Kind::Late) {
-    group_->abort(work() + slow_waits_.timed_out() +
-                  ": a peer is stopped, blocked or called something else");
-  } else if (finding.kind == DeviceQueue::Finding::Kind::Failed) {
-    group_->abort(work() + "failed: " + finding.error);
+  if (finding.kind == DeviceQueue::Finding::Kind::Failed) {
+    group_->abort(self + to_string(finding.call) + " on the device failed: " + finding.error);
   }
   const auto state = handle_->state();
   if (!state || *state == ncclSuccess || *state == ncclInProgress) return finding;

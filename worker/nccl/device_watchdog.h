@@ -11,7 +11,9 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "worker/nccl/device_queue.h"
 #include "worker/nccl/nccl_handle.h"
@@ -39,11 +41,17 @@ class DeviceWatchdog {
 
   // `call` has been queued on `stream`, and must be done at `deadline`. Throws CommunicatorError.
   void watch(const Call& call, cudaStream_t stream, Clock::time_point deadline);
+  // Waits until all that is watched is done. False: it was aborted, or is not done at `deadline`.
+  bool drain(Clock::time_point deadline) noexcept;
 
  private:
   void run();
-  DeviceQueue::Finding check_device();  // Aborts where work is late or failed.
+  DeviceQueue::Finding check_device();  // Aborts where work failed.
   void tell_slow(const DeviceQueue::Finding& slow);
+  // Asks the others first, and aborts if the work is still not done.
+  void end_late(std::unique_lock<std::mutex>& lock);
+  // Whom work on the device waits for; the device does not say. Takes a moment.
+  std::string find_cause(const std::vector<std::string>& names);
 
   const int rank_;
   const std::shared_ptr<NcclHandle> handle_;

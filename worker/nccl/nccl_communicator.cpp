@@ -1,6 +1,7 @@
 // The collectives over NCCL, and the module's entry point.
 #include "worker/nccl/nccl_communicator.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -12,7 +13,11 @@ namespace ddprun::worker {
 namespace {
 
 constexpr auto poll_pause = std::chrono::microseconds{50};
-constexpr auto finish_time_max = std::chrono::seconds{10};
+// NCCL needs some 20 us to start a kernel from the background, in which sleeping, of 50 us with the
+// kernel's slack of as much again, would be the most of a call.
+constexpr auto spin_time = std::chrono::microseconds{100};
+// The watchdog knows who keeps a stream, once it has asked them; so it goes first.
+constexpr auto watchdog_time = std::chrono::seconds{2};
 
 std::string describe(const NcclPeers& peers) {
   int version = 0;
@@ -28,7 +33,7 @@ NcclCommunicator::NcclCommunicator(NcclPeers peers, const CommunicatorOptions& o
       world_size_(peers.world_size),
       timeout_(options.collective_timeout),
       description_(describe(peers)),
-      handle_(std::make_shared<NcclHandle>(peers.device)),
+      handle_(std::make_shared<NcclHandle>(peers.device, end_time())),
       watchdog_(rank_, handle_, options),
       group_(std::move(peers.watched), [this] { watchdog_.wake(); }),
       guard_(rank_, world_size_, group_) {
@@ -37,20 +42,29 @@ NcclCommunicator::NcclCommunicator(NcclPeers peers, const CommunicatorOptions& o
     start_nccl(peers);
     barrier_word_ = allocate(sizeof(int));
     watchdog_.start(group_);
-  } catch (...) {
+  } catch (const std::exception& problem) {
+    group_.abort("rank " + std::to_string(rank_) + ": " + problem.what());  // Or they wait.
     handle_->abort();
     throw;
   }
 }
 
+// Nobody who closes a communicator is to wait longer than in a call.
+std::chrono::milliseconds NcclCommunicator::end_time() const {
+  return std::min(NcclHandle::end_time_usual, timeout_);
+}
+
 NcclCommunicator::~NcclCommunicator() {
-  watchdog_.stop();
   cudaSetDevice(handle_->device());
+  const auto deadline = Clock::now() + end_time();
+  const bool drained = watchdog_.drain(deadline);
+  watchdog_.stop();
   // Before memory is given back: that waits for kernels, and nobody else would end them now.
-  if (group_.aborted()) handle_->abort();
+  if (!drained) handle_->abort();
   barrier_word_.reset();
   // A peer that is gone by now must not hold us.
-  handle_->finish(Clock::now() + finish_time_max, [this] { return group_.aborted(); });
+  handle_->finish(deadline, [this] { return group_.aborted(); });
+  handle_->wait_for_end();
 }
 
 void NcclCommunicator::start_nccl(const NcclPeers& peers) {
@@ -64,10 +78,16 @@ void NcclCommunicator::start_nccl(const NcclPeers& peers) {
 }
 
 std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline) {
+  const auto begun = Clock::now();
   while (result == ncclInProgress) {
     if (group_.aborted()) return "";
-    if (Clock::now() >= deadline) return "did not end in time";
-    std::this_thread::sleep_for(poll_pause);
+    const auto now = Clock::now();
+    if (now >= deadline) return "did not end in time";
+    if (now - begun < spin_time) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(poll_pause);
+    }
     const auto state = handle_->state();
     if (!state) return "";
     result = *state;
@@ -86,7 +106,21 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
       settle(handle_->call([&](ncclComm_t comm) { return function(comm, on); }), deadline);
   if (!problem.empty()) fail(call, problem);
   guard_.throw_if_aborted(call);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(on, &capture), "cudaStreamIsCapturing");
+  if (capture != cudaStreamCaptureStatusNone) {
+    recorded_ = call;  // It has not started: replayed() tells when.
+    return;
+  }
   watchdog_.watch(call, on, deadline);
+  last_ = call;
+}
+
+void NcclCommunicator::replayed(Stream stream) {
+  const CallGuard::Inside inside(guard_);
+  guard_.throw_if_aborted(recorded_);
+  watchdog_.watch(recorded_, static_cast<cudaStream_t>(stream), Clock::now() + timeout_);
+  last_ = recorded_;
 }
 
 void NcclCommunicator::fail(const Call& call, const std::string& problem) {
@@ -152,7 +186,7 @@ void NcclCommunicator::barrier(Stream stream) {
 
 void NcclCommunicator::wait_for(const Call& call, Stream stream) {
   const CallGuard::Inside inside(guard_);
-  const auto deadline = Clock::now() + timeout_;
+  const auto deadline = Clock::now() + timeout_ + watchdog_time;
   for (;;) {
     const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
     guard_.throw_if_aborted(call);  // Asked after the query: an aborted kernel ends early.

@@ -51,12 +51,18 @@ class NcclCommunicator final : public Communicator {
   void recv(void* data, std::size_t count, DataType type, int peer, Stream stream) override;
   void barrier(Stream stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
+  void replayed(Stream stream) override;
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
+
+  // Returns when all that was queued on the stream is done, and throws where it was ended instead:
+  // CUDA itself does not tell these apart.
+  void wait(Stream stream) { wait_for(last_, stream); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void start_nccl(const NcclPeers& peers);
+  std::chrono::milliseconds end_time() const;
   // Waits while NCCL works in the background. What went wrong; "": nothing, or the group was
   // aborted meanwhile.
   std::string settle(ncclResult_t result, Clock::time_point deadline);
@@ -75,6 +81,8 @@ class NcclCommunicator final : public Communicator {
   DeviceWatchdog watchdog_;
   PeerWatch group_;  // After the watchdog, which its thread wakes.
   CallGuard guard_;
+  Call last_;  // Of those that were queued, and of those that went into a graph.
+  Call recorded_;
   std::shared_ptr<void> barrier_word_;
 };
 

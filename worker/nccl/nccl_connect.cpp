@@ -2,6 +2,7 @@
 #include "worker/nccl/nccl_connect.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <string>
@@ -14,6 +15,8 @@
 
 namespace ddprun::worker {
 namespace {
+
+constexpr int nccl_version_min = 22700;  // As in cmake/dependencies.cmake.
 
 void require_device(int device) {
   int devices = 0;
@@ -29,8 +32,25 @@ void require_device(int device) {
   }
 }
 
+// What the loader finds need not be what this was built with.
+void require_nccl() {
+  int version = 0;
+  if (ncclGetVersion(&version) == ncclSuccess && version >= nccl_version_min) return;
+  const auto text = [](int code) {
+    return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." +
+           std::to_string(code % 100);
+  };
+  Dl_info found{};
+  const bool known = ::dladdr(reinterpret_cast<void*>(&ncclGetVersion), &found) != 0;
+  throw CommunicatorError("NCCL " + text(version) + " is too old, " + text(nccl_version_min) +
+                          " or newer is needed: the loader found it at " +
+                          (known ? found.dli_fname : "an unknown place") +
+                          " (LD_LIBRARY_PATH says where it looks first)");
+}
+
 // All of it but the others.
 NcclPeers begin_nccl_peers(int rank, int world_size, const CommunicatorOptions& options) {
+  require_nccl();
   require_device(options.cuda_device);
   NcclPeers peers;
   peers.rank = rank;
@@ -70,6 +90,7 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
 NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& options) {
   if (env.world_size == 1) return begin_nccl_peers(env.rank, env.world_size, options);
   // Before the others are met: a rank without a device must not keep them waiting for NCCL.
+  require_nccl();
   require_device(options.cuda_device);
   const auto exchange = make_store_exchange(meet_workers(env, options), options);
   return connect_nccl_peers(env.rank, env.world_size, epoch_of(env), *exchange, options);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,8 +13,6 @@ namespace ddprun::worker {
 namespace {
 
 constexpr auto finish_pause = std::chrono::microseconds{50};
-// How long memory waits for an abort that is under way before it is left to the process's end.
-constexpr auto abort_time_max = std::chrono::seconds{10};
 
 }  // namespace
 
@@ -39,8 +38,24 @@ std::optional<ncclResult_t> NcclHandle::state() {
 
 ncclComm_t NcclHandle::take() noexcept {
   const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) ending_ = true;
+  if (comm_ != nullptr) {
+    ending_ = true;
+    ending_since_ = Clock::now();
+  }
   return std::exchange(comm_, nullptr);
+}
+
+void NcclHandle::end(ncclComm_t comm, ncclResult_t (*how)(ncclComm_t)) noexcept {
+  const auto work = [self = shared_from_this(), comm, how] {
+    cudaSetDevice(self->device_);
+    how(comm);
+    self->ended();
+  };
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error&) {  // No thread is to be had.
+    work();
+  }
 }
 
 void NcclHandle::ended() noexcept {
@@ -51,11 +66,14 @@ void NcclHandle::ended() noexcept {
   changed_.notify_all();
 }
 
+bool NcclHandle::wait_for_end() noexcept {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, ending_since_ + end_time_max_, [&] { return !ending_; });
+}
+
 void NcclHandle::abort() noexcept {
   ncclComm_t const comm = take();
-  if (comm == nullptr) return;
-  ncclCommAbort(comm);
-  ended();
+  if (comm != nullptr) end(comm, ncclCommAbort);
 }
 
 void NcclHandle::finish(Clock::time_point deadline, const std::function<bool()>& aborted) noexcept {
@@ -66,8 +84,7 @@ void NcclHandle::finish(Clock::time_point deadline, const std::function<bool()>&
     std::this_thread::sleep_for(finish_pause);
     if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
   }
-  state == ncclSuccess ? ncclCommDestroy(comm) : ncclCommAbort(comm);
-  ended();
+  end(comm, state == ncclSuccess ? ncclCommDestroy : ncclCommAbort);
 }
 
 std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
@@ -95,10 +112,10 @@ std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
 void NcclHandle::release(const Memory& memory) noexcept {
   cudaSetDevice(device_);
   {
-    std::unique_lock lock(mutex_);
     // Kernels that are being aborted may still write to it. Better lost than written to by them
     // when it is somebody else's.
-    if (!changed_.wait_for(lock, abort_time_max, [&] { return !ending_; })) return;
+    if (!wait_for_end()) return;
+    const std::lock_guard lock(mutex_);
     if (memory.registration != nullptr && comm_ != nullptr) {
       ncclCommDeregister(comm_, memory.registration);
     }

@@ -4,6 +4,10 @@
 // Nothing that may wait for the device happens under the lock. ncclCommAbort waits for kernels to
 // end, and cudaFree for all kernels; one of these may wait for a dead peer until the watchdog
 // aborts.
+//
+// Whoever ends the communicator has a thread do it, and waits for that only so long: both
+// ncclCommDestroy and ncclCommAbort wait without a limit for every CUDA graph that has recorded a
+// call to be destroyed, and for a device that may not answer any more.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,7 +29,10 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit NcclHandle(int device) : device_(device) {}
+  // NCCL's end is waited for, and memory kept for it, so long at most.
+  static constexpr std::chrono::milliseconds end_time_usual{10'000};
+  explicit NcclHandle(int device, std::chrono::milliseconds end_time_max = end_time_usual)
+      : device_(device), end_time_max_(end_time_max) {}
   // The communicator must have been ended: nobody else knows it.
   ~NcclHandle() { assert(comm_ == nullptr); }
   NcclHandle(const NcclHandle&) = delete;
@@ -44,10 +51,13 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   // What NCCL says of its work in the background. Empty: there is no communicator any more.
   std::optional<ncclResult_t> state();
 
-  // Ends the kernels that are running, too. Safe from any thread; later calls find no communicator.
+  // Ends the kernels that are running, too. Does not wait for it. Safe from any thread; later calls
+  // find no communicator.
   void abort() noexcept;
   // The orderly end: flushes what is queued. Aborts at `deadline`, or when `aborted` says so.
   void finish(Clock::time_point deadline, const std::function<bool()>& aborted) noexcept;
+  // False: NCCL still waits after the time for it, and is left behind.
+  bool wait_for_end() noexcept;
 
   // Device memory, registered with NCCL where that can be. Keeps this object; can be given back in
   // any thread. Throws CommunicatorError.
@@ -60,15 +70,17 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
     bool of_nccl = false;          // Otherwise of cudaMalloc.
   };
   void release(const Memory& memory) noexcept;
-  ncclComm_t
-  take() noexcept;  // The communicator, for whoever ends it; must be followed by ended().
+  ncclComm_t take() noexcept;  // The communicator, for whoever ends it; must be followed by end().
+  void end(ncclComm_t comm, ncclResult_t (*how)(ncclComm_t)) noexcept;
   void ended() noexcept;
 
   const int device_;
+  const std::chrono::milliseconds end_time_max_;
   std::mutex mutex_;
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
   bool ending_ = false;  // Taken, and not at its end yet.
+  Clock::time_point ending_since_{};
 };
 
 // Throws CommunicatorError: "WHAT: CUDA's words".

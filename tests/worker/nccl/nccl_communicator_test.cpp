@@ -35,6 +35,7 @@ struct Lone {
     device = &fake;
     fake.on_abort = [this] { aborted.happen(); };
   }
+  ~Lone() { fake.end_work(); }
   NcclCommunicator& communicator() {
     if (!made) made = std::make_unique<NcclCommunicator>(WorkerEnv{}, options);
     return *made;
@@ -114,7 +115,7 @@ TEST_CASE("NCCL that does not connect in time is ended with the error", "[worker
   job.fake.nccl_looks = 1'000'000;
   CHECK(error_of([&] { job.communicator(); }) ==
         "NCCL could not be started on rank 0: rank 0: ncclCommInitRankConfig did not end in time");
-  CHECK(job.aborted.has_happened());
+  CHECK(job.aborted.wait());
 }
 
 TEST_CASE("a barrier waits for the stream, and fails with it", "[worker][cuda]") {
@@ -130,12 +131,16 @@ TEST_CASE("a barrier waits for the stream, and fails with it", "[worker][cuda]")
         "access was encountered");
 }
 
-TEST_CASE("what is recorded into a graph is not watched", "[worker][cuda]") {
+TEST_CASE("what is recorded into a graph is watched from each replay on", "[worker][cuda]") {
   Lone job;
   job.fake.capturing = true;
   CHECK(job.all_reduce().empty());
   CHECK(job.fake.called.size() == 1);
   CHECK(job.fake.recorded.empty());
+  job.fake.capturing = false;
+  job.communicator().replayed(nullptr);
+  job.communicator().replayed(nullptr);
+  CHECK(job.fake.recorded.size() == 2);
 }
 
 TEST_CASE("at the end NCCL is aborted before memory is given back", "[worker][cuda]") {

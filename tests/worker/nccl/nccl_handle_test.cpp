@@ -36,7 +36,7 @@ TEST_CASE("while NCCL aborts a call finds no communicator, and memory stays unti
   const auto handle = start_nccl(fake);
   auto memory = handle->allocate(1000);
 
-  std::thread watchdog([&] { handle->abort(); });
+  handle->abort();
   CHECK(aborting.wait());
   bool called = false;
   handle->call([&](ncclComm_t) {
@@ -49,7 +49,7 @@ TEST_CASE("while NCCL aborts a call finds no communicator, and memory stays unti
 
   std::thread user([&] { memory.reset(); });
   may_end.happen();
-  watchdog.join();
+  CHECK(handle->wait_for_end());
   user.join();
   CHECK(freed_after_end);
 }
@@ -71,12 +71,14 @@ TEST_CASE("memory whose release waits for a kernel does not keep NCCL from being
   CHECK(freeing.wait());
   handle->abort();
   user.join();
+  CHECK(handle->wait_for_end());
   CHECK(kernel_ended);
 }
 
 TEST_CASE("a communicator is ended once, and memory outlives it", "[worker][cuda]") {
   FakeDevice fake;
-  int aborts = 0, frees = 0;
+  std::atomic<int> aborts{0};
+  int frees = 0;
   fake.on_abort = [&] { ++aborts; };
   fake.on_free = [&] { ++frees; };
   auto handle = start_nccl(fake);
@@ -84,8 +86,37 @@ TEST_CASE("a communicator is ended once, and memory outlives it", "[worker][cuda
   handle->abort();
   handle->abort();
   handle->finish(NcclHandle::Clock::now(), [] { return true; });
+  CHECK(handle->wait_for_end());
   handle.reset();
   memory.reset();
   CHECK(aborts == 1);
   CHECK(frees == 1);
+}
+
+TEST_CASE("an abort that does not end keeps nobody longer than its time, however much is released",
+          "[worker][cuda]") {
+  FakeDevice fake;
+  Happening graphs_destroyed, ended;
+  std::atomic<int> frees{0};
+  fake.on_abort = [&] {  // As NCCL waits for graphs that have recorded its calls.
+    graphs_destroyed.wait();
+    ended.happen();
+  };
+  fake.on_free = [&] { ++frees; };
+  device = &fake;
+  const auto handle = std::make_shared<NcclHandle>(0, std::chrono::milliseconds{50});
+  REQUIRE(handle->start(ncclUniqueId{}, 0, 1) == ncclSuccess);
+  std::vector<std::shared_ptr<void>> memory;
+  for (int i = 0; i < 100; ++i) memory.push_back(handle->allocate(1000));
+
+  handle->abort();
+  CHECK_FALSE(handle->wait_for_end());
+  const auto begun = NcclHandle::Clock::now();
+  memory.clear();
+  CHECK(NcclHandle::Clock::now() - begun < ddprun::testing::patience(std::chrono::seconds{1}));
+  CHECK(frees == 0);  // NCCL may still use it.
+  graphs_destroyed.happen();
+  CHECK(ended.wait());
+  // The thread that ended it has the handle last; what it asks is the fake device's.
+  while (handle.use_count() > 1) std::this_thread::yield();
 }

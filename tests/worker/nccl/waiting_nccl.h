@@ -12,8 +12,8 @@ namespace ddprun::worker {
 
 class WaitingNccl final : public Communicator {
  public:
-  WaitingNccl(int rank, int world_size, std::uint32_t epoch,
-              std::shared_ptr<MappedExchange::Board> board, const CommunicatorOptions& options) {
+  WaitingNccl(int rank, int world_size, Epoch epoch, std::shared_ptr<MappedExchange::Board> board,
+              const CommunicatorOptions& options) {
     MappedExchange exchange(std::move(board), rank);
     check_cuda(cudaSetDevice(options.cuda_device), "cudaSetDevice");
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -57,11 +57,17 @@ class WaitingNccl final : public Communicator {
   }
   void barrier(Stream) override { nccl_->barrier(stream_); }
   std::shared_ptr<void> allocate(std::size_t bytes) override { return nccl_->allocate(bytes); }
+  void replayed(Stream) override {
+    nccl_->replayed(stream_);
+    wait();
+  }
   void abort(const std::string& reason) noexcept override { nccl_->abort(reason); }
 
+  NcclCommunicator& nccl() { return *nccl_; }
+  cudaStream_t stream() const { return stream_; }
+
  private:
-  // As a trainer does, who then asks the communicator why its work came to nothing.
-  void wait() { cudaStreamSynchronize(stream_); }
+  void wait() { nccl_->wait(stream_); }
 
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<NcclCommunicator> nccl_;

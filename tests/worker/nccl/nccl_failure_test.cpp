@@ -1,0 +1,281 @@
+// What NCCL, its library and the device do wrong by themselves, over tests/fake_cuda: each is an
+// error in time, in words, on all ranks.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tests/testing/catch.h"
+#include "tests/testing/text.h"
+#include "tests/worker/communicator_cluster.h"
+
+using namespace ddprun::worker;
+using ddprun::testing::contains;
+using ddprun::testing::patience;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A switch of tests/fake_cuda/switches.h, for as long as it lives.
+class Switch {
+ public:
+  Switch(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Switch() { ::unsetenv(name_); }
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
+
+ private:
+  const char* name_;
+};
+
+void sum(Communicator& comm) {
+  std::vector<float> data(100, 1.0f);
+  comm.all_reduce(data.data(), data.size(), DataType::Float32, ReduceOp::Sum);
+}
+
+const std::map<std::string, std::function<void(Communicator&)>> all_calls{
+    {"ncclAllReduce", sum},
+    {"ncclAllGather",
+     [](Communicator& comm) {
+       std::vector<float> one(10), all(30);
+       comm.all_gather(one.data(), all.data(), 10, DataType::Float32);
+     }},
+    {"ncclReduceScatter",
+     [](Communicator& comm) {
+       std::vector<float> all(30), one(10);
+       comm.reduce_scatter(all.data(), one.data(), 10, DataType::Float32, ReduceOp::Sum);
+     }},
+    {"ncclBroadcast",
+     [](Communicator& comm) {
+       std::vector<float> data(10);
+       comm.broadcast(data.data(), 10, DataType::Float32, 1);
+     }},
+    {"ncclRecv",
+     [](Communicator& comm) {
+       float value = 0;
+       comm.recv(&value, 1, DataType::Float32, (comm.rank() + 1) % comm.world_size());
+     }},
+    {"ncclCommInitRankConfig", [](Communicator&) {}},
+};
+
+// Forks ranks that each make one call and then sum until an error ends them; what each said of it.
+std::vector<std::string> errors_of_processes(const Cluster& cluster,
+                                             const std::function<void(Communicator&)>& call) {
+  constexpr std::size_t text_bytes = 2048;
+  const auto ranks = static_cast<std::size_t>(cluster.world);
+  const auto board = MappedExchange::create(cluster.world);
+  auto* const texts = static_cast<char*>(::mmap(nullptr, ranks * text_bytes, PROT_READ | PROT_WRITE,
+                                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(texts != MAP_FAILED);
+  std::vector<pid_t> children;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    try {
+      const auto comm = connect_rank(cluster, static_cast<int>(rank), board);
+      call(*comm);
+      for (;;) sum(*comm);
+    } catch (const CommunicatorError& error) {
+      std::snprintf(texts + rank * text_bytes, text_bytes, "%s", error.what());
+    }
+    ::_exit(0);
+  }
+  std::vector<std::string> errors;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    ::waitpid(children[rank], nullptr, 0);
+    errors.emplace_back(texts + rank * text_bytes);
+  }
+  ::munmap(texts, ranks * text_bytes);
+  return errors;
+}
+
+// A CUDA graph of one all_reduce.
+class RecordedSum {
+ public:
+  explicit RecordedSum(Communicator& comm) : comm_(dynamic_cast<WaitingNccl&>(comm)) {
+    REQUIRE(cudaStreamBeginCapture(comm_.stream(), cudaStreamCaptureModeThreadLocal) ==
+            cudaSuccess);
+    comm_.nccl().all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum, comm_.stream());
+    REQUIRE(cudaStreamEndCapture(comm_.stream(), &graph_) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&exec_, graph_, 0) == cudaSuccess);
+  }
+  ~RecordedSum() {
+    cudaGraphExecDestroy(exec_);
+    cudaGraphDestroy(graph_);
+  }
+  RecordedSum(const RecordedSum&) = delete;
+  RecordedSum& operator=(const RecordedSum&) = delete;
+
+  void replay() {
+    REQUIRE(cudaGraphLaunch(exec_, comm_.stream()) == cudaSuccess);
+    comm_.replayed(nullptr);
+  }
+
+  float value = 1;
+
+ private:
+  WaitingNccl& comm_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that is killed in any call is named by all others", "[worker][nccl]") {
+  for (const auto& [function, call] : all_calls) {
+    const Switch killed("FAKE_NCCL_KILL", "1:" + function);
+    const auto errors = errors_of_processes({.world = 3}, call);
+    for (const std::size_t rank : {0, 2}) {
+      INFO(function << ", rank " << rank << ": " << errors[rank]);
+      CHECK(contains(errors[rank], "rank 1 (pid "));
+      CHECK(contains(errors[rank], "is gone"));
+    }
+  }
+}
+
+TEST_CASE("a rank that closed the communicator is named when the others' work is late",
+          "[worker][nccl]") {
+  const Cluster cluster{.world = 3, .collective_timeout = patience(200ms)};
+  const auto errors = spawn(cluster, [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() != 1) sum(comm);
+  });
+  for (const std::size_t rank : {0, 2}) {
+    INFO(errors[rank]);
+    CHECK(contains(errors[rank], ": rank 1 closed the communicator"));
+  }
+}
+
+TEST_CASE("an error that NCCL finds in the background ends the work of all ranks",
+          "[worker][nccl]") {
+  const Switch lost("FAKE_NCCL_LOST", "1:2");
+  const auto errors = spawn({.world = 3}, [&](Communicator& comm) {
+    for (int round = 0; round < 5; ++round) sum(comm);
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, "rank 1: "));
+    CHECK(contains(error, "remote process exited or there was a network error: NET/Socket"));
+  }
+}
+
+TEST_CASE("a rank that does not get through NCCL's start ends that of all, in time",
+          "[worker][nccl]") {
+  const Switch hung("FAKE_NCCL_HANG_INIT", "1");
+  Cluster cluster{.world = 2};
+  cluster.connect_timeout = patience(300ms);
+  for (const std::string& error : spawn(cluster, sum)) {
+    INFO(error);
+    CHECK(contains(error, "ncclCommInitRankConfig did not end in time"));
+  }
+}
+
+TEST_CASE("a slow rank is waited for, and told of once", "[worker][nccl]") {
+  const Switch slow("FAKE_NCCL_SLOW", "1:300");
+  std::atomic<int> told{0};
+  std::string text;
+  Cluster cluster{.world = 2, .slow_wait = 100ms};
+  cluster.on_slow_wait = [&](int rank, const std::string& words) {
+    if (rank == 0 && told++ == 0) text = words;
+  };
+  for (const std::string& error : spawn(cluster, sum)) CHECK(error == "");
+  INFO(text);
+  CHECK(told == 1);
+  CHECK(contains(text, "all_reduce(count=100, float32, sum), call 1 on the device"));
+  CHECK(contains(text, "rank 1"));
+}
+
+TEST_CASE("a GPU that two ranks use is an error in NCCL's words", "[worker][nccl]") {
+  Cluster cluster{.world = 2};
+  cluster.cuda_devices = {3, 3};
+  for (const std::string& error : spawn(cluster, sum)) {
+    INFO(error);
+    CHECK(contains(error, "invalid usage"));
+    CHECK(contains(error, "Duplicate GPU detected : rank "));
+  }
+}
+
+TEST_CASE("a fault of the device ends the work of all ranks in CUDA's words", "[worker][nccl]") {
+  const Switch fault("FAKE_CUDA_FAULT", "20");
+  const auto errors = errors_of_processes({.world = 2}, sum);
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, "an illegal memory access was encountered"));
+  }
+}
+
+TEST_CASE("NCCL that is too old is refused before the others are met", "[worker][nccl]") {
+  const Switch old("FAKE_NCCL_VERSION", "21805");
+  const auto errors = spawn({.world = 1}, sum);
+  INFO(errors[0]);
+  CHECK(contains(errors[0], "NCCL 2.18.5 is too old, 2.27.0 or newer is needed"));
+  CHECK(contains(errors[0], "libnccl.so.2 (LD_LIBRARY_PATH"));
+}
+
+TEST_CASE("a device that takes no more work ends the call, and the process, in time",
+          "[worker][nccl]") {
+  const Switch stalled("FAKE_CUDA_STALL", "10");
+  const auto errors = errors_of_processes({.world = 2, .collective_timeout = patience(200ms)}, sum);
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, "on the device timed out"));
+  }
+}
+
+TEST_CASE("a collective that a graph has recorded is made by each replay", "[worker][nccl]") {
+  std::atomic<int> right{0};
+  const auto errors = spawn({.world = 2}, [&](Communicator& comm) {
+    RecordedSum recorded(comm);
+    recorded.replay();
+    recorded.replay();
+    right += recorded.value == 4;
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  CHECK(right == 2);
+}
+
+TEST_CASE("a replay that a peer does not make is late, and the peer is named", "[worker][nccl]") {
+  std::counting_semaphore<> failed(0);
+  const Cluster cluster{.world = 2, .collective_timeout = patience(200ms)};
+  const auto errors = spawn(cluster, [&](Communicator& comm) {
+    RecordedSum recorded(comm);
+    recorded.replay();
+    if (comm.rank() == 1) {
+      acquire(failed, 1);
+      return;
+    }
+    try {
+      recorded.replay();
+    } catch (...) {
+      failed.release();
+      throw;
+    }
+  });
+  INFO(errors[0]);
+  CHECK(contains(errors[0], "all_reduce(count=1, float32, sum), call 1 on the device timed out"));
+  CHECK(contains(errors[0], "rank 1 did not call it"));
+}
+
+TEST_CASE("a communicator whose graphs still exist is closed in time, and they can go afterwards",
+          "[worker][nccl]") {
+  for (const bool aborted : {false, true}) {
+    const Cluster cluster{.world = 2, .collective_timeout = patience(200ms)};
+    std::vector<std::unique_ptr<RecordedSum>> graphs(2);
+    const auto begun = std::chrono::steady_clock::now();
+    spawn(cluster, [&](Communicator& comm) {
+      auto& graph = graphs[static_cast<std::size_t>(comm.rank())];
+      graph = std::make_unique<RecordedSum>(comm);
+      graph->replay();
+      if (aborted) comm.abort("enough");
+    });
+    INFO("aborted: " << aborted);
+    CHECK(std::chrono::steady_clock::now() - begun < cluster.collective_timeout + patience(5s));
+  }
+}
