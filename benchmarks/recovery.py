@@ -43,6 +43,8 @@ FAULTS = {
     "cut": ("a node's cable is pulled", [VICTIM]),
     "frozen": ("a node stands still (SIGSTOP)", [VICTIM]),
     "node0": ("node 0's launcher is killed", [(0, 1)]),
+    "node0-cut": ("node 0's cable is pulled", [(0, 1)]),
+    "node0-frozen": ("node 0 stands still", [(0, 1)]),
     "two": ("two workers of two nodes are killed", [VICTIM, SECOND]),
     "all-but-one": ("all workers but one are killed", [place for place in PLACES if place != SURVIVOR]),
 }
@@ -92,33 +94,30 @@ def hold_before(job, fault, phase):
     return hold_victims(name, step)
 
 
+def away_host(fault):
+    return 0 if fault.startswith("node0") else VICTIM[0]
+
+
 def strike(job, fault, victims):
     """The loss itself; what heals it later."""
     if fault in ("worker", "spare", "two", "all-but-one"):
         for place in victims:
             job.kill_worker(place)
         return None
-    host = 0 if fault == "node0" else VICTIM[0]
-    if fault == "cut":
+    host = away_host(fault)
+    if fault.endswith("cut"):
         job.hosts.plug(host, False)
         return lambda: job.hosts.plug(host, True)
-    if fault == "frozen":
+    if fault.endswith("frozen"):
         job.hosts.signal(host, signal.SIGSTOP)
         return lambda: job.hosts.signal(host, signal.SIGCONT)
     job.kill_launcher(host)
     return None
 
 
-def come_back(job, heal):
-    """The host that was away, before the others are done."""
-    def joined():
-        return sum(job.output(host).count(" joined with ") for host in range(NODES))
-
-    before = joined()
-    job.hold("one at the last step", lambda event: event.phase == "data" and event.step == STEPS - 1)
-    heal()
-    job.wait("the host that was away is back", lambda: joined() > before)
-    job.gate.release()
+def joined(job):
+    """How many nodes have come to the job so far."""
+    return sum(job.output(host).count(" joined with ") for host in range(NODES))
 
 
 def is_known_lost(job, host):
@@ -143,18 +142,23 @@ def statuses_are_right(job, fault):
 def run_cell(job, fault, phase, golden):
     """Seconds from the loss to the end of the next new step."""
     victims = hold_before(job, fault, phase)
+    before = joined(job)
     if fault == "spare":
         job.wait("all spares are ready", lambda: job.spares_ready() == NODES * WORKERS)
     attempt = max(event.attempt for event in job.events())
     struck = time.monotonic()
     heal = strike(job, fault, victims)
     job.gate.release()
-    if heal and job.mode == "static":  # It waits for this host, and has to know that it is gone.
-        job.wait("the loss is noticed", lambda: is_known_lost(job, VICTIM[0]))
+    # A static job waits for this host, and has to know that it is gone; what stood still as rank 0 holds the checkpoints.
+    if heal and (job.mode == "static" or fault == "node0-frozen"):
+        job.wait("the loss is noticed", lambda: is_known_lost(job, away_host(fault)))
         heal()
     first = job.wait("a new step after the loss", lambda: first_new_step(job, attempt))
     if heal and job.mode == "elastic":
-        come_back(job, heal)
+        job.hold("one at the last step", lambda event: event.phase == "data" and event.step == STEPS - 1)
+        heal()  # Twice is as good as once.
+        job.wait("the host that was away is back", lambda: joined(job) > before)
+        job.gate.release()
     job.wait("the end", lambda: not job.launchers)
     statuses_are_right(job, fault)
     job.check_bits(golden)

@@ -73,8 +73,9 @@ class Job:
         self.began, self.ended = time.monotonic(), None
         self.launchers = {}
         self.statuses = {host: [] for host in range(NODES)}
-        self.ended_by_us = set()  # Launchers that were killed, and need not tell of it.
-        for name in ("config", *(f"tmp{host}" for host in range(NODES))):
+        self.ended_by_us = set()  # Hosts whose launcher was killed, and need not tell of it.
+        self.killed_pids = set()
+        for name in ("config", *(f"{kind}{host}" for kind in ("tmp", "run") for host in range(NODES))):
             (folder / name).mkdir(parents=True)
         (folder / "config" / "ddprun").mkdir(mode=0o700)
         secret = folder / "config" / "ddprun" / "secret"  # One home for all hosts.
@@ -94,7 +95,8 @@ class Job:
                       PORT, "--rdzv-conf", conf + ",takeover=true"]
         environment = measure.environment(
             OMP_NUM_THREADS="1", TRAIN_GATE=self.gate.path, TRAIN_HOST=str(host), TRAIN_PLANT=self.plant,
-            XDG_CONFIG_HOME=str(self.folder / "config"), TMPDIR=str(self.folder / f"tmp{host}"))
+            XDG_CONFIG_HOME=str(self.folder / "config"), TMPDIR=str(self.folder / f"tmp{host}"),
+            XDG_RUNTIME_DIR=str(self.folder / f"run{host}"))
         nodes += ["--event-log", str(self.folder / f"events{host}")]
         with open(self.output_path(host), "a") as output:
             self.launchers[host] = subprocess.Popen(
@@ -160,6 +162,7 @@ class Job:
     def kill_launcher(self, host):
         self.ended_by_us.add(host)
         if host in self.launchers:
+            self.killed_pids.add(self.launchers[host].pid)
             self.launchers[host].kill()
 
     @staticmethod
@@ -213,5 +216,9 @@ class Job:
         for host in range(NODES):
             if files := list((self.folder / f"tmp{host}").iterdir()):
                 raise Broken(f"files were left behind on host {host}: {[str(path) for path in files]}")
+            # A killed launcher's socket stays until the next launcher there.
+            sockets = [path for path in (self.folder / f"run{host}").rglob("*") if path.is_socket()]
+            if files := [path for path in sockets if int(path.name.partition("-")[0]) not in self.killed_pids]:
+                raise Broken(f"sockets were left behind on host {host}: {[str(path) for path in files]}")
         if more := Golden.kinds_of_files(self.folder) - golden.saved_names:
             raise Broken(f"beside the checkpoints were left: {sorted(more)}")
