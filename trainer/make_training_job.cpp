@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -27,6 +28,12 @@
 
 namespace ddprun::trainer {
 namespace {
+
+using namespace std::chrono_literals;
+
+// How long the rank 0 of an earlier attempt may hold the checkpoints: a lost node's processes may
+// still be dying when the next attempt begins, and one that was cut off stops them when it notices.
+constexpr std::chrono::milliseconds last_attempts_limit = 20s;
 
 // How wide the terminal is that shows this process's stdout; 0: none does, or one of unknown width
 // as mpirun's pseudo-terminals, whose output may end in a file.
@@ -298,7 +305,8 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
     using Access = CheckpointFolder::Access;
     job.folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
-                       options.evaluate ? Access::ReadOnly : Access::Save);
+                       options.evaluate ? Access::ReadOnly : Access::Save,
+                       env.restart_count > 0 ? last_attempts_limit : 0ms);
   }
   job.reporter = make_reporter(job);
   job.tell("meet");

@@ -68,11 +68,12 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
   return CheckpointName{*epoch, *step};
 }
 
-CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access access)
+CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access access,
+                                   std::chrono::milliseconds lock_wait)
     : folder_(std::move(folder)), kept_(std::max<std::size_t>(kept, 2)), access_(access) {
   std::error_code error;
   if (access_ == Access::Save) {
-    prepare_to_save();
+    prepare_to_save(lock_wait);
   } else if (!fs::is_directory(folder_, error)) {
     throw CheckpointError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
                                       error ? ": " + error.message() : ""));
@@ -80,14 +81,14 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access acc
   read_manifest();
 }
 
-void CheckpointFolder::prepare_to_save() {
+void CheckpointFolder::prepare_to_save(std::chrono::milliseconds lock_wait) {
   std::error_code error, ignored;
   fs::create_directories(folder_, error);
   if (!fs::is_directory(folder_, ignored)) {
     throw CheckpointError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
                                       folder_.string(), error ? error.message() : "it is a file"));
   }
-  lock_.emplace(folder_);
+  lock_.emplace(folder_, lock_wait);
   if (!lock_->held()) {
     throw CheckpointError(fmt::format(
         "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "

@@ -10,6 +10,7 @@
 // Used by rank 0 only. One process at a time may save; any number may read beside it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -46,9 +47,10 @@ class CheckpointFolder {
   // *.partial files of its own that an interrupted run left. The newest `kept` checkpoints stay,
   // and never fewer than two: whether the newest is of any use, only the next step's loss will
   // show. ReadOnly changes nothing in the folder, which may be another job's at work. Both read the
-  // manifest. Throws CheckpointError, also when another process has the folder to save in.
+  // manifest. Throws CheckpointError, also when another process has the folder to save in for
+  // longer than `lock_wait`.
   explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
-                            Access access = Access::Save);
+                            Access access = Access::Save, std::chrono::milliseconds lock_wait = {});
 
   // What was found to be odd: a damaged manifest, a missing file.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -76,7 +78,7 @@ class CheckpointFolder {
 
  private:
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
-  void prepare_to_save();
+  void prepare_to_save(std::chrono::milliseconds lock_wait);
   void read_manifest();
   void leave_out_manifest(const std::string& reason);
   void write_manifest();

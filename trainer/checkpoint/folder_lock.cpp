@@ -6,12 +6,24 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 
 namespace ddprun::trainer {
+namespace {
 
-FolderLock::FolderLock(const std::filesystem::path& folder)
+// flock() has no limit of its own, and a signal that ended its wait would be another thread's.
+constexpr std::chrono::milliseconds look_again{5};
+
+}  // namespace
+
+FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait)
     : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0) held_ = errno != EWOULDBLOCK;
+  const auto deadline = std::chrono::steady_clock::now() + wait;
+  while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    held_ = std::chrono::steady_clock::now() < deadline;
+    if (!held_) return;
+    std::this_thread::sleep_for(look_again);
+  }
 }
 
 FolderLock::~FolderLock() {

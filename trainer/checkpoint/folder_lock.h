@@ -1,6 +1,7 @@
 // A folder that one process at a time may write to.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 
 namespace ddprun::trainer {
@@ -9,7 +10,8 @@ namespace ddprun::trainer {
 // system that cannot lock folders it holds always, and only this host is guarded on some others.
 class FolderLock {
  public:
-  explicit FolderLock(const std::filesystem::path& folder);
+  // Waits so long for somebody else's.
+  explicit FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait = {});
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

@@ -1,6 +1,9 @@
 // A folder of checkpoints keeps what is not its own, and what another process is at work on.
 #include "trainer/checkpoint/checkpoint_folder.h"
 
+#include <future>
+#include <optional>
+
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -42,6 +45,19 @@ TEST_CASE("one process at a time saves in a folder, and any number reads it",
       [&] { CheckpointFolder(missing, 2, CheckpointFolder::Access::ReadOnly); });
   CHECK(contains(message, missing.string()));
   CHECK_FALSE(std::filesystem::exists(missing));
+}
+
+TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  using Access = CheckpointFolder::Access;
+  auto holder = std::make_optional<CheckpointFolder>(scratch.path());
+  CHECK_THROWS_AS(CheckpointFolder(scratch.path(), 2, Access::Save, std::chrono::milliseconds(1)),
+                  CheckpointError);
+  auto next = std::async(std::launch::async, [&] {
+    CheckpointFolder(scratch.path(), 2, Access::Save, std::chrono::hours(1));
+  });
+  holder.reset();
+  CHECK_NOTHROW(next.get());
 }
 
 TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]") {
