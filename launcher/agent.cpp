@@ -218,7 +218,7 @@ void Agent::on_finish(const rendezvous::Finish& finish) {
   if (attempt_.running() > 0) {
     spdlog::error("{}; stopping {}", why_, counted(attempt_.running(), "worker"));
   }
-  const bool rejoins = finish.may_rejoin && may_rejoin();
+  const bool rejoins = finish.may_rejoin && !membership_.leads() && own_signal_ == 0;
   apply(rejoins ? machine().cut_off() : machine().finish_received(finish.exit_status));
 }
 

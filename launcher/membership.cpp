@@ -464,6 +464,7 @@ rendezvous::Hello Membership::hello() const {
   if (standby_) hello.standby_port = standby_->port();
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
   hello.term = round_.succession().term;
+  hello.attempt = round_.succession().attempt;
   if (resumes_) hello.resumes = round_.seat();
   if (resumes_ && round_.workers() > 0) hello.nproc = round_.workers();
   return hello;

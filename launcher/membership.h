@@ -65,8 +65,9 @@ class Membership {
   // node has no key, before it listens anywhere or says a word to anybody, and EndpointError.
   asio::awaitable<void> join();
 
-  // Whether the job could take this node back after it was cut off.
+  // Whether the job could take this node back after it was cut off, of which nobody has told it.
   bool may_rejoin() const;
+  bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   // Connects anew, as a new member. May be called from a callback.
   void rejoin();
 
@@ -102,7 +103,6 @@ class Membership {
   void join_again();
   void look_for_leader();
   void go_where(const rendezvous::Seat& coordinator);
-  bool leads() const { return endpoint_ && !endpoint_->stepped_down(); }
   bool may_try_on() const;
 
   asio::awaitable<void> plan_endpoint_here();

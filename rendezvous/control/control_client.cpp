@@ -13,6 +13,7 @@
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
@@ -56,9 +57,10 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
         proof(io_),
         answer(io_) {}
 
-  asio::awaitable<void> connect();
+  asio::awaitable<void> connect(std::string why = {});
   asio::awaitable<std::string> try_once();
   asio::awaitable<std::string> try_address(std::string address);
+  void give_up(const std::string& why);
   void log_wait(const std::string& why);
   void connected_as(asio::ip::tcp::socket socket);
   void on_line(std::string_view line);
@@ -67,6 +69,7 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   void limit_proof();
   void limit_answer();
   void on_closed(const std::string& why);
+  void connect_again(const std::string& why);
   bool refused_key();
   bool is_foreign(const ControlMessage& message);
   void lost(const std::string& why, bool silent = false);
@@ -84,9 +87,11 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   asio::steady_timer proof;
   asio::steady_timer answer;
   const TimePoint started = Clock::now();
+  Milliseconds pause = first_pause;  // Before the next try.
   Milliseconds beat_interval{0};
   TimePoint next_beat;
   std::optional<Liveness> liveness;  // Once welcomed.
+  std::string closed_unanswered;     // How the last connection ended before this one.
   std::string last_logged;
   TimePoint last_logged_at;
   bool on_this_machine =
@@ -96,19 +101,16 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   bool closed = false;
 };
 
-asio::awaitable<void> ControlClient::Impl::connect() {
+// `why`: a try that has failed.
+asio::awaitable<void> ControlClient::Impl::connect(std::string why) {
   const auto self = shared_from_this();  // Whatever happens, we outlive this coroutine.
-  Milliseconds pause = first_pause;
   asio::steady_timer timer(io);
   while (true) {
-    const std::string why = co_await try_once();
+    if (why.empty()) why = co_await try_once();
     if (closed || connection) co_return;
     const auto waited = Clock::now() - started;
     if (waited >= options.join_timeout) {
-      closed = true;
-      callbacks.on_unreachable(fmt::format("{} at {} did not answer within {} s: {}",
-                                           options.waiting_for, endpoint(),
-                                           whole_seconds(options.join_timeout), why));
+      give_up(why);
       co_return;
     }
     log_wait(why);
@@ -117,6 +119,7 @@ asio::awaitable<void> ControlClient::Impl::connect() {
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     if (closed) co_return;
     pause = std::min(pause * 2, pause_max);
+    why.clear();
   }
 }
 
@@ -166,6 +169,13 @@ asio::awaitable<std::string> ControlClient::Impl::try_address(std::string addres
   co_return "";
 }
 
+void ControlClient::Impl::give_up(const std::string& why) {
+  closed = true;
+  callbacks.on_unreachable(fmt::format("{} at {} did not answer within {} s: {}",
+                                       options.waiting_for, endpoint(),
+                                       whole_seconds(options.join_timeout), why));
+}
+
 void ControlClient::Impl::log_wait(const std::string& why) {
   const TimePoint now = Clock::now();
   if (why == last_logged && now - last_logged_at < log_repeat) return;
@@ -199,7 +209,7 @@ void ControlClient::Impl::limit_proof() {
   proof.expires_after(proof_limit);
   proof.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!self || error || self->connection->proved()) return;
+    if (!self || error || !self->connection || self->connection->proved()) return;
     self->lost(fmt::format("it did not answer TLS for {} s", whole_seconds(proof_limit)));
   });
 }
@@ -210,11 +220,12 @@ void ControlClient::Impl::limit_answer() {
   answer.expires_at(started + options.join_timeout);
   answer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!self || error || self->closed || self->answered) return;
+    if (!self || error || self->closed || self->answered || !self->connection) return;
     self->closed = true;
     self->beat.cancel();
     self->proof.cancel();
     self->connection->close();
+    if (!self->closed_unanswered.empty()) return self->give_up(self->closed_unanswered);
     self->callbacks.on_unreachable(fmt::format(
         "{} at {} took the connection, but did not answer within {} s; is a ddprun of "
         "this job listening there, and its machine alive?",
@@ -223,7 +234,28 @@ void ControlClient::Impl::limit_answer() {
 }
 
 void ControlClient::Impl::on_closed(const std::string& why) {
-  if (!refused_key()) lost(why);
+  if (refused_key()) return;
+  // Nobody has answered yet, so nobody is lost. A coordinator closes a connection like this when
+  // its process is just ending, to be started again, or when strangers crowd it; something else
+  // that listens there says a word that is not of this protocol, as a rule, and is told of. Who was
+  // just elected and is gone must be followed by the next one at once.
+  const bool unanswered = !closed && !answered && connection->tls_failure() == TlsFailure::None;
+  if (unanswered && !options.hello.resumes) return connect_again(why);
+  lost(why);
+}
+
+// Not from inside the callback of the connection that goes.
+void ControlClient::Impl::connect_again(const std::string& why) {
+  proof.cancel();
+  answer.cancel();
+  asio::post(io, [weak = weak_from_this(), why] {
+    const auto self = weak.lock();
+    if (!self || self->closed) return;
+    self->connection.reset();
+    self->closed_unanswered = why + " before it answered";
+    asio::co_spawn(
+        self->io, [self] { return self->connect(self->closed_unanswered); }, asio::detached);
+  });
 }
 
 // To try again would not help: the verdict of both ends is final, as with any other refusal.

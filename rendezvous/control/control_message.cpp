@@ -261,6 +261,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   if (visit.has("replaces")) visit.id("replaces", hello.replaces, name_bytes_max);
   if (visit.has("standby_port")) visit.number("standby_port", hello.standby_port, 0, 65'535);
   if (visit.has("term")) visit.number("term", hello.term, 0, INT_MAX);
+  if (visit.has("attempt")) visit.number("attempt", hello.attempt, -1, INT_MAX);
   visit.object("resumes", hello.resumes);
 }
 

@@ -56,6 +56,7 @@ struct Hello {
   std::string replaces;  // An earlier node_id of this agent, whose connection it lost; "" = none.
   int standby_port = 0;  // Where it would be the coordinator if this one were lost; 0 = nowhere.
   int term = 0;          // The latest one in which it was a member of this job.
+  int attempt = -1;      // The latest of this job that it has heard of.
   // To a coordinator that took over: what this agent is in the round that goes on; otherwise none.
   std::optional<RoundSeat> resumes = {};
   // The address that its connection comes from: the coordinator's own knowledge, never on the wire.

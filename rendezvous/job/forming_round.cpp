@@ -18,6 +18,7 @@ FormingRound::FormingRound(const RoundLimits& limits, TimePoint now)
 void FormingRound::reopen(TimePoint now) {
   opened_ = now;
   reforming_ = true;
+  has_begun_before_ = false;
   enough_since_.reset();
   told_joined_ = -1;
 }
@@ -36,7 +37,8 @@ std::optional<RoundDecision> FormingRound::look(std::vector<RoundNode> nodes, Ti
   RoundDecision decision = decide({.nodes = std::move(nodes),
                                    .opened = opened_,
                                    .enough_since = enough_since_,
-                                   .reforming = reforming_},
+                                   .reforming = reforming_,
+                                   .has_begun_before = has_begun_before_},
                                   limits_, now);
   look_again_ = decision.look_again;
   switch (decision.kind) {

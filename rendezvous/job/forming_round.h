@@ -20,6 +20,8 @@ class FormingRound {
   void reopen(TimePoint now);                              // An attempt is over, another follows.
   void wait_until(TimePoint time) { not_before_ = time; }  // Before that it does not close.
   void went(std::string who_and_how);  // To be named should the wait end without a round.
+  // Of a node of an elastic job, which has heard of attempts up to that number (-1: none).
+  void came(int attempt_heard_of) { has_begun_before_ |= !reforming_ && attempt_heard_of >= 0; }
 
   // With `nodes` in join order. Nothing: it must not close yet, whoever is there.
   std::optional<RoundDecision> look(std::vector<RoundNode> nodes, TimePoint now);
@@ -33,6 +35,7 @@ class FormingRound {
   RoundLimits limits_;
   TimePoint opened_;
   bool reforming_ = false;
+  bool has_begun_before_ = false;
   std::optional<TimePoint> not_before_;
   std::optional<TimePoint> enough_since_;
   std::optional<TimePoint> look_again_;

@@ -208,6 +208,7 @@ void Job::let_in(PeerId peer, const Hello& hello, TimePoint now) {
   if (limits_.round.nodes_max > 1) {
     log(fmt::format("{} joined with {}", printed_name(hello), counted(hello.nproc, "worker")));
   }
+  if (limits_.round.elastic) forming_.came(hello.attempt);
   if (phase_ == Phase::Forming) return try_close(now);
 
   // A newcomer enlarges a running elastic job, unless that job is about to end anyway.
@@ -551,12 +552,15 @@ void Job::go_on_without_newcomer(const std::string& what, TimePoint now) {
   stop_all(fmt::format("{}; the others go on{}", what, when), SIGTERM, now);
 }
 
-// Tells it why, should it listen, and counts it as lost.
+// Counts it as lost, and tells it why, should it listen. In this order, because its loss decides
+// whether there is an attempt that it could come back to.
 void Job::put_out(const Node& node, Finish finish, const std::string& why, TimePoint now) {
   const PeerId peer = node.peer;
+  lose(peer, why, now);
+  const bool over = verdict_ || (phase_ == Phase::Finished && !stepped_down_);
+  finish.may_rejoin = finish.may_rejoin && !over;
   actions_.push_back(SendTo{peer, std::move(finish)});
   actions_.push_back(CloseAfterSending{peer});
-  lose(peer, why, now);
   admit_claims(peer, now);
 }
 
@@ -618,7 +622,7 @@ void Job::count_as_lost(PeerId peer, const std::string& why, TimePoint now) {
   put_out(*node,
           {.exit_status = exit_status::node_lost,
            .why = "this node counts as lost: " + why,
-           .may_rejoin = limits_.round.elastic},
+           .may_rejoin = true},
           why, now);
 }
 

@@ -115,12 +115,21 @@ RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoi
     decision.reason = std::move(reason);
     return decision;
   };
-  if (joined >= limits.nodes_max)
-    return close(fmt::format("all {} nodes are here", limits.nodes_max));
+  const TimePoint looked_around = state.opened + limits.look_around;
+  const bool may_go_on_elsewhere = state.has_begun_before && now < looked_around;
+  if (joined >= limits.nodes_max) {
+    if (!may_go_on_elsewhere) return close(fmt::format("all {} nodes are here", limits.nodes_max));
+    decision.look_again = looked_around;
+    decision.reason = fmt::format(
+        "all {} nodes are here; one was in this job before, and it may be going on elsewhere: "
+        "listening for its coordinator for {}",
+        limits.nodes_max, seconds_left(looked_around, now));
+    return decision;
+  }
   if (joined >= needed) {
     if (state.reforming) return close(fmt::format("{} nodes go on", joined));
-    const TimePoint last_call_over = std::max(state.enough_since.value_or(now) + limits.last_call,
-                                              state.opened + limits.look_around);
+    const TimePoint last_call_over =
+        std::max(state.enough_since.value_or(now) + limits.last_call, looked_around);
     if (now >= last_call_over) {
       return close(
           fmt::format("{} of {} nodes when the last call ended", joined, limits.nodes_max));

@@ -23,8 +23,9 @@ struct RoundLimits {
   Milliseconds join_timeout{600'000};
   Milliseconds last_call{30'000};  // Elastic only.
   // From the opening, elastic only: the first round waits for this long for more than the minimum,
-  // however short the last call is. The job may be going on elsewhere, and its coordinator says so
-  // to whoever opens its first endpoint again (Leads in control/control_message.h).
+  // however short the last call is, and also with the maximum, if one of them was in this job
+  // before. The job may be going on elsewhere, and its coordinator says so to whoever opens its
+  // first endpoint again (Leads in control/control_message.h).
   Milliseconds look_around{0};
 };
 
@@ -42,6 +43,7 @@ struct RoundState {
   TimePoint opened;                       // When the wait for nodes began.
   std::optional<TimePoint> enough_since;  // When the minimum was reached; elastic.
   bool reforming = false;                 // Not the first round of this job.
+  bool has_begun_before = false;  // The first one here, and a node knows of an attempt: elastic.
 };
 
 // One node's place in a closed round.

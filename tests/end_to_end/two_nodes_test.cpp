@@ -176,6 +176,30 @@ TEST_CASE("14.8: below MIN the report names the cause, the wait, and all who did
   }
 }
 
+TEST_CASE("16.1: a node that was lost for its silence takes its place again when it wakes") {
+  const std::uint16_t port = free_port();
+  const auto program = shell(
+      "echo \"up attempt $TORCHELASTIC_RESTART_COUNT rank $RANK\"; "
+      "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 300");
+  const std::vector<std::string> options = {"--max-restarts", "1", "--rdzv-conf",
+                                            "heartbeat_timeout=1,keep_alive_interval=0.2"};
+  Process host(launch_node(0, port, options, program));
+  Process other(launch_node(1, port, options, program));
+  REQUIRE(host.wait_for_output("up attempt 0 rank 0", 30s));
+  REQUIRE(other.wait_for_output("up attempt 0 rank 1", 30s));
+
+  other.send_signal(SIGSTOP);
+  REQUIRE(host.wait_for_output("nothing heard from it for", 30s));
+  other.send_signal(SIGCONT);
+
+  const auto host_result = host.wait(30s);
+  const auto other_result = other.wait(30s);
+  INFO("host:\n" << host_result.output << "other:\n" << other_result.output);
+  CHECK(host_result.status == 0);
+  CHECK(other_result.status == 0);
+  CHECK(contains(other_result.output, "up attempt 1 rank 1"));
+}
+
 TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {
   const std::uint16_t port = free_port();
   const auto program = shell("echo \"up rank $RANK\"; exec sleep 300");

@@ -6,6 +6,7 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -201,6 +202,48 @@ TEST_CASE("who takes the connection and says nothing is not waited for without a
   CHECK(node.unreachable.find("took the connection, but did not answer") != std::string::npos);
   CHECK(node.lost.empty());
   CHECK_FALSE(node.client->connected());
+}
+
+TEST_CASE("16.1: a connection that is closed before the welcome is made again",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Endpoint endpoint(io, 2, 0);
+  int closed = 0;
+  tcp::acceptor busy(io, any_port);
+  const std::function<void()> accept = [&] {
+    busy.async_accept([&](const asio::error_code& error, tcp::socket socket) {
+      if (error) return;
+      // Twice without a word; then the coordinator takes it.
+      if (++closed > 2) endpoint.coordinator->adopt(std::move(socket), "");
+      accept();
+    });
+  };
+  accept();
+  Node node(io, busy.local_endpoint().port(), 0, 2);
+  REQUIRE(run_until(io, [&] { return node.find<Welcome>() != nullptr; }));
+  CHECK(closed == 3);
+  CHECK(node.lost.empty());
+  CHECK(node.client->connected());
+
+  // Once it is let in, the end of the connection is a loss.
+  endpoint.coordinator.reset();
+  REQUIRE(run_until(io, [&] { return !node.lost.empty(); }));
+}
+
+TEST_CASE("16.1: an endpoint that closes every connection is given up after the join timeout",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  tcp::acceptor busy(io, any_port);
+  const std::function<void()> accept = [&] {
+    busy.async_accept([&](const asio::error_code& error, const tcp::socket&) {
+      if (!error) accept();
+    });
+  };
+  accept();
+  Node node(io, busy.local_endpoint().port(), 0, 2, "job", "127.0.0.1", 300ms);
+  REQUIRE(run_until(io, [&] { return !node.unreachable.empty(); }));
+  CHECK(node.unreachable.find(" before it answered") != std::string::npos);
+  CHECK(node.lost.empty());
 }
 
 TEST_CASE("a host name that cannot be resolved is named", "[rendezvous][coordinator]") {

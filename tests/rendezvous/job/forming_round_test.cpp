@@ -39,6 +39,29 @@ TEST_CASE("the last call begins when there are enough, and anew when there were 
   }
 }
 
+TEST_CASE("16.1: all nodes listen for another coordinator if one was in the job before",
+          "[rendezvous][forming_round]") {
+  RoundLimits limits = elastic;
+  limits.look_around = 5s;
+  FormingRound round(limits, start);
+  round.came(-1);
+  SECTION("nobody was") { CHECK(kind(round, 4, start + 1s) == Kind::Close); }
+  SECTION("one was") {
+    round.came(0);
+    const auto decision = round.look(nodes(4), start + 1s);
+    REQUIRE(decision);
+    CHECK(decision->kind == Kind::Wait);
+    CHECK(decision->reason.find("it may be going on elsewhere") != std::string::npos);
+    CHECK(round.look_again() == start + 5s);
+    CHECK(kind(round, 4, start + 5s) == Kind::Close);
+  }
+  SECTION("it was in a round here") {
+    round.reopen(start + 1s);
+    round.came(0);
+    CHECK(kind(round, 4, start + 2s) == Kind::Close);
+  }
+}
+
 TEST_CASE("a round that forms anew has no last call, but waits out the backoff",
           "[rendezvous][forming_round]") {
   FormingRound round(elastic, start);

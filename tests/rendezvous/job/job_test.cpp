@@ -543,6 +543,22 @@ TEST_CASE("a silent member of an elastic job is told that it may come back", "[r
   CHECK_FALSE(s.over);
 }
 
+TEST_CASE(
+    "16.1: a silent member of a static job is told that it may come back, if that has a restart",
+    "[rendezvous][job]") {
+  const int restarts = GENERATE(0, 1);
+  Scenario s(static_job(2, restarts));
+  s.join(1);
+  s.join(2);
+
+  s.run_for(5'000ms, {1});
+
+  const Finish finish = s.got_one<Finish>(2);
+  CHECK(finish.exit_status == exit_status::node_lost);
+  CHECK(finish.may_rejoin == (restarts > 0));
+  CHECK(s.closed == std::vector<PeerId>{2});
+}
+
 TEST_CASE("15.5: a member that is silent about its workers is dropped, and says so nobody else",
           "[rendezvous][job]") {
   Scenario s(static_job(2, 1));

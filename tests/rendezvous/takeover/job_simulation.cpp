@@ -179,6 +179,7 @@ class World {
   void server_reads(Process& process, int connection, Item item);
   void try_to_connect(Process& process);
   void close_client(Process& process);
+  void connect_again(Process& process);
   void ask(Process& from, const AskSeat& question);
   void tell_seat(Process& from, int target);
 
@@ -552,6 +553,12 @@ void World::close_client(Process& process) {
   send(connection, true, {.message = {}, .end = true});
 }
 
+void World::connect_again(Process& process) {
+  close_client(process);
+  arm(process, &Process::connecting, now_ + process.pause, &World::try_to_connect);
+  process.pause = std::min<Milliseconds>(2 * process.pause, 1s);
+}
+
 // A question and its answer have a connection for themselves. Either may be late, but nobody waits
 // for an answer for longer than the limit.
 void World::ask(Process& from, const AskSeat& question) {
@@ -872,6 +879,7 @@ Hello World::hello(const Process& process) const {
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
   hello.term = process.memory.succession().term;
+  hello.attempt = process.memory.succession().attempt;
   if (process.resumes) hello.resumes = process.memory.seat();
   return hello;
 }
@@ -888,7 +896,11 @@ void World::connect(Process& process) {
 
 void World::client_reads(Process& process, int connection, Item item) {
   if (process.client != connection) return;
-  if (item.end) return lost(process, "it closed the connection", false);
+  if (item.end) {
+    const bool unanswered = !process.liveness && !process.moved && !process.left;
+    if (unanswered && !process.resumes) return connect_again(process);
+    return lost(process, "it closed the connection", false);
+  }
   if (process.liveness) process.liveness->heard(now_);
   if (std::holds_alternative<Heartbeat>(item.message)) return;
   if (std::holds_alternative<Welcome>(item.message)) {

@@ -89,11 +89,10 @@ Fault random_fault(Chance& chance, int nodes, Milliseconds after, bool all_reach
 }
 
 // A launcher that is started again at the first endpoint in a schedule with cuts: once they have
-// healed, and not with so many others that MAX of them need not wait for anybody. A node that stood
-// by may be one of these.
+// healed, and not with so many others that MAX of them need not wait for anybody.
 void come_back_when_calm(Scenario& scenario, Chance& chance) {
   bool gone = false;
-  int others = std::max(0, scenario.nodes - scenario.nodes_max);
+  int others = 0;
   Milliseconds calm(0);
   for (const Fault& fault : scenario.faults) {
     const bool back = fault.kind == Fault::Kind::Restart;
