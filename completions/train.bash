@@ -4,7 +4,7 @@ _train_options() {
   switches=(
     --help --version --verify-data --download --new-head --zero-init-residual --sync-bn --nesterov
     --print-all-ranks --no-validation --evaluate --profile-ops --resume-anyway --overlap
-    --no-overlap
+    --no-overlap --share-gpu
   )
   valued=(
     --config -c --dataset --data --validation-data --download-from --image-size --augment

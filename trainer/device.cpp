@@ -21,7 +21,9 @@ namespace {
 constexpr int heap_growth_bytes = 64 << 20;
 
 GpuWishes wishes_of(const TrainOptions& options) {
-  return {.gpu_ids = options.gpu_ids, .data_parallel = options.data_parallel};
+  return {.gpu_ids = options.gpu_ids,
+          .data_parallel = options.data_parallel,
+          .share = options.share_gpu};
 }
 
 // Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
@@ -48,6 +50,14 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
                                                  worker::interface_addresses());
     ::setenv("NCCL_SOCKET_IFNAME", ("=" + chosen.interface).c_str(), /*replace=*/0);
+  }
+  if (options.share_gpu && env.world_size > 1) {
+    if (env.local_world_size != env.world_size) {
+      throw UsageError("--share-gpu is for the workers of one host, and this job has others");
+    }
+    for (const auto& [name, value] : shared_gpu_variables(env.rank)) {
+      ::setenv(name.c_str(), value.c_str(), /*replace=*/0);
+    }
   }
   std::vector<torch::Device> devices;
   for (const int gpu : gpus) {

@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 
 std::string gpu_problem(const GpuWishes& wishes, int local_rank, int gpus_there) {
-  const int needed = (local_rank + 1) * wishes.data_parallel;
+  const int needed = wishes.share ? 1 : (local_rank + 1) * wishes.data_parallel;
   if (!wishes.gpu_ids.empty()) {
     if (needed > static_cast<int>(wishes.gpu_ids.size())) {
       return fmt::format("--gpu-ids names {} GPUs, too few for local rank {} with {}",
@@ -26,6 +26,7 @@ std::string gpu_problem(const GpuWishes& wishes, int local_rank, int gpus_there)
 }
 
 std::vector<int> gpus_of(const GpuWishes& wishes, int local_rank) {
+  if (wishes.share) local_rank = 0;
   std::vector<int> gpus;
   for (int i = 0; i < wishes.data_parallel; ++i) {
     const int place = local_rank * wishes.data_parallel + i;
@@ -33,6 +34,16 @@ std::vector<int> gpus_of(const GpuWishes& wishes, int local_rank) {
                                           : wishes.gpu_ids.at(static_cast<std::size_t>(place)));
   }
   return gpus;
+}
+
+std::vector<std::pair<std::string, std::string>> shared_gpu_variables(int rank) {
+  return {{"NCCL_HOSTID", fmt::format("h{}", rank)},
+          {"NCCL_NET", "Socket"},
+          {"NCCL_SOCKET_IFNAME", "lo"},
+          {"NCCL_P2P_DISABLE", "1"},
+          {"NCCL_SHM_DISABLE", "1"},
+          // Kernels of two ranks must fit the device at the same time.
+          {"NCCL_MAX_CTAS", "2"}};
 }
 
 }  // namespace ddprun::trainer

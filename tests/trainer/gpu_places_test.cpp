@@ -29,3 +29,20 @@ TEST_CASE("14.24: GPUs that are not there, or too few, are named", "[trainer][gp
   CHECK(gpu_problem({.gpu_ids = {3, 1, 0}, .data_parallel = 2}, 1, 8) ==
         "--gpu-ids names 3 GPUs, too few for local rank 1 with 2");
 }
+
+TEST_CASE("with --share-gpu all workers have the first GPU, and NCCL takes each for a host",
+          "[trainer][gpus]") {
+  CHECK(gpus_of({.share = true}, 1) == Gpus{0});
+  CHECK(gpus_of({.gpu_ids = {3, 1}, .share = true}, 5) == Gpus{3});
+  CHECK(gpu_problem({.share = true}, 7, 1).empty());
+  CHECK(gpu_problem({.share = true}, 0, 0) == "local rank 0 has no GPU of its own: there are 0");
+  CHECK(gpu_problem({.gpu_ids = {3}, .share = true}, 1, 4).empty());
+  CHECK(gpu_problem({.gpu_ids = {4}, .share = true}, 1, 4) ==
+        "--gpu-ids names GPU 4, but there are 4");
+
+  const auto first = shared_gpu_variables(0), second = shared_gpu_variables(1);
+  REQUIRE(first.size() == second.size());
+  CHECK(first[0] == std::pair<std::string, std::string>{"NCCL_HOSTID", "h0"});
+  CHECK(second[0] == std::pair<std::string, std::string>{"NCCL_HOSTID", "h1"});
+  CHECK(std::equal(first.begin() + 1, first.end(), second.begin() + 1));
+}

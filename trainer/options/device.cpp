@@ -69,6 +69,10 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
                                     : "'" + text + "' is not a list of different GPUs, such as 0,2";
           },
           ""));
+  app.add_flag(
+      "--share-gpu", options.share_gpu,
+      "All workers of this one host on its first GPU, or the first of --gpu-ids: a job over "
+      "NCCL where there is one GPU, for tests. Each exchange takes milliseconds");
   add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
             "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }
@@ -100,6 +104,11 @@ void check_device_options(const TrainOptions& options) {
             "--backend cpu cannot reach the memory of --device cuda: use --backend nccl or auto");
   refuse_if(options.device == DeviceOption::Cpu && !options.gpu_ids.empty(),
             "--gpu-ids has no meaning with --device cpu");
+  refuse_if(options.share_gpu && options.device == DeviceOption::Cpu,
+            "--share-gpu has no meaning with --device cpu");
+  refuse_if(options.share_gpu && options.data_parallel > 1,
+            "--share-gpu puts all workers on one GPU, and --data-parallel each on several: give "
+            "one of them");
   refuse_if(options.device == DeviceOption::Cuda &&
                 (options.backend == BackendOption::Gloo || options.backend == BackendOption::Mpi),
             "--backend gloo and mpi cannot reach the memory of --device cuda: use --backend nccl "

@@ -110,6 +110,7 @@ struct TrainOptions {
   DeviceOption device = DeviceOption::Auto;
   BackendOption backend = BackendOption::Auto;
   std::vector<int> gpu_ids;  // By local rank, data_parallel of them each; empty: 0, 1, 2 ...
+  bool share_gpu = false;    // All workers of the host on one GPU.
   worker::InitMethod init;   // Rank and meeting place, where no launcher says them.
   std::string interface;     // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;

@@ -100,6 +100,13 @@ TEST_CASE("14.24: GPUs are chosen by a list of different numbers", "[trainer][op
   CHECK(parse({"--gpu-ids", "1", "--device", "cpu"}).exit_code == 2);
 }
 
+TEST_CASE("--share-gpu goes with GPUs, one for each worker", "[trainer][options]") {
+  CHECK_FALSE(parse({}).options->share_gpu);
+  CHECK(parse({"--share-gpu", "--gpu-ids", "1"}).options->share_gpu);
+  CHECK(parse({"--share-gpu", "--device", "cpu"}).exit_code == 2);
+  CHECK(parse({"--share-gpu", "--data-parallel", "2"}).exit_code == 2);
+}
+
 TEST_CASE("14.10: --max-time takes seconds or a number with a unit", "[trainer][options]") {
   CHECK(parse({"--max-time", "90"}).options->max_time_s == 90);
   CHECK(parse({"--max-time", "45m"}).options->max_time_s == 45 * 60);
