@@ -1,11 +1,13 @@
 // A worker that makes each call of the NCCL module once and looks at what came of it, as long as an
 // error does not end it: then it says the error. Its memory is read by the host, so that it runs
-// over tests/fake_cuda alone.
+// over tests/fake_cuda alone. Its argument is the number of its GPU, the local rank when left out.
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
 #include "worker/communicator.h"
+#include "worker/error_file.h"
 
 using namespace ddprun::worker;
 
@@ -64,16 +66,18 @@ class Calls {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
     const WorkerEnv env = read_worker_env();
+    install_error_handlers(env);
     CommunicatorOptions options;
-    options.cuda_device = env.local_rank;
+    options.cuda_device = argc > 1 ? std::atoi(argv[1]) : env.local_rank;
     const auto communicator = make_nccl_communicator(env, options);
     Calls(*communicator).make();
     std::cout << "right: " << communicator->description() << std::endl;
   } catch (const std::exception& error) {
     std::cout << "failed: " << error.what() << std::endl;
+    record_error(error.what());
     return 1;
   }
 }

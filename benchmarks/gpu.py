@@ -1,0 +1,238 @@
+"""scripts/test --gpu and scripts/bench gpu: everything that is to be known of the first machine with a GPU, in one
+command each, from a tree that nothing was built in. Such a machine need not have our packages (scripts/pack_gpu) nor
+a network, and is had for minutes: tests come before figures, and each figure is on disk once it is known.
+
+Two workers on the one GPU are a real job over NCCL (train --share-gpu).
+"""
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import gpu_steps
+from gpu_steps import PASSED, Step
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build-gpu"
+BIN = BUILD / "bin"
+TOTAL_S = 480
+GPU = "a GPU"
+NO_GPU_STATUS = 3
+SELF = pathlib.Path(__file__).resolve()
+
+FIND_GPU = """
+import ctypes, sys
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    sys.exit("no driver (libcuda.so.1)")
+count, name = ctypes.c_int(), ctypes.create_string_buffer(100)
+status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+if status or count.value == 0:
+    sys.exit(f"the driver finds no device (status {status})")
+driver.cuDeviceGetName(name, 100, 0)
+print(name.value.decode())
+"""
+
+
+class Machine:
+    """Where what we build with lies: our own folders, else the packages of this Python."""
+
+    def __init__(self):
+        torch = os.environ.get("DDPRUN_TORCH")
+        found = importlib.util.find_spec("torch")
+        own = ROOT / ".deps" / "libtorch" / "torch"
+        self.torch = pathlib.Path(torch) if torch else pathlib.Path(found.origin).parent if found else own
+        self.pack = ROOT / ".gpu-pack" / "usr"
+        peer = next((ROOT / ".deps" / "peer" / "lib").glob("python3*/site-packages"), None)
+        packages = [self.torch.parent, *([peer] if peer else [])]
+        self.nccl = next((p / "nvidia" / "nccl" for p in packages
+                          if (p / "nvidia" / "nccl" / "include" / "nccl.h").exists()), None)
+        self.peer = sys.executable if found else str(ROOT / ".deps" / "peer" / "bin" / "python")
+
+    def settings(self):
+        settings = {"CMAKE_BUILD_TYPE": "Release", "DDPRUN_TORCH": self.torch, "DDPRUN_WITH_MPI": "OFF"}
+        if self.pack.exists():
+            settings["CMAKE_PREFIX_PATH"] = self.pack
+        if self.nccl:
+            settings |= {"NCCL_INCLUDE": self.nccl / "include", "NCCL_LIBRARY": self.nccl / "lib" / "libnccl.so.2"}
+        return [f"-D{name}={value}" for name, value in settings.items()]
+
+
+def building(machine, what, limit_s, *targets):
+    return Step(f"build {what}", ["cmake", "--build", BUILD, "--target", *targets], limit_s, needs=("configure the build",))
+
+
+def first_steps(machine):
+    return [
+        Step(GPU, [sys.executable, "-c", FIND_GPU], 60),
+        Step("machine", ["sh", "-c", "uname -sr; nproc; nvcc --version | tail -2; nvidia-smi; true"], 30),
+        Step("configure the build", ["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", *machine.settings()], 45),
+    ]
+
+
+def ran(text):
+    """No figure; a test that was skipped has shown nothing."""
+    if "SKIPPED" in text:
+        raise ValueError("it was skipped")
+    return {}
+
+
+def train(folder, name, *options):
+    """The options of a run on synthetic images whose measured steps go to a file."""
+    metrics = folder / f"{name}.jsonl"
+    argv = [BIN / "train", "--dataset", "synthetic", "--no-validation", "--device", "cuda", "--lr", "0.01",
+            "--metrics", metrics, *options]
+
+    def images_per_s(_):
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        rates = [line["images_per_s"] for line in lines if line.get("event") == "train"]
+        return {"images/s": statistics.median(rates[2:])}  # The first ones warm up.
+
+    return argv, images_per_s
+
+
+def ddprun(workers, *options):
+    return [BIN / "ddprun", "--standalone", "--nproc-per-node", workers, *options]
+
+
+def test_plan(machine, folder):
+    module, program = "build what needs no LibTorch", "build train"
+    small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
+    one, one_rate = train(folder, "one", *small, "--steps", "60")
+    two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
+    return first_steps(machine) + [
+        building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
+                 "test_nccl_job", "test_worker"),
+        Step("the NCCL module's own cases", [BIN / "test_nccl"], 60, needs=(module,)),
+        Step("the collectives, over libraries without a GPU", [BIN / "test_over_nccl", "[any-backend],[nccl]"], 90,
+             needs=(module,)),
+        Step("jobs over libraries without a GPU", [BIN / "test_nccl_job"], 60, needs=(module,)),
+        Step("NCCL starts", [BIN / "test_worker", "NCCL starts*"], 60, needs=(module, GPU), figures=ran),
+        building(machine, "train", 180, "train"),
+        Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
+        Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
+        Step("a killed worker is noticed, and the job goes on",
+             [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
+    ]
+
+
+# Model, image side, batch, precision.
+CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
+ROUNDS = 2
+
+
+def peer_argv(machine, mode, model, side, batch, precision):
+    return [machine.peer, "-B", ROOT / "benchmarks" / "peer_gpu.py", "--mode", mode, "--model", model, "--image-size", side,
+            "--batch-size", batch, "--precision", precision]
+
+
+def last_json(text):
+    return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+
+
+def bench_plan(machine, folder):
+    steps = first_steps(machine) + [
+        building(machine, "nccl_calls", 90, "nccl_calls", "ddprun_cuda"),
+        Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build nccl_calls", GPU),
+             figures=last_json),
+        building(machine, "train", 180, "ddprun", "train"),
+    ]
+    for model, side, batch, precision in CASES:
+        name = f"{model} {side} px, batch {batch}, {precision}"
+        for number in range(1, ROUNDS + 1):
+            argv, rate = train(folder, f"{model}-{precision}-{number}", "--model", model, "--image-size", str(side),
+                               "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq", "10")
+            steps.append(Step(f"{name}: train, round {number}", argv, 40, needs=("build train", GPU), figures=rate))
+            for mode in ("eager", "graph"):
+                steps.append(Step(f"{name}: Python {mode}, round {number}",
+                                  peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
+                                  figures=last_json))
+    # Last: compiling takes longer than all it is compared with.
+    model, side, batch, precision = CASES[0]
+    steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
+                      peer_argv(machine, "compile", model, side, batch, precision), 120, needs=(GPU,), figures=last_json))
+    return steps
+
+
+def children_of(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def workers_of(launcher):
+    return [pid for pid in children_of(launcher)
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "train"]
+
+
+def kill_one(folder):
+    """A job of two workers on the GPU; one is killed once both train, and the job must end well after one restart."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        argv, _ = train(pathlib.Path(place), "killed", "--image-size", "32", "--batch-size", "64", "--print-freq", "5",
+                        "--steps", "200", "--share-gpu", "--checkpoint-dir", f"{place}/checkpoints",
+                        "--checkpoint-every", "20")
+        job = subprocess.Popen([str(word) for word in [*ddprun(2, "--max-restarts", "1"), *argv]], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+        metrics = pathlib.Path(place) / "killed.jsonl"
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (metrics.exists() and '"train"' in metrics.read_text()):
+            if job.poll() is not None:
+                break
+            time.sleep(0.05)
+        workers = workers_of(job.pid)
+        if len(workers) == 2:
+            os.kill(workers[1], signal.SIGKILL)
+        output, _ = job.communicate()
+    print(output)
+    if len(workers) != 2:
+        sys.exit(f"{len(workers)} workers were training, not 2")
+    if job.returncode != 0 or "SIGKILL" not in output:
+        sys.exit(f"the job ended with {job.returncode}, and must end with 0 and tell of the SIGKILL")
+
+
+def verdict(results):
+    states = {result.name: result.state for result in results}
+    if states.get(GPU) != PASSED:
+        status = NO_GPU_STATUS
+        if any(state not in (PASSED, gpu_steps.LEFT_OUT) for name, state in states.items() if name != GPU):
+            status = 1
+        return status, ("this machine has no GPU that can be used: what needs one was not run, and nothing is known "
+                        "of it")
+    bad = [name for name, state in states.items() if state != PASSED]
+    return (1, f"not passed: {', '.join(bad)}") if bad else (0, "all passed")
+
+
+def main():
+    command = sys.argv[1]
+    if command == "kill-one":
+        return kill_one(pathlib.Path(sys.argv[2]))
+    plan = {"test": test_plan, "bench": bench_plan}[command]
+    name = "scripts/test --gpu" if command == "test" else "scripts/bench gpu"
+    parser = argparse.ArgumentParser(prog=name, description=__doc__.split("\n\n")[0],
+                                     epilog=f"Ends with {NO_GPU_STATUS} where there is no GPU, after all that needs none.")
+    parser.add_argument("--results", type=pathlib.Path, default=BUILD / f"{command}-results", metavar="FOLDER",
+                        help="where results.json, results.md and each step's output go [build-gpu/...]")
+    parser.add_argument("--limit", type=float, default=TOTAL_S, metavar="SECONDS", help=f"for all of it [{TOTAL_S}]")
+    parser.add_argument("--only", metavar="TEXT", help="leave out steps whose names lack it, but for those that build")
+    options = parser.parse_args(sys.argv[2:])
+    folder = options.results.resolve()
+    steps = plan(Machine(), folder)
+    if options.only:
+        kept = ("build", GPU)
+        steps = [s for s in steps if options.only in s.name or any(word in s.name for word in kept)]
+    head = {"command": name, "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "limit": f"{options.limit:.0f} s"}
+    results = gpu_steps.run(steps, options.limit, folder, head)
+    status, text = verdict(results)
+    print(f"{name}: {text} ({folder}/results.md)")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Usage: gpu_steps_test.py SOURCE_DIR. The steps of scripts/test --gpu and scripts/bench gpu: what is known when time
+ends, and what is said where there is no GPU. No GPU is needed."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
+sys.path.insert(0, str(SOURCE / "benchmarks"))
+sys.dont_write_bytecode = True
+import gpu  # noqa: E402
+import gpu_steps  # noqa: E402
+from gpu_steps import FAILED, LATE, LEFT_OUT, PASSED, Step  # noqa: E402
+
+
+class GpuSteps(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "results"
+
+    def run_steps(self, *steps, total_s=60):
+        return gpu_steps.run(steps, total_s, self.folder, {"command": "a test"}, tell=lambda *_, **__: None)
+
+    def test_a_step_that_fails_or_hangs_takes_along_only_what_needs_it(self):
+        child = self.folder.parent / "child"
+        results = self.run_steps(
+            Step("fails", ["sh", "-c", "echo no luck; exit 3"], 20),
+            Step("hangs", ["sh", "-c", f"timeout 999 sleep 999 & echo $! >'{child}'; echo soon; sleep 999"], 2),
+            Step("is not there", ["/nonexistent"], 20),
+            Step("needs it", ["true"], 20, needs=("fails",)),
+            Step("needs none", ["echo", "12.5"], 20, figures=lambda text: {"speed": float(text)}),
+            Step("says nonsense", ["echo", "x"], 20, figures=lambda text: {"speed": float(text)}))
+        self.assertEqual([r.state for r in results], [FAILED, LATE, FAILED, LEFT_OUT, PASSED, FAILED])
+        self.assertIn("exit status 3: no luck", results[0].why)
+        self.assertEqual(results[1].why, "2 s: soon")
+        left = pathlib.Path(f"/proc/{child.read_text().strip()}/cmdline")  # Reaped, or a zombie without one.
+        self.assertFalse(left.exists() and left.read_bytes())
+        self.assertEqual(results[3].why, "it needs: fails")
+        self.assertEqual(results[4].figures, {"speed": 12.5})
+
+    def test_what_is_known_is_written_after_each_step(self):
+        look = ["sh", "-c", f"cp '{self.folder}/results.json' '{self.folder}/seen.json'"]
+        self.run_steps(Step("first", ["echo", "7"], 20, figures=lambda text: {"speed": float(text)}),
+                       Step("second", look, 20))
+        seen = json.loads((self.folder / "seen.json").read_text())
+        self.assertEqual([(s["name"], s["state"]) for s in seen["steps"]], [("first", PASSED)])
+        table = (self.folder / "results.md").read_text()
+        self.assertIn("| first | speed | 7 |", table)
+        self.assertIn("| second | passed |", table)
+
+    def test_nothing_begins_when_the_time_is_over(self):
+        results = self.run_steps(Step("late", ["true"], 20), total_s=0.5)
+        self.assertEqual((results[0].state, results[0].why), (LEFT_OUT, "the 0 s were over"))
+
+    def test_every_need_is_an_earlier_step(self):
+        for plan in (gpu.test_plan, gpu.bench_plan):
+            names = set()
+            for step in plan(gpu.Machine(), self.folder):
+                self.assertLessEqual(set(step.needs), names, step.name)
+                self.assertNotIn(step.name, names)
+                names.add(step.name)
+
+    def test_the_plans_fit_the_time_that_such_a_machine_is_had(self):
+        for plan in (gpu.test_plan, gpu.bench_plan):
+            first = [step.limit_s for step in plan(gpu.Machine(), self.folder) if "build" in step.name]
+            self.assertLessEqual(sum(first), gpu.TOTAL_S * 0.75)
+
+    def test_without_a_gpu_the_end_says_that_nothing_of_it_was_run(self):
+        results = [gpu_steps.Result("build", PASSED), gpu_steps.Result(gpu.GPU, FAILED, why="no device")]
+        self.assertEqual(gpu.verdict(results), (gpu.NO_GPU_STATUS, "this machine has no GPU that can be used: "
+                                                "what needs one was not run, and nothing is known of it"))
+        self.assertEqual(gpu.verdict([gpu_steps.Result(gpu.GPU, PASSED)])[0], 0)
+        self.assertEqual(gpu.verdict([gpu_steps.Result(gpu.GPU, PASSED), gpu_steps.Result("x", LATE)])[0], 1)
+
+    def test_both_commands_say_what_they_take(self):
+        for command in (["test", "--gpu"], ["bench", "gpu"]):
+            done = subprocess.run([SOURCE / "scripts" / command[0], *command[1:], "--help"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("--results", done.stdout)
+
+
+unittest.main()
