@@ -2,7 +2,7 @@
 
   kubernetes_test.py SOURCE_DIR DDPRUN
 
-No cluster and no schema is asked: their API servers are not here. Each pod's environment is made from its manifest as
+No cluster is asked, and the schemas are in kubernetes_schema_test.py. Each pod's environment is made from its manifest as
 the controllers make it, and ddprun --dry-run says what it comes to.
 """
 import os

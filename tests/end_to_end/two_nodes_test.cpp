@@ -279,3 +279,34 @@ TEST_CASE("14.2: the node whose worker recorded its error first is blamed, thoug
     CHECK(contains(output, "rank 1 (pid "));
   }
 }
+
+// As when a JobSet restarts all pods in place: the containers of one host are gone at once, those
+// of another take until the end of their grace, and the new ones have the same addresses and id.
+TEST_CASE("17.3: launchers that start again do not meet those that still end") {
+  const std::uint16_t port = free_port();
+  const std::vector<std::string> options = {"--rdzv-id", "train", "--shutdown-timeout", "2"};
+  const auto endless = shell("trap '' TERM; echo \"old rank $RANK\"; while :; do sleep 0.1; done");
+  Process old_host(launch_node(0, port, options, endless));
+  Process old_other(launch_node(1, port, options, endless));
+  REQUIRE(old_host.wait_for_output("old rank 0", 30s));
+  REQUIRE(old_other.wait_for_output("old rank 1", 30s));
+  old_host.send_signal(SIGKILL);
+  old_host.wait(20s);
+  REQUIRE(old_other.wait_for_output("stopping the workers", 20s));
+
+  const auto program = shell(
+      "echo \"new rank $RANK of $WORLD_SIZE, attempt "
+      "$TORCHELASTIC_RESTART_COUNT\"");
+  Process host(launch_node(0, port, options, program));
+  Process other(launch_node(1, port, options, program));
+  const auto host_result = host.wait(60s), other_result = other.wait(60s);
+  const auto old_result = old_other.wait(30s);
+
+  INFO(host_result.output << other_result.output << old_result.output);
+  CHECK(host_result.status == 0);
+  CHECK(other_result.status == 0);
+  CHECK(contains(host_result.output, "new rank 0 of 2, attempt 0"));
+  CHECK(contains(other_result.output, "new rank 1 of 2, attempt 0"));
+  CHECK(old_result.status == 72);
+  CHECK_FALSE(contains(old_result.output, "new rank"));
+}
