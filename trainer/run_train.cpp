@@ -20,6 +20,7 @@
 #include "worker/error_file.h"
 #include "worker/meeting.h"
 #include "worker/network_interface.h"
+#include "worker/progress_page.h"
 #include "worker/wait_for_rank.h"
 
 namespace ddprun::trainer {
@@ -191,7 +192,10 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
   if (!command_line.problem.empty()) return fail(usage_exit_code, env, command_line.problem);
   if (!command_line.options) return command_line.exit_code;
   auto job = std::make_unique<TrainingJob>();
-  job->on_phase = std::move(on_phase);
+  job->on_phase = [hook = std::move(on_phase)](const TrainingJob& of, const std::string& phase) {
+    worker::ProgressPage::own().phase(phase);
+    if (hook) hook(of, phase);
+  };
   try {
     become_worker(*job, *command_line.options);
     env = read_environment(*command_line.options);

@@ -26,6 +26,7 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   counted_ += counted;
   const double step_s = data_s_ + watch_.lap();
   time_meter_.update(step_s);
+  last_step_s_ = step_s;
   seconds_ += step_s;
   steps_ += 1;
   images_ += images;

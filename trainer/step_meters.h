@@ -20,12 +20,20 @@ class StepMeters {
   void step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images);
 
   // For how long this process has waited for communication since its start, as of now.
-  void communicated(std::chrono::nanoseconds exposed) { exposed_ = exposed; }
+  void communicated(std::chrono::nanoseconds exposed) {
+    last_exposed_ = exposed - exposed_;
+    exposed_ = exposed;
+  }
 
   // The last step and the averages so far. Waits for the device. `state` is that after the step.
   StepReport report(const TrainingState& state, double learning_rate);
   void start_window();   // A line was printed: rates count from here.
   void restart_clock();  // What took time just now was not training.
+
+  // Of the last step.
+  double last_step_s() const { return last_step_s_; }
+  double last_data_s() const { return data_s_; }
+  double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
 
   double seconds() const { return seconds_; }      // Of all steps.
   std::int64_t images() const { return images_; }  // Over all workers.
@@ -51,7 +59,9 @@ class StepMeters {
   std::int64_t images_ = 0;
   std::int64_t steps_ = 0;
   double seconds_ = 0;
+  double last_step_s_ = 0;
   std::chrono::nanoseconds exposed_;
+  std::chrono::nanoseconds last_exposed_{0};
   Window window_;
 };
 

@@ -15,6 +15,7 @@
 #include "trainer/shards/sharded_batch.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
+#include "worker/progress_page.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::trainer {
@@ -42,6 +43,22 @@ void report_step(TrainingJob& job, StepParts& parts, bool print) {
   report.memory = memory_use();
   report.gpu_memory = device_memory(job.place.device);
   job.reporter->step(report);
+}
+
+// For who watches the job. The loss of every step is only known without waiting where it is
+// computed on the CPU.
+void tell_step(const TrainingJob& job, const StepOutput& output, const StepMeters& meters) {
+  worker::ProgressPage& page = worker::ProgressPage::own();
+  if (!page.is_there()) return;
+  worker::StepFacts facts{.step = job.state.step,
+                          .total_steps = job.plan.total_steps,
+                          .epoch = job.state.epoch + 1,
+                          .images = output.images / job.env.world_size,
+                          .step_s = meters.last_step_s(),
+                          .data_s = meters.last_data_s(),
+                          .wait_s = meters.last_exposed_s()};
+  if (output.own_loss.is_cpu()) facts.loss = output.own_loss.item<double>();
+  page.step_done(facts);
 }
 
 // Running statistics otherwise follow each worker's own batches.
@@ -142,6 +159,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
     guard.watch(output.own_loss, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.counts, output.counted, output.images);
     meters.communicated(job.parallel->exposed_communication());
+    tell_step(job, output, meters);
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
     stop = job.stop->beat();

@@ -48,7 +48,7 @@ struct TrainingJob {
   ~TrainingJob();
 
   // Told what this thread does from now on, of an attempt's beginning too ("meet" the peers, take
-  // or give "state"); for tests, which end a worker there.
+  // or give "state"): for who watches the job, and for tests, which end a worker there.
   std::function<void(const TrainingJob& job, const std::string& phase)> on_phase;
 
   TrainOptions options;

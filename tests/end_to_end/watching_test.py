@@ -194,6 +194,39 @@ class Watching(WithJob):
         self.assertEqual(job.wait(patience(30)), 0)
 
 
+@unittest.skipUnless((BIN / "train").exists(), "train is not built here")
+class Training(WithJob):
+    def test_train_tells_its_steps_and_a_rank_that_stands_is_seen(self):
+        self.environment["OMP_NUM_THREADS"] = "1"
+        job = self.start("--nproc-per-node", "2", str(BIN / "train"), "--dataset", "synthetic", "--image-size", "16",
+                         "--synthetic-images", "512", "--synthetic-classes", "10", "--model", "resnet20", "--batch-size", "16",
+                         "--device", "cpu", "--no-validation", "--epochs", "1000")
+
+        def told():
+            jobs = self.snapshot()
+            ranks = [rank["progress"] for rank in jobs[0]["ranks"]] if jobs else []
+            return jobs[0] if len(ranks) == 2 and all(said and (said["step"] or 0) > 3 for said in ranks) else None
+        ranks = self.until(told, "steps of both ranks")["ranks"]
+        for rank in ranks:
+            said = rank["progress"]
+            self.assertEqual(said["total_steps"], 16 * 1000)
+            self.assertEqual(said["images"], 16 * said["step"])
+            self.assertGreaterEqual(said["epoch"], 1)
+            self.assertGreater(said["images_per_s"], 0)
+            self.assertGreater(said["step_s"], said["data_s"])
+            self.assertGreater(said["step_s"], said["wait_s"])
+            self.assertGreater(said["wait_total_s"], 0)
+            self.assertGreater(said["loss"], 0)
+
+        # Rank 0 is not blamed for waiting.
+        os.kill(ranks[1]["pid"], signal.SIGSTOP)
+        self.until(lambda: self.snapshot()[0]["ranks"][0]["progress"]["phase"] == "all-reduce", "rank 0's wait")
+        self.until(lambda: re.search(r"(?m)^ +1 +\d+ +\d+/16000 halted", self.ask("status")[1]), "rank 1's halt")
+        os.kill(ranks[1]["pid"], signal.SIGCONT)
+        job.terminate()
+        self.assertEqual(job.wait(patience(60)), 75)
+
+
 class Terminal:
     """A program on a terminal of 24 lines and 80 columns."""
 

@@ -4,6 +4,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "worker/progress_page.h"
 #include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::worker {
@@ -106,6 +107,7 @@ std::vector<std::string> DistributedDataParallelBase::describe() const {
 }
 
 void DistributedDataParallelBase::before_forward() {
+  ProgressPage::own().computes();
   if (!active_) return;
   const bool reduces = synchronizes_ && at::GradMode::is_enabled();
   if (reduces) reducer_->expect_backward();

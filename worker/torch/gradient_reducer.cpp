@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
+#include "worker/progress_page.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
@@ -199,12 +201,20 @@ void GradientReducer::finish() {
   queue_full_buckets();
   assert(progress_.all_taken());
   if (policy_.looks_for_unused) count_uses();
-  queue_->wait();
+  wait_for_peers();
   if (!unused_here_.empty()) define_unused();
   if (policy_.settles_order) settle_order();
   policy_ = reduction_policy(unused_, /*first_reduction=*/false);
   progress_.restart(gradients_.plan());
   running_ = false;
+}
+
+// The one place where a rank that is done stands until the slowest is.
+void GradientReducer::wait_for_peers() {
+  const auto since = std::chrono::steady_clock::now();
+  ProgressPage::own().waits();
+  queue_->wait();
+  ProgressPage::own().reduced(since);
 }
 
 // For the peers, which may have gradients where this rank has none. Backward would have come to the

@@ -108,6 +108,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   bool can_finish() const override;
   bool launch_full_buckets() override;
   void queue_full_buckets();
+  void wait_for_peers();
   void finish() override;
   std::string unfinished_message() const override;
 
