@@ -37,6 +37,7 @@ BENCHMARKS = {
     "data": ("data", 5),
     "mnist-epoch": ("mnist_epoch", 3),
     "shards": ("shards", 7),
+    "in-place": ("in_place", 11),
     "strangers": ("strangers", 10),
     "strangers-silent": ("strangers", 55, "silent connections"),
 }

@@ -26,11 +26,11 @@ TRAIN = ["--dataset", "synthetic", "--synthetic-classes", "10", "--image-size", 
          "cpu", "--print-freq", "1"]
 
 
-def step_ms(arguments):
+def step_ms(arguments, launcher=()):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics")
-        argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", "2", measure.ours("train"), *TRAIN,
-                "--metrics", metrics, *arguments]
+        argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", "2", *launcher, measure.ours("train"),
+                *TRAIN, "--metrics", metrics, *arguments]
         done = subprocess.run(argv, env=measure.environment(OMP_NUM_THREADS="1"), stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
