@@ -103,6 +103,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
                                   .memory_fd = restart_memory(),
                                   .progress_fd = pages_.fd(),
                                   .may_park = another_may_follow(),
+                                  .word_limit = word_limit(),
                                   .filled = filled_,
                                   .worker_store = worker_store()};
     if (!std::exchange(told_choices_, true)) {
@@ -140,6 +141,15 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
 bool LocalAttempt::another_may_follow() const {
   const bool elastic = options_.backend == RendezvousBackend::C10d && options_.nnodes_max > 1;
   return elastic || round_.max_restarts > 0;
+}
+
+// Whoever is gone is known by then: a process, also one that closes its connections long before it
+// ends (Python's finalizers), and a node that fell silent, also where it was the coordinator's, and
+// the next one has to miss the node's workers first. A worker that has lost a peer and hears
+// nothing for so long has lost a connection alone, and nobody but itself can say so.
+milliseconds LocalAttempt::word_limit() const {
+  const bool one_node = options_.nnodes_max == 1;
+  return cause_wait + (one_node ? milliseconds{0} : 2 * options_.heartbeat_timeout);
 }
 
 void LocalAttempt::tell_who_went_on() const {

@@ -98,6 +98,7 @@ class LocalAttempt {
  private:
   int restart_memory();  // -1: none is asked for. Throws std::system_error.
   bool another_may_follow() const;
+  std::chrono::milliseconds word_limit() const;
   void tell_who_went_on() const;
   SpareEvents spare_events();
   std::vector<WorkerSpec> spare_specs(WorkerSpecInputs inputs) const;

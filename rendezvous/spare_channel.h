@@ -25,10 +25,11 @@
 //        of that attempt
 //                                   <--    RANK=1\0 ... \0               the next attempt
 //
-// Who has lost a peer may park before it is told; DDPRUN_ATTEMPT_OVER may then come first, and is
-// skipped by who waits for a rank. Who does not park within the shutdown time-out, or never said
-// 'k', is asked to end by a signal, and killed. The end of the stream: the job is over.
-// A core: no sockets, threads or clock.
+// Who has lost a peer waits for DDPRUN_WORD_LIMIT_MS to be told: by then the launcher would know of
+// any process or node that is gone. It may also park before it is told; DDPRUN_ATTEMPT_OVER may
+// then come first, and is skipped by who waits for a rank. Who does not park within the shutdown
+// time-out, or never said 'k', is asked to end by a signal, and killed. The end of the stream: the
+// job is over. A core: no sockets, threads or clock.
 #pragma once
 
 #include <optional>
@@ -43,6 +44,9 @@ namespace ddprun::rendezvous {
 inline constexpr const char* spare_variable = "DDPRUN_SPARE_FD";
 inline constexpr const char* rank_variable = "DDPRUN_RANK_FD";
 inline constexpr int spare_fd = 4;
+
+// In milliseconds, beside rank_variable.
+inline constexpr const char* word_limit_variable = "DDPRUN_WORD_LIMIT_MS";
 
 // What a process says.
 inline constexpr char gives_rank_back = '\n';  // It has none, and waits for one.

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -31,6 +32,14 @@ bool is_channel(int fd) {
   int type = 0;
   socklen_t size = sizeof(type);
   return fd >= 0 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+// The same in all attempts.
+std::chrono::milliseconds read_launchers_limit() {
+  constexpr std::chrono::milliseconds unknown{20'000};
+  const auto text = environment_variable(rendezvous::word_limit_variable);
+  const int number = text ? std::atoi(text->c_str()) : 0;
+  return number > 0 ? std::chrono::milliseconds(number) : unknown;
 }
 
 void raise_event(const rendezvous::UniqueFd& event) { ::eventfd_write(event.get(), 1); }
@@ -70,6 +79,7 @@ struct Membership::Impl {
   void hang_up();
 
   const MembershipOptions limits;
+  const std::chrono::milliseconds launchers_limit = read_launchers_limit();
   rendezvous::UniqueFd channel;
   rendezvous::UniqueFd interrupt;  // Readable while an attempt is over that was not left.
   rendezvous::UniqueFd ending;     // Readable: the thread ends.
@@ -171,7 +181,7 @@ Membership::Guard::~Guard() {
 bool Membership::attempt_is_over() {
   if (!offered()) return false;
   std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait_for(lock, impl_->limits.word_limit,
+  impl_->changed.wait_for(lock, impl_->limits.word_limit.value_or(impl_->launchers_limit),
                           [&] { return impl_->state.phase() != Phase::Working; });
   return impl_->state.phase() == Phase::Over;
 }

@@ -27,6 +27,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -36,9 +37,10 @@
 namespace ddprun::worker {
 
 struct MembershipOptions {
-  // A worker that lost a peer waits so long for the launcher to say that the attempt is over. It
-  // sees a death at once, and a silent node after its heartbeat timeout.
-  std::chrono::milliseconds word_limit{20'000};
+  // A worker that lost a peer waits so long for the launcher to say that the attempt is over. Not
+  // given: as long as the launcher may take to know of a death (DDPRUN_WORD_LIMIT_MS: 5 s, and
+  // twice its heartbeat time-out with several nodes), or 20 s where it does not say.
+  std::optional<std::chrono::milliseconds> word_limit = {};
 };
 
 class Membership {

@@ -278,6 +278,8 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.keeps_channel = inputs.may_park;
     if (inputs.may_park) {
       spec.variables.emplace_back(rendezvous::rank_variable, std::to_string(rendezvous::spare_fd));
+      spec.variables.emplace_back(rendezvous::word_limit_variable,
+                                  std::to_string(inputs.word_limit.count()));
     } else if (inputs.environment(rendezvous::rank_variable)) {
       spec.variables.emplace_back(rendezvous::rank_variable, "");  // As above.
     }

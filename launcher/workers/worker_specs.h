@@ -4,6 +4,7 @@
 // (worker/worker_env.h).
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ struct WorkerSpecInputs {
   int memory_fd = -1;              // As WorkerSpec's.
   int progress_fd = -1;            // As WorkerSpec's.
   bool may_park = false;           // Another attempt may follow this one.
-  std::vector<int> filled = {};    // The places that have a worker; empty: all.
+  std::chrono::milliseconds word_limit{0};  // With may_park: when a worker gives up waiting for it.
+  std::vector<int> filled = {};             // The places that have a worker; empty: all.
   std::optional<WorkerStore> worker_store;  // Nothing: all workers use the launcher's store.
 };
 

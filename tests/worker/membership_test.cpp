@@ -289,6 +289,17 @@ TEST_CASE("a worker whose launcher says nothing has failed by itself", "[worker]
   CHECK_FALSE(members.job_is_over());
 }
 
+TEST_CASE("16.3: who lost a peer waits for the word as long as the launcher may take to know",
+          "[worker][membership]") {
+  Channel channel;
+  ::setenv(rendezvous::word_limit_variable, "1", 1);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK_FALSE(Membership().attempt_is_over());
+  ::unsetenv(rendezvous::word_limit_variable);
+  // Not the 20 s of a launcher that says nothing of it.
+  CHECK(std::chrono::steady_clock::now() - began < 20s);
+}
+
 TEST_CASE("a parked worker that nobody needs is told so", "[worker][membership]") {
   for (const bool in_the_middle : {false, true}) {
     Channel channel;

@@ -46,6 +46,7 @@ struct Case {
             .cpus = cpus,
             .places = places,
             .may_park = may_park,
+            .word_limit = word_limit,
             .filled = filled,
             .worker_store = worker_store};
   }
@@ -62,6 +63,7 @@ struct Case {
   std::map<std::string, std::string> environment;
   bool terminal = false;
   bool may_park = false;
+  std::chrono::milliseconds word_limit{0};
   std::vector<int> filled;
   int cpus = 8;
   std::vector<WorkerCpus> places;
@@ -361,6 +363,8 @@ TEST_CASE(
   CHECK_FALSE(c.specs().at(0).keeps_channel);
   c.may_park = true;
   CHECK(c.variables(0)["DDPRUN_RANK_FD"] == "4");
+  c.word_limit = std::chrono::seconds(15);
+  CHECK(c.variables(0)["DDPRUN_WORD_LIMIT_MS"] == "15000");
 
   const WorkerSpec spare = spare_of(c.specs().at(0), "");
 
