@@ -227,6 +227,37 @@ TEST_CASE("16.3: a node of MIN:MAX goes on with those that live until the others
   finish({&node.process});
 }
 
+TEST_CASE("16.3: the other nodes' workers move up for those that a node goes on without",
+          "[in_place]") {
+  const std::string port = std::to_string(free_port());
+  const auto node = [&](const std::string& rank) {
+    return std::vector<std::string>{"--nnodes",       "2",         "--node-rank",      rank,
+                                    "--master-addr",  "127.0.0.1", "--master-port",    port,
+                                    "--max-restarts", "1",         "--nproc-per-node", "1:2"};
+  };
+  Node first(node("0")), second(node("1"));
+  auto of_first = first.wait_for_ranks(0, {0, 1}, 4);
+  auto of_second = second.wait_for_ranks(0, {2, 3}, 4);
+
+  ::kill(of_first[0], SIGKILL);
+
+  REQUIRE(first.wait_until([&] { return first.pids("worker_started", 2).size() == 2; }));
+  REQUIRE(second.wait_until([&] { return second.pids("worker_started", 2).size() == 2; }));
+  INFO(first.process.output() << second.process.output());
+  CHECK(first.pids("worker_started", 1) == std::map<int, int>{{0, of_first[1]}});
+  CHECK(second.pids("worker_started", 1) ==
+        std::map<int, int>{{1, of_second[2]}, {2, of_second[3]}});
+  CHECK(first.pids("worker_started", 2, "was_kept") == std::map<int, int>{{1, of_first[1]}});
+  CHECK(second.pids("worker_started", 2, "was_kept") == of_second);
+  REQUIRE(first.process.wait_for_output(Node::start(1, 0, 3), 60s));
+  REQUIRE(second.process.wait_for_output(Node::start(1, 2, 3), 60s));
+  for (const int rank : {0, 1}) {
+    REQUIRE(first.process.wait_for_output(Node::start(2, rank, 4), 60s));
+    REQUIRE(second.process.wait_for_output(Node::start(2, rank + 2, 4), 60s));
+  }
+  finish({&first.process, &second.process});
+}
+
 TEST_CASE("16.3: the replacement that never asks for a rank is started cold in the end",
           "[in_place]") {
   // As a spare it ends well at once.
