@@ -52,8 +52,8 @@ _ddprun_options() {
     --restart-memory --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir
     --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
     --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
-    --color --monitor-interval --start-method --event-log-handler --logs-specs
-    --exit-barrier-timeout
+    --metrics-file --metrics-port --status-page --color --monitor-interval --start-method
+    --event-log-handler --logs-specs --exit-barrier-timeout
   )
 }
 
@@ -87,6 +87,7 @@ _ddprun_value() {
   --redirects | -r) offer=(-W '0 1 2 3') ;;
   --tee | -t) offer=(-W '0 1 2 3') ;;
   --event-log) offer=(-f) ;;
+  --metrics-file) offer=(-f) ;;
   --color) offer=(-W 'auto always never') ;;
   --start-method) offer=(-W 'spawn fork forkserver') ;;
   --event-log-handler) offer=(-W 'null console dynamic_rendezvous') ;;

@@ -20,6 +20,7 @@
 
 #include "launcher/agent_signals.h"
 #include "launcher/agent_state.h"
+#include "launcher/job_export.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership.h"
 #include "launcher/options/exit_code_map.h"
@@ -65,6 +66,7 @@ class Agent {
                   .on_all_reaped = [this] { on_all_reaped(); },
                   .on_can_grow = [this] { apply(machine().replacements_ready()); }}),
         watched_(io_, options_, attempt_, host_name_, [this] { return machine_.state(); }),
+        export_(io_, options_, [this] { return watched_.snapshot(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
 
@@ -101,6 +103,7 @@ class Agent {
   void await_verdict(milliseconds limit);
 
   void end(int status, milliseconds linger = {});
+  void drain_output();
   void report(int status);
 
   LaunchOptions options_;
@@ -115,6 +118,7 @@ class Agent {
   asio::steady_timer goodbye_timer_;
   LocalAttempt attempt_;
   WatchedJob watched_;
+  JobExport export_;
   Membership membership_;  // Goes first, while what it says is still heard.
   AgentStateMachine machine_;
 
@@ -135,6 +139,7 @@ int Agent::run() {
   signals_.handle(plan_signals(options_, signal_is_ignored));
   if (starter_ != nullptr) listen_to_starter();
   watched_.open();
+  export_.begin();
   asio::co_spawn(
       io_, [this] { return membership_.join(); },
       [this](const std::exception_ptr& thrown) {
@@ -198,6 +203,7 @@ void Agent::on_round(const rendezvous::RoundStart& round) {
   const std::string text = round_text(round, workers, options_.nnodes_max > 1);
   if (!text.empty()) spdlog::info("{}", text);
   apply(machine().round_started());
+  export_.changed();
 }
 
 void Agent::on_stop(const rendezvous::Stop& stop) {
@@ -210,6 +216,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);
   apply(machine().stop_received(
       stop.signal, stop.final_verdict ? std::optional<int>(stop.exit_status) : std::nullopt));
+  export_.changed();
 }
 
 void Agent::on_finish(const rendezvous::Finish& finish) {
@@ -377,12 +384,14 @@ void Agent::end(int status, milliseconds linger) {
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
-  membership_.leave(linger, [this] {
-    const std::string folder = attempt_.log_folder();
-    last_output_.wait(
-        folder, [this] { io_.stop(); },
-        [this, folder](std::size_t bytes) { events_.output_dropped(bytes, folder); });
-  });
+  export_.end(status, [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
+}
+
+void Agent::drain_output() {
+  const std::string folder = attempt_.log_folder();
+  last_output_.wait(
+      folder, [this] { io_.stop(); },
+      [this, folder](std::size_t bytes) { events_.output_dropped(bytes, folder); });
 }
 
 void Agent::report(int status) {

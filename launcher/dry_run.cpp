@@ -54,6 +54,7 @@ class Plan {
     }
     row("grace", time_text(options_.shutdown_timeout) + " from SIGTERM to SIGKILL",
         source("shutdown-timeout"));
+    describe_watching();
     describe_workers();
     for (const std::string& note : options_.notes) text_ += "note: " + note + "\n";
     return std::move(text_);
@@ -63,6 +64,7 @@ class Plan {
   void describe_nodes();
   void describe_endpoint();
   void describe_secret();
+  void describe_watching();
   void describe_workers();
   rendezvous::RoundStart first_round() const;
   std::string source_of_variable(const std::string& name) const;
@@ -257,6 +259,22 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
     value.replace(at, folder.size(), "/attempt_0/LOCAL_RANK/");
   }
   return value;
+}
+
+// What is written or served while the job runs.
+void Plan::describe_watching() {
+  const auto url = [](const ListenPlace& place, const char* path) {
+    const bool v6 = place.host.find(':') != place.host.npos;
+    return fmt::format("http://{}:{}{}", v6 ? "[" + place.host + "]" : place.host,
+                       place.port == 0 ? "a free port" : std::to_string(place.port), path);
+  };
+  if (!options_.metrics_file.empty()) {
+    row("metrics", options_.metrics_file, source("metrics-file"));
+  }
+  if (options_.metrics_port) {
+    row("metrics", url(*options_.metrics_port, "/metrics"), source("metrics-port"));
+  }
+  if (options_.status_page) row("page", url(*options_.status_page, "/"), source("status-page"));
 }
 
 void Plan::describe_workers() {

@@ -253,6 +253,9 @@ void Decision::decide_log_files() {
       note(keep->source + " has no effect without --log-rotate");
   }
   if (const auto* events = get("event-log")) result.event_log = parse_output_file(*events);
+  if (const auto* file = get("metrics-file")) result.metrics_file = parse_output_file(*file);
+  if (const auto* place = get("metrics-port")) result.metrics_port = parse_listen(*place);
+  if (const auto* place = get("status-page")) result.status_page = parse_listen(*place);
   const auto* folder = get("log-dir");
   if (folder == nullptr || folder->value.empty()) return;
   if (folder->value == "/dev/null") {

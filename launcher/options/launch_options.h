@@ -40,6 +40,12 @@ struct StdMap {
   Std of(int local_rank) const;
 };
 
+// Where pages are served.
+struct ListenPlace {
+  std::string host = "127.0.0.1";  // Numeric.
+  std::uint16_t port = 0;          // 0 = a free one.
+};
+
 // A job that this launcher starts on other hosts, by ssh, and runs no worker of itself.
 struct OverSsh {
   std::vector<Host> hosts;                  // None: this launcher is a node's own.
@@ -114,6 +120,9 @@ struct LaunchOptions {
   LogRotation log_rotation;
   std::string log_line_prefix_template;  // "" = "[${role_name}${local_rank}]:"
   std::string event_log;                 // A file of JSON lines; "" = none.
+  std::string metrics_file;              // Prometheus's text, again and again; "" = none.
+  std::optional<ListenPlace> metrics_port;
+  std::optional<ListenPlace> status_page;
   ColorWhen color = ColorWhen::Auto;
   bool collapse_output = false;  // Equal console lines of several ranks become one.
   bool pty = false;              // Workers write to pseudo-terminals.

@@ -208,6 +208,14 @@ const std::vector<OptionRow>& option_table() {
        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE."},
       {"event-log", 0, "FILE", "none", Output, false,
        "Appends what happens on this node as JSON lines (docs/event_log.md)."},
+      {"metrics-file", 0, "FILE", "none", Output, false,
+       "Writes this node's metrics as Prometheus's text each few seconds, whole each time "
+       "(docs/metrics.md)."},
+      {"metrics-port", 0, "[ADDRESS:]PORT", "none", Output, false,
+       "Serves them at /metrics, to this machine alone unless an address is given; 0 picks a free "
+       "port."},
+      {"status-page", 0, "[ADDRESS:]PORT", "none", Output, false,
+       "Serves a page with this node's live curves, ranks, attempts and failures; as above."},
       {"color", 0, "auto|always|never", "auto", Output, false,
        "Colors of console prefixes and of ddprun's own warnings and errors. auto: on a terminal, "
        "unless NO_COLOR is set or TERM is dumb."},

@@ -194,6 +194,32 @@ HostPort parse_endpoint(const GivenOption& given) {
   return result;
 }
 
+ListenPlace parse_listen(const GivenOption& given) {
+  const std::string text = trimmed(given.value);
+  const std::string expected = "PORT or ADDRESS:PORT, for example 9400 or 0.0.0.0:9400";
+  ListenPlace place;
+  const std::size_t colon = text.rfind(':');
+  std::string port = text;
+  if (colon != text.npos) {
+    port = text.substr(colon + 1);
+    place.host = text.substr(0, colon);
+    if (place.host.starts_with('[') && place.host.ends_with(']')) {
+      place.host = place.host.substr(1, place.host.size() - 2);
+    }
+    in6_addr address{};
+    const bool numeric = ::inet_pton(AF_INET, place.host.c_str(), &address) == 1 ||
+                         ::inet_pton(AF_INET6, place.host.c_str(), &address) == 1;
+    if (!numeric) fail(given, expected);
+  }
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size() || number > 65535) {
+    fail(given, expected);
+  }
+  place.port = static_cast<std::uint16_t>(number);
+  return place;
+}
+
 std::map<std::string, std::string> parse_conf(const GivenOption& given) {
   std::map<std::string, std::string> conf;
   if (trimmed(unquoted(given.value)).empty()) return conf;

@@ -47,6 +47,9 @@ struct HostPort {
 };
 HostPort parse_endpoint(const GivenOption& given);
 
+// "9400", "0.0.0.0:9400" or "[::]:9400": a port of this machine, by itself on 127.0.0.1.
+ListenPlace parse_listen(const GivenOption& given);
+
 // "10.0.0.7,10.1.0.0/16", each one checked.
 std::vector<std::string> parse_networks(const GivenOption& given);
 

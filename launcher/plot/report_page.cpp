@@ -130,18 +130,10 @@ std::string page_head(const std::string& title, const std::string& head) {
       escaped_markup(title), page_style(), head);
 }
 
-std::string report_page(const std::vector<RunRecords>& runs) {
-  std::string title = runs.size() == 1 ? runs.front().name : fmt::format("{} runs", runs.size());
-  // Whatever a name in a file may look like: this page loads nothing and runs nothing.
-  const std::string policy =
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\">";
-  std::string text =
-      page_head(title, policy) + "<h1>" + escaped_markup(title) + "</h1>\n" + table_of(runs);
-  text += "<main>\n";
-  text += chart_of(runs, "Loss: training thin, validation with dots", Scale::LogAllowed,
-                   {{&RunRecords::train_loss, "training loss", Kind::Thin},
-                    {&RunRecords::validation_loss, "validation loss", Kind::Dots}});
+std::string run_charts(const std::vector<RunRecords>& runs) {
+  std::string text = chart_of(runs, "Loss: training thin, validation with dots", Scale::LogAllowed,
+                              {{&RunRecords::train_loss, "training loss", Kind::Thin},
+                               {&RunRecords::validation_loss, "validation loss", Kind::Dots}});
   text +=
       chart_of(runs, "Top-1 accuracy in percent: training thin, validation with dots", Scale::Even,
                {{&RunRecords::train_top1, "training, mean of the epoch", Kind::Thin},
@@ -156,7 +148,18 @@ std::string report_page(const std::vector<RunRecords>& runs) {
     text += draw_shares("Where the time of steps went" + of_run, run.ranks);
     text += draw_timeline("Attempts and failures" + of_run, run.launchers);
   }
-  text += "</main>\n";
+  return text;
+}
+
+std::string report_page(const std::vector<RunRecords>& runs) {
+  std::string title = runs.size() == 1 ? runs.front().name : fmt::format("{} runs", runs.size());
+  // Whatever a name in a file may look like: this page loads nothing and runs nothing.
+  const std::string policy =
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">";
+  std::string text =
+      page_head(title, policy) + "<h1>" + escaped_markup(title) + "</h1>\n" + table_of(runs);
+  text += "<main>\n" + run_charts(runs) + "</main>\n";
   for (const RunRecords& run : runs) {
     for (const std::string& note : run.notes) {
       text += "<p class=\"note\">" + escaped_markup(note) + "</p>\n";

@@ -10,6 +10,9 @@ namespace ddprun::launcher {
 
 std::string report_page(const std::vector<RunRecords>& runs);
 
+// The figures of that page, each of which is left out when nothing is known for it.
+std::string run_charts(const std::vector<RunRecords>& runs);
+
 // What a page begins with, up to and with <body>; `head` goes into it as it stands.
 std::string page_head(const std::string& title, const std::string& head = "");
 

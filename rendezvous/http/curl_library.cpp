@@ -32,6 +32,8 @@ const CurlFunctions& curl() {
     look_up_curl(library, "curl_easy_getinfo", found.info);
     look_up_curl(library, "curl_easy_strerror", found.words);
     look_up_curl(library, "curl_easy_cleanup", found.clean_up);
+    look_up_curl(library, "curl_slist_append", found.append);
+    look_up_curl(library, "curl_slist_free_all", found.free_list);
     // curl_easy_init() would call it, and must not in two threads at once.
     decltype(&curl_global_init) set_up = nullptr;
     look_up_curl(library, "curl_global_init", set_up);

@@ -23,6 +23,8 @@ struct CurlFunctions {
   decltype(&curl_easy_getinfo) info = nullptr;
   decltype(&curl_easy_strerror) words = nullptr;
   decltype(&curl_easy_cleanup) clean_up = nullptr;
+  decltype(&curl_slist_append) append = nullptr;
+  decltype(&curl_slist_free_all) free_list = nullptr;
 };
 
 // The same ones for all threads. Throws CurlMissing, which says what to install.

@@ -49,6 +49,15 @@ HttpAnswer http_post(const HttpRequest& request) try {
   if (!request.authority_file.empty()) set(CURLOPT_CAINFO, request.authority_file.c_str());
   if (!request.certificate_file.empty()) set(CURLOPT_SSLCERT, request.certificate_file.c_str());
   if (!request.key_file.empty()) set(CURLOPT_SSLKEY, request.key_file.c_str());
+  std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(
+      nullptr, [](curl_slist* it) { curl().free_list(it); });
+  for (const std::string& header : request.headers) {
+    curl_slist* const longer = library.append(headers.get(), header.c_str());
+    if (longer == nullptr) throw HttpError("libcurl cannot hold a header: no memory");
+    static_cast<void>(headers.release());  // It is a part of the longer one.
+    headers.reset(longer);
+  }
+  if (headers) set(CURLOPT_HTTPHEADER, headers.get());
   const CURLcode code = library.perform(handle.get());
   if (code != CURLE_OK) {
     throw HttpError(

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace ddprun::rendezvous {
 
@@ -16,6 +17,7 @@ class HttpError : public std::runtime_error {
 struct HttpRequest {
   std::string url;
   std::string body;
+  std::vector<std::string> headers = {};  // "Name: value", besides libcurl's own.
   std::chrono::milliseconds limit{5'000};
   // PEM files for https; "" = the system's authorities, and no certificate of our own.
   std::string authority_file, certificate_file, key_file;

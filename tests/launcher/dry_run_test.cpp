@@ -120,6 +120,15 @@ TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
   CHECK(has(line(text, "local rank 1:"), "/bin/echo 1"));
 }
 
+TEST_CASE("17.2: a plan says where metrics and the page will be", "[launcher][dry_run]") {
+  const std::string text = plan({"--metrics-port=9400", "--status-page=[::1]:0",
+                                 "--metrics-file=/tmp/job.prom", "/bin/true"});
+  CHECK(has(text, "http://127.0.0.1:9400/metrics   (--metrics-port=9400)"));
+  CHECK(has(text, "http://[::1]:a free port/   (--status-page=[::1]:0)"));
+  CHECK(has(text, "/tmp/job.prom   (--metrics-file=/tmp/job.prom)"));
+  CHECK_FALSE(has(plan({"/bin/true"}), "/metrics"));
+}
+
 TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][spares]") {
   const auto spares = [](const std::string& count) {
     return line(plan({"--nproc-per-node=2", "--max-restarts=1", "--spares=" + count, "/bin/true"}),

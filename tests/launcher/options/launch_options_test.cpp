@@ -184,6 +184,23 @@ TEST_CASE("every option of the table has a PET variable that is read", "[options
   }
 }
 
+TEST_CASE("17.2: pages are served to this machine alone, unless an address is given", "[options]") {
+  const auto place = [](const std::string& text) {
+    return options({"--metrics-port", text}).metrics_port.value();
+  };
+  CHECK(place("9400").host == "127.0.0.1");
+  CHECK(place("9400").port == 9400);
+  CHECK(place("0.0.0.0:0").host == "0.0.0.0");
+  CHECK(place("[::1]:80").host == "::1");
+  CHECK(options({"--status-page=9401"}).status_page.value().port == 9401);
+  CHECK_FALSE(options({}).status_page.has_value());
+  for (const char* bad :
+       {"", "x", "65536", "-1", "9400x", ":9400", "host:9400", "1.2.3.4:", "::1"}) {
+    INFO(bad);
+    CHECK(has(error_of({std::string("--status-page=") + bad}), "PORT or ADDRESS:PORT"));
+  }
+}
+
 TEST_CASE("nodes are a number or a range", "[options]") {
   CHECK(options({"--nnodes=3"}).nnodes_min == 3);
   const LaunchOptions elastic = options({"--nnodes=2:4", "--rdzv-backend=c10d"});

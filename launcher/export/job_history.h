@@ -1,0 +1,28 @@
+// What was seen of a job, for the curves of a page that somebody opens later: snapshots in, the
+// same records out that ddprun plot draws. A core; bounded, however long the job.
+#pragma once
+
+#include "launcher/plot/run_records.h"
+#include "launcher/watch/job_snapshot.h"
+
+namespace ddprun::launcher {
+
+class JobHistory {
+ public:
+  // A later snapshot than those before; `now_s` since 1970.
+  void add(const JobSnapshot& job, double now_s);
+
+  const RunRecords& records() const { return records_; }
+
+ private:
+  void note_attempt(const JobSnapshot& job, double now_s);
+  void note_failures(const JobSnapshot& job);
+  void note_progress(const JobSnapshot& job);
+
+  RunRecords records_;
+  int attempts_ = 0;
+  int failures_ = 0;
+  bool awaits_step_ = false;  // Of an attempt after the first one: from where it went on.
+};
+
+}  // namespace ddprun::launcher

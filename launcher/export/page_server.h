@@ -1,0 +1,33 @@
+// A few pages over HTTP, for a scraper or a person, from the launcher's own loop.
+//
+// Of the HTTP libraries that Debian has, those for servers bring threads of their own or tens of
+// thousands of lines; what one answer needs (http_reply.h) is less.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "launcher/export/http_reply.h"
+
+namespace ddprun::launcher {
+
+class PageServer {
+ public:
+  // Listens at a numeric `host`; port 0 is any free one. Throws std::runtime_error with what to do:
+  // `option` is who asked for it. `lookup` is called in the loop's thread.
+  PageServer(asio::io_context& io, const std::string& host, std::uint16_t port,
+             const std::string& option, PageLookup lookup);
+  ~PageServer();  // Closes all connections.
+  PageServer(const PageServer&) = delete;
+
+  std::string url() const;  // "http://127.0.0.1:9400"
+
+ private:
+  struct Impl;
+  struct Visitor;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,166 @@
+// Samples of one name stand together below its type, as the format wants it, so values are gathered
+// by name first. Units are the base ones, and names end with them.
+#include "launcher/export/prometheus_text.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+std::string label_value(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    escaped += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return escaped;
+}
+
+class Exposition {
+ public:
+  // Every sample has these: several jobs of a host may lie in one folder of files.
+  explicit Exposition(const JobSnapshot& job)
+      : common_(fmt::format("run_id=\"{}\",host=\"{}\"", label_value(job.run_id),
+                            label_value(job.host))) {}
+
+  void begin(const char* name, const char* type, const char* help) {
+    name_ = name;
+    head_ = fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+  }
+  template <class Number>
+  void sample(Number value, const std::string& labels = "") {
+    text_ += std::exchange(head_, "");  // A name without samples is left out.
+    text_ +=
+        fmt::format("{}{{{}{}{}}} {}\n", name_, common_, labels.empty() ? "" : ",", labels, value);
+  }
+  template <class Number>
+  void one(const char* name, const char* type, const char* help, Number value) {
+    begin(name, type, help);
+    sample(value);
+  }
+  std::string text() const { return text_; }
+
+ private:
+  std::string common_, name_, head_, text_;
+};
+
+void tell_job(Exposition& out, const JobSnapshot& job) {
+  out.begin("ddprun_info", "gauge", "Always 1; its labels say what runs.");
+  out.sample(1, fmt::format("program=\"{}\"", label_value(job.program)));
+  out.begin("ddprun_node_state", "gauge", "1 for the state that this node is in.");
+  for (const NodeState state : {NodeState::Waiting, NodeState::Running, NodeState::Succeeded,
+                                NodeState::Stopping, NodeState::Stopped, NodeState::Done}) {
+    out.sample(job.state == state ? 1 : 0, fmt::format("state=\"{}\"", name_of(state)));
+  }
+  out.one("ddprun_start_time_seconds", "gauge", "When the launcher was started, since 1970.",
+          job.started_unix_s);
+  out.one("ddprun_attempt", "gauge", "The attempt's number, from 0.", job.attempt);
+  out.one("ddprun_attempts_total", "counter", "Attempts that this node has been in.", job.attempts);
+  out.one("ddprun_attempt_seconds", "gauge", "Since the attempt began, or the wait for it.",
+          job.since_s);
+  out.one("ddprun_max_restarts", "gauge", "Failures that the job survives.", job.max_restarts);
+  out.one("ddprun_failures_total", "counter", "Failures that ended an attempt, on any node.",
+          job.failures_total);
+  if (!job.failures.empty()) {
+    out.one("ddprun_last_failure_time_seconds", "gauge", "When the last one was, since 1970.",
+            job.failures.back().time_unix_s);
+  }
+  out.one("ddprun_nodes", "gauge", "Nodes of the attempt.", job.nodes);
+  out.one("ddprun_node_rank", "gauge", "Of this node; -1: in no attempt yet.", job.node_rank);
+  out.one("ddprun_world_size", "gauge", "Workers of all nodes.", job.world_size);
+  out.one("ddprun_spares", "gauge", "Processes that --spares keeps.", job.spares);
+  out.one("ddprun_spares_ready", "gauge", "Those that wait for a rank.", job.spares_ready);
+  out.begin("ddprun_workers", "gauge", "Workers of this node by state.");
+  for (const RankState state : {RankState::Running, RankState::Parked, RankState::Succeeded,
+                                RankState::Failed, RankState::Stopped}) {
+    int count = 0;
+    for (const RankSnapshot& rank : job.ranks) count += rank.state == state ? 1 : 0;
+    out.sample(count, fmt::format("state=\"{}\"", name_of(state)));
+  }
+}
+
+// `value` of each rank, or nothing where a rank has none.
+template <class Value>
+void tell_ranks(Exposition& out, const JobSnapshot& job, const char* name, const char* type,
+                const char* help, const Value& value) {
+  out.begin(name, type, help);
+  for (const RankSnapshot& rank : job.ranks) {
+    const auto number = value(rank);
+    if (number) {
+      out.sample(*number, fmt::format("rank=\"{}\",local_rank=\"{}\"", rank.rank, rank.local_rank));
+    }
+  }
+}
+
+// What the kernel knows, of any program.
+void tell_processes(Exposition& out, const JobSnapshot& job) {
+  const auto of_use = [&](const char* name, const char* type, const char* help, auto member) {
+    using Number = std::remove_cvref_t<decltype(std::declval<ProcessUse>().*member)>;
+    tell_ranks(out, job, name, type, help, [&](const RankSnapshot& rank) {
+      return rank.use.processes > 0 ? std::optional<Number>(rank.use.*member) : std::nullopt;
+    });
+  };
+  tell_ranks(out, job, "ddprun_rank_up", "gauge", "1 while the worker's process lives.",
+             [](const RankSnapshot& rank) {
+               const bool up = rank.state == RankState::Running || rank.state == RankState::Parked;
+               return std::optional<int>(up ? 1 : 0);
+             });
+  of_use("ddprun_rank_resident_bytes", "gauge", "Memory of the worker and what it has started.",
+         &ProcessUse::rss_bytes);
+  of_use("ddprun_rank_cpu_seconds_total", "counter", "Processor time of these.",
+         &ProcessUse::cpu_s);
+  of_use("ddprun_rank_processes", "gauge", "Their number.", &ProcessUse::processes);
+  of_use("ddprun_rank_threads", "gauge", "Their threads.", &ProcessUse::threads);
+}
+
+// What workers say of themselves, as `train` and users of the worker library do.
+void tell_progress(Exposition& out, const JobSnapshot& job) {
+  const auto of_progress = [&](const char* name, const char* type, const char* help, auto member) {
+    using Number = std::remove_cvref_t<decltype(std::declval<RankProgress>().*member)>;
+    tell_ranks(out, job, name, type, help, [&](const RankSnapshot& rank) {
+      const bool said = rank.progress && (*rank.progress).*member >= Number{0};
+      return said ? std::optional<Number>((*rank.progress).*member) : std::nullopt;
+    });
+  };
+  const auto of_optional = [&](const char* name, const char* help, auto member) {
+    tell_ranks(out, job, name, "gauge", help, [&](const RankSnapshot& rank) {
+      return rank.progress ? (*rank.progress).*member : std::nullopt;
+    });
+  };
+  of_progress("ddprun_rank_step", "gauge", "Steps of the job that are done.", &RankProgress::step);
+  of_progress("ddprun_rank_steps_wanted", "gauge", "Steps of the whole job.",
+              &RankProgress::total_steps);
+  of_progress("ddprun_rank_epoch", "gauge", "The epoch, from 1.", &RankProgress::epoch);
+  of_optional("ddprun_rank_loss", "The last loss that the worker looked at.", &RankProgress::loss);
+  of_progress("ddprun_rank_images_total", "counter", "Images that this process has trained on.",
+              &RankProgress::images);
+  of_progress("ddprun_rank_images_per_second", "gauge", "Of this rank, over its last steps.",
+              &RankProgress::images_per_s);
+  of_progress("ddprun_rank_step_seconds", "gauge", "A step, over the last ones.",
+              &RankProgress::step_s);
+  of_progress("ddprun_rank_data_seconds", "gauge", "Of it, waiting for data.",
+              &RankProgress::data_s);
+  of_progress("ddprun_rank_wait_seconds", "gauge", "Of it, waiting for other ranks.",
+              &RankProgress::wait_s);
+  of_progress("ddprun_rank_data_seconds_total", "counter",
+              "Waiting for data since the process's start.", &RankProgress::data_total_s);
+  of_progress("ddprun_rank_wait_seconds_total", "counter",
+              "Waiting for other ranks since the process's start.", &RankProgress::wait_total_s);
+  of_optional("ddprun_rank_silent_seconds", "Since the worker said anything of itself.",
+              &RankProgress::age_s);
+}
+
+}  // namespace
+
+std::string prometheus_text(const JobSnapshot& job) {
+  Exposition out(job);
+  tell_job(out, job);
+  tell_processes(out, job);
+  tell_progress(out, job);
+  return out.text();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,118 @@
+// Pictures are drawn here and not in the browser: they are those of a report, with the same tests.
+#include "launcher/export/status_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/plot/axis.h"
+#include "launcher/plot/report_page.h"
+#include "launcher/plot/svg_text.h"
+#include "launcher/plot/time_charts.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t rank_rows_max = 128;
+
+// When the launcher is gone the last content stays, and says so.
+constexpr const char* page_script = R"(<script>
+const content = document.getElementById('content'), word = document.getElementById('word');
+async function look() {
+  try {
+    const answer = await fetch('content', {cache: 'no-store'});
+    if (!answer.ok) throw answer.status;
+    content.innerHTML = await answer.text();
+    word.textContent = '';
+  } catch (error) {
+    word.textContent = 'no answer since ' + (word.dataset.since ||= new Date().toLocaleTimeString()) +
+        ': the job has ended, or the way to it is cut';
+    setTimeout(look, 2000);
+    return;
+  }
+  delete word.dataset.since;
+  setTimeout(look, 2000);
+}
+look();
+</script>)";
+
+std::string cells(const std::vector<std::string>& texts) {
+  std::string row = "<tr>";
+  for (const std::string& text : texts) row += "<td>" + escaped_markup(text) + "</td>";
+  return row + "</tr>\n";
+}
+
+std::string state_of(const RankSnapshot& rank) {
+  if (rank.state != RankState::Failed) return name_of(rank.state);
+  return rank.signal != 0 ? fmt::format("failed, signal {}", rank.signal)
+                          : fmt::format("failed, exit code {}", rank.exit_code);
+}
+
+std::string milliseconds_text(double seconds) {
+  return seconds > 0 ? fmt::format("{:.4g} ms", seconds * 1e3) : "";
+}
+
+std::string rank_row(const RankSnapshot& rank) {
+  const RankProgress said = rank.progress.value_or(RankProgress{});
+  std::string step = said.step < 0 ? "" : std::to_string(said.step);
+  if (said.total_steps > 0 && !step.empty()) step += fmt::format(" of {}", said.total_steps);
+  const bool lives = rank.use.processes > 0;
+  return cells({std::to_string(rank.rank), std::to_string(rank.pid), state_of(rank), step,
+                said.phase, said.images_per_s > 0 ? tick_text(said.images_per_s) : "",
+                milliseconds_text(said.step_s), milliseconds_text(said.data_s),
+                milliseconds_text(said.wait_s),
+                lives ? fmt::format("{} MB", rank.use.rss_bytes >> 20) : "",
+                lives ? fmt::format("{:.1f} s", rank.use.cpu_s) : ""});
+}
+
+std::string rank_table(const JobSnapshot& job) {
+  if (job.ranks.empty()) return "";
+  std::string text =
+      "<div "
+      "class=\"wide\"><table><tr><th>rank<th>pid<th>state<th>step<th>phase<th>images/s<th>step "
+      "time<th>data<th>waiting<th>memory<th>CPU</tr>\n";
+  for (std::size_t i = 0; i < std::min(job.ranks.size(), rank_rows_max); ++i) {
+    text += rank_row(job.ranks[i]);
+  }
+  text += "</table></div>\n";
+  if (job.ranks.size() > rank_rows_max) {
+    text +=
+        fmt::format("<p class=\"note\">and {} more ranks</p>\n", job.ranks.size() - rank_rows_max);
+  }
+  if (const auto slowest = slowest_of(job.ranks)) {
+    text +=
+        fmt::format("<p>slowest: rank {}, {}</p>\n", slowest->rank, escaped_markup(slowest->why));
+  }
+  return text;
+}
+
+std::string head_line(const JobSnapshot& job) {
+  std::string text = fmt::format("{} on {}: {}, attempt {}", job.program, job.host,
+                                 name_of(job.state), job.attempt);
+  if (job.node_rank >= 0) {
+    text += fmt::format(
+        ", node {} of {}, ranks {} to {} of {}", job.node_rank, job.nodes, job.first_rank,
+        job.first_rank + std::max<std::size_t>(job.ranks.size(), 1) - 1, job.world_size);
+  }
+  text += fmt::format(", {} failure{}", job.failures_total, job.failures_total == 1 ? "" : "s");
+  return text;
+}
+
+}  // namespace
+
+std::string status_page(const JobSnapshot& job) {
+  const std::string policy =
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'\">";
+  const std::string title = "ddprun " + job.run_id;
+  return page_head(title, policy) + "<h1>" + escaped_markup(title) +
+         "</h1>\n<p id=\"word\" class=\"note\"></p>\n<div id=\"content\"></div>\n" + page_script +
+         "</body></html>\n";
+}
+
+std::string status_content(const JobSnapshot& job, const RunRecords& history) {
+  return "<p id=\"state\">" + escaped_markup(head_line(job)) + "</p>\n" + rank_table(job) +
+         "<main>\n" + run_charts({history}) + "</main>\n";
+}
+
+}  // namespace ddprun::launcher

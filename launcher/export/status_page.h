@@ -1,0 +1,16 @@
+// The page of --status-page: a frame that asks for its content each two seconds, and that content.
+// A core.
+#pragma once
+
+#include <string>
+
+#include "launcher/plot/run_records.h"
+#include "launcher/watch/job_snapshot.h"
+
+namespace ddprun::launcher {
+
+// Needs nothing but itself and what it asks its own server for: "content".
+std::string status_page(const JobSnapshot& job);
+std::string status_content(const JobSnapshot& job, const RunRecords& history);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,175 @@
+// Files and servers may not answer, and the loop must: what goes out, goes from another thread.
+// When something cannot be told it is said once, and the job goes on.
+#include "launcher/job_export.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+#include "launcher/export/prometheus_text.h"
+#include "launcher/export/status_page.h"
+#include "launcher/machine/this_machine.h"
+#include "launcher/output/whole_file.h"
+#include "rendezvous/http/http_post.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds export_interval{2};  // Of the history, too.
+constexpr int file_looks = 2;                       // The file is written each so many looks.
+constexpr int trainer_looks = 15;  // Its controller reads reports twice a minute at most.
+constexpr milliseconds file_limit{10'000};
+constexpr milliseconds trainer_limit{5'000};
+constexpr std::size_t token_bytes_max = 64 << 10;
+
+// The kubelet replaces the file before the token in it expires.
+std::string bearer_token(const std::string& path) {
+  std::ifstream in(path);
+  std::string token;
+  if (!std::getline(in, token) || token.empty() || token.size() > token_bytes_max) {
+    throw std::runtime_error("cannot read a token in " + path);
+  }
+  return token;
+}
+
+void post_status(const TrainerServer& server, const std::string& body) {
+  rendezvous::HttpRequest request{
+      .url = server.url, .body = body, .authority_file = server.authority_file};
+  request.limit = trainer_limit;
+  request.headers = {"Content-Type: application/json"};
+  if (!server.token_file.empty()) {
+    request.headers.push_back("Authorization: Bearer " + bearer_token(server.token_file));
+  }
+  const rendezvous::HttpAnswer answer = rendezvous::http_post(request);
+  if (answer.status >= 200 && answer.status < 300) return;
+  throw std::runtime_error(
+      fmt::format("{} answers {}: {}", server.url, answer.status,
+                  answer.body.substr(0, answer.body.find('\n')).substr(0, 200)));
+}
+
+}  // namespace
+
+JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
+                     std::function<JobSnapshot()> snapshot)
+    : io_(io),
+      options_(options),
+      snapshot_(std::move(snapshot)),
+      timer_(io),
+      file_call_(io, "the file of --metrics-file"),
+      trainer_call_(io, "Kubeflow Trainer's server") {
+  trainer_ = {environment_variable("KUBEFLOW_TRAINER_SERVER_URL").value_or(""),
+              environment_variable("KUBEFLOW_TRAINER_SERVER_CA_CERT").value_or(""),
+              environment_variable("KUBEFLOW_TRAINER_SERVER_TOKEN").value_or("")};
+}
+
+void JobExport::begin() {
+  const PageLookup lookup = [this](const std::string& path) { return page(path); };
+  if (const auto& place = options_.metrics_port) {
+    metrics_server_ =
+        std::make_unique<PageServer>(io_, place->host, place->port, "--metrics-port", lookup);
+    spdlog::info("metrics at {}/metrics", metrics_server_->url());
+  }
+  if (const auto& place = options_.status_page) {
+    page_server_ =
+        std::make_unique<PageServer>(io_, place->host, place->port, "--status-page", lookup);
+    spdlog::info("status page at {}/", page_server_->url());
+  }
+  if (!options_.metrics_file.empty() || page_server_ || !trainer_.url.empty()) look_again();
+}
+
+std::optional<HttpPage> JobExport::page(const std::string& path) {
+  if (path == "/metrics") {
+    return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(snapshot_())};
+  }
+  if (!page_server_) return std::nullopt;
+  const std::string html = "text/html; charset=utf-8";
+  if (path == "/") return HttpPage{html, status_page(snapshot_())};
+  if (path == "/content") {
+    changed();
+    return HttpPage{html, status_content(snapshot_(), history_.records())};
+  }
+  if (path == "/status.json") return HttpPage{"application/json", to_json(snapshot_()) + "\n"};
+  return std::nullopt;
+}
+
+void JobExport::changed() {
+  if (!page_server_) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  history_.add(snapshot_(), std::chrono::duration<double>(now).count());
+}
+
+void JobExport::look_again() {
+  changed();
+  if (looks_ % file_looks == 0) write_file();
+  // The first report is worth more when there are workers.
+  if (looks_ % trainer_looks == 1) tell_trainer(std::nullopt);
+  ++looks_;
+  timer_.expires_after(export_interval);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) look_again();
+  });
+}
+
+void JobExport::write_file() {
+  if (options_.metrics_file.empty() || writing_) return;
+  writing_ = true;
+  file_call_.start(
+      [file = options_.metrics_file, text = prometheus_text(snapshot_())] {
+        const std::string problem = write_whole_file(file, text);
+        if (!problem.empty()) throw std::runtime_error(problem);
+      },
+      file_limit,
+      [this](const std::string& why) {
+        writing_ = false;
+        if (!why.empty() && !file_failed_) {
+          spdlog::warn("cannot write --metrics-file {}: {}", options_.metrics_file, why);
+        }
+        file_failed_ = !why.empty();
+      });
+}
+
+// Rank 0's node, so that the job speaks with one voice.
+bool JobExport::tells_trainer(const JobSnapshot& job) const {
+  return !trainer_.url.empty() && job.first_rank == 0 && job.attempts > 0;
+}
+
+void JobExport::tell_trainer(std::optional<int> exit_status, std::function<void()> done) {
+  const JobSnapshot job = snapshot_();
+  if (telling_ || !tells_trainer(job)) {
+    if (done) done();
+    return;
+  }
+  telling_ = true;
+  trainer_call_.start(
+      [server = trainer_, body = trainer_status(job, ::time(nullptr), exit_status)] {
+        post_status(server, body);
+      },
+      trainer_limit + milliseconds{500},
+      [this, done = std::move(done)](const std::string& why) {
+        telling_ = false;
+        if (!why.empty() && !trainer_failed_) {
+          spdlog::warn("cannot tell Kubeflow Trainer how far the job is: {}", why);
+        }
+        trainer_failed_ = !why.empty();
+        if (done) done();
+      });
+}
+
+void JobExport::end(int exit_status, std::function<void()> done) {
+  timer_.cancel();
+  // In this thread: the process is about to end. Not while an earlier write hangs.
+  if (!options_.metrics_file.empty() && !writing_) {
+    write_whole_file(options_.metrics_file, prometheus_text(snapshot_()));
+  }
+  tell_trainer(exit_status, std::move(done));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,62 @@
+// Tells others where the job stands without being asked to by a command: --metrics-file,
+// --metrics-port, --status-page, and the server of Kubeflow Trainer v2 where the pod names one.
+//
+// All of them read the same snapshot, which costs nothing while nobody wants it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/background_call.h"
+#include "launcher/export/job_history.h"
+#include "launcher/export/page_server.h"
+#include "launcher/export/trainer_status.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/watch/job_snapshot.h"
+
+namespace ddprun::launcher {
+
+class JobExport {
+ public:
+  // All references must outlive it.
+  JobExport(asio::io_context& io, const LaunchOptions& options,
+            std::function<JobSnapshot()> snapshot);
+
+  // Throws std::runtime_error when a port that was asked for cannot be had.
+  void begin();
+  // An attempt has begun, or was ended: one that is short must not pass between two looks.
+  void changed();
+  // The job is over on this node: the last words are written, and `done` is called when they are, a
+  // few seconds later at most.
+  void end(int exit_status, std::function<void()> done);
+
+ private:
+  std::optional<HttpPage> page(const std::string& path);
+  void look_again();
+  void write_file();
+  void tell_trainer(std::optional<int> exit_status, std::function<void()> done = {});
+  bool tells_trainer(const JobSnapshot& job) const;
+
+  asio::io_context& io_;
+  const LaunchOptions& options_;
+  std::function<JobSnapshot()> snapshot_;
+  asio::steady_timer timer_;
+  int looks_ = 0;
+  JobHistory history_;
+  std::unique_ptr<PageServer> metrics_server_, page_server_;
+
+  BackgroundCall file_call_;
+  bool writing_ = false;
+  bool file_failed_ = false;
+
+  TrainerServer trainer_;  // No URL: none.
+  BackgroundCall trainer_call_;
+  bool telling_ = false;
+  bool trainer_failed_ = false;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,279 @@
+"""What a running job tells others: metrics in a file and over HTTP, its page, and Kubeflow Trainer's server.
+
+  export_test.py SOURCE_DIR BIN_DIR [browser]
+"""
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import browser
+
+BIN = pathlib.Path(sys.argv[2]).resolve()
+IN_BROWSER = sys.argv[3:] == ["browser"]
+LIMIT_S = 120  # Of each wait; none is this long on a machine that does anything else as well.
+
+# Rank 1 of the first attempt fails when the file `fail` is there; all end when `end` is.
+WORKER = """
+while [ ! -e end ]; do
+  if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ -e fail ]; then echo 'no <b>luck</b>' >&2; exit 7; fi
+  sleep 0.1
+done
+"""
+
+# Tells its step, which the test has put into a file, and a loss that falls with it.
+REPORTING_WORKER = f"""
+import os, sys, time
+sys.path.insert(0, {str(pathlib.Path(sys.argv[1]).resolve() / "examples")!r})
+from progress_page import report
+while not os.path.exists("end"):
+    if os.path.exists("step"):
+        step = int(open("step").read())
+        report(step, "forward", 100 / step, 64.0)
+    time.sleep(0.05)
+"""
+
+
+class Job:
+    """A ddprun that runs until its folder has a file `end`."""
+
+    def __init__(self, *options, variables=None, program=("/bin/sh", "worker.sh")):
+        self.place = tempfile.TemporaryDirectory(prefix="ddprun_export_")
+        self.folder = pathlib.Path(self.place.name)
+        (self.folder / "worker.sh").write_text(WORKER)
+        (self.folder / "reporting.py").write_text(REPORTING_WORKER)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "SLURM_", "KUBEFLOW_"))}
+        self.log = open(self.folder / "log", "w")
+        self.process = subprocess.Popen(
+            [BIN / "ddprun", "--nproc-per-node", "2", "--max-restarts", "1", "--restart-backoff", "0.01", *options,
+             *program], cwd=self.folder, env={**clean, **(variables or {})}, stdout=self.log, stderr=self.log)
+
+    def said(self):
+        return (self.folder / "log").read_text()
+
+    def wait_for(self, what, look):
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            found = look()
+            if found:
+                return found
+            assert self.process.poll() is None, f"ddprun ended while {what} was waited for:\n{self.said()}"
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not come:\n{self.said()}")
+
+    def url(self, what):
+        return self.wait_for(f"the URL of {what}", lambda: re.search(what + r" at (http://\S+)", self.said()))[1]
+
+    def finish(self):
+        (self.folder / "end").touch()
+        return self.process.wait(LIMIT_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+        self.place.cleanup()
+
+
+def get(url, **headers):
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=LIMIT_S) as answer:
+        return answer.read().decode()
+
+
+def sample(text, name):
+    """The value of the one sample whose name and labels `name` is a pattern of; None: there is none."""
+    found = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert len(found) < 2, found
+    return float(found[0]) if found else None
+
+
+class Metrics(unittest.TestCase):
+    def test_metrics_in_a_file_and_over_http_follow_the_job(self):
+        with Job("--metrics-file", "job.prom", "--metrics-port", "0", "--rdzv-id", "job1") as job:
+            url = job.url("metrics")
+            self.assertRegex(url, r"^http://127\.0\.0\.1:\d+/metrics$")
+            running = r'ddprun_workers\{.*state="running"\}'
+            text = job.wait_for("two workers", lambda: (lambda t: t if sample(t, running) == 2 else "")(get(url)))
+            self.assertIn('run_id="job1"', text)
+            self.assertEqual(sample(text, r"ddprun_failures_total\{.*\}"), 0)
+            self.assertGreater(sample(text, r'ddprun_rank_resident_bytes\{.*rank="1".*\}'), 100_000)
+            (job.folder / "fail").touch()
+            text = job.wait_for("the second attempt", lambda: (lambda t: t if sample(t, r"ddprun_attempt\{.*\}") == 1 else "")(get(url)))
+            self.assertEqual(sample(text, r"ddprun_failures_total\{.*\}"), 1)
+            file = job.wait_for("the file", lambda: (job.folder / "job.prom").exists() and (job.folder / "job.prom").read_text())
+            self.assertEqual(file.count("# TYPE ddprun_attempt gauge"), 1)
+            for path, status in (("/", 404), ("/status.json", 404)):
+                with self.subTest(path=path), self.assertRaises(urllib.error.HTTPError) as refused:
+                    get(url.removesuffix("/metrics") + path)
+                self.assertEqual(refused.exception.code, status)
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                get(url, Host="evil.example")
+            self.assertEqual(refused.exception.code, 403)
+            self.assertEqual(job.finish(), 0, job.said())
+            last = (job.folder / "job.prom").read_text()
+            self.assertEqual(sample(last, r'ddprun_workers\{.*state="succeeded"\}'), 2)
+            self.assertEqual(sample(last, r'ddprun_node_state\{.*state="running"\}'), 0)
+            self.assertEqual([path.name for path in job.folder.iterdir() if "prom" in path.name], ["job.prom"])
+
+    def test_a_port_that_is_taken_ends_the_job_before_it_begins(self):
+        with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as taken:
+            with Job("--metrics-port", str(taken.server_port)) as job:
+                self.assertEqual(job.process.wait(LIMIT_S), 70)
+                self.assertIn(f"--metrics-port: cannot listen on 127.0.0.1 port {taken.server_port}: Address already in use; give another "
+                              "port, or 0 for a free one", job.said())
+                self.assertNotIn("started", job.said())
+
+    def test_a_folder_that_goes_costs_a_warning_and_no_job(self):
+        with Job("--metrics-file", "metrics/job.prom") as job:
+            self.assertEqual(job.process.wait(LIMIT_S), 2, "the folder is not there from the start")
+        folder = tempfile.mkdtemp(prefix="ddprun_metrics_")
+        with Job("--metrics-file", folder + "/job.prom") as job:
+            job.wait_for("the file", (pathlib.Path(folder) / "job.prom").exists)
+            shutil.rmtree(folder)
+            job.wait_for("the warning", lambda: "cannot write --metrics-file" in job.said())
+            self.assertEqual(job.finish(), 0, job.said())
+
+
+class TrainerServer:
+    """An HTTPS server of this test's own that keeps what it is sent."""
+
+    def __init__(self, folder):
+        self.posts, self.news = [], threading.Condition()
+        authority = folder / "ca.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=trainer", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", authority],
+                       check=True, capture_output=True)
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                with outer.news:
+                    outer.posts.append((self.path, dict(self.headers), json.loads(body)))
+                    outer.news.notify_all()
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority, folder / "key.pem")
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        self.url = f"https://127.0.0.1:{self.server.server_port}/apis/trainer.kubeflow.org/v1alpha1/namespaces/a/trainjobs/b/status"
+
+    def wait_for(self, count):
+        with self.news:
+            return self.news.wait_for(lambda: len(self.posts) >= count, LIMIT_S)
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
+class Trainer(unittest.TestCase):
+    def setUp(self):
+        self.place = tempfile.TemporaryDirectory(prefix="ddprun_trainer_")
+        self.folder = pathlib.Path(self.place.name)
+        self.server = TrainerServer(self.folder)
+        self.token = self.folder / "token"
+        self.token.write_text("first\n")
+        self.variables = {"KUBEFLOW_TRAINER_SERVER_URL": self.server.url, "KUBEFLOW_TRAINER_SERVER_TOKEN": str(self.token),
+                          "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(self.folder / "ca.pem")}
+
+    def tearDown(self):
+        self.server.close()
+        self.place.cleanup()
+
+    def test_progress_is_posted_with_the_token_of_the_moment(self):
+        with Job(variables=self.variables) as job:
+            self.assertTrue(self.server.wait_for(1), job.said())
+            self.token.write_text("second\n")
+            self.assertEqual(job.finish(), 0, job.said())
+            self.assertNotIn("cannot tell", job.said())
+        path, headers, body = self.server.posts[0]
+        self.assertTrue(path.endswith("/trainjobs/b/status"))
+        self.assertEqual(headers["Authorization"], "Bearer first")
+        self.assertEqual(headers["Content-Type"], "application/json")
+        status = body["trainerStatus"]
+        self.assertNotIn("progressPercentage", status)  # These workers say nothing of themselves.
+        self.assertIn({"name": "world_size", "value": "2"}, status["metrics"])
+        self.assertRegex(status["lastUpdatedTime"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        _, headers, body = self.server.posts[-1]
+        self.assertEqual(headers["Authorization"], "Bearer second")
+        self.assertEqual(body["trainerStatus"]["progressPercentage"], 100)
+
+    def test_a_server_of_another_authority_is_told_nothing(self):
+        del self.variables["KUBEFLOW_TRAINER_SERVER_CA_CERT"]
+        with Job(variables=self.variables) as job:
+            job.wait_for("the warning", lambda: "cannot tell Kubeflow Trainer how far the job is: " in job.said())
+            self.assertEqual(job.finish(), 0, job.said())
+            self.assertEqual(job.said().count("cannot tell"), 1)
+        self.assertEqual(self.server.posts, [])
+
+
+class Page(unittest.TestCase):
+    def test_a_browser_shows_the_job_while_it_runs(self):
+        with Job("--status-page", "0", "--rdzv-id", "job <1>") as job:
+            url = job.url("status page")
+            job.wait_for("two workers", lambda: all(rank["state"] == "running" for rank in json.loads(get(url + "status.json"))["ranks"])
+                         and len(json.loads(get(url + "status.json"))["ranks"]) == 2)
+            (job.folder / "fail").touch()
+            job.wait_for("the second attempt", lambda: "running, attempt 1," in get(url + "content"))
+            # Two looks of the page's script, by the browser's own clock, which waits for what is fetched.
+            done = browser.run(["--window-size=1300,1400", "--virtual-time-budget=5000", "--dump-dom", url])
+            page = done.stdout
+            self.assertRegex(page, r'<p id="state">\S+ on \S+: running, attempt 1, node 0 of 1, ranks 0 to 1 of 2, 1 failure</p>', done.stderr)
+            self.assertEqual(len(re.findall(r"<tr><td>[01]</td><td>\d+</td><td>running</td>", page)), 2)
+            self.assertIn("<h1>ddprun job &lt;1&gt;</h1>", page)
+            self.assertIn("attempt 0: rank 1", page)
+            self.assertIn("no &lt;b&gt;luck&lt;/b&gt;", page)
+            self.assertRegex(page, r'<rect class="bad"[^>]*><title>attempt 0 on ')
+            self.assertRegex(page, r'<p id="word" class="note"></p>')
+            self.assertEqual(job.finish(), 0, job.said())
+
+    def test_curves_of_what_the_workers_say_are_live(self):
+        with Job("--status-page", "0", program=(sys.executable, "reporting.py")) as job:
+            url = job.url("status page")
+            for step in (10, 20):
+                (job.folder / "step.new").write_text(str(step))
+                (job.folder / "step.new").rename(job.folder / "step")
+                job.wait_for(f"step {step}", lambda: [rank["progress"]["step"] for rank in json.loads(get(url + "status.json"))["ranks"]
+                                                      if rank.get("progress")] == [step, step])
+                get(url + "content")
+            self.assertEqual(sample(get(url + "metrics"), r'ddprun_rank_step\{.*rank="1".*\}'), 20)
+            page = browser.run(["--window-size=1300,1400", "--virtual-time-budget=5000", "--dump-dom", url]).stdout
+            # A loss of 10 at step 10 and of 5 at step 20: from the upper left corner of its picture to the lower right one.
+            loss = re.search(r'aria-label="Loss: [^"]*">.*?points="([^"]*)"', page, re.DOTALL)
+            self.assertEqual(loss and loss[1], "58.0,12.0 606.0,226.0", page)
+            # Of both ranks together, at both steps.
+            self.assertIn("<td>20</td><td>forward</td><td>64</td>", page)
+            self.assertRegex(page, r'(?s)aria-label="Images per second, of all workers">.*?>128<|points="58.0,12.0 606.0,12.0"')
+            self.assertEqual(job.finish(), 0, job.said())
+
+
+if __name__ == "__main__":
+    if IN_BROWSER and browser.PROGRAM is None:
+        print("SKIPPED: " + browser.MISSING)
+        sys.exit(0)
+    unittest.main(argv=sys.argv[:1], defaultTest=["Page"] if IN_BROWSER else ["Metrics", "Trainer"])
