@@ -190,13 +190,12 @@ TEST_CASE("abort from another thread ends a blocked call on every rank",
   for (const Wiring wiring : wirings) {
     std::counting_semaphore<> failed(0);
     const auto errors = spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
-      comm.barrier();          // All have met: over NCCL the last one may need a moment longer.
-      if (comm.rank() == 2) {  // Does not take part, so that the others block.
-        std::thread([&] { comm.abort("the user pressed stop"); }).join();
-        acquire(failed, 2);
-        comm.barrier();
-      }
       try {
+        comm.barrier();          // All have met; over NCCL one may still be on its way out of this.
+        if (comm.rank() == 2) {  // Does not take part, so that the others block.
+          std::thread([&] { comm.abort("the user pressed stop"); }).join();
+          acquire(failed, 2);
+        }
         sum(comm, 5000);
       } catch (...) {
         failed.release();
