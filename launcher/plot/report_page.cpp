@@ -77,7 +77,7 @@ std::string time_text_of(double seconds) {
 }
 
 std::string row_of(const RunRecords& run, std::size_t color) {
-  const double step = run.train_loss.empty() ? 0 : run.train_loss.back().at;
+  const double step = run.steps_done;
   const std::string steps = run.steps_wanted > 0 ? fmt::format("{} of {}", step, run.steps_wanted)
                                                  : fmt::format("{}", step);
   const std::string ended = run.ended == "end"  ? "done"

@@ -75,6 +75,7 @@ class MetricsReader {
     } else if (event == "validation" && step) {
       validation(line, static_cast<double>(*step));
     } else if (event == "end" || event == "stopped") {
+      if (rank_ == 0 && step) run_.steps_done = static_cast<double>(*step);
       if (rank_ == 0) run_.ended = event == "end" ? "end" : "stopped: " + words(line, "reason");
     } else if (!known(event)) {
       return false;
@@ -118,6 +119,7 @@ class MetricsReader {
 
   void train(const RecordJson& line, double step) {
     if (rank_ == 0) {
+      run_.steps_done = step;
       put(run_.train_loss, step, number(line, "loss"));
       put(run_.train_top1, step, number(line, "prec1_avg"));
       put(run_.learning_rate, step, number(line, "lr"));

@@ -67,7 +67,8 @@ struct RunRecords {
   std::string model, dataset;
   std::int64_t workers = 0;
   std::int64_t steps_wanted = 0;
-  double began_s = 0;  // Since 1970, as all times; 0: no line of metrics was read.
+  double steps_done = 0;  // As far as its lines tell.
+  double began_s = 0;     // Since 1970, as all times; 0: no line of metrics was read.
   double last_s = 0;
   std::string ended;  // "end", or why it was stopped; "": it goes on, or was killed.
 

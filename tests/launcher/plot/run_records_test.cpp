@@ -40,8 +40,9 @@ TEST_CASE("curves of a run are what its lines say", "[launcher][plot]") {
       records_of(begin_line + train_line(10, 2.5, 1005) + train_line(20, 1.5, 1010) +
                  R"({"event":"validation","step":20,"loss":1.25,"prec1":60,"time":1011})" + "\n" +
                  R"({"event":"validation","step":20,"prec1":61,"averaged":true,"time":1011})" +
-                 "\n" + R"({"event":"end","step":20,"time":1012})" + "\n");
+                 "\n" + R"({"event":"end","step":23,"time":1012})" + "\n");
 
+  CHECK(run.steps_done == 23);  // The last lines of a run tell of fewer than all steps.
   CHECK(run.model == "resnet18");
   CHECK(run.workers == 2);
   CHECK(run.train_loss == Curve{{10, 2.5}, {20, 1.5}});
