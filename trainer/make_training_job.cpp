@@ -63,6 +63,47 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
   return std::make_unique<Reporter>(std::cout, options);
 }
 
+// For places that the user has named. Only as they are opened: what cannot be written to them later
+// is no matter of options.
+constexpr const char* kNameAnother = "; name a place where this user may write";
+
+void open_profiler(TrainingJob& job) {
+  try {
+    job.profiler = std::make_unique<Profiler>(
+        Profiler::Options{.folder = job.options.profile,
+                          .window = job.options.profile_steps,
+                          .operations = job.options.profile_operations,
+                          .device = job.place.device,
+                          .say = [&job](const auto& text) { job.reporter->line(text); },
+                          .warn = [&job](const auto& text) { job.reporter->warning(text); }},
+        job.env);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string(error.what()) + kNameAnother);
+  }
+}
+
+// Fails before the peers are met, as all does that can fail on this rank alone.
+void open_named_files(TrainingJob& job) {
+  const TrainOptions& options = job.options;
+  if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
+    using Access = CheckpointFolder::Access;
+    try {
+      job.folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
+                         options.evaluate ? Access::ReadOnly : Access::Save,
+                         job.env.restart_count > 0 ? last_attempts_limit : 0ms);
+    } catch (const UnusableFolderError& error) {
+      throw UsageError(error.what() + std::string(options.evaluate
+                                                      ? "; name the folder of a training"
+                                                      : kNameAnother));
+    }
+  }
+  try {
+    job.reporter = make_reporter(job);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string(error.what()) + kNameAnother);
+  }
+}
+
 // The device, and the communicator so that the profiler sees what goes through it.
 void open_place(TrainingJob& job) {
   const worker::CommunicatorOptions peers = communicator_options(job.options);
@@ -72,14 +113,7 @@ void open_place(TrainingJob& job) {
   }
   if (job.members) job.guard = job.members->guard(job.communicator());
   if (job.options.profile.empty() || job.options.evaluate) return;
-  job.profiler = std::make_unique<Profiler>(
-      Profiler::Options{.folder = job.options.profile,
-                        .window = job.options.profile_steps,
-                        .operations = job.options.profile_operations,
-                        .device = job.place.device,
-                        .say = [&job](const auto& text) { job.reporter->line(text); },
-                        .warn = [&job](const auto& text) { job.reporter->warning(text); }},
-      job.env);
+  open_profiler(job);
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
 }
 
@@ -301,14 +335,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   if (!opened) open_sets(job);
   plan_data(job);
   if (!opened) job.identity = identity_of(job);
-  // What can fail on this rank alone fails before the peers are met.
-  if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
-    using Access = CheckpointFolder::Access;
-    job.folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
-                       options.evaluate ? Access::ReadOnly : Access::Save,
-                       env.restart_count > 0 ? last_attempts_limit : 0ms);
-  }
-  job.reporter = make_reporter(job);
+  open_named_files(job);
   job.tell("meet");
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));

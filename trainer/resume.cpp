@@ -2,9 +2,12 @@
 #include "trainer/resume.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
@@ -107,6 +110,11 @@ void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
 void start_from_weights(TrainingJob& job) {
   const std::string name = job.options.weights.string();
   const bool new_head = job.options.new_head;
+  // Not before: a job that goes on from a checkpoint needs the file no more.
+  if (::access(name.c_str(), R_OK) != 0) {
+    throw UsageError(fmt::format("--weights: cannot read {}: {}; name a file of weights", name,
+                                 std::strerror(errno)));
+  }
   const Metadata told = load_weights_file(job.options.weights, new_head, *job.model);
   const std::string labels = new_head ? "" : label_difference(told, job.identity);
   if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {

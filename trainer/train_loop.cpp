@@ -269,7 +269,7 @@ void report_end(TrainingJob& job, const Totals& totals, double seconds) {
       "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {} steps per worker "
       "of {:.4f} s on average, {:.1f} s in all",
       job.state.step,
-      job.validation_set ? fmt::format(", best Prec@1 {:.3f}", job.state.best_prec1) : "",
+      job.validation_set ? fmt::format(", best top-1 {:.2f} %", job.state.best_prec1) : "",
       totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
   job.reporter->end("end", {{"step", job.state.step},
                             {"best_prec1", job.state.best_prec1},

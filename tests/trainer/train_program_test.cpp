@@ -223,9 +223,15 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
   };
   refused("--dataset mnist --data " + quoted(folder.path().string()), 2, folder.path().string());
   refused(quick_run(folder, "--batch-size 101"), 2, "larger than the data");
-  refused(quick_run(folder, "--checkpoint-dir /proc/none"), 1, "/proc/none");
-  refused(quick_run(folder, "--metrics /proc/none/m"), 1, "/proc/none/m");
-  refused(quick_run(folder, "--weights " + quoted((folder / "none").string())), 1, "none");
+  refused(quick_run(folder, "--checkpoint-dir /proc/none"), 2, "/proc/none");
+  refused(quick_run(folder, "--metrics /proc/none/m"), 2,
+          "--metrics: cannot open /proc/none/m for appending: No such file or directory; name a "
+          "place where this user may write");
+  refused(quick_run(folder, "--tensorboard /proc/none"), 2, "name a place where this user may");
+  refused(quick_run(folder, "--profile /proc/none"), 2, "name a place where this user may");
+  refused(quick_run(folder, "--evaluate --checkpoint-dir /proc/none"), 2, "folder of a training");
+  refused(quick_run(folder, "--weights " + quoted((folder / "none").string())), 2,
+          "none: No such file or directory; name a file of weights");
   refused(quick_run(folder, "--verify-data"), 2, "--verify-data");
   refused(quick_run(folder, ""), 2, "RANK",
           "RANK=2 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");

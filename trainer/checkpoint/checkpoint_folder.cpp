@@ -75,8 +75,8 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access acc
   if (access_ == Access::Save) {
     prepare_to_save(lock_wait);
   } else if (!fs::is_directory(folder_, error)) {
-    throw CheckpointError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
-                                      error ? ": " + error.message() : ""));
+    throw UnusableFolderError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
+                                          error ? ": " + error.message() : ""));
   }
   read_manifest();
 }
@@ -85,8 +85,9 @@ void CheckpointFolder::prepare_to_save(std::chrono::milliseconds lock_wait) {
   std::error_code error, ignored;
   fs::create_directories(folder_, error);
   if (!fs::is_directory(folder_, ignored)) {
-    throw CheckpointError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
-                                      folder_.string(), error ? error.message() : "it is a file"));
+    throw UnusableFolderError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
+                                          folder_.string(),
+                                          error ? error.message() : "it is a file"));
   }
   lock_.emplace(folder_, lock_wait);
   if (!lock_->held()) {
@@ -99,8 +100,8 @@ void CheckpointFolder::prepare_to_save(std::chrono::milliseconds lock_wait) {
   const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
-    throw CheckpointError(fmt::format("--checkpoint-dir: cannot write to {}: {}", folder_.string(),
-                                      std::strerror(errno)));
+    throw UnusableFolderError(fmt::format("--checkpoint-dir: cannot write to {}: {}",
+                                          folder_.string(), std::strerror(errno)));
   }
   ::close(fd);
   for (const auto& entry : fs::directory_iterator(folder_)) {

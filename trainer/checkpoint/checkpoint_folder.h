@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_manifest.h"
 #include "trainer/checkpoint/folder_lock.h"
 #include "trainer/formats/safetensors.h"
@@ -37,6 +38,12 @@ std::optional<CheckpointName> parse_checkpoint_name(const std::string& file_name
 class UnlistedCheckpointError : public SafetensorsError {
  public:
   using SafetensorsError::SafetensorsError;
+};
+
+// One in which checkpoints cannot be kept, or that is not there; the user can name another.
+class UnusableFolderError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
 };
 
 class CheckpointFolder {
