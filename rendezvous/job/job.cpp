@@ -209,6 +209,7 @@ void Job::let_in(PeerId peer, const Hello& hello, TimePoint now) {
     log(fmt::format("{} joined with {}", printed_name(hello), counted(hello.nproc, "worker")));
   }
   if (limits_.round.elastic) forming_.came(hello.attempt);
+  mandate_.attempt_seen(hello.attempt);
   if (phase_ == Phase::Forming) return try_close(now);
 
   // A newcomer enlarges a running elastic job, unless that job is about to end anyway.
@@ -651,6 +652,7 @@ void Job::try_close(TimePoint now) {
 void Job::start_round(const RoundDecision& decision, const std::vector<std::size_t>& present,
                       TimePoint now) {
   phase_ = Phase::Running;
+  const bool is_first = attempt() < 0;
   mandate_.round_closed(council_of(decision, present), static_cast<int>(decision.members.size()));
   started_ = now;
   stop_.reset();
@@ -674,7 +676,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
     node.group_rank = place.group_rank;
     node.taken_in = true;
     if (!node.member_since) node.member_since = now;
-    if (attempt() == 0) nodes_.make_founder(node);
+    if (is_first) nodes_.make_founder(node);
     actions_.push_back(
         SendTo{node.peer, RoundStart{.attempt = attempt(),
                                      .term = round().term,

@@ -38,7 +38,11 @@ Succession Mandate::succession(int restarts_used) const {
           .job = limits_.job};
 }
 
-void Mandate::attempt_seen(int attempt) { attempt_seen_ = std::max(attempt_seen_, attempt); }
+void Mandate::attempt_seen(int attempt) {
+  // Nobody gets that far; what anybody may say must not bring the number to its end.
+  constexpr int attempts_max = 1'000'000'000;
+  if (attempt < attempts_max) attempt_seen_ = std::max(attempt_seen_, attempt);
+}
 
 void Mandate::round_closed(Council council, int nodes) {
   nodes_ = nodes;

@@ -70,7 +70,8 @@ class Mandate {
   bool is_last_round(const RoundSeat& seat) const;
   Succession succession(int restarts_used) const;
 
-  // An agent has told of a round that this coordinator knows nothing of.
+  // An agent has told of a round that this coordinator may know nothing of: what follows it has a
+  // number above that, so that no node is in two attempts of one name.
   void attempt_seen(int attempt);
   void round_closed(Council council, int nodes);  // Gives it its name.
   // As Quorum has them: true when that settles the round.

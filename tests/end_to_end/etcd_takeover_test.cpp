@@ -159,6 +159,31 @@ TEST_CASE("16.1: a job that is known from etcd alone runs on while that is away"
   job.succeeds({1});
 }
 
+TEST_CASE(
+    "16.1: a coordinator whose lease ran out while it did not reach etcd finds the next one") {
+  SKIP_WITHOUT_ETCD();
+  constexpr int etcd = 3;
+  ElasticJob job(3, ElasticJob::WithEtcd{.conf = "", .meets = true});
+  job.node(2).send_signal(SIGKILL);
+  for (const int node : {0, 1}) REQUIRE(job.runs_attempt(node, 1, 2, 0));
+  job.hosts().cut_link(0, etcd);
+  // What the end of the lease does, which is half a minute away.
+  const std::string forget =
+      "import urllib.request as u; u.urlopen('" + job.etcd().url() +
+      "/v3/kv/deleterange', b'{\"key\":\"L2RkcHJ1bi9ub25lL2xlYWRlcg==\"}').read()";
+  const auto forgotten = run(job.hosts().on(etcd, {"python3", "-c", forget}), 60s);
+  INFO(forgotten.output);
+  REQUIRE(forgotten.status == 0);
+
+  // A new node finds nobody there, and begins the job; the one that goes on hears nothing of it.
+  job.start(2);
+  REQUIRE(job.node(2).wait_for_output("1 of 1 to 3 nodes joined", 60s));
+  job.hosts().heal_link(0, etcd);
+  REQUIRE(job.node(0).wait_for_output("this node gives way to it", 120s));
+  for (const int node : {0, 1, 2}) REQUIRE(job.runs_attempt(node, 2, 3, 2));
+  job.succeeds({0, 1, 2});
+}
+
 TEST_CASE("16.1: a job that was killed is begun anew once the lease of its coordinator is over") {
   if (const auto none = EtcdServer::unavailable(); !none.empty()) DDPRUN_SKIP(none);
   EtcdServer etcd;

@@ -106,4 +106,10 @@ void NetworkHosts::cut_link(int host, int other) const {
   }
 }
 
+void NetworkHosts::heal_link(int host, int other) const {
+  for (const auto& [from, to] : {std::pair(host, other), std::pair(other, host)}) {
+    ip({"-n", name(std::to_string(from)), "neigh", "del", address(to), "dev", "eth0"});
+  }
+}
+
 }  // namespace ddprun::testing

@@ -29,6 +29,7 @@ class NetworkHosts {
 
   // Nothing passes between these two any more, while both still reach the others.
   void cut_link(int host, int other) const;
+  void heal_link(int host, int other) const;  // That was cut.
 
  private:
   std::string name(const std::string& what) const;

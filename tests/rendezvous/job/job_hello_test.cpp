@@ -6,6 +6,23 @@
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
 
+TEST_CASE("16.1: a job that is begun anew counts on from what its nodes have heard of",
+          "[rendezvous][job]") {
+  Scenario s(elastic_job(2, 2, 1));
+  s.join(1);
+  const int heard_of = GENERATE(-1, 4, 2'147'483'647);
+  s.say(2, Hello{.run_id = "job",
+                 .node_id = "node2",
+                 .host = "host2",
+                 .elastic = true,
+                 .nnodes_min = 2,
+                 .nnodes_max = 2,
+                 .attempt = heard_of});
+  const RoundStart round = s.got_one<RoundStart>(1);
+  CHECK(round.attempt == (heard_of == 4 ? 5 : 0));
+  CHECK(round.founder);
+}
+
 TEST_CASE("a node of another job is refused and the job goes on", "[rendezvous][job]") {
   Scenario s(static_job(2, 0));
   s.join(1);
