@@ -80,6 +80,7 @@ class LocalAttempt {
   bool is_parked(int pid) const { return parked_.contains(pid); }
   // What this worker says of itself.
   std::optional<RankProgress> progress(int local_rank) const { return pages_.read(local_rank); }
+  const ProgressPages& pages() const { return pages_; }
 
   // The first error that a worker had recorded before stop() was called, if none has been reported
   // as failed: this node's part in the question which node's worker was the first. That a peer was

@@ -5,11 +5,15 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <asio/steady_timer.hpp>
 #include <ctime>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
+#include "launcher/report/stack_text.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
 
@@ -19,6 +23,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t failures_kept = 20;
+// A thread answers a signal at once, unless it is halted or waits for a disk.
+constexpr std::chrono::milliseconds stack_limit{1'000};
+constexpr std::chrono::milliseconds stack_look_pause{10};
 
 double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -52,12 +59,46 @@ std::string own_word(const rendezvous::FirstCause& cause) {
   return cause.last_stderr.substr(begin, end + 1 - begin);
 }
 
+// One that was asked, while some have not answered.
+struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
+  struct Asked {
+    int local_rank = 0;
+    int rank = 0;
+    std::uint32_t answers_before = 0;
+  };
+
+  StackQuestion(asio::io_context& io, StatusSocket::Reply to) : timer(io), reply(std::move(to)) {}
+
+  void look(const ProgressPages& pages) {
+    for (auto each = open.begin(); each != open.end();) {
+      const auto text = pages.stack(each->local_rank, each->answers_before);
+      if (text) stacks[std::to_string(each->rank)] = readable_stack(*text);
+      each = text ? open.erase(each) : each + 1;
+    }
+    if (open.empty() || steady_clock::now() >= until) {
+      const nlohmann::json answer = {{"stacks", stacks}};
+      return reply(answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+    timer.expires_after(stack_look_pause);
+    timer.async_wait([self = shared_from_this(), &pages](const asio::error_code& error) {
+      if (!error) self->look(pages);
+    });
+  }
+
+  asio::steady_timer timer;
+  StatusSocket::Reply reply;
+  std::vector<Asked> open;
+  std::map<std::string, std::string> stacks;  // By rank.
+  steady_clock::time_point until = steady_clock::now() + stack_limit;
+};
+
 }  // namespace
 
 WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
                        const LocalAttempt& attempt, std::string host,
                        std::function<AgentState()> state)
-    : options_(options),
+    : io_(io),
+      options_(options),
       attempt_(attempt),
       host_(std::move(host)),
       state_(std::move(state)),
@@ -91,7 +132,22 @@ void WatchedJob::failed(const rendezvous::FirstCause& cause) {
 
 void WatchedJob::answer(const std::string& what, const StatusSocket::Reply& reply) const {
   if (what == "snapshot") return reply(to_json(snapshot()));
-  reply(R"({"error": "this launcher answers {\"ask\": \"snapshot\"}"})");
+  if (what == "stacks") return collect_stacks(reply);
+  reply(R"({"error": "this launcher answers {\"ask\": \"snapshot\"} and \"stacks\""})");
+}
+
+// All are asked at once, and have the same time: where they stand shall be one moment.
+void WatchedJob::collect_stacks(const StatusSocket::Reply& reply) const {
+  auto question = std::make_shared<StackQuestion>(io_, reply);
+  const auto& pids = attempt_.started_pids();
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    // One that has ended may have given its pid to somebody else.
+    if (end_of(pids[i]) != nullptr) continue;
+    const int local_rank = static_cast<int>(i);
+    const auto asked = attempt_.pages().ask_stack(local_rank, pids[i]);
+    if (asked) question->open.push_back({local_rank, round_.rank_base + local_rank, *asked});
+  }
+  question->look(attempt_.pages());
 }
 
 JobSnapshot WatchedJob::snapshot() const {
@@ -127,6 +183,13 @@ JobSnapshot WatchedJob::snapshot() const {
   return job;
 }
 
+const WorkerEnd* WatchedJob::end_of(int pid) const {
+  for (const WorkerEnd& end : attempt_.ends()) {
+    if (end.pid == pid) return &end;
+  }
+  return nullptr;
+}
+
 RankSnapshot WatchedJob::rank(int local_rank) const {
   const auto index = static_cast<std::size_t>(local_rank);
   RankSnapshot rank{.rank = round_.rank_base + local_rank,
@@ -136,10 +199,7 @@ RankSnapshot WatchedJob::rank(int local_rank) const {
     rank.stdout_file = attempt_.outputs()[index].out.file;
     rank.stderr_file = attempt_.outputs()[index].err.file;
   }
-  const auto& ends = attempt_.ends();
-  const auto end = std::find_if(ends.begin(), ends.end(),
-                                [&](const WorkerEnd& each) { return each.pid == rank.pid; });
-  if (end != ends.end()) {
+  if (const WorkerEnd* end = end_of(rank.pid)) {
     rank.state = end->success()       ? RankState::Succeeded
                  : end->stopped_by_us ? RankState::Stopped
                                       : RankState::Failed;

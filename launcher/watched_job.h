@@ -35,6 +35,10 @@ class WatchedJob {
  private:
   void answer(const std::string& what, const StatusSocket::Reply& reply) const;
   RankSnapshot rank(int local_rank) const;
+  const WorkerEnd* end_of(int pid) const;  // In this attempt; null: it runs.
+  void collect_stacks(const StatusSocket::Reply& reply) const;
+
+  asio::io_context& io_;
 
   const LaunchOptions& options_;
   const LocalAttempt& attempt_;

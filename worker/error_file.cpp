@@ -21,6 +21,7 @@
 #include <typeinfo>
 
 #include "rendezvous/unique_fd.h"
+#include "worker/stack_page.h"
 
 namespace ddprun::worker {
 namespace {
@@ -283,6 +284,7 @@ void install_error_handlers(const WorkerEnv& env) {
   action.sa_flags = SA_ONSTACK;
   ::sigemptyset(&action.sa_mask);
   for (const int signal : fatal_signals) ::sigaction(signal, &action, nullptr);
+  answer_for_stacks();
 }
 
 }  // namespace ddprun::worker

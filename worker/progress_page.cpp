@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 
+#include "worker/stack_page.h"
 #include "worker/worker_env.h"
 
 namespace ddprun::worker {
@@ -42,8 +43,8 @@ void* map_page(const std::string& place) {
       facts.st_size < offset + static_cast<long long>(rendezvous::progress_page_stride)) {
     return nullptr;
   }
-  void* const page =
-      ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+  void* const page = ::mmap(nullptr, rendezvous::progress_page_stride, PROT_READ | PROT_WRITE,
+                            MAP_SHARED, fd, offset);
   return page == MAP_FAILED ? nullptr : page;
 }
 
@@ -53,9 +54,14 @@ double smoothed(double before, double now, bool first) {
 
 }  // namespace
 
+void* memory_of_launcher() {
+  static void* const memory =
+      map_page(environment_variable(rendezvous::progress_page_variable).value_or(""));
+  return memory;
+}
+
 ProgressPage& ProgressPage::own() {
-  static ProgressPage page(
-      map_page(environment_variable(rendezvous::progress_page_variable).value_or("")));
+  static ProgressPage page(memory_of_launcher());
   return page;
 }
 

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/workers/child_sessions.h"
@@ -34,6 +35,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds py_spy_limit{10'000};
+constexpr milliseconds own_stacks_limit{3'000};
 constexpr std::size_t threads_shown_max =
     12;  // Of a process; the first are its own, later ones pools'.
 constexpr std::size_t py_spy_bytes_max = 1 << 20;
@@ -162,6 +164,21 @@ std::string output_of(const std::vector<std::string>& words) {
   return text;
 }
 
+// What the program's own library says of its main thread, where it has answered the launcher.
+void add_own_stack(const nlohmann::json& told, int rank, std::vector<std::string>& lines) {
+  const std::string key = std::to_string(rank);
+  if (!told.is_object() || !told.contains("stacks") || !told["stacks"].is_object() ||
+      !told["stacks"].contains(key) || !told["stacks"][key].is_string()) {
+    return;
+  }
+  const std::string text = told["stacks"][key];
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back("    " + rendezvous::visible_text(text.substr(at, end - at)));
+    at = end + 1;
+  }
+}
+
 // Python's own stack. False: it is no Python, or nobody can tell.
 bool add_python(const ProcessRow& process, std::vector<std::string>& lines) {
   if (process.name.rfind("python", 0) != 0) return false;
@@ -180,6 +197,8 @@ bool add_python(const ProcessRow& process, std::vector<std::string>& lines) {
 std::vector<std::string> stack_lines(const FoundJob& job, std::optional<int> rank) {
   std::vector<std::string> lines;
   if (!job.snapshot) return lines;
+  const nlohmann::json told = nlohmann::json::parse(
+      ask_job(job, "stacks", own_stacks_limit).value_or(""), nullptr, /*allow_exceptions=*/false);
   for (const RankSnapshot& each : job.snapshot->ranks) {
     if (rank && each.rank != *rank) continue;
     std::string head = fmt::format("rank {} (pid {})", each.rank, each.pid);
@@ -197,6 +216,7 @@ std::vector<std::string> stack_lines(const FoundJob& job, std::optional<int> ran
         lines.push_back(fmt::format("  below it: {} (pid {})",
                                     rendezvous::visible_text(process.name), process.pid));
       }
+      if (process.pid == each.pid) add_own_stack(told, each.rank, lines);
       if (!add_python(process, lines)) add_threads(process.pid, lines);
     }
   }

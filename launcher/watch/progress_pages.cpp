@@ -3,14 +3,18 @@
 #include "launcher/watch/progress_pages.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
@@ -42,6 +46,17 @@ std::string plain_words(const char* text, std::size_t bytes_max) {
   std::replace_if(
       words.begin(), words.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
   return words;
+}
+
+// What a page says is a program's word; a signal that it does not handle would end it.
+bool handles_signal(int pid, int signal) {
+  if (signal < SIGRTMIN || signal > SIGRTMAX) return false;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("SigCgt:", 0) != 0) continue;
+    return (std::strtoull(line.c_str() + 7, nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -102,6 +117,27 @@ std::optional<RankProgress> ProgressPages::read(int local_rank) const {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return read_progress(*page(local_rank),
                        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+std::optional<std::uint32_t> ProgressPages::ask_stack(int local_rank, int pid) const {
+  if (pages_ == nullptr || local_rank < 0 || local_rank >= workers_) return std::nullopt;
+  const rendezvous::StackPageLayout& page = *stack_page(local_rank);
+  const int signal = page.signal;
+  if (page.pid != pid || !handles_signal(pid, signal)) return std::nullopt;
+  const std::uint32_t before = std::atomic_ref(stack_page(local_rank)->answers).load();
+  if (::syscall(SYS_tgkill, pid, pid, signal) != 0) return std::nullopt;
+  return before;
+}
+
+std::optional<std::string> ProgressPages::stack(int local_rank, std::uint32_t asked) const {
+  rendezvous::StackPageLayout& page = *stack_page(local_rank);
+  if (std::atomic_ref(page.answers).load(std::memory_order_acquire) == asked) return std::nullopt;
+  return std::string(page.text, std::min<std::size_t>(page.bytes, sizeof page.text));
+}
+
+rendezvous::StackPageLayout* ProgressPages::stack_page(int local_rank) const {
+  return reinterpret_cast<rendezvous::StackPageLayout*>(reinterpret_cast<char*>(page(local_rank)) +
+                                                        rendezvous::stack_page_offset);
 }
 
 Layout* ProgressPages::page(int local_rank) const {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "launcher/watch/job_snapshot.h"
 #include "rendezvous/progress_page.h"
+#include "rendezvous/stack_page.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -28,7 +30,14 @@ class ProgressPages {
   void clear();                             // Before an attempt.
   std::optional<RankProgress> read(int local_rank) const;
 
+  // Asks the worker with this pid for its stack (rendezvous/stack_page.h). Nothing: it cannot be
+  // asked; else what to give stack().
+  std::optional<std::uint32_t> ask_stack(int local_rank, int pid) const;
+  // The answer, as backtrace_symbols() has it; nothing: it has not come.
+  std::optional<std::string> stack(int local_rank, std::uint32_t asked) const;
+
  private:
+  rendezvous::StackPageLayout* stack_page(int local_rank) const;
   rendezvous::ProgressPageLayout* page(int local_rank) const;
 
   int workers_ = 0;

@@ -218,6 +218,14 @@ class Training(WithJob):
             self.assertGreater(said["wait_total_s"], 0)
             self.assertGreater(said["loss"], 0)
 
+        # Each answers with its own stack, and trains on.
+        status, text, _ = self.ask("stacks")
+        self.assertEqual(status, 0)
+        for part in re.split(r"(?m)^rank ", text)[1:]:
+            self.assertIn("ddprun::trainer::train(", part)
+        step = ranks[0]["progress"]["step"]
+        self.until(lambda: self.snapshot()[0]["ranks"][0]["progress"]["step"] > step + 3, "a step behind the question")
+
         # Rank 0 is not blamed for waiting.
         os.kill(ranks[1]["pid"], signal.SIGSTOP)
         self.until(lambda: self.snapshot()[0]["ranks"][0]["progress"]["phase"] == "all-reduce", "rank 0's wait")
