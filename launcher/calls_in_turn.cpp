@@ -2,6 +2,10 @@
 // BackgroundCall, which can do but one, is free.
 #include "launcher/calls_in_turn.h"
 
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/use_awaitable.hpp>
+
 namespace ddprun::launcher {
 
 CallsInTurn::CallsInTurn(asio::io_context& io, std::string name, std::chrono::milliseconds limit)
@@ -19,6 +23,19 @@ void CallsInTurn::begin_first() {
     if (!calls_.empty()) begin_first();
     done(why);
   });
+}
+
+asio::awaitable<std::string> answer_to(asio::io_context& io,
+                                       std::function<void(CallsInTurn::Done)> start) {
+  asio::steady_timer called(io, asio::steady_timer::time_point::max());
+  std::string why;
+  start([&](const std::string& what) {
+    why = what;
+    called.cancel();
+  });
+  asio::error_code cancelled;
+  co_await called.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  co_return why;
 }
 
 }  // namespace ddprun::launcher

@@ -2,6 +2,7 @@
 // not overtake what it has said.
 #pragma once
 
+#include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 #include <chrono>
 #include <deque>
@@ -32,5 +33,9 @@ class CallsInTurn {
   // The first one is under way.
   std::deque<std::pair<std::function<void()>, Done>> calls_;
 };
+
+// What `start`, which is given it to be called once, and not before it returns, was told.
+asio::awaitable<std::string> answer_to(asio::io_context& io,
+                                       std::function<void(CallsInTurn::Done)> start);
 
 }  // namespace ddprun::launcher

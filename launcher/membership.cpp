@@ -21,8 +21,6 @@
 #include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/options/endpoint_options.h"
-#include "rendezvous/arbiter/etcd_arbiter.h"
-#include "rendezvous/arbiter/file_arbiter.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/control/vote_question.h"
 #include "rendezvous/random_id.h"
@@ -36,20 +34,6 @@ namespace {
 
 constexpr milliseconds meet_again{250};  // In etcd, for a coordinator.
 
-std::string etcd_name(const LaunchOptions& options) {
-  return (meets_in_etcd(options) ? "etcd at " : "--tie-breaker ") + options.etcd.text();
-}
-
-std::shared_ptr<rendezvous::Arbiter> make_arbiter(const LaunchOptions& options,
-                                                  milliseconds answer) {
-  if (!options.etcd.any()) {
-    return std::make_shared<rendezvous::FileArbiter>(options.tie_breaker, options.run_id);
-  }
-  // A task is two requests, which end before it would count as one that hangs.
-  return std::make_shared<rendezvous::EtcdArbiter>(options.etcd, options.run_id, etcd_name(options),
-                                                   answer * 2 / 5);
-}
-
 }  // namespace
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
@@ -59,6 +43,7 @@ Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::
       callbacks_(std::move(callbacks)),
       host_name_(std::move(host_name)),
       node_id_(rendezvous::random_id(8)),
+      arbiter_(io, options, on_arbiter()),
       retry_(io) {}
 
 asio::awaitable<void> Membership::join() {
@@ -75,7 +60,7 @@ asio::awaitable<void> Membership::join() {
   }
   if (may_be_taken_over(options_)) {
     make_successor(election_limit());
-    if (arbitration_of(options_) != rendezvous::Arbitration::None) make_word_seeker();
+    if (arbitration_of(options_) != rendezvous::Arbitration::None) arbiter_.open();
   }
   joins_until_ = Clock::now() + options_.join_timeout;
   if (meeting_) {
@@ -109,10 +94,12 @@ asio::awaitable<void> Membership::plan_endpoint_here() {
 }
 
 asio::awaitable<void> Membership::open_endpoint() {
-  if (words_) co_await found_job();
+  const std::string why = co_await arbiter_.found();
   if (left_) co_return;
-  endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, job_, tls_, store_key_, others());
-  if (!endpoint_ && words_) co_await leave_job_to_another();
+  if (!why.empty()) throw EndpointError(why);
+  endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, arbiter_.job(), tls_, store_key_,
+                                 others());
+  if (!endpoint_) co_await arbiter_.leave_to_another();
   if (endpoint_ && successor_) successor_->leads();
   if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
 }
@@ -172,8 +159,8 @@ void Membership::make_successor(milliseconds give_up) {
               [this](const std::optional<rendezvous::WordWish>& wish) {
                 if (wish) {
                   on_word_wanted(*wish);
-                } else if (words_) {
-                  words_->drop();
+                } else {
+                  arbiter_.drop();
                 }
               }});
 }
@@ -200,14 +187,12 @@ asio::awaitable<bool> Membership::meet() {
   const int search = searches_;  // It may hear of the coordinator otherwise, and another one begin.
   while (!left_ && search == searches_) {
     MeetingPlace::Seen seen;
-    co_await call(
-        [this, &seen](const WordSeeker::Done& done) {
-          meeting_->look([&seen, done](const MeetingPlace::Seen& what) {
-            seen = what;
-            done(what.why);
-          });
-        },
-        seen.why);
+    co_await answer_to(io_, [this, &seen](const CallsInTurn::Done& done) {
+      meeting_->look([&seen, done](const MeetingPlace::Seen& what) {
+        seen = what;
+        done(what.why);
+      });
+    });
     if (left_ || search != searches_) co_return false;
     const bool is_new = replaced_id_.empty() && round_.succession().attempt < 0;
     const auto decided = seen.why.empty()
@@ -244,15 +229,12 @@ asio::awaitable<bool> Membership::lead_first(const std::string& address) {
   // Without a port yet: only who leads opens one, and founds the job.
   const rendezvous::Leader self{.seat = {node_id_, 0, host_name_, plan_.master_addr, 0}, .term = 0};
   bool put = false;
-  std::string why;
-  co_await call(
-      [this, &self, &put](const WordSeeker::Done& done) {
-        meeting_->put(self, [&put, done](bool was_put, const std::string& what) {
-          put = was_put;
-          done(what);
-        });
-      },
-      why);
+  co_await answer_to(io_, [this, &self, &put](const CallsInTurn::Done& done) {
+    meeting_->put(self, [&put, done](bool was_put, const std::string& why) {
+      put = was_put;
+      done(why);
+    });
+  });
   if (!put || left_) co_return false;
   standby_.reset();
   coordinator_.reset();
@@ -292,65 +274,13 @@ void Membership::meet_and_connect() {
 
 // ---- the arbiter ----
 
-void Membership::make_word_seeker() {
-  WordSeekerLimits limits;
-  limits.claims = {.look_again = options_.heartbeat_interval, .lapse = claim_lapse(options_)};
-  limits.answer = options_.heartbeat_timeout;
-  // A server far away may be slower than the job's own nodes, and nobody is lost meanwhile.
-  if (options_.etcd.any()) limits.answer = std::max(limits.answer, milliseconds(5'000));
-  words_ = std::make_unique<WordSeeker>(io_, make_arbiter(options_, limits.answer), limits,
-                                        [this](const rendezvous::Word& word) { on_word(word); });
-  job_.clear();
-}
-
-asio::awaitable<void> Membership::call(std::function<void(WordSeeker::Done)> start,
-                                       std::string& why) {
-  asio::steady_timer called(io_, asio::steady_timer::time_point::max());
-  start([&](const std::string& what) {
-    why = what;
-    called.cancel();
-  });
-  asio::error_code cancelled;
-  co_await called.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
-}
-
-// Before the port is open: no node may be told the name of a job that the arbiter does not know.
-asio::awaitable<void> Membership::found_job() {
-  job_ = rendezvous::random_id();
-  std::string why;
-  co_await call([this](WordSeeker::Done done) { words_->found(job_, std::move(done)); }, why);
-  if (!why.empty() && !left_) throw EndpointError(why);
-}
-
-// An agent of this machine had the port first, and a job of its own.
-asio::awaitable<void> Membership::leave_job_to_another() {
-  std::string ignored;
-  co_await call([this](WordSeeker::Done done) { words_->forget(std::move(done)); }, ignored);
-  make_word_seeker();
-}
-
-// The first time that a coordinator names the job at the arbiter. What follows is heard once this
-// node's arbiter has proved to be the same.
-void Membership::on_job_name(const std::string& job) {
-  if (endpoint_ || (arbiter_seen_ && job == job_)) return;
-  if (words_ == nullptr || job.empty()) {
-    if (std::exchange(arbiter_seen_, true) || job.empty() == (words_ == nullptr)) return;
-    spdlog::warn(job.empty() ? "the coordinator has no --tie-breaker: this node's is not used"
-                             : "the job has a --tie-breaker, and this node none: it cannot take "
-                               "over without a majority");
-    return;
-  }
-  arbiter_seen_ = true;
-  job_ = job;
-  sees_job_ = false;
-  words_->join(job, [this](const std::string& why) {
-    if (left_) return;
-    sees_job_ = true;
-    if (!why.empty()) return callbacks_.on_message(rendezvous::Refused{.reason = why});
-    for (const rendezvous::ControlMessage& message : std::exchange(unheard_, {})) {
-      on_message(message);
-    }
-  });
+JobArbiterCallbacks Membership::on_arbiter() {
+  return {.on_word = [this](const rendezvous::Word& word) { on_word(word); },
+          .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
+          .on_another =
+              [this](const std::string& why) {
+                if (!left_) callbacks_.on_message(rendezvous::Refused{.reason = why});
+              }};
 }
 
 void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
@@ -359,7 +289,7 @@ void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
     if (seat.node_id == node_id_) self = seat;
   }
   if (endpoint_) self.port = endpoint_->port();
-  words_->want(wish, self);
+  arbiter_.want(wish, self);
 }
 
 void Membership::on_word(const rendezvous::Word& word) {
@@ -422,7 +352,7 @@ void Membership::look_for_leader() {
 }
 
 void Membership::stand_by() {
-  if (words_) words_->drop();
+  arbiter_.drop();
   if (meeting_) meeting_->stop();
   endpoint_->stand_by();
   make_successor(election_limit());  // One that can follow.
@@ -554,10 +484,7 @@ void Membership::go_where(const rendezvous::Seat& coordinator) {
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
-  if (words_ && arbiter_seen_ && !sees_job_ && !job_.empty() && !endpoint_) {
-    unheard_.push_back(message);
-    return;
-  }
+  if (!endpoint_ && arbiter_.holds_back(message)) return;
   if (round_.is_over(message)) {
     spdlog::warn("not heard: a {} of an earlier round", rendezvous::type_name(message));
     return;
@@ -581,7 +508,7 @@ void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (std::holds_alternative<rendezvous::Welcome>(message)) joins_until_.reset();
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
     if (successor_) successor_->heard(*succession);
-    on_job_name(succession->job);
+    if (!endpoint_) arbiter_.heard_of(succession->job);
     return;
   }
   if (std::holds_alternative<rendezvous::Welcome>(message) && resumes_) say_again();
@@ -632,7 +559,7 @@ void Membership::lead(const rendezvous::Lead& elected) {
   }
   plan_ = standby_plan_;
   endpoint_ = std::move(standby_);
-  endpoint_->lead(options_, plan_, node_id_, job_, inherited);
+  endpoint_->lead(options_, plan_, node_id_, arbiter_.job(), inherited);
   callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
   term_ = elected.term;
   coordinator_.reset();
@@ -749,8 +676,8 @@ void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<
   };
   endpoint_->wait_until_idle(linger, [this, on_left] {
     // One that has handed the job over goes, and the job goes on.
-    if (!words_ || !leads() || !round_.job_is_over()) return on_left();
-    words_->forget([on_left](const std::string& why) {
+    if (!leads() || !round_.job_is_over()) return on_left();
+    arbiter_.forget([on_left](const std::string& why) {
       if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
       on_left();
     });

@@ -26,15 +26,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "launcher/endpoint.h"
 #include "launcher/endpoint_host.h"
+#include "launcher/job_arbiter.h"
 #include "launcher/meeting_place.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/round_memory.h"
 #include "launcher/successor.h"
-#include "launcher/word_seeker.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/secure/tls_context.h"
@@ -113,11 +112,7 @@ class Membership {
   asio::awaitable<bool> lead_first(const std::string& address);
   void meet_and_connect();
   void keep_named();
-  asio::awaitable<void> found_job();
-  asio::awaitable<void> leave_job_to_another();
-  asio::awaitable<void> call(std::function<void(WordSeeker::Done)> start, std::string& why);
-  void make_word_seeker();
-  void on_job_name(const std::string& job);
+  JobArbiterCallbacks on_arbiter();
   void on_word_wanted(const rendezvous::WordWish& wish);
   void on_word(const rendezvous::Word& word);
   void close_endpoint(std::chrono::milliseconds linger, std::function<void()> then);
@@ -142,12 +137,7 @@ class Membership {
   std::unique_ptr<Successor> successor_;
   std::unique_ptr<MeetingPlace> meeting_;  // Where the endpoint is not known beforehand.
   int searches_ = 0;                       // There, and elsewhere.
-  // With an arbiter.
-  std::unique_ptr<WordSeeker> words_;
-  std::string job_;  // Its name there; "" = not known yet, or the coordinator has no arbiter.
-  bool arbiter_seen_ = false;  // It has been asked where another node has the job ...
-  bool sees_job_ = false;      // ... and answered. What came meanwhile:
-  std::vector<rendezvous::ControlMessage> unheard_;
+  JobArbiter arbiter_;
   std::optional<rendezvous::Seat> coordinator_;  // After a takeover; before: at the endpoint.
   int term_ = 0;                                 // In which this node leads.
   RoundMemory round_;
