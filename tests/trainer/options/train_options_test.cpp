@@ -100,7 +100,7 @@ TEST_CASE("14.24: GPUs are chosen by a list of different numbers", "[trainer][op
   CHECK(parse({"--gpu-ids", "1", "--device", "cpu"}).exit_code == 2);
 }
 
-TEST_CASE("--share-gpu goes with GPUs, one for each worker", "[trainer][options]") {
+TEST_CASE("option --share-gpu goes with GPUs, one for each worker", "[trainer][options]") {
   CHECK_FALSE(parse({}).options->share_gpu);
   CHECK(parse({"--share-gpu", "--gpu-ids", "1"}).options->share_gpu);
   CHECK(parse({"--share-gpu", "--device", "cpu"}).exit_code == 2);

@@ -317,7 +317,7 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
         by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
         folder / "out");
     INFO(content_of(folder / "out"));
-    CHECK(code == 1);
+    CHECK(code == 2);
     CHECK(contains(content_of(folder / "out"), option + ": cannot"));
     CHECK(contains(content_of(folder / "out"), "/proc/none"));
   }
