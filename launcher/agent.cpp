@@ -139,6 +139,7 @@ int Agent::run() {
   signals_.handle(plan_signals(options_, signal_is_ignored));
   if (starter_ != nullptr) listen_to_starter();
   watched_.open();
+  attempt_.set_status_socket(watched_.socket_path());
   export_.begin();
   asio::co_spawn(
       io_, [this] { return membership_.join(); },

@@ -91,7 +91,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, workers);
-    group_.set_temporary_folder(directory_.temporary_path());
+    group_.set_left_behind({directory_.temporary_path(), status_socket_});
     const WorkerSpecInputs inputs{.options = options_,
                                   .round = round_,
                                   .attempt_dir = attempt_dir_,

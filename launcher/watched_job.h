@@ -25,6 +25,7 @@ class WatchedJob {
 
   // From here on others can find the job. Where that cannot be, one line says so.
   void open();
+  std::string socket_path() const { return socket_.path(); }  // "" = they cannot.
 
   void round_started(const rendezvous::RoundStart& round);
   // A failure ended the attempt, here or on another node.

@@ -192,6 +192,10 @@ StatusSocket::~StatusSocket() {
   impl_->remove();
 }
 
+std::string StatusSocket::path() const {
+  return impl_->place.empty() ? "" : impl_->place + "/" + impl_->name;
+}
+
 std::string StatusSocket::open(const std::vector<std::string>& folders) {
   std::string why;
   for (const std::string& place : folders) {

@@ -25,6 +25,8 @@ class StatusSocket {
   // ask, and nothing else is lost.
   std::string open(const std::vector<std::string>& folders);
 
+  std::string path() const;  // "" = it is not open.
+
  private:
   struct Impl;
   struct Asker;

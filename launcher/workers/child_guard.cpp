@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -91,22 +93,30 @@ void close_what_is_not_ours(int socket) {
   close_what_is_not_ours(socket);
 
   std::set<int> sessions;
-  std::string folder;
+  LeftBehind left;
   int record = 0;
   for (;;) {
-    std::array<char, sizeof record + PATH_MAX> message;
+    std::array<char, sizeof record + 2 * PATH_MAX> message;
     const ssize_t count = ::recv(kSocketFd, message.data(), message.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < static_cast<ssize_t>(sizeof record)) break;  // The launcher is gone.
     std::memcpy(&record, message.data(), sizeof record);
     if (record == 0) {
-      folder.assign(message.data() + sizeof record, message.data() + count);
+      const std::string_view paths(message.data() + sizeof record,
+                                   static_cast<std::size_t>(count) - sizeof record);
+      const std::size_t end = std::min(paths.find('\0'), paths.size());
+      left.folder = paths.substr(0, end);
+      left.socket = paths.substr(std::min(end + 1, paths.size()));
     }
     if (record > 0) sessions.insert(record);
     if (record < 0) sessions.erase(-record);
   }
   kill_members(sessions, variable);
-  if (!folder.empty()) remove_empty_folders(folder);
+  if (!left.folder.empty()) remove_empty_folders(left.folder);
+  if (!left.socket.empty()) {
+    ::unlink(left.socket.c_str());
+    ::rmdir(left.socket.substr(0, left.socket.rfind('/')).c_str());
+  }
   if (semaphores >= 0) ::semctl(semaphores, 0, IPC_RMID);
   ::_exit(0);
 }
@@ -155,7 +165,7 @@ bool ChildGuard::replace_if_ended() {
   pid_ = -1;
   start();
   // The workers keep the variable that they were started with, and so does the new guard.
-  if (!folder_.empty()) send_folder();
+  send_left_behind();
   for (const int session : sessions_) tell(session);
   return true;
 }
@@ -170,15 +180,15 @@ void ChildGuard::remove_session(int session_id) {
   tell(-session_id);
 }
 
-void ChildGuard::set_temporary_folder(const std::string& path) {
-  folder_ = path;
-  send_folder();
+void ChildGuard::set_left_behind(LeftBehind left) {
+  left_ = std::move(left);
+  send_left_behind();
 }
 
-void ChildGuard::send_folder() {
+void ChildGuard::send_left_behind() {
   const int record = 0;
   std::string message(reinterpret_cast<const char*>(&record), sizeof record);
-  message += folder_;
+  message += left_.folder + '\0' + left_.socket;
   while (::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }

@@ -11,6 +11,12 @@
 
 namespace ddprun::launcher {
 
+// What a launcher that is killed leaves in the file system; "" = nothing.
+struct LeftBehind {
+  std::string folder;  // Removed as far as it holds nothing but folders.
+  std::string socket;  // And its folder, when it was the last in there.
+};
+
 class ChildGuard {
  public:
   // Forks the guard. `semaphores`: a set that it removes should the launcher have no chance to; -1
@@ -29,18 +35,18 @@ class ChildGuard {
 
   void add_session(int session_id);     // A worker was started.
   void remove_session(int session_id);  // No process of it is left.
-  // Removed when this process is killed, as far as it holds nothing but folders.
-  void set_temporary_folder(const std::string& path);
+  // Removed when this process is killed.
+  void set_left_behind(LeftBehind left);
 
  private:
   void start();
-  void send_folder();
+  void send_left_behind();
   void tell(int record);
 
   std::string variable_;
   int semaphores_;
   std::set<int> sessions_;  // For a guard that takes another one's place.
-  std::string folder_;
+  LeftBehind left_;
   int socket_ = -1;
   int pid_ = -1;
 };

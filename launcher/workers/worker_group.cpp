@@ -115,7 +115,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::function<std::unique_ptr<SparePool>()> make_spares;  // Set where some are wanted.
   std::unique_ptr<SparePool> spares;                        // Goes before the guard.
   int places = 0;                                           // For which it has some, if need be.
-  std::string temporary_folder;                             // For the guard.
+  LeftBehind left_behind;                                   // For the guard.
   std::set<int> named_leftovers;                            // Of this attempt.
   std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
   KeptWorkers kept_workers;                                 // Of the one before, while none runs.
@@ -138,7 +138,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
     if (make_spares) spares = make_spares();
   }
   order->reset();
-  if (!temporary_folder.empty()) guard->set_temporary_folder(temporary_folder);
+  guard->set_left_behind(left_behind);
   const auto writers = std::count_if(
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
@@ -699,7 +699,7 @@ void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
-void WorkerGroup::set_temporary_folder(const std::string& path) { impl_->temporary_folder = path; }
+void WorkerGroup::set_left_behind(LeftBehind left) { impl_->left_behind = std::move(left); }
 
 void WorkerGroup::stop_spares() {
   if (impl_->spares) impl_->spares->stop();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launcher/output/forwarder.h"
+#include "launcher/workers/child_guard.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/local_places.h"
 #include "launcher/workers/spare_pool.h"
@@ -65,8 +66,8 @@ class WorkerGroup {
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
 
-  // Removed by the guard process when this process is killed, as far as it holds only folders.
-  void set_temporary_folder(const std::string& path);
+  // Removed by the guard process when this process is killed.
+  void set_left_behind(LeftBehind left);
 
   // Who could be given a rank at once.
   std::vector<LocalPlace> places(int count) const;

@@ -14,9 +14,11 @@
 #include "launcher/watch/progress_pages.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
+using ddprun::testing::content_of;
 using ddprun::testing::patience;
 namespace rendezvous = ddprun::rendezvous;
 
@@ -41,6 +43,10 @@ class Child {
     char byte = 0;
     REQUIRE(::read(ready[0], &byte, 1) == 1);
     ::close(ready[0]);
+    // Its write is over for us before it is for the child, which then sleeps in poll alone.
+    const auto until = std::chrono::steady_clock::now() + patience(10s);
+    while (state() != 'S' && std::chrono::steady_clock::now() < until) ::poll(nullptr, 0, 1);
+    REQUIRE(state() == 'S');
   }
   ~Child() {
     ::kill(pid_, SIGKILL);
@@ -51,6 +57,11 @@ class Child {
   bool lives() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
 
  private:
+  char state() const {
+    const std::string stat = content_of("/proc/" + std::to_string(pid_) + "/stat");
+    return stat.at(stat.rfind(')') + 2);
+  }
+
   pid_t pid_ = -1;
 };
 
