@@ -341,8 +341,9 @@ void Agent::carry_out(AgentAction action, const AgentStep& step) {
                                                  .term = round_.term,
                                                  .nproc = attempt_.workers_at_once()});
     case AgentAction::ReportCanGrow:
-      spdlog::info("what was lost on this node is replaced: it can have {} again",
-                   counted(options_.nproc_per_node, "worker"));
+      // What comes of it the coordinator says, on all nodes.
+      spdlog::debug("what was lost on this node is replaced: it can have {} again",
+                    counted(options_.nproc_per_node, "worker"));
       return membership_.send(rendezvous::CanGrow{
           .attempt = round_.attempt, .term = round_.term, .nproc = options_.nproc_per_node});
     case AgentAction::Rejoin:
