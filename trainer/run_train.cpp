@@ -123,6 +123,13 @@ StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const work
   return stop;
 }
 
+// What a job that recovers in place has done since its last checkpoint is in its workers alone. So
+// from the second attempt on a signal waits for a step that all agree on also where this worker has
+// done none yet: it may have just come, and would take the others with it.
+void keep_what_is_done(StopSignals& signals, const worker::WorkerEnv& place) {
+  signals.hold(/*tell=*/place.rank == 0);
+}
+
 // Whether this worker has a rank in another attempt, which is in `env` then: it was thrown out of
 // the last one by what became of its peers, and its launcher has said so.
 bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
@@ -133,7 +140,9 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
   if (!job.members->attempt_is_over()) return false;
   leave_attempt(job);
   if (!job.members->next_rank()) return false;
-  env = meet(options, read_environment(options));
+  const worker::WorkerEnv place = read_environment(options);
+  keep_what_is_done(signals, place);
+  env = meet(options, place);
   worker::change_error_file(env);
   return true;
 }
@@ -152,6 +161,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
   TrainingJob& job = *owned;
   if (options.recover == RecoverOption::InPlace && !options.evaluate) {
     job.members = std::make_unique<worker::Membership>();
+    if (env.restart_count > 0) keep_what_is_done(signals, env);
   }
   for (;;) {
     try {

@@ -23,7 +23,7 @@ std::atomic<bool> all_agreed{false};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
-std::atomic<unsigned> patience_whole_s{1};
+std::atomic<unsigned> patience_whole_s{10};    // Until a vote knows how long steps take.
 static_assert(std::atomic<bool>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
 
