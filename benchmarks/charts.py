@@ -64,7 +64,7 @@ def store():
         def ratios(prefix, threads=threads):
             return [figure(tables.row("store", what=f"{prefix}{name}, {threads}")["ratio"]) for name in operations]
 
-        panels.append((threads, Axis(0.6, 1.8, (0.6, 1, 1.4, 1.8), mark=1),
+        panels.append((threads, Axis(0.6, 2, (0.6, 1, 1.4, 1.8), mark=1),
                        [Series("the least that any server must do", "line0 hollow", ratios("the least, ")),
                         Series("ours", "series0", ratios(""), numbers="right", unit=" x")]))
     return dot_chart.chart("Requests a second to the store, as a multiple of PyTorch's libuv server",
