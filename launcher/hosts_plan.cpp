@@ -33,6 +33,7 @@ std::vector<std::string> own_environment() {
 std::string own_folder() {
   std::error_code error;
   const std::filesystem::path here = std::filesystem::current_path(error);
+  // The shell's word counts while it names this folder: a program may have changed it since.
   const char* shell = std::getenv("PWD");
   if (shell != nullptr && shell[0] == '/' && std::filesystem::equivalent(shell, here, error)) {
     return shell;
@@ -68,6 +69,7 @@ std::shared_ptr<const std::string> own_copy() {
   if (!file || copy->empty()) {
     throw std::runtime_error("--copy-self: cannot read /proc/self/exe");
   }
+  // dd on the other side reads whole blocks, and would wait for the rest of the last one.
   const std::size_t blocks = (copy->size() + copy_block_bytes - 1) / copy_block_bytes;
   copy->resize(blocks * copy_block_bytes, '\0');
   return copy;

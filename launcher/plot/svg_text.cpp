@@ -12,6 +12,8 @@ struct PageColor {
   const char* dark;
 };
 
+// The first series have Okabe and Ito's colors, which also those tell apart who see no red or
+// green; for the dark they are lightened, or blue would sink into the paper.
 constexpr PageColor page_colors[] = {
     {"paper", "#ffffff", "#0d1117"},   {"panel", "#ffffff", "#161b22"},
     {"words", "#1f2328", "#e6edf3"},   {"quiet", "#59636e", "#9da7b3"},
@@ -68,6 +70,7 @@ std::string escaped_markup(std::string_view words) {
         text += "&#39;";
         break;
       default:
+        // XML has no control characters, not even escaped: a reader would refuse all of it.
         text += static_cast<unsigned char>(c) < 32 || c == 127 ? ' ' : c;
     }
   }

@@ -26,6 +26,7 @@ UsageExit watch_usage(const std::string& command, const std::string& problem) {
 class WatchParser {
  public:
   explicit WatchParser(const std::vector<std::string>& words) : words_(words) {
+    // One is found: whoever has not asked is_watch_command() runs a program of that name.
     for (const WatchCommandRow& row : watch_table()) {
       if (words.at(0) == row.name) row_ = &row;
     }

@@ -1,5 +1,6 @@
 // `train`, but it says who it is when it begins an attempt, and kills itself at named points:
 // DYING_TRAIN="ATTEMPT RANK PHASE STEP ...", a phase being one that TrainingJob::on_phase tells of.
+// With stop:PHASE it is only told to stop there, by SIGTERM.
 #include <signal.h>
 #include <unistd.h>
 
@@ -50,10 +51,10 @@ int main(int argc, char** argv) {
       std::cout << line.str() << std::flush;
     }
     for (const Death& death : deaths) {
-      if (job.env.restart_count == death.attempt && job.env.rank == death.rank &&
-          begun == death.phase && job.state.step == death.step) {
-        ::kill(::getpid(), SIGKILL);
-      }
+      if (job.env.restart_count != death.attempt || job.env.rank != death.rank) continue;
+      if (job.state.step != death.step) continue;
+      if (begun == death.phase) ::kill(::getpid(), SIGKILL);
+      if ("stop:" + begun == death.phase) ::raise(SIGTERM);
     }
   });
 }

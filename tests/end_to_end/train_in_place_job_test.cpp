@@ -73,6 +73,16 @@ std::string golden_tensors(const std::string& steps) {
   return newest_tensors(folder / "alone");
 }
 
+// SIGTERM has kept the work, and it is that of one worker that is left alone.
+void require_saved_by_sigterm(const std::string& output, const std::string& checkpoints) {
+  const std::string saved = "SIGTERM: saved step ";
+  const std::size_t told = output.rfind(saved);
+  REQUIRE(told != std::string::npos);
+  const int steps = number_after(output.substr(told), saved);
+  const bool same_weights = newest_tensors(checkpoints) == golden_tensors(std::to_string(steps));
+  CHECK(same_weights);
+}
+
 }  // namespace
 
 TEST_CASE("16.3: a killed worker is replaced, and the others keep their processes",
@@ -145,12 +155,7 @@ TEST_CASE("16.3: an elastic job that grows and shrinks keeps the processes that 
   for (const int attempt : {1, 2}) {
     CHECK(pids_of(stopped.output, attempt).at(0) == pids_of(stopped.output, 0).at(0));
   }
-  const std::size_t told = stopped.output.rfind("SIGTERM: saved step ");
-  REQUIRE(told != std::string::npos);
-  const int steps = number_after(stopped.output.substr(told), "SIGTERM: saved step ");
-  const bool same_weights =
-      newest_tensors(folder / "elastic") == golden_tensors(std::to_string(steps));
-  CHECK(same_weights);
+  require_saved_by_sigterm(stopped.output, folder / "elastic");
 }
 
 TEST_CASE("16.4: the example goes on when one of its workers is killed", "[recovery][launcher]") {
@@ -195,10 +200,20 @@ TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in 
   CHECK(pids_of(ended.output, 1) == std::map<int, int>{{0, survivor}});
   CHECK(pids_of(ended.output, 2).at(1) == survivor);
   CHECK(contains(ended.output, "has replaced what it had lost; the job goes on with 2 workers"));
-  const std::size_t told = ended.output.rfind("SIGTERM: saved step ");
-  REQUIRE(told != std::string::npos);
-  const int steps = number_after(ended.output.substr(told), "SIGTERM: saved step ");
-  const bool same_weights =
-      newest_tensors(folder / "fewer") == golden_tensors(std::to_string(steps));
-  CHECK(same_weights);
+  require_saved_by_sigterm(ended.output, folder / "fewer");
+}
+
+// In its first step no worker of the attempt has voted on a step yet; what was done in the attempt
+// before is in their memory alone.
+TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done before it",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
+                   training(folder, "first", "1000000");
+  const auto ended =
+      run(job, limit, with_wish("0 0 optimizer 3 1 0 stop:forward 3 1 0 stop:forward 4"));
+  INFO(ended.output);
+  CHECK(ended.status != 0);
+  CHECK(pids_of(ended.output, 1).size() == 1);
+  require_saved_by_sigterm(ended.output, folder / "first");
 }
