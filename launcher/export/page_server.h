@@ -5,11 +5,13 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "launcher/export/http_reply.h"
+#include "launcher/watch/answer_server.h"
 
 namespace ddprun::launcher {
 
@@ -19,15 +21,13 @@ class PageServer {
   // `option` is who asked for it. `lookup` is called in the loop's thread.
   PageServer(asio::io_context& io, const std::string& host, std::uint16_t port,
              const std::string& option, PageLookup lookup);
-  ~PageServer();  // Closes all connections.
+  ~PageServer();  // Who is being answered gets the rest while the loop runs.
   PageServer(const PageServer&) = delete;
 
   std::string url() const;  // "http://127.0.0.1:9400"
 
  private:
-  struct Impl;
-  struct Visitor;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<AnswerServer<asio::ip::tcp>> server_;
 };
 
 }  // namespace ddprun::launcher

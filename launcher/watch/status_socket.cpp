@@ -12,16 +12,13 @@
 #include <unistd.h>
 
 #include <asio/local/stream_protocol.hpp>
-#include <asio/read_until.hpp>
-#include <asio/steady_timer.hpp>
-#include <asio/streambuf.hpp>
-#include <asio/write.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launcher/watch/answer_server.h"
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/run_folder.h"
 #include "rendezvous/random_id.h"
@@ -31,16 +28,12 @@ namespace {
 
 using Stream = asio::local::stream_protocol;
 
-constexpr std::size_t request_bytes_max = 4096;
-constexpr int askers_max = 16;
-constexpr std::chrono::seconds asker_limit{30};  // For a request, its answer, and its reading.
+const AnswerLimits asker_limits{
+    .request_end = "\n", .request_bytes = 4096, .at_once = 16, .time = std::chrono::seconds(30)};
 constexpr int folder_tries = 5;
-constexpr std::chrono::seconds no_descriptor_pause{1};
 
-std::string asked(asio::streambuf& received) {
-  const auto bytes = received.data();
-  const auto request = nlohmann::json::parse(asio::buffers_begin(bytes), asio::buffers_end(bytes),
-                                             nullptr, /*allow_exceptions=*/false);
+std::string asked(const std::string& received) {
+  const auto request = nlohmann::json::parse(received, nullptr, /*allow_exceptions=*/false);
   if (!request.is_object() || !request.contains("ask") || !request["ask"].is_string()) return "";
   return request["ask"];
 }
@@ -56,69 +49,23 @@ void remove_dead_sockets(int folder) {
 
 }  // namespace
 
-struct StatusSocket::Impl : std::enable_shared_from_this<Impl> {
-  Impl(asio::io_context& io, Answer to_ask) : acceptor(io), pause(io), answer(std::move(to_ask)) {}
+struct StatusSocket::Impl {
+  Impl(asio::io_context& io, Answer answer)
+      : server(std::make_shared<AnswerServer<Stream>>(
+            io, asker_limits,
+            [answer = std::move(answer)](const std::string& request,
+                                         const AnswerServer<Stream>::Reply& reply) {
+              answer(asked(request), [reply](const std::string& line) { reply(line + "\n"); });
+            })) {}
 
   std::string open_in(const std::string& wanted);
   std::string listen(const std::string& wanted);
-  void accept();
-  void accept_later();
   void remove();
 
-  Stream::acceptor acceptor;
-  asio::steady_timer pause;
-  Answer answer;
+  std::shared_ptr<AnswerServer<Stream>> server;
   std::string place;
   rendezvous::UniqueFd folder;
   std::string name;
-  int askers = 0;
-  bool closed = false;
-};
-
-// One who asks, from its connection to the end of its answer.
-struct StatusSocket::Asker : std::enable_shared_from_this<Asker> {
-  Asker(Stream::socket connection, std::shared_ptr<Impl> of)
-      : owner(std::move(of)),
-        socket(std::move(connection)),
-        limit(socket.get_executor()),
-        received(request_bytes_max) {
-    ++owner->askers;
-  }
-  ~Asker() { --owner->askers; }
-
-  void serve() {
-    limit.expires_after(asker_limit);
-    limit.async_wait([self = shared_from_this()](const asio::error_code& error) {
-      asio::error_code ignored;
-      if (!error) self->socket.close(ignored);
-    });
-    asio::async_read_until(socket, received, '\n',
-                           [self = shared_from_this()](const asio::error_code& error, std::size_t) {
-                             if (error || self->owner->closed) return self->end();
-                             self->owner->answer(
-                                 asked(self->received),
-                                 [self](const std::string& line) { self->reply(line); });
-                           });
-  }
-
-  void reply(const std::string& line) {
-    text = line + "\n";
-    asio::async_write(
-        socket, asio::buffer(text),
-        [self = shared_from_this()](const asio::error_code&, std::size_t) { self->end(); });
-  }
-
-  void end() {
-    limit.cancel();
-    asio::error_code ignored;
-    socket.close(ignored);
-  }
-
-  std::shared_ptr<Impl> owner;
-  Stream::socket socket;
-  asio::steady_timer limit;
-  asio::streambuf received;
-  std::string text;
 };
 
 // The folder may go between its opening and the socket in it: the last launcher that leaves removes
@@ -130,7 +77,7 @@ std::string StatusSocket::Impl::open_in(const std::string& wanted) {
     if (!folder) return why;
     why = listen(wanted);
     if (why.empty()) break;
-    acceptor = Stream::acceptor(acceptor.get_executor());
+    server->acceptor = Stream::acceptor(server->acceptor.get_executor());
   }
   return why;
 }
@@ -140,9 +87,10 @@ std::string StatusSocket::Impl::listen(const std::string& wanted) {
   // It gets its name when it can answer: until then connections are refused, as a dead one's are.
   const std::string unready = "." + name;
   asio::error_code error;
+  Stream::acceptor& acceptor = server->acceptor;
   acceptor.open(Stream(), error);
   if (!error) acceptor.bind({short_path(folder.get(), unready)}, error);
-  if (!error) acceptor.listen(askers_max, error);
+  if (!error) acceptor.listen(asker_limits.at_once, error);
   if (!error && ::renameat(folder.get(), unready.c_str(), folder.get(), name.c_str()) != 0) {
     error = asio::error_code(errno, asio::system_category());
   }
@@ -154,30 +102,8 @@ std::string StatusSocket::Impl::listen(const std::string& wanted) {
   return fmt::format("cannot listen in {}: {}", wanted, error.message());
 }
 
-void StatusSocket::Impl::accept() {
-  acceptor.async_accept(
-      [self = shared_from_this()](const asio::error_code& error, Stream::socket connection) {
-        if (self->closed || error == asio::error::operation_aborted) return;
-        // Without a descriptor left (EMFILE) it would be called again at once, for ever.
-        if (error) return self->accept_later();
-        if (self->askers < askers_max) {
-          std::make_shared<Asker>(std::move(connection), self)->serve();
-        }
-        self->accept();
-      });
-}
-
-void StatusSocket::Impl::accept_later() {
-  pause.expires_after(no_descriptor_pause);
-  pause.async_wait([self = shared_from_this()](const asio::error_code& error) {
-    if (!error && !self->closed) self->accept();
-  });
-}
-
 void StatusSocket::Impl::remove() {
-  asio::error_code ignored;
-  acceptor.close(ignored);
-  pause.cancel();
+  server->close();
   if (place.empty()) return;
   ::unlinkat(folder.get(), name.c_str(), 0);
   ::rmdir(place.c_str());  // Fails, as it should, while others are in it.
@@ -185,12 +111,9 @@ void StatusSocket::Impl::remove() {
 }
 
 StatusSocket::StatusSocket(asio::io_context& io, Answer answer)
-    : impl_(std::make_shared<Impl>(io, std::move(answer))) {}
+    : impl_(std::make_unique<Impl>(io, std::move(answer))) {}
 
-StatusSocket::~StatusSocket() {
-  impl_->closed = true;
-  impl_->remove();
-}
+StatusSocket::~StatusSocket() { impl_->remove(); }
 
 std::string StatusSocket::path() const {
   return impl_->place.empty() ? "" : impl_->place + "/" + impl_->name;
@@ -202,7 +125,7 @@ std::string StatusSocket::open(const std::vector<std::string>& folders) {
     const std::string refusal = impl_->open_in(place);
     if (refusal.empty()) {
       remove_dead_sockets(impl_->folder.get());
-      impl_->accept();
+      impl_->server->begin();
       return "";
     }
     why += (why.empty() ? "" : "; ") + refusal;

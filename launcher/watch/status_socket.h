@@ -29,8 +29,7 @@ class StatusSocket {
 
  private:
   struct Impl;
-  struct Asker;
-  std::shared_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace ddprun::launcher

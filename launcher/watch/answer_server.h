@@ -1,0 +1,126 @@
+// One request, one answer, the end of the connection: how the launcher's own loop serves whoever
+// asks about its job, at a Unix socket or a port. Requests have a size, connections a number and a
+// time, so that nobody who asks can hold the loop, or all of its descriptors.
+#pragma once
+
+#include <asio/buffers_iterator.hpp>
+#include <asio/io_context.hpp>
+#include <asio/read_until.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/streambuf.hpp>
+#include <asio/write.hpp>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ddprun::launcher {
+
+struct AnswerLimits {
+  std::string request_end;        // The bytes that a request ends with.
+  std::size_t request_bytes = 0;  // The most.
+  int at_once = 0;                // Who comes beyond them is sent away.
+  std::chrono::seconds time{0};   // For a request, its answer, and its reading.
+};
+
+// To be held by a shared_ptr: a connection keeps it until its answer is sent.
+template <class Protocol>
+class AnswerServer : public std::enable_shared_from_this<AnswerServer<Protocol>> {
+ public:
+  using Socket = typename Protocol::socket;
+  using Reply = std::function<void(std::string answer)>;
+  // `request` with its end. The reply may be given later, in the loop's thread, and also when
+  // nobody waits for it any more.
+  using Answer = std::function<void(const std::string& request, Reply reply)>;
+
+  AnswerServer(asio::io_context& io, AnswerLimits limits, Answer answer)
+      : acceptor(io), limits_(std::move(limits)), answer_(std::move(answer)), pause_(io) {}
+
+  typename Protocol::acceptor acceptor;  // Listens before begin().
+
+  void begin() {
+    acceptor.async_accept(
+        [self = this->shared_from_this()](const asio::error_code& error, Socket socket) {
+          if (self->closed_) return;
+          // Without a descriptor left (EMFILE) it would be called again at once, for ever.
+          if (error) return self->begin_later();
+          if (self->served_ < self->limits_.at_once) {
+            std::make_shared<Asker>(std::move(socket), self)->serve();
+          }
+          self->begin();
+        });
+  }
+
+  // Nobody is answered any more but those who are being answered.
+  void close() {
+    closed_ = true;
+    asio::error_code ignored;
+    acceptor.close(ignored);
+    pause_.cancel();
+  }
+
+ private:
+  struct Asker : std::enable_shared_from_this<Asker> {
+    Asker(Socket connection, std::shared_ptr<AnswerServer> of)
+        : owner(std::move(of)),
+          socket(std::move(connection)),
+          limit(socket.get_executor()),
+          received(owner->limits_.request_bytes) {
+      ++owner->served_;
+    }
+    ~Asker() { --owner->served_; }
+
+    void serve() {
+      limit.expires_after(owner->limits_.time);
+      limit.async_wait([self = this->shared_from_this()](const asio::error_code& error) {
+        asio::error_code ignored;
+        if (!error) self->socket.close(ignored);
+      });
+      asio::async_read_until(
+          socket, received, owner->limits_.request_end,
+          [self = this->shared_from_this()](const asio::error_code& error, std::size_t bytes) {
+            if (error || self->owner->closed_) return self->end();
+            const auto begin = asio::buffers_begin(self->received.data());
+            self->owner->answer_({begin, begin + static_cast<std::ptrdiff_t>(bytes)},
+                                 [self](std::string answer) { self->reply(std::move(answer)); });
+          });
+    }
+
+    void reply(std::string answer) {
+      text = std::move(answer);
+      asio::async_write(
+          socket, asio::buffer(text),
+          [self = this->shared_from_this()](const asio::error_code&, std::size_t) { self->end(); });
+    }
+
+    void end() {
+      limit.cancel();
+      asio::error_code ignored;
+      socket.shutdown(Socket::shutdown_send, ignored);
+      socket.close(ignored);
+    }
+
+    std::shared_ptr<AnswerServer> owner;
+    Socket socket;
+    asio::steady_timer limit;
+    asio::streambuf received;
+    std::string text;
+  };
+
+  void begin_later() {
+    pause_.expires_after(std::chrono::milliseconds(200));
+    pause_.async_wait([self = this->shared_from_this()](const asio::error_code& error) {
+      if (!error && !self->closed_) self->begin();
+    });
+  }
+
+  AnswerLimits limits_;
+  Answer answer_;
+  asio::steady_timer pause_;
+  int served_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace ddprun::launcher
