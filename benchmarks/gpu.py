@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
@@ -103,6 +104,15 @@ def ddprun(workers, *options):
     return [BIN / "ddprun", "--standalone", "--nproc-per-node", workers, *options]
 
 
+def memory_checks(program):
+    """The kernels under CUDA's memory checker, where the toolkit came with it."""
+    checker = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if not checker:
+        return []
+    return [Step("the kernels of a step touch no memory but their own",
+                 [checker, "--error-exitcode", "9", BIN / "test_step_kernels", "[gpu]"], 60, needs=(program, GPU), figures=ran)]
+
+
 def test_plan(machine, folder):
     module, program = "build what needs no LibTorch", "build train"
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
@@ -116,7 +126,10 @@ def test_plan(machine, folder):
              needs=(module,)),
         Step("jobs over libraries without a GPU", [BIN / "test_nccl_job"], 60, needs=(module,)),
         Step("NCCL starts", [BIN / "test_worker", "NCCL starts*"], 60, needs=(module, GPU), figures=ran),
-        building(machine, "train", 180, "train"),
+        building(machine, "train", 180, "train", "test_step_kernels"),
+        Step("the kernels of a step have the bits of their loops", [BIN / "test_step_kernels", "[gpu]"], 60,
+             needs=(program, GPU), figures=ran),
+        *memory_checks(program),
         Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",

@@ -1,6 +1,7 @@
 // The half-precision formats by their bits, and their conversions to and from float32: rounding to
 // nearest even, subnormals, infinities and NaN included (IEEE 754 binary16; bfloat16 is the upper
-// half of a float32). Free of branches, so that loops over them vectorise.
+// half of a float32). Free of branches, so that loops over them vectorise, and constexpr, so that
+// CUDA kernels may call them too.
 #pragma once
 
 #include <bit>
@@ -15,7 +16,7 @@ struct Brain {
   std::uint16_t bits;
 };
 
-inline float widen(Half h) {
+constexpr float widen(Half h) {
   const std::uint32_t magnitude = h.bits & 0x7fffu;
   // Shifting puts the exponent 112 too low; the product corrects it, subnormals included.
   const float scaled = std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>(0x77800000u);
@@ -24,11 +25,11 @@ inline float widen(Half h) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
 }
 
-inline float widen(Brain b) {
+constexpr float widen(Brain b) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16);
 }
 
-inline Half narrow_half(float value) {
+constexpr Half narrow_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -43,7 +44,7 @@ inline Half narrow_half(float value) {
   return Half{static_cast<std::uint16_t>(result | sign)};
 }
 
-inline Brain narrow_brain(float value) {
+constexpr Brain narrow_brain(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t nan = (bits >> 16) | 0x40u;

@@ -1,0 +1,94 @@
+// The kernels on a GPU: nothing but threads that call the functions of the headers, and the
+// queueing of them on a stream. Part of the CUDA module; compiled by nvcc alone, without LibTorch.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include "trainer/kernels/device/step_kernels.h"
+
+namespace ddprun::trainer {
+namespace {
+
+__device__ KernelPlace here() { return {blockIdx.x, threadIdx.x}; }
+
+__global__ void __launch_bounds__(kernel_threads) sgd_kernel(SgdPass pass) {
+  sgd_thread(pass, here());
+}
+
+__global__ void __launch_bounds__(kernel_threads) overflow_kernel(SgdPass pass, LossScale* scale) {
+  overflow_thread(pass, scale, here());
+}
+
+__global__ void advance_kernel(LossScale* scale, LossScaleRule rule) {
+  advance_loss_scale(*scale, rule);
+}
+
+__global__ void __launch_bounds__(kernel_threads) gather_kernel(GatherBatch batch) {
+  gather_thread(batch, here());
+}
+
+__global__ void __launch_bounds__(kernel_threads) cast_kernel(CastPass pass) {
+  cast_thread(pass, here());
+}
+
+// Launches `kernel` on so many blocks; none is no launch, which CUDA would refuse. A grid's first
+// side may have 2^31 - 1.
+template <typename... Parameters, typename... Arguments>
+bool launch(const char* name, void (*kernel)(Parameters...), std::int64_t blocks,
+            std::uint32_t threads, void* stream, KernelProblem& problem, Arguments... arguments) {
+  if (blocks == 0) return true;
+  if (blocks < 0 || blocks > 0x7fffffff) {
+    std::snprintf(
+        problem.text, sizeof problem.text,
+        "the %s kernel was to run in %lld blocks, and a grid has 2147483647 at most: give "
+        "a smaller batch",
+        name, static_cast<long long>(blocks));
+    return false;
+  }
+  kernel<<<static_cast<unsigned>(blocks), threads, 0, static_cast<cudaStream_t>(stream)>>>(
+      arguments...);
+  const cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess) return true;
+  std::snprintf(problem.text, sizeof problem.text,
+                "the %s kernel could not be queued (%lld blocks of %u threads): %s: %s%s", name,
+                static_cast<long long>(blocks), threads, cudaGetErrorName(status),
+                cudaGetErrorString(status),
+                status == cudaErrorNoKernelImageForDevice
+                    ? "; libddprun_cuda.so was built for compute capability 8.0 and newer"
+                    : "");
+  return false;
+}
+
+bool sgd(const SgdPass& pass, void* stream, KernelProblem& problem) {
+  return launch("SGD", sgd_kernel, pass.chunk_count, kernel_threads, stream, problem, pass);
+}
+
+bool find_overflow(const SgdPass& pass, LossScale* scale, void* stream, KernelProblem& problem) {
+  return launch("overflow", overflow_kernel, pass.chunk_count, kernel_threads, stream, problem,
+                pass, scale);
+}
+
+bool advance_scale(LossScale* scale, const LossScaleRule& rule, void* stream,
+                   KernelProblem& problem) {
+  return launch("loss scale", advance_kernel, 1, 1, stream, problem, scale, rule);
+}
+
+bool gather(const GatherBatch& batch, void* stream, KernelProblem& problem) {
+  return launch("gather", gather_kernel, batch.count * gather_blocks(batch), kernel_threads, stream,
+                problem, batch);
+}
+
+bool cast(const CastPass& pass, void* stream, KernelProblem& problem) {
+  return launch("cast", cast_kernel, pass.chunk_count, kernel_threads, stream, problem, pass);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer
+
+extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
+ddprun_step_kernels_1() {
+  static constexpr ddprun::trainer::StepKernels kernels{
+      ddprun::trainer::sgd, ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
+      ddprun::trainer::gather, ddprun::trainer::cast};
+  return &kernels;
+}
