@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace ddprun::rendezvous {
 
@@ -39,8 +40,17 @@ struct ProgressPageLayout {
   double data_total_s;       // 104  since this process began
   double wait_total_s;       // 112
   char phase[32];            // 120  "forward"; ends with a NUL
+  // 152  CLOCK_MONOTONIC when the wait for other ranks began that it is in; 0: it is in none. Apart
+  //      from `writes`: the thread that waits may be another one than the one that tells steps.
+  std::int64_t waiting_since_ns;
 };
 static_assert(offsetof(ProgressPageLayout, loss) == 72);
-static_assert(offsetof(ProgressPageLayout, phase) == 120 && sizeof(ProgressPageLayout) == 152);
+static_assert(offsetof(ProgressPageLayout, phase) == 120);
+static_assert(offsetof(ProgressPageLayout, waiting_since_ns) == 152);
+
+// A phase by whose name a program says that it waits for others, where it writes no time of that.
+constexpr bool names_a_wait(std::string_view phase) {
+  return phase == "all-reduce" || phase.substr(0, 4) == "wait";
+}
 
 }  // namespace ddprun::rendezvous

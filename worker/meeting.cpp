@@ -16,6 +16,7 @@
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
 #include "worker/own_attempt.h"
+#include "worker/progress_page.h"
 #include "worker/worker_store.h"
 
 namespace ddprun::worker {
@@ -97,6 +98,7 @@ class Meeting {
   }
 
   void wait_for(const std::vector<std::string>& keys) {
+    const WaitForOthers told_of;
     rendezvous::LongWait wait(meeting_words(env_, options_), since_);
     for (;;) {
       const auto until = std::min(deadline_, wait.next());

@@ -21,6 +21,9 @@ namespace {
 
 using Layout = rendezvous::ProgressPageLayout;
 
+// A launcher of an earlier version has memory for what came later, and does not look at it.
+constexpr std::size_t bytes_of_first_layout = offsetof(Layout, waiting_since_ns);
+
 constexpr double weight_of_last_step = 0.1;  // What is shown follows a change within some steps.
 
 std::int64_t monotonic_ns() {
@@ -69,7 +72,7 @@ ProgressPage::ProgressPage(void* memory) {
   auto* const page = static_cast<Layout*>(memory);
   if (page == nullptr ||
       std::memcmp(page->magic, rendezvous::progress_page_magic, sizeof page->magic) != 0 ||
-      page->version != rendezvous::progress_page_version || page->bytes < sizeof(Layout)) {
+      page->version != rendezvous::progress_page_version || page->bytes < bytes_of_first_layout) {
     return;
   }
   page_ = page;
@@ -150,8 +153,19 @@ void ProgressPage::publish() {
   writes.store(before + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   std::memcpy(reinterpret_cast<char*>(page_) + begin, reinterpret_cast<const char*>(&now_) + begin,
-              sizeof(Layout) - begin);
+              bytes_of_first_layout - begin);
   writes.store(before + 2, std::memory_order_release);
+}
+
+WaitForOthers::WaitForOthers(ProgressPage& page) {
+  if (page.page_ == nullptr) return;
+  std::int64_t none = 0;
+  std::int64_t* const since = &page.page_->waiting_since_ns;
+  if (std::atomic_ref(*since).compare_exchange_strong(none, monotonic_ns())) since_ = since;
+}
+
+WaitForOthers::~WaitForOthers() {
+  if (since_ != nullptr) std::atomic_ref(*since_).store(0, std::memory_order_release);
 }
 
 }  // namespace ddprun::worker

@@ -54,6 +54,7 @@ class ProgressPage {
   void reduced(std::chrono::steady_clock::time_point since);  // ... which came; since waits().
 
  private:
+  friend class WaitForOthers;
   void set_phase(std::string_view name);
   void set_step(const StepFacts& step);
   void publish();
@@ -66,6 +67,18 @@ class ProgressPage {
   std::int64_t reductions_ = 0;
   std::optional<std::chrono::steady_clock::time_point> last_reduced_;
   double images_per_step_ = 0;
+};
+
+// For the library: while it lives this rank stands in a collective until others come to it, so that
+// nobody takes it for the one that is behind. On any thread; of several at once the first counts.
+class WaitForOthers {
+ public:
+  explicit WaitForOthers(ProgressPage& page = ProgressPage::own());
+  ~WaitForOthers();
+  WaitForOthers(const WaitForOthers&) = delete;
+
+ private:
+  std::int64_t* since_ = nullptr;  // In the page; null: another one tells of the wait.
 };
 
 }  // namespace ddprun::worker

@@ -52,7 +52,8 @@ SnapshotJson json_of(const RankProgress& progress) {
           {"wait_s", finite_or_null(progress.wait_s)},
           {"data_total_s", finite_or_null(progress.data_total_s)},
           {"wait_total_s", finite_or_null(progress.wait_total_s)},
-          {"age_s", finite_or_null(progress.age_s)}};
+          {"age_s", finite_or_null(progress.age_s)},
+          {"waiting_s", finite_or_null(progress.waiting_s)}};
 }
 
 SnapshotJson json_of(const RankSnapshot& rank) {
@@ -148,6 +149,7 @@ RankProgress progress_of(const Fields& fields) {
   fields.get("data_total_s", progress.data_total_s);
   fields.get("wait_total_s", progress.wait_total_s);
   fields.get("age_s", progress.age_s);
+  fields.get("waiting_s", progress.waiting_s);
   return progress;
 }
 
@@ -195,42 +197,54 @@ std::string phase_text(const RankProgress& progress) {
   return progress.phase.empty() ? "" : " (" + progress.phase + ")";
 }
 
+bool stands(const RankProgress& progress) {
+  const double age = progress.age_s.value_or(0);
+  return age > standing_s && age > standing_steps * progress.step_s;
+}
+
+// Others are at a later step, or wait in this one. Of several the one that does not wait itself: a
+// rank that waits says nothing either.
 std::optional<Slowest> behind(const std::vector<const RankSnapshot*>& ranks) {
   const auto by_step = [](const RankSnapshot* a, const RankSnapshot* b) {
-    return a->progress->step < b->progress->step;
+    if (a->progress->step != b->progress->step) return a->progress->step < b->progress->step;
+    return !a->progress->waiting_s && b->progress->waiting_s;
   };
   const auto [last, first] = std::minmax_element(ranks.begin(), ranks.end(), by_step);
   const RankProgress& slow = *(*last)->progress;
   const std::int64_t steps = (*first)->progress->step - slow.step;
-  if (slow.step < 0 || steps < 1) return std::nullopt;
-  const double age = slow.age_s.value_or(0);
-  const bool stands = age > standing_s && age > standing_steps * slow.step_s;
-  if (steps < steps_apart && !stands) return std::nullopt;
-  std::string why =
-      fmt::format("is {} {} behind{}", steps, steps == 1 ? "step" : "steps", phase_text(slow));
-  if (stands) why += fmt::format(", silent for {:.0f} s", age);
+  const bool awaited =
+      !slow.waiting_s && (*first)->progress->waiting_s.value_or(0) > standing_s && stands(slow);
+  if (slow.step < 0 || (steps < 1 && !awaited)) return std::nullopt;
+  if (steps < steps_apart && !stands(slow)) return std::nullopt;
+  std::string why = steps < 1 ? fmt::format("is awaited by others{}", phase_text(slow))
+                              : fmt::format("is {} {} behind{}", steps,
+                                            steps == 1 ? "step" : "steps", phase_text(slow));
+  if (stands(slow)) why += fmt::format(", silent for {:.0f} s", slow.age_s.value_or(0));
   return Slowest{(*last)->rank, why};
 }
 
-// All wait for the slowest one, so who waits least is it.
-std::optional<Slowest> waits_least(std::vector<const RankSnapshot*> ranks) {
+// The steps of all are as long, because all wait for the slowest: what differs is the time that a
+// rank needs until it comes to the others.
+std::optional<Slowest> needs_most(std::vector<const RankSnapshot*> ranks) {
   std::sort(ranks.begin(), ranks.end(), [](const RankSnapshot* a, const RankSnapshot* b) {
-    return a->progress->wait_s < b->progress->wait_s;
+    return own_time_s(*a->progress) > own_time_s(*b->progress);
   });
-  const RankProgress& slow = *ranks.front()->progress;
   const RankProgress& usual = *ranks[ranks.size() / 2]->progress;
-  if (usual.step_s <= 0 || usual.wait_s - slow.wait_s < least_share * usual.step_s) {
-    return std::nullopt;
-  }
+  const double slow_s = own_time_s(*ranks.front()->progress), usual_s = own_time_s(usual);
+  if (usual.step_s <= 0 || slow_s - usual_s < least_share * usual.step_s) return std::nullopt;
   return Slowest{ranks.front()->rank,
-                 fmt::format("waits {:.1f} ms a step for others, who wait {:.1f} ms",
-                             1e3 * slow.wait_s, 1e3 * usual.wait_s)};
+                 fmt::format("needs {:.1f} ms a step before it waits, others {:.1f} ms",
+                             1e3 * slow_s, 1e3 * usual_s)};
 }
 
 }  // namespace
 
 const char* name_of(NodeState state) { return node_state_names[static_cast<int>(state)]; }
 const char* name_of(RankState state) { return rank_state_names[static_cast<int>(state)]; }
+
+double own_time_s(const RankProgress& progress) {
+  return std::max(progress.step_s - progress.wait_s, 0.0);
+}
 
 std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
   std::vector<const RankSnapshot*> telling;
@@ -239,7 +253,7 @@ std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
   }
   if (telling.size() < 2) return std::nullopt;
   if (auto found = behind(telling)) return found;
-  return waits_least(std::move(telling));
+  return needs_most(std::move(telling));
 }
 
 std::string to_json(const JobSnapshot& snapshot) {

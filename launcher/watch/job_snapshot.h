@@ -28,7 +28,9 @@ struct RankProgress {
   double wait_s = 0;              // ... and for other ranks.
   double data_total_s = 0;        // Since the process's start.
   double wait_total_s = 0;
-  std::optional<double> age_s;  // Since it said anything.
+  std::optional<double> age_s;      // Since it said anything.
+  std::optional<double> waiting_s;  // In a collective, for others; nothing: it does not wait.
+  std::int64_t said_at_ns = 0;      // Of this machine alone: another one is another word.
 };
 
 // What the kernel knows of a worker with all the processes below it.
@@ -118,6 +120,9 @@ struct JobSnapshot {
 
 const char* name_of(NodeState state);  // "running"
 const char* name_of(RankState state);
+
+// Of a step, on the average of the last ones: until this rank waits for others.
+double own_time_s(const RankProgress& progress);
 
 // Nobody where ranks are equal, or say nothing.
 std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks);

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "worker/cpu/reduce.h"
+#include "worker/progress_page.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -158,6 +159,7 @@ void CpuPeers::wait_until(const Running& running, Via via, Done done, Late late)
 
 template <typename Done, typename Late>
 void CpuPeers::sleep_until_done(const Running& running, Via via, Done done, Late late) {
+  const WaitForOthers told_of;
   const auto since = Clock::now();
   bool told = false;
   while (!done()) {

@@ -2,6 +2,7 @@
 #include "worker/mpi/mpi_peers.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -156,11 +157,13 @@ bool MpiPeers::advance(const Call& call, Transfers& transfers) {
 
 void MpiPeers::wait(const Running& running, Transfers& transfers) {
   Slowness slowness;
+  std::optional<WaitForOthers> told_of;
   for (int polls = 0; !advance(running.call, transfers); ++polls) {
     guard_.throw_if_aborted(running.call);
     if (polls < polls_before_yield) continue;
     const auto now = Clock::now();
     if (slowness.since == Clock::time_point{}) slowness.since = now;
+    if (!told_of) told_of.emplace();
     check_peers(running, transfers, slowness);
     if (now - slowness.since < yield_time) {
       std::this_thread::yield();

@@ -51,7 +51,8 @@ JobSnapshot full_snapshot() {
                                 .wait_s = 0.03125,
                                 .data_total_s = 2.5,
                                 .wait_total_s = 1.5,
-                                .age_s = 0.5},
+                                .age_s = 0.5,
+                                .waiting_s = 0.25},
        .stdout_file = "/logs/attempt_2/0/stdout.log",
        .stderr_file = "/logs/attempt_2/0/stderr.log"});
   job.ranks.push_back(
@@ -141,9 +142,9 @@ TEST_CASE("17.2: who is behind, or keeps the others waiting, is the slowest", "[
   // ... unless it stands there.
   CHECK(slow({telling(0, 6, 0.01), telling(1, 5, 0.01, 9.0)}) ==
         "1 is 1 step behind, silent for 9 s");
-  // All wait for the slowest, so it waits least.
+  // All wait for the slowest: it waits least, and needs most of the step's time itself.
   CHECK(slow({telling(0, 5, 0.05), telling(1, 5, 0.002), telling(2, 5, 0.06)}) ==
-        "1 waits 2.0 ms a step for others, who wait 50.0 ms");
+        "1 needs 98.0 ms a step before it waits, others 50.0 ms");
   CHECK(slow({telling(0, 5, 0.005), telling(1, 5, 0.002)}) == "nobody");
 
   // Who has ended, or says nothing, is not compared.
@@ -153,6 +154,22 @@ TEST_CASE("17.2: who is behind, or keeps the others waiting, is the slowest", "[
   CHECK(slow({telling(0, 5, 0.05), RankSnapshot{.rank = 1}}) == "nobody");
   auto silent = telling(1, -1, 0);
   CHECK(slow({telling(0, 5, 0), silent}) == "nobody");
+}
+
+TEST_CASE("17.2: who stands while others wait for it is slow, and not those who wait", "[watch]") {
+  const auto waiting = [](int rank, std::int64_t step, double age_s) {
+    auto snapshot = telling(rank, step, 0, age_s);
+    snapshot.progress->waiting_s = age_s;
+    return snapshot;
+  };
+  CHECK(slow({waiting(0, 5, 12), telling(1, 5, 0, 11.6), waiting(2, 5, 11)}) ==
+        "1 is awaited by others, silent for 12 s");
+  // At the same step as it one waits, too.
+  CHECK(slow({waiting(0, 5, 12), telling(1, 5, 0, 11.6), waiting(2, 6, 11)}) ==
+        "1 is 1 step behind, silent for 12 s");
+  // A moment is nothing.
+  CHECK(slow({waiting(0, 5, 0.5), telling(1, 5, 0, 0.5)}) == "nobody");
+  CHECK(slow({waiting(0, 5, 12), waiting(1, 5, 12)}) == "nobody");
 }
 
 TEST_CASE("17.2: a line of /proc/PID/stat is read, whatever the program is called", "[watch]") {

@@ -163,3 +163,41 @@ TEST_CASE("17.2: a page that is not the launcher's is not written to", "[watch]"
   taken.phase("a phase whose name is longer than there is room for");
   CHECK(std::string(page.phase) == "a phase whose name is longer th");
 }
+
+TEST_CASE("16.3: a rank that waits for others says since when, apart from its steps", "[watch]") {
+  using ddprun::worker::WaitForOthers;
+  ProgressPages pages(1);
+  const Mapped memory(pages, 0);
+  ProgressPage page(memory.memory);
+  {
+    const WaitForOthers outer(page);
+    CHECK(memory.layout().waiting_since_ns > 0);
+    page.phase("validation");  // Another thread's word takes nothing of it back.
+    REQUIRE(pages.read(0));
+    CHECK(pages.read(0)->waiting_s.value_or(-1) >= 0);
+    { const WaitForOthers inner(page); }
+    CHECK(pages.read(0)->waiting_s);
+  }
+  CHECK_FALSE(pages.read(0)->waiting_s);
+  // Whoever writes no time says it by the phase's name.
+  page.phase("all-reduce");
+  CHECK(pages.read(0)->waiting_s);
+  page.phase("wait for rank 0");
+  CHECK(pages.read(0)->waiting_s);
+  page.phase("await nothing");
+  CHECK_FALSE(pages.read(0)->waiting_s);
+  // A worker that was killed in a wait leaves nothing to the next attempt.
+  const WaitForOthers until_cleared(page);
+  pages.clear();
+  page.phase("forward");
+  CHECK_FALSE(pages.read(0)->waiting_s);
+}
+
+TEST_CASE("16.3: a page of a launcher that knows of no waits is written as before", "[watch]") {
+  ProgressPages pages(1);
+  const Mapped memory(pages, 0);
+  memory.layout().bytes = offsetof(ProgressPageLayout, waiting_since_ns);
+  CHECK(ProgressPage(memory.memory).is_there());
+  --memory.layout().bytes;
+  CHECK_FALSE(ProgressPage(memory.memory).is_there());
+}
