@@ -36,7 +36,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/membership.h"
+#include "launcher/membership/membership.h"
 #include "rendezvous/random_id.h"
 
 namespace {

@@ -22,7 +22,7 @@
 #include "launcher/agent_state.h"
 #include "launcher/job_export.h"
 #include "launcher/local_attempt.h"
-#include "launcher/membership.h"
+#include "launcher/membership/membership.h"
 #include "launcher/options/exit_code_map.h"
 #include "launcher/output/forwarder.h"
 #include "launcher/output/last_output.h"

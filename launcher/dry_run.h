@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/endpoint.h"
 #include "launcher/machine/cpu_binding.h"
+#include "launcher/membership/endpoint.h"
 #include "launcher/options/launch_options.h"
 
 namespace ddprun::launcher {

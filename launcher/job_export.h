@@ -11,10 +11,10 @@
 #include <optional>
 #include <string>
 
-#include "launcher/background_call.h"
 #include "launcher/export/job_history.h"
 #include "launcher/export/page_server.h"
 #include "launcher/export/trainer_status.h"
+#include "launcher/membership/background_call.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/watch/job_snapshot.h"
 

@@ -1,5 +1,6 @@
 // An arbiter as claims.h describes it, wherever it is. Every call may block, for as long as a file
-// system may; whoever must not wait calls from a thread of its own (launcher/word_seeker.h).
+// system may; whoever must not wait calls from a thread of its own
+// (launcher/membership/word_seeker.h).
 #pragma once
 
 #include <stdexcept>

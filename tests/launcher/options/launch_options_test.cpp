@@ -11,7 +11,7 @@
 #include <iterator>
 #include <random>
 
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"

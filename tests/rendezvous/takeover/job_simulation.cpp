@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "launcher/agent_state.h"
-#include "launcher/round_memory.h"
+#include "launcher/membership/round_memory.h"
 #include "rendezvous/arbiter/claimant.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
@@ -87,7 +87,7 @@ struct Process {
   bool reaping = false;  // Their end is on its way to the agent.
   int workers_round = nothing;
 
-  // launcher/membership.cpp
+  // launcher/membership/membership.cpp
   std::string node_id, replaced_id;
   int lives = 0;  // How many node_ids it has had.
   bool endpoint = false;
@@ -100,11 +100,11 @@ struct Process {
   bool only_waited = false;
   std::string lost_why;
 
-  // launcher/successor.cpp
+  // launcher/membership/successor.cpp
   std::unique_ptr<Takeover> takeover;
   Timer takeover_tick;
 
-  // launcher/word_seeker.cpp
+  // launcher/membership/word_seeker.cpp
   Claimant claimant{claim_limits};
   Timer claim_tick;
   TimePoint arbiter_away_until;
@@ -198,7 +198,7 @@ class World {
     return !leads(process) && process.own_signal == 0;
   }
 
-  // launcher/membership.cpp and launcher/successor.cpp
+  // launcher/membership/membership.cpp and launcher/membership/successor.cpp
   void new_life(Process& process, Milliseconds give_up);
   void renew_takeover(Process& process, Milliseconds give_up);
   void rejoin(Process& process);
@@ -226,7 +226,7 @@ class World {
   }
   void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
 
-  // launcher/word_seeker.cpp, and an arbiter.
+  // launcher/membership/word_seeker.cpp, and an arbiter.
   void want_word(Process& process, const WordWish& wish);
   void run_claimant(Process& process);
   void no_more_words(Process& process) {

@@ -13,7 +13,7 @@
 //   when the failures are over, either some round runs with all its nodes, and each other node
 //     waits for a place, or all agents have ended with a reason
 //
-// The glue between the cores is that of launcher/membership.cpp, launcher/agent.cpp and
+// The glue between the cores is that of launcher/membership/membership.cpp, launcher/agent.cpp and
 // rendezvous/coordinator.cpp, without their sockets: what these do differently is not tested here.
 #pragma once
 

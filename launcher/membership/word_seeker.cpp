@@ -1,6 +1,6 @@
 // Every call goes out with copies of all that it needs: it may still be under way when this object,
 // and the agent, are gone.
-#include "launcher/word_seeker.h"
+#include "launcher/membership/word_seeker.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // A job has one name at its arbiter, which whoever founds it draws: what an earlier job of the same
 // id has left there says nothing about this one.
-#include "launcher/job_arbiter.h"
+#include "launcher/membership/job_arbiter.h"
 
 #include <spdlog/spdlog.h>
 
@@ -8,7 +8,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 #include "launcher/options/endpoint_options.h"
 #include "rendezvous/arbiter/etcd_arbiter.h"
 #include "rendezvous/arbiter/file_arbiter.h"

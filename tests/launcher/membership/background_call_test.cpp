@@ -1,5 +1,5 @@
 // Every order in which a call can return, its limit pass and its owner go; no call waits for time.
-#include "launcher/background_call.h"
+#include "launcher/membership/background_call.h"
 
 #include <asio/executor_work_guard.hpp>
 #include <chrono>

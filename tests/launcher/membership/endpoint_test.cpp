@@ -1,5 +1,5 @@
 // Who listens at the endpoint, and where.
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // The order of things at both ends. Keys come before the port, and the port before the connection,
 // which on the endpoint's node goes to itself; at the end the endpoint goes last, since other nodes
 // may not have read the verdict yet, and their workers' store is ours.
-#include "launcher/membership.h"
+#include "launcher/membership/membership.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -18,8 +18,8 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/job_key.h"
 #include "launcher/machine/local_addresses.h"
+#include "launcher/membership/job_key.h"
 #include "launcher/options/endpoint_options.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/control/vote_question.h"

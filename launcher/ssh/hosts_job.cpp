@@ -1,7 +1,7 @@
 // Three kinds of bytes come from a host, in this order: what ssh and login scripts say, messages of
 // its launcher, and what workers write. The first are kept for the case that the host fails, the
 // last go to the console under the host's name.
-#include "launcher/hosts_job.h"
+#include "launcher/ssh/hosts_job.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,13 +17,11 @@
 #include <utility>
 
 #include "launcher/agent_signals.h"
-#include "launcher/host_connection.h"
 #include "launcher/hosts/chosen_environment.h"
 #include "launcher/hosts/endpoint_choice.h"
 #include "launcher/hosts/hosts_state.h"
 #include "launcher/hosts/node_request.h"
 #include "launcher/hosts/remote_command.h"
-#include "launcher/hosts_plan.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/exit_code_map.h"
@@ -31,6 +29,8 @@
 #include "launcher/output/console.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/whole_file.h"
+#include "launcher/ssh/host_connection.h"
+#include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/random_id.h"

@@ -1,6 +1,6 @@
 // Who hosts, as one function of the options and of what is known of this machine: two agents that
 // both thought so, or neither, would each wait for the other.
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

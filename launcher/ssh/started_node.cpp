@@ -1,5 +1,5 @@
 // As if somebody had logged in, gone to the folder, set the variables and typed the arguments.
-#include "launcher/started_node.h"
+#include "launcher/ssh/started_node.h"
 
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "launcher/calls_in_turn.h"
+#include "launcher/membership/calls_in_turn.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/arbiter/claimant.h"
 

@@ -1,6 +1,6 @@
 // The shell of the election. Answers and ticks come from the event loop, never from inside a call,
 // so that a callback may put an end to this object.
-#include "launcher/successor.h"
+#include "launcher/membership/successor.h"
 
 #include <spdlog/spdlog.h>
 

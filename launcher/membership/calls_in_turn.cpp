@@ -1,6 +1,6 @@
 // A call leaves the queue when it has ended, and not when it begins: an empty queue means that
 // BackgroundCall, which can do but one, is free.
-#include "launcher/calls_in_turn.h"
+#include "launcher/membership/calls_in_turn.h"
 
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>

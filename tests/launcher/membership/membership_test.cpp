@@ -1,5 +1,5 @@
 // One node's membership against an endpoint that it, or another one in this process, hosts.
-#include "launcher/membership.h"
+#include "launcher/membership/membership.h"
 
 #include <algorithm>
 #include <asio/co_spawn.hpp>

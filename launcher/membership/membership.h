@@ -27,13 +27,13 @@
 #include <optional>
 #include <string>
 
-#include "launcher/endpoint.h"
-#include "launcher/endpoint_host.h"
-#include "launcher/job_arbiter.h"
-#include "launcher/meeting_place.h"
+#include "launcher/membership/endpoint.h"
+#include "launcher/membership/endpoint_host.h"
+#include "launcher/membership/job_arbiter.h"
+#include "launcher/membership/meeting_place.h"
+#include "launcher/membership/round_memory.h"
+#include "launcher/membership/successor.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/round_memory.h"
-#include "launcher/successor.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/secure/tls_context.h"

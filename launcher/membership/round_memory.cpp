@@ -1,6 +1,6 @@
 // Apart from the membership, whose sockets it does not need, so that the simulation of whole jobs
 // (tests/rendezvous/takeover/job_simulation.h) runs on this and not on a copy.
-#include "launcher/round_memory.h"
+#include "launcher/membership/round_memory.h"
 
 #include <variant>
 

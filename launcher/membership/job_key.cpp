@@ -1,10 +1,10 @@
 // The secret is in this process for as long as these lines take: keys are derived, and it goes.
-#include "launcher/job_key.h"
+#include "launcher/membership/job_key.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
 #include "rendezvous/worker_key.h"

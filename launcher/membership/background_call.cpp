@@ -1,5 +1,5 @@
 // A thread for each call: calls are seconds apart, and one that hangs must not hold the next ones'.
-#include "launcher/background_call.h"
+#include "launcher/membership/background_call.h"
 
 #include <fmt/format.h>
 #include <signal.h>

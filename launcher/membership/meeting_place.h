@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/calls_in_turn.h"
+#include "launcher/membership/calls_in_turn.h"
 #include "rendezvous/arbiter/etcd_meeting.h"
 
 namespace ddprun::launcher {

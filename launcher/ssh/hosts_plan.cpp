@@ -1,5 +1,5 @@
 // Apart from the job, because a dry run and a check of hosts need it without one.
-#include "launcher/hosts_plan.h"
+#include "launcher/ssh/hosts_plan.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>

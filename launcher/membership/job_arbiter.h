@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/membership/word_seeker.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/word_seeker.h"
 #include "rendezvous/control/control_message.h"
 
 namespace ddprun::launcher {

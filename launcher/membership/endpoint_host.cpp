@@ -1,5 +1,5 @@
 // Options become limits of the job, and a port that is taken becomes words that help.
-#include "launcher/endpoint_host.h"
+#include "launcher/membership/endpoint_host.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // Every call goes out with copies of all that it needs: it may still be under way when this object,
 // and the agent, are gone.
-#include "launcher/meeting_place.h"
+#include "launcher/membership/meeting_place.h"
 
 #include <spdlog/spdlog.h>
 

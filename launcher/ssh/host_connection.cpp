@@ -1,6 +1,6 @@
 // Its end is that of the process, and not of its pipes: a master connection that ssh leaves behind
 // (ControlPersist) holds stderr open for hours.
-#include "launcher/host_connection.h"
+#include "launcher/ssh/host_connection.h"
 
 #include <fcntl.h>
 #include <unistd.h>

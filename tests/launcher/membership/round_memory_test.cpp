@@ -1,5 +1,5 @@
 // What a node would tell a coordinator that takes its round over.
-#include "launcher/round_memory.h"
+#include "launcher/membership/round_memory.h"
 
 #include <variant>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/background_call.h"
+#include "launcher/membership/background_call.h"
 
 namespace ddprun::launcher {
 

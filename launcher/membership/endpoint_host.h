@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/endpoint.h"
+#include "launcher/membership/endpoint.h"
 #include "launcher/options/launch_options.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/server.h"
