@@ -133,7 +133,7 @@ class NamedFiles(unittest.TestCase):
         source = "\n".join(path.read_text() for path in places)
         known = set(re.findall(r"--([a-z][a-z0-9-]+)", source)) | set(re.findall(r'\{"([a-z0-9-]+)", ', source))
         # Of cmake, tensorboard, docker and kubectl; of a reader's own program; an abbreviation.
-        known |= {"install", "component", "prefix", "logdir", "shm-size", "ipc", "gpus", "from-literal", "my-option", "nproc"}
+        known |= {"install", "component", "prefix", "logdir", "build-arg", "shm-size", "ipc", "gpus", "from-literal", "my-option", "nproc"}
         wrong = [f"{path.relative_to(SOURCE)}: --{name}" for path in DOCUMENTS
                  for name in re.findall(r"(?<![\w-])--([a-z][a-z0-9_-]+)", of_ours(path))
                  if name.replace("_", "-") not in known]
