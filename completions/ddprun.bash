@@ -49,8 +49,8 @@ _ddprun_options() {
     --export -x --ssh-options --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id
     --rdzv-conf --tie-breaker --secret-file --auth --store-allow --local-addr --max-restarts
     --shutdown-timeout --exit-code-map --signals-to-handle --forward-signals --spares
-    --restart-memory --restart-backoff --max-same-failures --reset-restarts-after --report --log-dir
-    --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
+    --spare-timeout --restart-memory --restart-backoff --max-same-failures --reset-restarts-after
+    --report --log-dir --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
     --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
     --metrics-file --metrics-port --status-page --color --monitor-interval --start-method
     --event-log-handler --logs-specs --exit-barrier-timeout

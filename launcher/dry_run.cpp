@@ -47,6 +47,11 @@ class Plan {
                       options_.spares > 1 ? fmt::format(" to {}", options_.spares - 1) : ""),
           source("spares"));
     }
+    if (options_.spares > 0 || options_.nproc_min < options_.nproc_per_node) {
+      row("spare due",
+          options_.spare_timeout ? time_text(*options_.spare_timeout) + " to be ready" : "none",
+          source("spare-timeout"));
+    }
     if (options_.restart_memory > 0) {
       row("memory",
           fmt::format("{} bytes of this node outlive its workers", options_.restart_memory),

@@ -70,7 +70,8 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                }},
           {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
-  group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events());
+  group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events(),
+                     {.ready_by = options.spare_timeout});
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
                        environment_variable("TERM"));
   output.on_resized([this] { group_.forward_signal(SIGWINCH); });

@@ -175,6 +175,10 @@ void Decision::decide_restarts() {
       result.spares = 0;
     }
   }
+  if (const auto* limit = get("spare-timeout")) {
+    const auto time = parse_seconds(*limit, limit->value, milliseconds(0));
+    result.spare_timeout = time.count() > 0 ? std::optional(time) : std::nullopt;
+  }
   if (const auto* backoff = get("restart-backoff")) {
     result.restart_backoff = parse_seconds(*backoff, backoff->value, milliseconds(0));
   }

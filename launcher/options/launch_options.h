@@ -93,6 +93,8 @@ struct LaunchOptions {
   int max_restarts = 0;
   std::size_t restart_memory = 0;  // Bytes of this node that outlive its workers.
   int spares = 0;                  // Processes kept ready on this node, for its first local ranks.
+  std::optional<std::chrono::milliseconds> spare_timeout =
+      std::chrono::minutes(10);                    // To be ready.
   std::chrono::milliseconds restart_backoff{500};  // Of the second restart in a row; then doubled.
   int max_same_failures = 5;                       // Quick and alike, in a row; 0: any number.
   std::optional<std::chrono::milliseconds> reset_restarts_after;  // Unset: never.

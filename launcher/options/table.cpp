@@ -168,6 +168,11 @@ const std::vector<OptionRow>& option_table() {
        "need "
        "not load libraries: for programs that call wait_for_rank() or do as it does "
        "(docs/failures.md). As many as there are workers replace all of a node."},
+      {"spare-timeout", 0, "SECONDS", "600", Failures, false,
+       "A spare, or what replaces a lost worker, that has not asked for a rank after this is "
+       "killed "
+       "and tried again, three times in all; sooner where others took a tenth of the time. 0: it "
+       "may take for ever."},
       {"restart-memory", 0, "SIZE", "0", Failures, false,
        "Memory of this node, at most SIZE (500M, 2G), that outlives its workers, for programs that "
        "keep their state there for a restart: train --snapshot-every, which needs twice the size "

@@ -47,13 +47,16 @@ std::optional<int> SparePlan::next(TimePoint now) const {
 }
 
 std::optional<SparePlan::TimePoint> SparePlan::due(TimePoint now) const {
-  std::optional<TimePoint> first;
+  std::optional<TimePoint> start, limit;
+  const auto earlier = [](std::optional<TimePoint> one, std::optional<TimePoint> other) {
+    return one && other ? std::min(*one, *other) : one ? one : other;
+  };
   for (int place = 0; place < static_cast<int>(spares_.size()); ++place) {
-    const auto from = may_start(place);
-    if (from) first = std::min(first.value_or(TimePoint::max()), *from);
+    start = earlier(start, may_start(place));
+    limit = earlier(limit, overdue_at(place));
   }
-  if (!first) return std::nullopt;
-  return std::max(*first, held_up_until(now).value_or(TimePoint::min()));
+  if (start) start = std::max(*start, held_up_until(now).value_or(TimePoint::min()));
+  return earlier(start, limit);
 }
 
 void SparePlan::started(int place, TimePoint now) {
@@ -61,8 +64,33 @@ void SparePlan::started(int place, TimePoint now) {
   at(place).since = now;
 }
 
-void SparePlan::ready(int place) {
-  if (at(place).state == State::Warming) at(place).state = State::Ready;
+void SparePlan::ready(int place, TimePoint now) {
+  Spare& spare = at(place);
+  if (spare.state != State::Warming) return;
+  spare.state = State::Ready;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - spare.since);
+  slowest_ = std::max(slowest_.value_or(took), took);
+}
+
+std::optional<std::chrono::milliseconds> SparePlan::ready_by(int place) const {
+  if (!limits_.ready_by || !slowest_) return limits_.ready_by;
+  const auto learnt = std::max(limits_.ready_by_least, *slowest_ * limits_.ready_by_times);
+  return std::min(*limits_.ready_by, learnt * (1 << at(place).deaths));
+}
+
+std::optional<SparePlan::TimePoint> SparePlan::overdue_at(int place) const {
+  const auto limit = ready_by(place);
+  if (!limit || at(place).state != State::Warming) return std::nullopt;
+  return at(place).since + *limit;
+}
+
+// Also between two attempts: the next one may wait for it.
+std::optional<int> SparePlan::overdue(TimePoint now) const {
+  for (int place = 0; place < static_cast<int>(spares_.size()); ++place) {
+    const auto limit = overdue_at(place);
+    if (limit && *limit <= now) return place;
+  }
+  return std::nullopt;
 }
 
 SparePlan::End SparePlan::ended(int place, bool succeeded, TimePoint now) {

@@ -10,6 +10,9 @@
 //     ^                 |                        |
 //     +---- pause ------+-------- ended() -------+----> GivenUp, after the third in a row
 //
+// One that neither gets ready nor ends is overdue() in the end: it is killed, and counts as ended.
+// A node that runs with fewer workers until it is ready would else never have all of them again.
+//
 // spare_pool.cpp feeds in what happens and starts what comes back.
 // A core: no processes, timers or clock.
 #pragma once
@@ -27,6 +30,13 @@ struct SpareLimits {
   // One spare warms up at a time, so that no more than a core of the node is busy with it; one that
   // is not ready after this does not keep the others waiting any longer.
   std::chrono::milliseconds warm_up{60'000};
+  // Who is not ready by then will not be; nothing: it may take for ever.
+  std::optional<std::chrono::milliseconds> ready_by{600'000};
+  // Where one has been ready: so many times as long as the slowest took, but no less than this, and
+  // twice as long after each that was too slow. Caches are cold where a machine has just lost
+  // something, and then all of a node warm up at low priority.
+  int ready_by_times = 10;
+  std::chrono::milliseconds ready_by_least{60'000};
   std::chrono::milliseconds pause{1'000};  // After a spare's death; doubled for the second.
   int deaths_max = 3;                      // In a row, for one local rank.
 };
@@ -48,7 +58,11 @@ class SparePlan {
   std::optional<TimePoint> due(TimePoint now) const;
 
   void started(int place, TimePoint now);
-  void ready(int place);
+  void ready(int place, TimePoint now);
+
+  // Which one is to be killed, and told of by ended(), since it is not ready after ready_by().
+  std::optional<int> overdue(TimePoint now) const;
+  std::optional<std::chrono::milliseconds> ready_by(int place) const;
 
   // What follows from the end of a spare that had no rank yet.
   struct End {
@@ -77,6 +91,7 @@ class SparePlan {
   };
   Spare& at(int place) { return spares_.at(static_cast<std::size_t>(place)); }
   const Spare& at(int place) const { return spares_.at(static_cast<std::size_t>(place)); }
+  std::optional<TimePoint> overdue_at(int place) const;  // Nothing: never.
   std::optional<TimePoint> held_up_until(TimePoint now) const;
   // When a spare may be started for it; nothing: not in this attempt, or it has one.
   std::optional<TimePoint> may_start(int place) const;
@@ -85,7 +100,8 @@ class SparePlan {
   int wanted_;                 // For so many places in any case.
   std::vector<Spare> spares_;  // By place.
   std::vector<int> missing_;
-  std::optional<TimePoint> started_at_;  // Set while an attempt runs.
+  std::optional<TimePoint> started_at_;               // Set while an attempt runs.
+  std::optional<std::chrono::milliseconds> slowest_;  // Of those that have been ready.
 };
 
 }  // namespace ddprun::launcher

@@ -3,6 +3,7 @@
 #include "launcher/workers/spare_pool.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -25,6 +26,7 @@
 #include "launcher/workers/start_error.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/spare_channel.h"
+#include "rendezvous/time_text.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -80,6 +82,8 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   void watch(int local_rank, const std::shared_ptr<SpareProcess>& spare);
   void on_said(int local_rank, const std::shared_ptr<SpareProcess>& spare);
   void on_ended(int local_rank, const std::shared_ptr<SpareProcess>& spare);
+  void give_up_waiting(int local_rank);
+  void reap(const std::shared_ptr<SpareProcess>& spare, SpareClock::time_point limit);
   void account(int local_rank, const ExitStatus& status, const std::string& who);
   void leave_background(int pid);
   std::optional<LaunchedChild> take(const WorkerSpec& worker, const DeathMarks& marks);
@@ -96,6 +100,7 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   std::vector<int> background;        // Pids whose priority the kernel would not restore yet.
   std::vector<WorkerSpec> specs;      // By local rank.
   std::map<int, std::shared_ptr<SpareProcess>> spares;  // By local rank: those without a rank.
+  std::vector<std::shared_ptr<SpareProcess>> dying;  // Killed for being late: no spares any more.
   bool stopped = false;
 };
 
@@ -103,6 +108,7 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
 void SparePool::Impl::look() {
   if (stopped) return;
   const auto now = SpareClock::now();
+  while (const auto local_rank = plan.overdue(now)) give_up_waiting(*local_rank);
   while (const auto local_rank = plan.next(now)) {
     if (*local_rank >= static_cast<int>(specs.size())) return;
     start_one(*local_rank);
@@ -156,7 +162,7 @@ void SparePool::Impl::on_said(int local_rank, const std::shared_ptr<SpareProcess
   char byte = 0;
   if (::recv(spare->said.native_handle(), &byte, 1, MSG_DONTWAIT) != 1) return;
   spare->ready = true;
-  plan.ready(local_rank);
+  plan.ready(local_rank, SpareClock::now());
   const auto warmed =
       std::chrono::duration_cast<std::chrono::milliseconds>(SpareClock::now() - spare->started_at);
   spdlog::debug("the spare of local rank {} (pid {}) is ready after {} ms", local_rank,
@@ -187,13 +193,32 @@ void SparePool::Impl::on_ended(int local_rank, const std::shared_ptr<SpareProces
   const int pid = spare->child.pid();
   guard.remove_session(pid);
   output.drain(*spare->stream);
-  spares.erase(local_rank);
+  const bool was_late = std::erase(dying, spare) > 0;
+  if (!was_late) spares.erase(local_rank);
   if (events.on_ended) events.on_ended(local_rank, pid, *status);
-  if (stopped) return;
+  if (stopped || was_late) return;
   account(local_rank, *status,
           "the spare of local rank " + std::to_string(local_rank) + " (pid " + std::to_string(pid) +
               ") " + end_text(*status));
   look();
+}
+
+// It neither asks for a rank nor ends. Its place is free at once: a process that hangs in the
+// kernel outlives SIGKILL.
+void SparePool::Impl::give_up_waiting(int local_rank) {
+  const auto limit = plan.ready_by(local_rank).value_or(std::chrono::milliseconds{0});
+  const auto spare = spares.at(local_rank);
+  // This launcher may have been stopped, and the word has been here for long.
+  if (on_said(local_rank, spare); spare->ready) return;
+  const std::string in = read_wait_channel(spare->child.pid());
+  kill_spare(spare->child);
+  dying.push_back(spare);
+  spares.erase(local_rank);
+  account(local_rank, {.signal = SIGKILL},
+          fmt::format("the spare of local rank {} (pid {}) had not asked for a rank within {} "
+                      "(--spare-timeout) and was killed{}",
+                      local_rank, spare->child.pid(), rendezvous::time_text(limit),
+                      in.empty() ? "" : ", waiting in the kernel's " + in));
 }
 
 void SparePool::Impl::account(int local_rank, const ExitStatus& status, const std::string& who) {
@@ -262,16 +287,21 @@ void SparePool::Impl::stop() {
 void SparePool::Impl::reap_all() {
   constexpr std::chrono::seconds kill_wait{5};
   const auto limit = SpareClock::now() + kill_wait;
-  for (const auto& [local_rank, spare] : spares) {
-    spare->ended.close();
-    spare->said.close();
-    while (!spare->child.reap() && !spare->child.reaped() && SpareClock::now() < limit) {
-      ::usleep(500);
-    }
-    guard.remove_session(spare->child.pid());
-    output.drain(*spare->stream);
-  }
+  for (const auto& [local_rank, spare] : spares) reap(spare, limit);
+  for (const auto& spare : dying) reap(spare, limit);
   spares.clear();
+  dying.clear();
+}
+
+void SparePool::Impl::reap(const std::shared_ptr<SpareProcess>& spare,
+                           SpareClock::time_point limit) {
+  spare->ended.close();
+  spare->said.close();
+  while (!spare->child.reap() && !spare->child.reaped() && SpareClock::now() < limit) {
+    ::usleep(500);
+  }
+  guard.remove_session(spare->child.pid());
+  output.drain(*spare->stream);
 }
 
 SparePool::SparePool(asio::io_context& io, OutputForwarder& output, ChildGuard& guard, int spares,
@@ -292,7 +322,7 @@ void SparePool::attempt_started(std::vector<WorkerSpec> specs, std::vector<int> 
 
 void SparePool::attempt_ended() {
   impl_->plan.attempt_ended();
-  impl_->start_timer.cancel();
+  impl_->look();
 }
 
 std::optional<LaunchedChild> SparePool::take(const WorkerSpec& worker, const DeathMarks& marks) {

@@ -140,4 +140,11 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
   CHECK(has(line(text, "memory"), "1048576 bytes"));
   CHECK(has(line(text, "DDPRUN_RESTART_MEMORY_FD=5"), "descriptor of --restart-memory"));
   CHECK(has(spares("2"), "2 processes for local ranks 0 to 1"));
+  const auto limit = [](const std::string& seconds) {
+    return line(plan({"--nproc-per-node=1:2", "--max-restarts=1", "--spare-timeout=" + seconds,
+                      "/bin/true"}),
+                "spare due");
+  };
+  CHECK(has(limit("2"), " to be ready   (--spare-timeout=2)"));
+  CHECK(has(limit("0"), "none"));
 }

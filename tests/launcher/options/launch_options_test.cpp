@@ -758,6 +758,10 @@ TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][op
   CHECK(options({"--nproc-per-node=2", "--max-restarts=1", "--spares=2"}).spares == 2);
   CHECK_THROWS_AS(options({"--nproc-per-node=2", "--max-restarts=1", "--spares=3"}), UsageExit);
   CHECK_THROWS_AS(options({"--spares=-1"}), UsageExit);
+  CHECK(options({}).spare_timeout == 10min);
+  CHECK(options({"--spare-timeout=2.5"}).spare_timeout == 2500ms);
+  CHECK_FALSE(options({"--spare-timeout=0"}).spare_timeout);
+  CHECK_THROWS_AS(options({"--spare-timeout=-1"}), UsageExit);
 
   const auto useless = options({"--spares=1"});
   CHECK(useless.spares == 0);

@@ -21,7 +21,7 @@ SparePlan settled(int spares) {
 
 void warm(SparePlan& plan, int local_rank, TimePoint now) {
   plan.started(local_rank, now);
-  plan.ready(local_rank);
+  plan.ready(local_rank, now);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ TEST_CASE("one spare warms up at a time, in the order of local ranks", "[launche
   CHECK_FALSE(plan.next(start + 59s));
   CHECK(plan.due(start + 59s) == start + 60s);
 
-  plan.ready(0);
+  plan.ready(0, start + 59s);
 
   CHECK(plan.next(start + 59s) == 1);
   warm(plan, 1, start + 59s);
@@ -68,7 +68,7 @@ TEST_CASE("a spare that is never ready holds up the others for a limited time, a
   CHECK_FALSE(plan.take(0));
   CHECK(plan.take(1));
   // Late is not never.
-  plan.ready(0);
+  plan.ready(0, start + 90s);
   CHECK(plan.take(0));
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("spares that die are replaced after a pause, and given up after the th
     SparePlan plan = settled(2);
     auto die = [&](TimePoint now) {
       plan.started(0, now);
-      if (asked) plan.ready(0);
+      if (asked) plan.ready(0, now);
       return plan.ended(0, false, now);
     };
     auto first = die(start);
@@ -177,7 +177,7 @@ TEST_CASE("16.3: a place without a worker gets a spare at once, asked for or not
   plan.started(2, start);
   CHECK_FALSE(plan.next(start + 2s));  // One at a time, also beside this one.
   CHECK_FALSE(plan.is_ready(2));
-  plan.ready(2);
+  plan.ready(2, start + 2s);
   CHECK(plan.is_ready(2));
   CHECK(plan.next(start + 2s) == 0);  // The one that was asked for waits as ever.
   warm(plan, 0, start + 2s);
@@ -205,4 +205,57 @@ TEST_CASE("16.3: a missing worker's spare that dies is given up like any other",
   plan.attempt_started(now, {0});
   CHECK_FALSE(plan.next(now));
   CHECK_FALSE(plan.due(now));
+}
+
+TEST_CASE("16.3: a spare that neither gets ready nor ends is killed and tried again, three times",
+          "[launcher][spares]") {
+  SparePlan plan(0, limits, 2);
+  TimePoint now = start;
+  plan.attempt_started(now, {1});
+  for (int death = 1; death <= 3; ++death) {
+    REQUIRE(plan.next(now) == 1);
+    plan.started(1, now);
+    CHECK(plan.due(now) == now + 600s);
+    CHECK_FALSE(plan.overdue(now + 599s));
+    now += 600s;
+    REQUIRE(plan.overdue(now) == 1);
+    const SparePlan::End end = plan.ended(1, false, now);
+    CHECK_FALSE(plan.overdue(now));
+    CHECK(end.tell == (death != 2));
+    CHECK(end.given_up == (death == 3));
+    if (death < 3) now = plan.due(now).value();
+  }
+  CHECK(plan.has_given_up(1));  // Now its place is filled cold (local_places.h).
+  CHECK_FALSE(plan.due(now));
+}
+
+TEST_CASE("16.3: what others took to be ready bounds the wait for the next one",
+          "[launcher][spares]") {
+  SparePlan plan = settled(2);
+  CHECK(plan.ready_by(0) == 600s);
+  plan.started(0, start);
+  plan.ready(0, start + 2s);
+  CHECK(plan.ready_by(1) == 60s);  // A cold cache takes its time.
+  plan.started(1, start + 2s);
+  CHECK(plan.overdue(start + 62s) == 1);
+  plan.attempt_ended();
+  CHECK(plan.due(start + 2s) == start + 62s);  // Also while no attempt runs.
+  CHECK(plan.overdue(start + 62s) == 1);
+  plan.ended(1, false, start + 62s);
+  CHECK(plan.ready_by(1) == 120s);  // The place was too slow once.
+  plan.attempt_started(start + 63s);
+  plan.started(1, start + 70s);
+  plan.ready(1, start + 80s);
+  CHECK(plan.ready_by(0) == 100s);  // Ten times the slowest.
+}
+
+TEST_CASE("16.3: a program may be given all the time that it wants to get ready",
+          "[launcher][spares]") {
+  SparePlan plan(1, {.ready_by = {}});
+  plan.attempt_started(start - 1s);
+  plan.started(0, start);
+  CHECK_FALSE(plan.due(start));
+  CHECK_FALSE(plan.overdue(start + 1000h));
+  plan.ready(0, start + 1000h);
+  CHECK(plan.take(0));
 }

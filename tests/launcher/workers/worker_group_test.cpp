@@ -491,6 +491,34 @@ TEST_CASE("16.3: an attempt may go on without a place, whose next worker warms u
   REQUIRE(job.run_until_reaped());
 }
 
+TEST_CASE("16.3: a replacement that neither gets ready nor ends is killed, and not waited for",
+          "[group]") {
+  Job job;
+  std::vector<int> started, ended;
+  bool given_up = false;
+  job.group->keep_spares(0, 2,
+                         {.on_started = [&](int, int pid) { started.push_back(pid); },
+                          .on_ended =
+                              [&](int, int pid, const ExitStatus& status) {
+                                ended.push_back(pid);
+                                CHECK(status.signal == SIGKILL);
+                              },
+                          .on_given_up = [&] { given_up = true; }},
+                         {.ready_by = 50ms, .pause = 1ms});
+  std::vector<WorkerSpec> spares = {shell(0, "exit 9"),
+                                    shell(1, "trap '' TERM; while :; do sleep 300; done")};
+  spares[1].is_spare = true;
+  job.group->start({shell(0, "exec sleep 300")}, spares);
+
+  REQUIRE(job.run_until([&] { return given_up && ended.size() == 3; }));
+
+  CHECK(started.size() == 3);
+  CHECK(std::is_permutation(started.begin(), started.end(), ended.begin(), ended.end()));
+  CHECK(job.group->places(2)[1].no_hope);
+  job.group->stop(SIGTERM, 20s);
+  REQUIRE(job.run_until_reaped());
+}
+
 TEST_CASE("16.3: parked processes are stopped like others, and told as reaped once more",
           "[group]") {
   Job job;
