@@ -22,6 +22,7 @@
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
 #include "tests/rendezvous/takeover/chance.h"
+#include "tests/rendezvous/takeover/node_workers.h"
 #include "tests/rendezvous/takeover/round_history.h"
 
 namespace ddprun::simulation {
@@ -46,6 +47,9 @@ constexpr Milliseconds progress_limit{120'000};
 constexpr ClaimLimits claim_limits{.look_again = heartbeat_interval,
                                    .lapse = 2 * heartbeat_timeout};
 constexpr Milliseconds word_limit{15'000};
+constexpr Milliseconds grace{1'000};
+const launcher::SpareLimits spare_limits{
+    .settle = 100ms, .warm_up = 2s, .ready_by = 6s, .ready_by_least = 3s, .pause = 100ms};
 
 struct Item {  // One line on its way.
   ControlMessage message;
@@ -77,7 +81,7 @@ struct Process {
   TimePoint frozen_until;
 
   // launcher/agent.cpp
-  AgentStateMachine agent{{.grace = 1s}};
+  AgentStateMachine agent{{.grace = grace}};
   RoundStart round;
   int own_signal = 0;
   std::optional<int> exit_status;
@@ -86,6 +90,10 @@ struct Process {
   bool workers = false;  // All run.
   bool reaping = false;  // Their end is on its way to the agent.
   int workers_round = nothing;
+  NodeWorkers local;
+  Timer spare_tick;
+  TimePoint spares_hang_until;         // Those that are started until then.
+  std::map<int, TimePoint> spare_due;  // By place: when it will have got ready.
 
   // launcher/membership/membership.cpp
   std::string node_id, replaced_id;
@@ -129,6 +137,9 @@ struct Process {
   int known_round = nothing;  // The one that the last succession was about.
   int term = 0;               // That it leads in ...
   int term_followed = 0;      // ... and the highest one in which it was a member.
+  // With so many workers it can begin the next round, it has said since the last one began. Whose
+  // parked workers end after it was reaped says so twice, and the second word may cross the round.
+  std::set<int> offered;
 };
 
 struct Event {
@@ -185,14 +196,26 @@ class World {
 
   // launcher/agent.cpp, and its workers.
   void apply(Process& process, const AgentStep& step);
+  // As Agent::machine().
+  AgentStateMachine& machine(Process& process) {
+    process.agent.workers_kept(process.local.kept() > 0);
+    return process.agent;
+  }
   void start_workers(Process& process);
-  void stop_workers(Process& process);
+  void stop_workers(Process& process, launcher::Keep keep);
+  void fail_worker(Process& process);
+  int workers_on(const Process& process) const {
+    return (scenario_.workers_min > 0 ? 2 : 1) + process.machine % 3;
+  }
+  void look_at_spares(Process& process);
+  void warm_up(Process& process, int place);
+  void look_whether_it_can_grow(Process& process);
   void workers_end(Process& process);
   void all_reaped(Process& process);
   void end(Process& process, int status, Milliseconds linger);
   void agent_lost(Process& process, bool silent);
   void agent_hears(Process& process, const ControlMessage& message);
-  void goodbye_overdue(Process& process) { apply(process, process.agent.leaving_overdue()); }
+  void goodbye_overdue(Process& process) { apply(process, machine(process).leaving_overdue()); }
   void round_done(int round);
   bool may_rejoin(const Process& process) const {
     return !leads(process) && process.own_signal == 0;
@@ -207,6 +230,10 @@ class World {
   void member_hears(Process& process, const Item& item);
   void member_lost(Process& process, const std::string& why, bool silent);
   void say(Process& process, const ControlMessage& message);
+  static void note_offer(Process& process, const ControlMessage& message) {
+    const auto* reaped = std::get_if<Reaped>(&message);
+    if (reaped != nullptr && reaped->nproc > 0) process.offered.insert(reaped->nproc);
+  }
   void carry_out(Process& process, const TakeoverActions& actions);
   void lead(Process& process, const Lead& elected);
   bool leads(const Process& process) const {
@@ -366,6 +393,11 @@ void World::start_agent(int machine) {
   process.index = static_cast<int>(processes_.size()) - 1;
   process.machine = machine;
   process.endpoint = machine == 0;
+  if (scenario_.workers_min > 0) {
+    launcher::SpareLimits limits = spare_limits;
+    if (planted_ == Planted::WaitsForSpare) limits.ready_by.reset();
+    process.local = NodeWorkers(workers_on(process), scenario_.workers_min, limits);
+  }
   new_life(process, election_limit);
   if (process.endpoint) {
     process.takeover->leads();
@@ -436,14 +468,14 @@ void World::cause(const Fault& fault) {
       }
       return;
     case FailWorker:
-      if (!process->workers) return;
-      workers_end(*process);
-      return at(now_, process->index,
-                [this, process] { apply(*process, process->agent.worker_failed()); });
+      return fail_worker(*process);
+    case HangReplacement:
+      process->spares_hang_until = std::max(process->spares_hang_until, now_ + fault.lasts);
+      return;
     case Preempt:
       return at(now_, process->index, [this, process] {
         if (process->own_signal == 0) process->own_signal = SIGTERM;
-        apply(*process, process->agent.signal_received(SIGTERM, process->client != nothing));
+        apply(*process, machine(*process).signal_received(SIGTERM, process->client != nothing));
       });
     default:
       return;
@@ -470,7 +502,7 @@ bool World::cut(int from, int to) const {
 
 bool World::at_peace() const {
   const auto at_work = [&](const Process& process) {
-    return process.workers && process.workers_round == history_.running();
+    return process.workers && process.workers_round == history_.running() && process.local.whole();
   };
   const auto stands_by = [&](const Process& process) {
     if (process.workers || process.client == nothing || history_.running() == nothing) return false;
@@ -535,7 +567,9 @@ void World::try_to_connect(Process& process) {
     connections_.push_back({.client = process.index, .server = target, .peer = server.next_peer++});
     server.peers[connections_.back().peer] = process.client;
     arm(process, &Process::answer, process.connecting_since + limit, &World::unreachable);
-    return send(process.client, true, {.message = hello(process)});
+    const Hello said = hello(process);
+    process.offered = {said.nproc};
+    return send(process.client, true, {.message = said});
   }
   if (now_ - process.connecting_since >= limit) return unreachable(process);
   arm(process, &Process::connecting, now_ + process.pause, &World::try_to_connect);
@@ -616,9 +650,13 @@ void World::apply(Process& process, const AgentStep& step) {
         break;
       case AgentAction::StopWorkers:
       case AgentAction::KillWorkers:
-      case AgentAction::HoldWorkers:  // None of these workers can park: they are stopped.
+        stop_workers(process, launcher::Keep::Nobody);
+        break;
+      case AgentAction::HoldWorkers:
+        stop_workers(process, launcher::Keep::Held);
+        break;
       case AgentAction::ParkWorkers:
-        stop_workers(process);
+        stop_workers(process, launcher::Keep::Parking);
         break;
       case AgentAction::ReportFailure:
         say(process, WorkerFailed{.attempt = process.round.attempt,
@@ -629,9 +667,13 @@ void World::apply(Process& process, const AgentStep& step) {
         say(process, WorkersSucceeded{process.round.attempt, process.round.term});
         break;
       case AgentAction::ReportReaped:
-        say(process, Reaped{process.round.attempt, {}, process.round.term});
+        say(process, Reaped{.attempt = process.round.attempt,
+                            .cause = {},
+                            .term = process.round.term,
+                            .nproc = process.local.at_once()});
         break;
-      case AgentAction::ReportCanGrow:  // No node has fewer workers than it began with here.
+      case AgentAction::ReportCanGrow:
+        say(process, CanGrow{process.round.attempt, process.round.term, workers_on(process)});
         break;
       case AgentAction::Rejoin:
         at(now_, process.index, [this, &process] { rejoin(process); });
@@ -649,23 +691,103 @@ void World::apply(Process& process, const AgentStep& step) {
 }
 
 void World::start_workers(Process& process) {
+  const bool all = planted_ == Planted::KeepsItsWorkers;
+  if (process.local.may_be_fewer()) {
+    process.local.start(all ? workers_on(process) : process.round.nproc, now_);
+  }
   process.workers = true;
   process.reaping = false;
   process.workers_round = process.known_round;
   say(process, Started{process.round.attempt, process.round.term});
   const int round = process.workers_round;
-  if (!history_.workers_started(round) || scenario_.work == 0ms) return;
-  after(scenario_.work, nothing, [this, round] { round_done(round); });
+  const int workers = process.local.may_be_fewer() ? process.local.workers() : process.round.nproc;
+  const bool complete =
+      history_.workers_started(round, {process.index, process.round.rank_base, workers});
+  if (complete && scenario_.work > 0ms) {
+    after(scenario_.work, nothing, [this, round] { round_done(round); });
+  }
+  if (!process.local.may_be_fewer()) return;
+  look_at_spares(process);
+  look_whether_it_can_grow(process);
 }
 
-void World::stop_workers(Process& process) {
+void World::stop_workers(Process& process, launcher::Keep keep) {
+  if (process.local.may_be_fewer()) {
+    if (!process.local.active() && process.local.stop(keep)) process.reaping = false;
+    process.local.stop(keep);
+    if (!process.local.active()) return;
+    // Who holds its workers waits for the verdict, and for no longer than their grace.
+    if (process.local.keep() == launcher::Keep::Held) {
+      return after(grace, process.index, [this, &process] {
+        if (process.local.keep() == launcher::Keep::Held) {
+          stop_workers(process, launcher::Keep::Nobody);
+        }
+      });
+    }
+  }
   if (process.reaping) return;
   process.reaping = true;
   after(between(2, chance_.one_in(6) ? 900 : 60), nothing, [this, &process] {
     if (!process.alive) return;
     workers_end(process);
-    at(now_, process.index, [this, &process] { all_reaped(process); });
+    at(now_, process.index, [this, &process] {
+      if (process.local.may_be_fewer()) process.local.end(/*late=*/chance_.one_in(16));
+      all_reaped(process);
+    });
   });
+}
+
+void World::fail_worker(Process& process) {
+  if (process.local.may_be_fewer()) process.local.die(chance_.below(8));
+  if (!process.workers) return;  // One that was parked.
+  workers_end(process);
+  at(now_, process.index, [this, &process] { apply(process, machine(process).worker_failed()); });
+}
+
+// ---- the agent's spares: launcher/workers/spare_pool.cpp ----
+
+void World::look_at_spares(Process& process) {
+  launcher::SparePlan& plan = process.local.spares();
+  while (const auto late = plan.overdue(now_)) {
+    const auto due = process.spare_due.find(*late);
+    if (due != process.spare_due.end() && due->second <= now_) {  // The word has been here.
+      plan.ready(*late, now_);
+    } else {
+      plan.ended(*late, false, now_);
+    }
+    process.spare_due.erase(*late);
+  }
+  while (const auto place = plan.next(now_)) warm_up(process, *place);
+  arm(process, &Process::spare_tick, plan.due(now_), &World::look_at_spares);
+  look_whether_it_can_grow(process);
+}
+
+void World::warm_up(Process& process, int place) {
+  process.local.spares().started(place, now_);
+  process.spare_due.erase(place);
+  if (process.spares_hang_until > now_) return;
+  const bool dies = chance_.one_in(8);
+  const TimePoint due = process.spare_due[place] =
+      now_ + between(100, chance_.one_in(8) ? 5'000 : 900);
+  if (dies) process.spare_due.erase(place);
+  at(due, process.index, [this, &process, place, due, dies] {
+    launcher::SparePlan& plan = process.local.spares();
+    const auto found = process.spare_due.find(place);
+    if (dies) {
+      plan.ended(place, false, now_);
+    } else if (found != process.spare_due.end() && found->second == due) {
+      process.spare_due.erase(found);
+      plan.ready(place, now_);
+    }
+    look_at_spares(process);
+  });
+}
+
+void World::look_whether_it_can_grow(Process& process) {
+  if (!process.workers || process.reaping || !process.local.asks_to_grow()) return;
+  tell(process, "could have all of its workers");
+  ++outcome_.grown;
+  apply(process, machine(process).replacements_ready());
 }
 
 void World::workers_end(Process& process) {
@@ -681,6 +803,10 @@ void World::round_done(int round) {
     Process& process = processes_[static_cast<std::size_t>(member)];
     if (process.reaping) continue;
     process.reaping = true;
+    if (process.local.may_be_fewer()) {
+      process.local.stop(launcher::Keep::Nobody);
+      process.local.end(/*late=*/false);
+    }
     workers_end(process);
     after(between(0, 50), process.index, [this, &process] { all_reaped(process); });
   }
@@ -689,7 +815,8 @@ void World::round_done(int round) {
 
 void World::all_reaped(Process& process) {
   const bool succeeded = process.agent.state() == AgentState::Running;
-  apply(process, succeeded ? process.agent.workers_succeeded() : process.agent.workers_reaped());
+  apply(process,
+        succeeded ? machine(process).workers_succeeded() : machine(process).workers_reaped());
 }
 
 void World::end(Process& process, int status, Milliseconds linger) {
@@ -708,29 +835,34 @@ void World::end(Process& process, int status, Milliseconds linger) {
 }
 
 void World::agent_lost(Process& process, bool silent) {
-  apply(process,
-        silent && may_rejoin(process) ? process.agent.cut_off() : process.agent.coordinator_lost());
+  apply(process, silent && may_rejoin(process) ? machine(process).cut_off()
+                                               : machine(process).coordinator_lost());
 }
 
 void World::agent_hears(Process& process, const ControlMessage& message) {
   if (const auto* round = std::get_if<RoundStart>(&message)) {
     process.round = *round;
-    tell(process,
-         fmt::format("starts attempt {} as {} of {}, term {}", round->attempt, round->group_rank,
-                     round->group_world_size, process.memory.succession().term));
-    apply(process, process.agent.round_started());
+    tell(process, fmt::format("starts attempt {} as {} of {} with {} workers, term {}",
+                              round->attempt, round->group_rank, round->group_world_size,
+                              round->nproc, process.memory.succession().term));
+    if (!process.offered.contains(round->nproc)) {
+      violated(fmt::format("{} is to start {} workers, and has never said that it can",
+                           process.node_id, round->nproc));
+    }
+    process.offered = {round->nproc};
+    apply(process, machine(process).round_started());
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
-    apply(process, process.agent.stop_received(
+    apply(process, machine(process).stop_received(
                        stop->signal,
                        stop->final_verdict ? std::optional<int>(stop->exit_status) : std::nullopt));
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     tell(process, "hears the end: " + finish->why);
     const bool rejoins = finish->may_rejoin && may_rejoin(process);
-    apply(process,
-          rejoins ? process.agent.cut_off() : process.agent.finish_received(finish->exit_status));
+    apply(process, rejoins ? machine(process).cut_off()
+                           : machine(process).finish_received(finish->exit_status));
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     tell(process, "is refused: " + refused->reason);
-    apply(process, process.agent.refused(refused->exit_status));
+    apply(process, machine(process).refused(refused->exit_status));
   }
 }
 
@@ -813,7 +945,7 @@ void World::go_where(Process& process, const Seat& coordinator) {
   if (!process.joins_until || now_ + pause >= *process.joins_until) {
     tell(process, "finds nobody who knows where the job is");
     close_client(process);
-    return apply(process, process.agent.unreachable());
+    return apply(process, machine(process).unreachable());
   }
   arm(process, &Process::retry, now_ + pause, &World::connect);
 }
@@ -872,7 +1004,9 @@ Hello World::hello(const Process& process) const {
   hello.replaces = process.replaced_id;
   hello.host = fmt::format("host{}", process.machine);
   hello.address = hello.host;
-  hello.nproc = 1 + process.machine % 3;
+  hello.nproc = workers_on(process);
+  const int fewer = process.memory.workers();
+  if (process.resumes && fewer > 0) hello.nproc = fewer;
   hello.elastic = scenario_.elastic;
   if (!scenario_.elastic) hello.node_rank = process.machine;
   hello.nnodes_min = scenario_.nodes_min;
@@ -918,7 +1052,7 @@ void World::unreachable(Process& process) {
   close_client(process);
   if (process.resumes) return member_lost(process, "it does not answer", true);
   if (!process.coordinator || !may_try_on(process)) {
-    return apply(process, process.agent.unreachable());
+    return apply(process, machine(process).unreachable());
   }
   process.asks_endpoint = !process.asks_endpoint;
   if (!process.asks_endpoint) look_for_leader(process);
@@ -966,6 +1100,7 @@ void World::member_hears(Process& process, const Item& item) {
   if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
     process.resumes = false;
     for (const ControlMessage& message : process.memory.said()) {
+      note_offer(process, message);
       send(process.client, true, {.message = message});
     }
   }
@@ -995,6 +1130,7 @@ void World::member_lost(Process& process, const std::string& why, bool silent) {
 
 void World::say(Process& process, const ControlMessage& message) {
   process.memory.said(message);
+  note_offer(process, message);
   if (process.client != nothing) send(process.client, true, {.message = message});
 }
 
@@ -1187,7 +1323,13 @@ void World::repeat_old_words(Process& process, PeerId peer, const Started& up) {
   if (up.term == 0) return;
   const int term = planted_ == Planted::TakesOldWords ? up.term : up.term - 1;
   carry_out(process, process.job->on_message(peer, WorkersSucceeded{up.attempt, term}, now_));
-  carry_out(process, process.job->on_message(peer, Reaped{up.attempt, {}, term}, now_));
+  carry_out(process, process.job->on_message(peer,
+                                             Reaped{.attempt = up.attempt,
+                                                    .cause = {},
+                                                    .term = term,
+                                                    .nproc = scenario_.workers_min > 0 ? 7 : 0},
+                                             now_));
+  carry_out(process, process.job->on_message(peer, CanGrow{up.attempt, term, 8}, now_));
 }
 
 // Who is said to have gone does not count as out of sight. It is said of all before they come.

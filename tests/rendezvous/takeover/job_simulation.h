@@ -3,15 +3,17 @@
 // is that the job stays one:
 //
 //   a term has one leader
-//   a round's ranks are 0 to n-1, and its number is above those of all rounds whose workers ever
-//     ran together; a round moves only while all its workers run, so two of them never do at once,
-//     and each that does descends from the one that did before and from the last settled one
+//   a round's nodes and workers have the ranks 0 to n-1, each node as many workers as it has said
+//     that it can have, also where these grow fewer and more, and its number is above those of all
+//     rounds whose workers ever ran together; a round moves only while all its workers run, so two
+//     of them never do at once, and each that does descends from the one that did before and from
+//     the last settled one
 //   a launcher that is started again at the first endpoint opens no second job beside the first: no
 //     round of it runs while one of the other does
 //   no agent takes a round of a term older than one that it has followed, and no coordinator
 //     ends the job well for what was said of an older term's round
-//   when the failures are over, either some round runs with all its nodes, and each other node
-//     waits for a place, or all agents have ended with a reason
+//   when the failures are over, either some round runs with all its nodes and all of their workers,
+//     and each other node waits for a place, or all agents have ended with a reason
 //
 // The glue between the cores is that of launcher/membership/membership.cpp, launcher/agent.cpp and
 // rendezvous/coordinator.cpp, without their sockets: what these do differently is not tested here.
@@ -42,12 +44,14 @@ struct Fault {
     FailWorker,  // One of its workers fails, if it has any.
     Preempt,     // SIGTERM.
     NoArbiter,   // What the agent asks of the arbiter fails.
+    HangReplacement,  // Of workers that its node has lost: what is started neither gets ready nor
+                      // ends.
   };
   Kind kind = Kind::Crash;
   Milliseconds at{0};
   int node = 0;
   int other = 0;          // Cut alone.
-  Milliseconds lasts{0};  // Cut, Isolate, Freeze and NoArbiter.
+  Milliseconds lasts{0};  // Cut, Isolate, Freeze, NoArbiter and HangReplacement.
 };
 
 struct Scenario {
@@ -59,12 +63,16 @@ struct Scenario {
   std::uint64_t seed = 0;  // Of all delays.
   rendezvous::Arbitration arbitration = rendezvous::Arbitration::None;
   bool elastic = true;  // Otherwise static: all nodes, each with its machine's rank.
+  // A node goes on with those of its workers that live, if so many do; 0: its workers cannot park.
+  int workers_min = 0;
   std::vector<Fault> faults;
 };
 
 Scenario random_scenario(std::uint64_t seed,
                          rendezvous::Arbitration arbitration = rendezvous::Arbitration::None);
 Scenario random_static_scenario(std::uint64_t seed);
+// Nodes of two to four workers that go on with fewer.
+Scenario random_shrinking_scenario(std::uint64_t seed);
 
 // One line for the job, and one for each fault: "at 1.200 s: cut 0 -> 2 for 3.000 s".
 std::string to_text(const Fault& fault);
@@ -84,6 +92,8 @@ enum class Planted {
   NeedsNoWord,        // A coordinator that sees half of the round goes on without the word.
   LapsesKept,         // A claim that was kept lapses like any other.
   TakesOldWords,      // What is said of an older term's round of the same number counts.
+  KeepsItsWorkers,    // A node starts as many as it has places, whatever the round has for it.
+  WaitsForSpare,      // A replacement may take for ever to get ready.
 };
 
 struct Outcome {
@@ -91,6 +101,7 @@ struct Outcome {
   std::size_t events = 0;
   // What the schedule had in it, so that a test can tell whether schedules are worth their time.
   int elections = 0;
+  int grown = 0;                   // How often a node asked for the workers that it had lost.
   bool ran_on = false;             // At the end a round ran, or all its workers had succeeded.
   std::vector<std::string> story;  // With `tell`.
 };

@@ -25,7 +25,7 @@ std::uint64_t number_of_schedules() {
 }
 
 struct Searched {
-  std::uint64_t schedules = 0, elections = 0, ran_on = 0;
+  std::uint64_t schedules = 0, elections = 0, ran_on = 0, grown = 0;
 };
 
 // Runs the schedule of each seed; the first that breaks a rule fails the test, shrunk.
@@ -37,6 +37,7 @@ Searched search(const MakeScenario& scenario_of) {
     const Outcome outcome = run(scenario);
     found.elections += static_cast<std::uint64_t>(outcome.elections);
     found.ran_on += outcome.ran_on ? 1 : 0;
+    found.grown += outcome.grown > 0 ? 1 : 0;
     if (outcome.violation.empty()) continue;
     FAIL("seed " << seed << ": " << outcome.violation << "\nsmaller:\n"
                  << story_of(shrink(scenario)));
@@ -68,6 +69,14 @@ TEST_CASE("16.1: a static job that may be taken over stays one, whatever fails",
   const Searched found = search([](std::uint64_t seed) { return random_static_scenario(seed); });
   CHECK(found.elections > found.schedules / 5);
   CHECK(found.ran_on > found.schedules / 4);
+}
+
+TEST_CASE("16.3: a job whose nodes go on with fewer workers stays one, and has all in the end",
+          "[rendezvous][takeover][simulation][fewer]") {
+  const Searched found = search([](std::uint64_t seed) { return random_shrinking_scenario(seed); });
+  CHECK(found.elections > found.schedules / 5);
+  CHECK(found.ran_on > found.schedules / 3);
+  CHECK(found.grown > found.schedules / 3);
 }
 
 TEST_CASE("16.1: a static job waits for its node 0 under another coordinator",
@@ -194,6 +203,7 @@ TEST_CASE("the simulation notices an agent that breaks a rule",
     const char* noticed;  // In the violation.
     std::uint64_t first;  // Seed: the search for some of them is long.
     ddprun::rendezvous::Arbitration arbitration = ddprun::rendezvous::Arbitration::None;
+    bool fewer_workers = false;
   };
   using enum ddprun::rendezvous::Arbitration;
   const Rule rule = GENERATE(Rule{Planted::VotesTwice, "lead in term", 1},
@@ -204,10 +214,14 @@ TEST_CASE("the simulation notices an agent that breaks a rule",
                              Rule{Planted::KeepsUnasked, "run at once", 1, Halves},
                              Rule{Planted::NeedsNoWord, "run at once", 1, Halves},
                              Rule{Planted::LapsesKept, "run at once", 1, Halves},
-                             Rule{Planted::TakesOldWords, "no round had", 1});
+                             Rule{Planted::TakesOldWords, "no round had", 1},
+                             Rule{Planted::TakesOldWords, "never said", 1, None, true},
+                             Rule{Planted::KeepsItsWorkers, "have one rank", 1, None, true},
+                             Rule{Planted::WaitsForSpare, "no progress", 1, None, true});
   CAPTURE(rule.noticed);
   for (std::uint64_t seed = rule.first; seed < rule.first + 200'000; ++seed) {
-    const Scenario scenario = random_scenario(seed, rule.arbitration);
+    const Scenario scenario = rule.fewer_workers ? random_shrinking_scenario(seed)
+                                                 : random_scenario(seed, rule.arbitration);
     const std::string violation = run(scenario, rule.planted).violation;
     if (violation.empty() || violation.find(rule.noticed) == std::string::npos) continue;
     // The rule's, not the schedule's.

@@ -27,12 +27,15 @@ int RoundHistory::closed(int job, int parent, int attempt, const std::vector<Mem
   }
   int next = 0, workers = 0;
   for (const auto& [rank, start] : by_rank) {
-    const bool fits = rank == next++ && start.rank_base >= workers &&
+    const bool fits = rank == next++ && start.rank_base == workers && start.nproc > 0 &&
                       start.group_world_size == static_cast<int>(members.size());
-    if (!fits || (rank == 0 && start.rank_base != 0)) {
-      violated(fmt::format("attempt {} has gaps in its ranks", attempt));
-    }
-    workers = start.rank_base + 1;
+    if (!fits) violated(fmt::format("attempt {} has gaps in its ranks", attempt));
+    workers += start.nproc;
+  }
+  for (const auto& [rank, start] : by_rank) {
+    if (start.world_size == workers) continue;
+    violated(
+        fmt::format("attempt {} has {} workers and not {}", attempt, workers, start.world_size));
   }
   rounds_.push_back(std::move(round));
   return static_cast<int>(rounds_.size()) - 1;
@@ -48,9 +51,16 @@ void RoundHistory::settled(int round) {
   }
 }
 
-bool RoundHistory::workers_started(int round) {
+bool RoundHistory::workers_started(int round, const Workers& workers) {
   Round& started = rounds_[static_cast<std::size_t>(round)];
   ++started.with_workers;
+  for (const Workers& others : started.started) {
+    const bool apart = workers.rank_base + workers.count <= others.rank_base ||
+                       others.rank_base + others.count <= workers.rank_base;
+    if (apart || workers.process == others.process) continue;
+    violated(fmt::format("two workers of attempt {} have one rank", started.attempt));
+  }
+  started.started.push_back(workers);
   if (started.with_workers != static_cast<int>(started.members.size())) return false;
   check_running(round);
   ++ran_;

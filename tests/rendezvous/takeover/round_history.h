@@ -31,8 +31,13 @@ class RoundHistory {
   // A coordinator says that no other one could be chosen in ignorance of this round.
   void settled(int round);
 
+  struct Workers {  // Of one node: so many, from this rank on.
+    int process = nothing;
+    int rank_base = 0;
+    int count = 0;
+  };
   // A node has workers of this round. True: now all its nodes have.
-  bool workers_started(int round);
+  bool workers_started(int round, const Workers& workers);
   void workers_ended(int round);
 
   int running() const { return running_; }  // The round whose nodes all have workers.
@@ -48,6 +53,7 @@ class RoundHistory {
     int parent = nothing;
     std::vector<int> members;
     int with_workers = 0;
+    std::vector<Workers> started;
   };
 
   const Round& at(int round) const { return rounds_[static_cast<std::size_t>(round)]; }

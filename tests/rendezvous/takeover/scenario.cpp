@@ -22,16 +22,18 @@ struct Words {
   std::string_view name;
   bool lasts;
 };
-constexpr std::array<Words, 10> vocabulary{{{Fault::Kind::Cut, "cut", true},
-                                            {Fault::Kind::Isolate, "isolate", true},
-                                            {Fault::Kind::Break, "break", false},
-                                            {Fault::Kind::Crash, "crash", false},
-                                            {Fault::Kind::PowerOff, "power-off", false},
-                                            {Fault::Kind::Restart, "restart", false},
-                                            {Fault::Kind::Freeze, "freeze", true},
-                                            {Fault::Kind::FailWorker, "fail-worker", false},
-                                            {Fault::Kind::Preempt, "preempt", false},
-                                            {Fault::Kind::NoArbiter, "no-arbiter", true}}};
+constexpr std::array<Words, 11> vocabulary{
+    {{Fault::Kind::Cut, "cut", true},
+     {Fault::Kind::Isolate, "isolate", true},
+     {Fault::Kind::Break, "break", false},
+     {Fault::Kind::Crash, "crash", false},
+     {Fault::Kind::PowerOff, "power-off", false},
+     {Fault::Kind::Restart, "restart", false},
+     {Fault::Kind::Freeze, "freeze", true},
+     {Fault::Kind::FailWorker, "fail-worker", false},
+     {Fault::Kind::Preempt, "preempt", false},
+     {Fault::Kind::NoArbiter, "no-arbiter", true},
+     {Fault::Kind::HangReplacement, "hang-replacement", true}}};
 
 constexpr std::array<std::pair<rendezvous::Arbitration, std::string_view>, 2> arbiters{
     {{rendezvous::Arbitration::Halves, "halves"}, {rendezvous::Arbitration::Anyone, "anyone"}}};
@@ -175,6 +177,27 @@ Scenario random_static_scenario(std::uint64_t seed) {
   return scenario;
 }
 
+// Most of the losses are of single workers, some of them while others are being replaced.
+Scenario random_shrinking_scenario(std::uint64_t seed) {
+  Scenario scenario = random_scenario(seed);
+  Chance chance(seed ^ 0x5EED);
+  scenario.workers_min = 1 + static_cast<int>(chance.below(2));
+  const std::size_t count = 1 + chance.below(4);
+  Milliseconds at(300 + chance.below(2'500));
+  for (std::size_t i = 0; i < count; ++i) {
+    const int node = static_cast<int>(chance.below(static_cast<std::size_t>(scenario.nodes)));
+    if (chance.one_in(4)) {
+      scenario.faults.push_back({.kind = Fault::Kind::HangReplacement,
+                                 .at = at,
+                                 .node = node,
+                                 .lasts = Milliseconds(200 + chance.below(8'000))});
+    }
+    scenario.faults.push_back({.kind = Fault::Kind::FailWorker, .at = at, .node = node});
+    at += Milliseconds(chance.below(chance.one_in(2) ? 60 : 3'000));
+  }
+  return scenario;
+}
+
 std::string to_text(const Fault& fault) {
   const Words& words = *std::find_if(vocabulary.begin(), vocabulary.end(),
                                      [&](const Words& known) { return known.kind == fault.kind; });
@@ -193,6 +216,9 @@ std::string to_text(const Scenario& scenario) {
     if (arbitration == scenario.arbitration) text += fmt::format("arbiter for {}\n", name);
   }
   if (!scenario.elastic) text += "static\n";
+  if (scenario.workers_min > 0) {
+    text += fmt::format("fewer workers, {} at least\n", scenario.workers_min);
+  }
   for (const Fault& fault : scenario.faults) text += to_text(fault) + "\n";
   return text;
 }
@@ -217,6 +243,9 @@ Scenario parse_scenario(const std::string& text) {
                                       [&](const auto& known) { return known.second == word; });
       if (named == arbiters.end()) throw std::invalid_argument("no arbiter: " + word);
       scenario.arbitration = named->first;
+    } else if (word == "fewer") {
+      in >> word >> scenario.workers_min >> word >> word;
+      if (!in) throw std::invalid_argument("how few?");
     } else if (word == "static") {
       scenario.elastic = false;
     } else {
