@@ -128,8 +128,12 @@ ncclResult_t ncclCommRegister(const ncclComm_t, void* data, size_t, void** regis
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t, void*) { return ncclSuccess; }
 
-ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                           cudaStream_t) {
+ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t op, ncclComm_t,
+                           cudaStream_t stream) {
+  {
+    const std::lock_guard lock(device->mutex);
+    device->reductions.push_back({op, stream});
+  }
   return queue_work("all_reduce");
 }
 ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {

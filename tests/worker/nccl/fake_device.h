@@ -50,6 +50,12 @@ struct FakeDevice {
   std::deque<char> handles;                   // Places that events point to.
   std::vector<cudaEvent_t> recorded;          // In order.
   std::vector<std::string> called;            // Functions of NCCL that queue work, in order.
+  struct Reduction {
+    ncclRedOp_t op;
+    cudaStream_t stream;
+    bool operator==(const Reduction&) const = default;
+  };
+  std::vector<Reduction> reductions;  // What ncclAllReduce was asked for.
 
   // Set before there is another thread.
   std::function<void()> on_abort = [] {};  // In ncclCommAbort.

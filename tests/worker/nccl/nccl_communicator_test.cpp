@@ -189,3 +189,15 @@ TEST_CASE("what one rank gives up with ends NCCL on all", "[worker][cuda]") {
   CHECK(aborts == 2);
   for (const std::string& error : errors) CHECK(contains(error, "rank 1 has had enough"));
 }
+
+TEST_CASE("an average is NCCL's own, in one call on the stream that was given", "[worker][cuda]") {
+  Lone job;
+  int place = 0;
+  const auto stream = reinterpret_cast<cudaStream_t>(&place);
+  job.communicator().all_reduce(job.data.data(), 4, DataType::Float32, ReduceOp::Average, stream);
+  job.communicator().all_reduce(job.data.data(), 4, DataType::Float32, ReduceOp::Sum, stream);
+  CHECK(job.fake.called == std::vector<std::string>{"all_reduce", "all_reduce"});
+  CHECK(job.fake.reductions ==
+        std::vector<FakeDevice::Reduction>{{ncclAvg, stream}, {ncclSum, stream}});
+  CHECK(job.data == std::array<float, 4>{});  // Nothing is divided here.
+}
