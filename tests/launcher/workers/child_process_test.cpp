@@ -2,8 +2,12 @@
 #include "launcher/workers/child_process.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -11,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 
@@ -62,6 +67,21 @@ std::string output_of(const std::string& script, const std::vector<int>& cpus = 
   ::close(ends[0]);
   wait_for(*child);
   return text;
+}
+
+// From here on clone with CLONE_PIDFD fails in this process as it does under qemu.
+bool refuse_clone_with_pidfd() {
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_PIDFD, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(steps), steps};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 }  // namespace
@@ -237,6 +257,24 @@ TEST_CASE("starting many children leaks no descriptor and no zombie", "[child]")
   }
   CHECK(descriptors() == before);
   CHECK(read_own_children().empty());
+}
+
+TEST_CASE("a child is started, watched and signalled where clone gives no pidfd", "[child]") {
+  constexpr int cannot_filter = 2, wrong = 1, right = 0;
+  const int pid = ::fork();
+  if (pid == 0) {  // A filter stays until the process ends.
+    if (!refuse_clone_with_pidfd()) ::_exit(cannot_filter);
+    const auto child = start(setup_of({"sleep", "600"}));
+    if (!child || child->pidfd() < 0) ::_exit(wrong);
+    child->send(SIGTERM);
+    pollfd ended{child->pidfd(), POLLIN, 0};
+    ::_exit(::poll(&ended, 1, 20'000) == 1 && child->has_ended() ? right : wrong);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_filter) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(WEXITSTATUS(status) == right);
 }
 
 TEST_CASE("a child dies with its parent", "[child]") {
