@@ -283,11 +283,14 @@ TEST_CASE(
                                          "--world-size", "2"})),
           one_thread));
     }
+    std::string said;
     for (auto& worker : workers) {
       const auto result = worker->wait(limit);
       INFO(url << "\n" << result.output);
       REQUIRE(result.status == 0);
+      said += result.output;
     }
+    CHECK(contains(said, "2 ranks on 2 hosts, TCP"));
     const bool same_weights = newest_tensors(folder / "run") == expected;
     CHECK(same_weights);
   }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <utility>
 
@@ -16,6 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr const char* family = "ddprun-";  // ddprun-<pid of the test>-<what>
+
+// Workers take each other for neighbours, who share memory, when they see the same boot id. What is
+// mounted over it is seen by this command and its descendants alone: `ip netns exec` gives each a
+// mount namespace. The shell becomes the command, so that its process id is the one that was
+// started.
+constexpr const char* with_own_boot_id =
+    R"(mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@")";
 
 bool try_ip(const std::vector<std::string>& words, std::string& output) {
   std::vector<std::string> argv = {"ip"};
@@ -51,7 +59,11 @@ std::string NetworkHosts::unavailable() {
   const std::string probe = family + std::to_string(getpid()) + "-probe";
   try {
     if (!try_ip({"netns", "add", probe}, output)) return "no network namespaces: " + output;
-    try_ip({"netns", "del", probe}, output);
+    std::string mounting, ignored;
+    const bool can_mount = try_ip(
+        {"netns", "exec", probe, "sh", "-c", with_own_boot_id, "/dev/null", "true"}, mounting);
+    try_ip({"netns", "del", probe}, ignored);
+    if (!can_mount) return "no boot id for each host: " + mounting;
   } catch (const std::exception& error) {
     return std::string("no program ip (package iproute2): ") + error.what();
   }
@@ -74,6 +86,7 @@ NetworkHosts::NetworkHosts(int count)
     ip({"-n", own, "address", "add", address(host) + "/24", "dev", "eth0"});
     ip({"-n", own, "link", "set", "eth0", "up"});
     ip({"-n", own, "link", "set", "lo", "up"});
+    std::ofstream(boot_ids_ / std::to_string(host)) << "boot-of-" << own << '\n';
   }
 }
 
@@ -88,7 +101,9 @@ NetworkHosts::~NetworkHosts() {
 std::string NetworkHosts::name(const std::string& what) const { return prefix_ + what; }
 
 std::vector<std::string> NetworkHosts::on(int host, const std::vector<std::string>& argv) const {
-  std::vector<std::string> command = {"ip", "netns", "exec", name(std::to_string(host))};
+  std::vector<std::string> command = {
+      "ip", "netns", "exec",           name(std::to_string(host)),
+      "sh", "-c",    with_own_boot_id, boot_ids_ / std::to_string(host)};
   command.insert(command.end(), argv.begin(), argv.end());
   return command;
 }

@@ -1,15 +1,18 @@
-// Several hosts on one machine: network namespaces on one switch, as real as separate machines for
-// everything that goes through the network.
+// Several hosts on one machine: network namespaces on one switch, each with a boot id of its own,
+// so that workers of two of them share no memory: everything between them goes through the network.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "tests/testing/temporary_folder.h"
+
 namespace ddprun::testing {
 
 class NetworkHosts {
  public:
-  // Why there can be none here; "" when there can. Making namespaces needs CAP_NET_ADMIN and `ip`.
+  // Why there can be none here; "" when there can. It needs `ip`, CAP_NET_ADMIN for the network,
+  // and CAP_SYS_ADMIN for namespaces and for what is mounted in them.
   static std::string unavailable();
 
   // Throws std::runtime_error when a command fails. Everything is removed with the object, and what
@@ -36,6 +39,7 @@ class NetworkHosts {
 
   int count_;
   std::string prefix_;
+  TemporaryFolder boot_ids_;  // A file for each host.
 };
 
 }  // namespace ddprun::testing
