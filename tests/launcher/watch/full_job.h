@@ -12,18 +12,22 @@ inline launcher::JobSnapshot full_job() {
                   .host = "node1",
                   .launcher_pid = 4100,
                   .started_unix_s = 1'700'000'000,
+                  .taken_s = 12.5,
                   .state = NodeState::Running,
                   .since_s = 61.25,
                   .attempt = 2,
                   .attempts = 3,
+                  .term = 1,
                   .max_restarts = 5,
                   .node_rank = 1,
                   .nodes = 2,
                   .first_rank = 8,
                   .workers = 2,
                   .world_size = 10,
+                  .master = "node0:29500",
                   .spares = 1,
-                  .spares_ready = 1};
+                  .spares_ready = 1,
+                  .log_dir = "/logs/attempt_2"};
   job.ranks.push_back(
       {.rank = 8,
        .local_rank = 0,
@@ -41,7 +45,10 @@ inline launcher::JobSnapshot full_job() {
                                 .wait_s = 0.0375,
                                 .data_total_s = 2.5,
                                 .wait_total_s = 1.5,
-                                .age_s = 0.5}});
+                                .age_s = 0.5,
+                                .waiting_s = 0.25},
+       .stdout_file = "/logs/attempt_2/0/stdout.log",
+       .stderr_file = "/logs/attempt_2/0/stderr.log"});
   job.ranks.push_back(
       {.rank = 9, .local_rank = 1, .pid = 4128, .state = RankState::Failed, .signal = 9});
   job.failures.push_back({.time_unix_s = 1'700'000'100,

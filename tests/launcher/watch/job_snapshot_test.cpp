@@ -6,66 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/watch/process_use.h"
+#include "tests/launcher/watch/full_job.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::full_job;
 
 namespace {
-
-JobSnapshot full_snapshot() {
-  JobSnapshot job{.run_id = "night \"7\"",
-                  .program = "./train",
-                  .host = "node1",
-                  .launcher_pid = 4100,
-                  .started_unix_s = 1'700'000'000,
-                  .taken_s = 12.5,
-                  .state = NodeState::Stopping,
-                  .since_s = 61.25,
-                  .attempt = 2,
-                  .attempts = 3,
-                  .term = 1,
-                  .max_restarts = 5,
-                  .node_rank = 1,
-                  .nodes = 2,
-                  .first_rank = 8,
-                  .workers = 2,
-                  .world_size = 10,
-                  .master = "node0:29500",
-                  .spares = 1,
-                  .spares_ready = 1,
-                  .log_dir = "/logs/attempt_2"};
-  job.ranks.push_back(
-      {.rank = 8,
-       .local_rank = 0,
-       .pid = 4127,
-       .use = {.processes = 3, .threads = 9, .rss_bytes = 1 << 30, .cpu_s = 7.5, .state = 'R'},
-       .progress = RankProgress{.step = 41,
-                                .total_steps = 900,
-                                .epoch = 2,
-                                .phase = "backward",
-                                .images = 4100,
-                                .images_per_s = 512.5,
-                                .loss = 0.25,
-                                .step_s = 0.125,
-                                .data_s = 0.0625,
-                                .wait_s = 0.03125,
-                                .data_total_s = 2.5,
-                                .wait_total_s = 1.5,
-                                .age_s = 0.5,
-                                .waiting_s = 0.25},
-       .stdout_file = "/logs/attempt_2/0/stdout.log",
-       .stderr_file = "/logs/attempt_2/0/stderr.log"});
-  job.ranks.push_back(
-      {.rank = 9, .local_rank = 1, .pid = 4128, .state = RankState::Failed, .signal = 9});
-  job.failures.push_back({.time_unix_s = 1'700'000'100,
-                          .attempt = 1,
-                          .rank = 9,
-                          .host = "node1",
-                          .text = "rank 9 was killed",
-                          .what = "out of memory"});
-  job.failures_total = 2;
-  return job;
-}
 
 RankSnapshot telling(int rank, std::int64_t step, double wait_s, double age_s = 0.01) {
   return {.rank = rank,
@@ -80,19 +27,19 @@ std::string slow(const std::vector<RankSnapshot>& ranks) {
 }  // namespace
 
 TEST_CASE("17.2: a snapshot's JSON says all of it, and is read back as it was", "[watch]") {
-  const JobSnapshot job = full_snapshot();
+  const JobSnapshot job = full_job();
   const std::string text = to_json(job);
   CHECK(text.find('\n') == std::string::npos);
   const auto read = parse_snapshot(text);
   REQUIRE(read);
   CHECK(to_json(*read) == text);
-  CHECK(read->state == NodeState::Stopping);
+  CHECK(read->state == NodeState::Running);
   CHECK(read->ranks.at(0).progress->phase == "backward");
   CHECK(read->ranks.at(0).use.rss_bytes == 1 << 30);
   CHECK(read->ranks.at(1).state == RankState::Failed);
   CHECK(read->ranks.at(1).signal == 9);
   CHECK_FALSE(read->ranks.at(1).progress);
-  CHECK(read->failures.at(0).what == "out of memory");
+  CHECK(read->failures.at(0).what == "<b>out of memory</b>");
 
   const auto object = nlohmann::json::parse(text);
   CHECK(object["run_id"] == "night \"7\"");
