@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/fuzz/finding.h"
+#include "trainer/options/read_command_line.h"
 #include "trainer/options/train_options.h"
 
 using namespace ddprun::trainer;
@@ -67,16 +68,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<const char*> arguments;
   for (const std::string& word : words) arguments.push_back(word.c_str());
 
-  const Captured out(std::cout), err(std::cerr);
+  static CommandLineReader reader;
+  const Captured out(std::cout);
   try {
-    const ParsedCommandLine parsed =
-        parse_command_line(static_cast<int>(arguments.size()), arguments.data());
-    if (parsed.options) {
-      check_options(*parsed.options);
+    const CommandLine command_line =
+        reader.read(static_cast<int>(arguments.size()), arguments.data(), "train");
+    if (command_line.options) {
+      check_options(*command_line.options);
+    } else if (command_line.exit_code == 2) {
+      require(!command_line.problem.empty(), "refused without a word");
     } else {
-      require(parsed.exit_code == 2 ? !err.text().empty() : !out.text().empty(),
-              "refused without a word");
-      require(parsed.exit_code == 0 || parsed.exit_code == 2, "another status than 0 and 2");
+      require(command_line.exit_code == 0, "another status than 0 and 2");
+      require(!out.text().empty(), "a text was asked for, and none printed");
     }
   } catch (const std::exception& error) {
     require(false, std::string("an exception: ") + error.what());

@@ -119,13 +119,24 @@ void add_all_options(CLI::App& app, TrainOptions& options) {
   add_launch_options(app, options);
 }
 
-CommandLine read_command_line(int argc, const char* const* argv, const std::string& version) {
+struct CommandLineReader::Table {
   TrainOptions options;
   CLI::App app{
       "Trains an image classifier with data parallelism. Run it alone, or for several "
       "workers under ddprun, torchrun, mpirun or srun, or by hand with --init-method.",
       "train"};
-  add_all_options(app, options);
+};
+
+CommandLineReader::CommandLineReader() : table_(std::make_unique<Table>()) {
+  add_all_options(table_->app, table_->options);
+}
+
+CommandLineReader::~CommandLineReader() = default;
+
+CommandLine CommandLineReader::read(int argc, const char* const* argv, const std::string& version) {
+  TrainOptions& options = table_->options;
+  CLI::App& app = table_->app;  // Forgets by itself, in parse(); it has only references into ours.
+  options = {};
   const auto refused = [](const std::string& problem) {
     return CommandLine{std::nullopt, usage_exit_code, problem};
   };
@@ -150,6 +161,10 @@ CommandLine read_command_line(int argc, const char* const* argv, const std::stri
   }
   options.data = data_path(options);
   return {options, 0};
+}
+
+CommandLine read_command_line(int argc, const char* const* argv, const std::string& version) {
+  return CommandLineReader().read(argc, argv, version);
 }
 
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {

@@ -11,6 +11,7 @@
 #include "trainer/data/memory_dataset.h"
 #include "trainer/open_dataset.h"
 #include "trainer/options/help.h"
+#include "trainer/options/read_command_line.h"
 
 using namespace ddprun::trainer;
 
@@ -354,4 +355,32 @@ TEST_CASE("overlap is open unless it is said", "[trainer][options]") {
     const std::string file = (folder / "job.toml").string();
     CHECK(parse({"-c", file.c_str()}).options->overlap == value);
   }
+}
+
+TEST_CASE("a reader of command lines forgets the one before", "[trainer][options]") {
+  const ScratchFolder folder;
+  const std::string file = (folder / "options.toml").string();
+  std::ofstream(file) << "lr = 0.5\nno-validation = true\nlr-schedule = \"cosine\"\n";
+  CommandLineReader reader;
+  const auto read = [&](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "train");
+    return reader.read(static_cast<int>(arguments.size()), arguments.data(), "version");
+  };
+
+  const auto full = read({"-c", file.c_str(), "--steps", "9", "--nesterov", "--data", "d"}).options;
+  REQUIRE(full);
+  CHECK(full->learning_rate.base == 0.5);
+  CHECK(full->steps == 9);
+  CHECK(read({"--steps", "many"}).exit_code == 2);
+  CHECK(read({"--stepz"}).exit_code == 2);
+
+  const auto plain = read({}).options;
+  const auto fresh = parse({}).options;
+  REQUIRE(plain);
+  CHECK(plain->learning_rate.base == fresh->learning_rate.base);
+  CHECK(plain->learning_rate.schedule == fresh->learning_rate.schedule);
+  CHECK(plain->steps == fresh->steps);
+  CHECK(plain->nesterov == fresh->nesterov);
+  CHECK(plain->data == fresh->data);
+  CHECK(plain->validation == fresh->validation);
 }
