@@ -188,6 +188,8 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
   if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
     spdlog::info("{}", waiting->text);
     events_.waiting(*waiting);
+    // More are here than a round has places for, and one goes on: a round that forms would close.
+    if (waiting->joined > waiting->wanted) attempt_.stand_by();
   } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
     why_ = "the endpoint refused this node: " + refused->reason;
     apply(machine().refused(refused->exit_status));

@@ -86,27 +86,15 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   failed_ = false;
   cause_by_.reset();
   stopped_at_.reset();
-  told_growth_ = false;
+  told_growth_ = stands_by_ = false;
   began_at_ = wall_now();
   const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     attempt_dir_ = directory_.make_attempt(round.attempt, workers);
     group_.set_left_behind({directory_.temporary_path(), status_socket_});
-    const WorkerSpecInputs inputs{.options = options_,
-                                  .round = round_,
-                                  .attempt_dir = attempt_dir_,
-                                  .environment = environment_variable,
-                                  .console_columns = terminal_columns(),
-                                  .cpus = usable_cpus(),
-                                  .places = asked_places(options_),
-                                  .key_fd = worker_key_.get(),
-                                  .memory_fd = restart_memory(),
-                                  .progress_fd = pages_.fd(),
-                                  .may_park = another_may_follow(),
-                                  .word_limit = word_limit(),
-                                  .filled = filled_,
-                                  .worker_store = worker_store()};
+    WorkerSpecInputs inputs = spec_inputs();
+    inputs.worker_store = worker_store();
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
     }
@@ -136,6 +124,34 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     return blame_start(error.what(), rendezvous::exit_status::internal, /*retriable=*/false);
   }
   return std::nullopt;
+}
+
+WorkerSpecInputs LocalAttempt::spec_inputs() {
+  return {.options = options_,
+          .round = round_,
+          .attempt_dir = attempt_dir_,
+          .environment = environment_variable,
+          .console_columns = terminal_columns(),
+          .cpus = usable_cpus(),
+          .places = asked_places(options_),
+          .key_fd = worker_key_.get(),
+          .memory_fd = restart_memory(),
+          .progress_fd = pages_.fd(),
+          .may_park = another_may_follow(),
+          .word_limit = word_limit(),
+          .filled = filled_,
+          .worker_store = {}};
+}
+
+// What a spare hears of a round comes with its rank, so none is needed to start it (spare_of()).
+void LocalAttempt::stand_by() {
+  if (options_.spares == 0 || std::exchange(stands_by_, true)) return;
+  try {
+    group_.set_left_behind({directory_.temporary_path(), status_socket_});
+    group_.stand_by(spare_specs(spec_inputs()));
+  } catch (const std::exception& error) {
+    spdlog::warn("this node stands by without spares: {}", error.what());
+  }
 }
 
 // Whatever ends this one: a failure, or that nodes come and go.

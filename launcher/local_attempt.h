@@ -56,6 +56,9 @@ class LocalAttempt {
   // comes.
   std::optional<rendezvous::FirstCause> start(const rendezvous::RoundStart& round);
 
+  // The round that goes on has no place for this node, and the next one may: its spares warm up.
+  void stand_by();
+
   // As WorkerGroup::stop().
   void stop(int signal, std::chrono::milliseconds grace, Keep keep = Keep::Nobody,
             const std::string& why = "");
@@ -104,6 +107,7 @@ class LocalAttempt {
   std::chrono::milliseconds word_limit() const;
   void tell_who_went_on() const;
   SpareEvents spare_events();
+  WorkerSpecInputs spec_inputs();
   std::vector<WorkerSpec> spare_specs(WorkerSpecInputs inputs) const;
   bool may_be_fewer() const { return options_.nproc_min < options_.nproc_per_node; }
   std::optional<WorkerStore> worker_store() const;
@@ -136,6 +140,7 @@ class LocalAttempt {
   std::string attempt_dir_;
   std::vector<int> filled_;            // Places that have a worker: by local rank.
   bool told_growth_ = false;           // In this attempt.
+  bool stands_by_ = false;             // Since the attempt before, or the start.
   std::vector<WorkerOutput> outputs_;  // By local rank.
   std::vector<int> pids_;              // By local rank.
   std::set<int> parked_;               // Pids of them.

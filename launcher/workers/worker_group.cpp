@@ -60,6 +60,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         kept_workers(forwarder, group_limits.kill_wait) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
+  void stand_by(const std::vector<WorkerSpec>& spare_specs);
+  void make_guard(int count);
   void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
   std::vector<int> missing_places() const;
   void become_active();
@@ -131,14 +133,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
 void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
                               const std::vector<WorkerSpec>& spare_specs) {
   if (state.active()) throw StartError("the workers of the attempt before have not ended", EBUSY);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (!guard) {
-    order = std::make_unique<DeathOrder>(static_cast<int>(specs.size()));
-    guard = std::make_unique<ChildGuard>(order->id());
-    if (make_spares) spares = make_spares();
-  }
+  make_guard(static_cast<int>(specs.size()));
   order->reset();
-  guard->set_left_behind(left_behind);
   const auto writers = std::count_if(
       specs.begin(), specs.end(), [](const WorkerSpec& spec) { return spec.output.out.console; });
   child_signal.add(SIGCHLD);  // Before the first worker: an orphan may die as soon as that runs.
@@ -153,6 +149,22 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
   kept_workers.end_all(*guard, kept_sessions());
   if (spares) spares->attempt_started(spare_specs, missing_places());
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
+}
+
+void WorkerGroup::Impl::stand_by(const std::vector<WorkerSpec>& spare_specs) {
+  if (state.active() || !make_spares) return;
+  make_guard(static_cast<int>(spare_specs.size()));
+  spares->attempt_started(spare_specs);
+}
+
+void WorkerGroup::Impl::make_guard(int count) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (!guard) {
+    order = std::make_unique<DeathOrder>(count);
+    guard = std::make_unique<ChildGuard>(order->id());
+    if (make_spares) spares = make_spares();
+  }
+  guard->set_left_behind(left_behind);
 }
 
 std::vector<int> WorkerGroup::Impl::missing_places() const {
@@ -684,6 +696,8 @@ void WorkerGroup::start(const std::vector<WorkerSpec>& workers,
                         const std::vector<WorkerSpec>& spares) {
   impl_->start(workers, spares);
 }
+
+void WorkerGroup::stand_by(const std::vector<WorkerSpec>& spares) { impl_->stand_by(spares); }
 
 void WorkerGroup::look_at_kept() { impl_->look_at_kept(); }
 

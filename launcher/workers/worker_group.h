@@ -53,6 +53,9 @@ class WorkerGroup {
   // from now on, by place. Throws StartError. May be called again after on_all_reaped.
   void start(const std::vector<WorkerSpec>& workers, const std::vector<WorkerSpec>& spares = {});
 
+  // No attempt is this node's, and one may be soon: spares are kept ready as in an attempt.
+  void stand_by(const std::vector<WorkerSpec>& spares);
+
   // Sends `signal` to every process of every worker (also when the worker itself is gone), and
   // SIGKILL to what is left after `grace`. Calling again with a shorter grace shortens it; with 0
   // it kills at once. A worker that had died before the signal is not marked stopped_by_us.

@@ -166,6 +166,34 @@ TEST_CASE("a spare gets rank and world of the round that needs it") {
   finish({&first, &second});
 }
 
+TEST_CASE("16.2: a node that stands by beside a job has its spare ready when its turn comes") {
+  const std::uint16_t port = free_port();
+  TemporaryFolder folder;
+  const auto node = [&](const std::string& name) {
+    return launch({"--nnodes", "2:2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                   "127.0.0.1:" + std::to_string(port), "--nproc-per-node", "1", "--spares", "1",
+                   "--max-restarts", "1", "--forward-signals", "USR1", "--event-log",
+                   folder / name}) +
+           spare_worker;
+  };
+  Process first(node("first"));
+  REQUIRE(
+      first.wait_until([&] { return contains(content_of(folder / "first"), "endpoint_opened"); }));
+  Process second(node("second"));
+  REQUIRE(second.wait_for_output("attempt 0 rank 1 of 2", 60s));
+
+  Process third(node("third"));
+
+  REQUIRE(third.wait_until([&] { return contains(content_of(folder / "third"), "spare_ready"); }));
+  const int spare = number_after(third.output(), "[spare0]:pid ");
+  CHECK_FALSE(contains(third.output(), "attempt 0"));
+  second.send_signal(SIGKILL);
+  REQUIRE(third.wait_for_output("attempt 1 rank 1 of 2 is pid " + std::to_string(spare), 60s));
+  REQUIRE(first.wait_for_output("attempt 1 rank 0 of 2", 60s));
+  finish({&first, &third});
+  CHECK(wait_until_gone({spare}, 20s));
+}
+
 TEST_CASE("a program that knows nothing of spares does not train alone, and says why once") {
   Process ignorant(with_spares(1, {},
                                shell("trap 'exit 0' USR1; [ $RANK = spare ] && exit 0; "
