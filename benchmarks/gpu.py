@@ -118,6 +118,7 @@ def test_plan(machine, folder):
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
     one, one_rate = train(folder, "one", *small, "--steps", "60")
     two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
+    own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, "--gpu-memory")
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker"),
@@ -131,11 +132,17 @@ def test_plan(machine, folder):
              needs=(program, GPU), figures=ran),
         *memory_checks(program),
         Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
+        Step("one worker trains by the kernels of ours", own, 60, needs=(program, GPU), figures=own_rate),
+        Step("with them it has the losses of LibTorch's",
+             [sys.executable, "-B", SELF, "same-losses", folder], 90, needs=(program, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
     ]
 
+
+# What has no figure yet and is off unless it is asked for.
+OWN_KERNELS = ("--fused-optimizer", "--resident-data")
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
@@ -151,12 +158,23 @@ def last_json(text):
     return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
+def host_time_step(folder):
+    """Batches so small that the GPU waits for the host: then a step's time is the host's."""
+    batch = 4
+    argv, rate = train(folder, "host", "--model", "resnet18", "--image-size", "32", "--batch-size", str(batch), "--precision",
+                       "fp16", "--steps", "300", "--print-freq", "50", *OWN_KERNELS)
+    return Step("the host's time for a step of resnet18, 32 px", argv, 40, needs=("build train", GPU),
+                figures=lambda text: {"us": 1e6 * batch / rate(text)["images/s"]})
+
+
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
         building(machine, "nccl_calls", 90, "nccl_calls", "ddprun_cuda"),
         Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build nccl_calls", GPU),
              figures=last_json),
-        building(machine, "train", 180, "ddprun", "train"),
+        building(machine, "train", 180, "ddprun", "train", "sgd_costs"),
+        Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
+        host_time_step(folder),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -168,6 +186,10 @@ def bench_plan(machine, folder):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=last_json))
+        argv, rate = train(folder, f"{model}-{precision}-own", "--model", model, "--image-size", str(side),
+                           "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq", "10",
+                           *OWN_KERNELS)
+        steps.append(Step(f"{name}: train {' '.join(OWN_KERNELS)}", argv, 40, needs=("build train", GPU), figures=rate))
     # Last: compiling takes longer than all it is compared with.
     model, side, batch, precision = CASES[0]
     steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
@@ -210,6 +232,24 @@ def kill_one(folder):
         sys.exit(f"the job ended with {job.returncode}, and must end with 0 and tell of the SIGKILL")
 
 
+def same_losses(folder):
+    """The same run with our kernels and without: losses may differ by rounding, and by what cuDNN chose."""
+    found = []
+    for name, more in (("libtorch", ()), ("kernels", OWN_KERNELS)):
+        argv, _ = train(folder, f"losses-{name}", "--image-size", "32", "--batch-size", "64", "--steps", "20",
+                        "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
+                        "--tf32", "off", *more)
+        subprocess.run([str(word) for word in argv], check=True)
+        lines = (folder / f"losses-{name}.jsonl").read_text().splitlines()
+        found.append([line["loss"] for line in map(json.loads, lines) if line.get("event") == "train"])
+    print(json.dumps(dict(zip(("LibTorch's", "ours"), found))))
+    if len(found[0]) != 20 or len(found[1]) != 20:
+        sys.exit("a run has not 20 losses")
+    worst = max(abs(a - b) / abs(a) for a, b in zip(*found))
+    if not worst < 1e-2:
+        sys.exit(f"losses differ by {worst:.2%}, and may by 1 %")
+
+
 def verdict(results):
     states = {result.name: result.state for result in results}
     if states.get(GPU) != PASSED:
@@ -226,6 +266,8 @@ def main():
     command = sys.argv[1]
     if command == "kill-one":
         return kill_one(pathlib.Path(sys.argv[2]))
+    if command == "same-losses":
+        return same_losses(pathlib.Path(sys.argv[2]))
     plan = {"test": test_plan, "bench": bench_plan}[command]
     name = "scripts/test --gpu" if command == "test" else "scripts/bench gpu"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.split("\n\n")[0],

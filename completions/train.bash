@@ -4,7 +4,8 @@ _train_options() {
   switches=(
     --help --version --verify-data --download --new-head --zero-init-residual --sync-bn --nesterov
     --print-all-ranks --no-validation --evaluate --profile-ops --resume-anyway --overlap
-    --no-overlap --share-gpu
+    --no-overlap --share-gpu --cudnn-benchmark --no-cudnn-benchmark --fused-optimizer
+    --no-fused-optimizer --resident-data --no-resident-data --gpu-memory
   )
   valued=(
     --config -c --dataset --data --validation-data --download-from --image-size --augment
@@ -16,8 +17,8 @@ _train_options() {
     --lars-trust --clip-grad-norm --ema --print-freq --metrics --tensorboard --profile
     --profile-steps --print-sample-order --checkpoint-dir --checkpoint-every --snapshot-every
     --keep-checkpoints --resume --device --backend --dist-backend --memory-format --conv-algorithm
-    --precision --collective-timeout --gpu-ids --data-parallel --init-method --dist-url --rank
-    --world-size --local-rank --interface --connect-timeout
+    --precision --collective-timeout --gpu-ids --tf32 --data-parallel --init-method --dist-url
+    --rank --world-size --local-rank --interface --connect-timeout
   )
 }
 
@@ -47,6 +48,7 @@ _train_value() {
     --memory-format) offer="-W 'auto channels-last nchw'" ;;
     --conv-algorithm) offer="-W 'auto direct'" ;;
     --precision) offer="-W 'bf16 fp16 fp32'" ;;
+    --tf32) offer="-W 'auto off on'" ;;
   esac
 }
 

@@ -44,6 +44,7 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
 
 DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env,
                          worker::CommunicatorOptions peers) {
+  set_gpu_arithmetic(options);
   const std::vector<int> gpus = gpus_of(wishes_of(options), env.local_rank);
   peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
@@ -80,6 +81,14 @@ void tune_process(const worker::WorkerEnv& env, bool one_thread) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr && (one_thread || env.local_world_size > 1)) {
     at::set_num_threads(1);
   }
+}
+
+void set_gpu_arithmetic(const TrainOptions& options) {
+  at::Context& context = at::globalContext();
+  context.setBenchmarkCuDNN(options.cudnn_benchmark);
+  if (options.tf32 == Tf32Option::Auto) return;
+  context.setAllowTF32CuDNN(options.tf32 == Tf32Option::On);
+  context.setAllowTF32CuBLAS(options.tf32 == Tf32Option::On);
 }
 
 worker::CommunicatorOptions communicator_options(const TrainOptions& options) {

@@ -23,6 +23,9 @@ struct DeviceAndPeers {
 // how many do (unless OMP_NUM_THREADS says otherwise).
 void tune_process(const worker::WorkerEnv& env, bool one_thread);
 
+// --tf32 and --cudnn-benchmark: LibTorch's own switches for the whole process, which a CPU ignores.
+void set_gpu_arithmetic(const TrainOptions& options);
+
 // How this worker reaches the others, as the command line says.
 worker::CommunicatorOptions communicator_options(const TrainOptions& options);
 

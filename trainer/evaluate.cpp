@@ -111,9 +111,10 @@ std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch:
   for (int replica = job.own_replicas().first; replica < job.own_replicas().end; ++replica) {
     const auto batches = job.validation_batches(replica);
     while (const auto batch = batches->next()) {
-      const torch::Tensor logits =
-          job.parallel->module()->forward(batch->images.to(job.place.device)).to(torch::kFloat32);
-      const torch::Tensor labels = batch->labels.to(job.place.device);
+      const torch::Tensor logits = job.parallel->module()
+                                       ->forward(to_device(batch->images, job.place.device))
+                                       .to(torch::kFloat32);
+      const torch::Tensor labels = to_device(batch->labels, job.place.device);
       const torch::Tensor last =
           batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
       counts[replica] += last;

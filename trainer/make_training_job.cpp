@@ -15,6 +15,7 @@
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"
+#include "trainer/gpu_memory.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
@@ -184,6 +185,31 @@ std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
                      .zero_init_residual = job.options.zero_init_residual});
 }
 
+// With --resident-data, in the memory of the device.
+std::unique_ptr<ResidentSet> make_resident(const TrainingJob& job, const Dataset* dataset,
+                                           bool train) {
+  if (!job.options.resident_data || dataset == nullptr) return nullptr;
+  const SampleOptions samples = sample_options(job.options, *dataset, job.image_size, train);
+  const std::string reason =
+      reason_against_residence(*dataset, samples.transform, resident_bytes_max);
+  if (!reason.empty()) {
+    throw UsageError(fmt::format(
+        "--resident-data: the {} set cannot lie in the memory of the device: {}; leave it out",
+        train ? "training" : "validation", reason));
+  }
+  return std::make_unique<ResidentSet>(*dataset, samples.normalization, job.place.device);
+}
+
+// Once for all attempts of this process.
+void make_resident_sets(TrainingJob& job) {
+  if (!job.resident_training_set) {
+    job.resident_training_set = make_resident(job, job.training_set.get(), /*train=*/true);
+  }
+  if (!job.resident_validation_set) {
+    job.resident_validation_set = make_resident(job, job.validation_set.get(), /*train=*/false);
+  }
+}
+
 // With the weights that the seed gives.
 void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
@@ -252,8 +278,15 @@ std::shared_ptr<ImageClassifier> make_network(const TrainingJob& job,
 
 void make_precision(TrainingJob& job) {
   job.precision = std::make_unique<Precision>(job.options.precision, job.place.device);
+  // What is done with gradients or weights besides would have to know on the host whether there was
+  // an overflow.
+  const bool nothing_else = !job.options.clip_grad_norm && !job.options.ema_decay;
+  if (job.options.fused_optimizer && nothing_else) job.precision->keep_scale_on_device();
   if (job.precision->scaler() != nullptr) {
-    job.checkpoint_parts.push_back(loss_scaler_part(*job.precision->scaler()));
+    Precision* const precision = job.precision.get();
+    job.checkpoint_parts.push_back(loss_scaler_part(
+        *precision->scaler(), [precision] { precision->catch_up(); },
+        [precision] { precision->restored(); }));
   }
   const std::string warning = slow_precision_warning(job.options.precision, job.place.device);
   if (!warning.empty()) job.reporter->warning(warning);
@@ -340,6 +373,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   open_place(job);
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
   if (!job.model) draw_model(job);
+  make_resident_sets(job);
   place_model(job);
   if (!job.optimizer) make_trained_parts(job);
   open_snapshots(job);
@@ -360,6 +394,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   if (!options.evaluate) job.progress.emplace(job.env);
   start_writer(job);
   announce(job);
+  if (job.options.gpu_memory) tell_lasting_memory(job);
 }
 
 }  // namespace ddprun::trainer

@@ -11,6 +11,7 @@
 #include "trainer/bad_images.h"
 #include "trainer/consistency/verify_sync.h"
 #include "trainer/evaluate.h"
+#include "trainer/gpu_memory.h"
 #include "trainer/optimizer/loss_guard.h"
 #include "trainer/shards/sharded_batch.h"
 #include "trainer/step_meters.h"
@@ -133,6 +134,19 @@ void note_training(EpochReport& epoch, StepMeters& meters, const TrainingJob& jo
   }
 }
 
+// The step; where the GPU's memory is not enough, an error that says what would fit.
+StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& images,
+                    const torch::Tensor& labels, double rate) {
+  std::string why;
+  try {
+    return step.run(images, labels, rate);
+  } catch (const c10::OutOfMemoryError& error) {
+    why = error.what_without_backtrace();
+  }
+  // Out here nothing of the failed step holds memory any more.
+  throw TrainingError(explain_out_of_memory(job, images, labels, why));
+}
+
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
 StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
@@ -145,13 +159,13 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
     job.begin_step();
     const auto batch = batches->next();
     if (!batch) break;
-    const torch::Tensor images = batch->images.to(job.place.device);  // (N, C, H, W)
-    const torch::Tensor labels = batch->labels.to(job.place.device);  // (N)
+    const torch::Tensor images = to_device(batch->images, job.place.device);  // (N, C, H, W)
+    const torch::Tensor labels = to_device(batch->labels, job.place.device);  // (N)
     meters.data_ready();
 
     rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
                             job.plan.total_steps);
-    const StepOutput output = step.run(images, labels, rate);
+    const StepOutput output = run_step(job, step, images, labels, rate);
 
     job.state.step += 1;
     job.state.samples_done += output.images;
@@ -160,11 +174,14 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
     meters.step_done(output.counts, output.counted, output.images);
     meters.communicated(job.parallel->exposed_communication());
     tell_step(job, output, meters);
+    const bool first = totals.steps == 0 && meters.steps() == 1;
+    if (first && job.options.gpu_memory) tell_step_memory(job);
     report_and_save(job, {meters, guard, rate, output.gradient_norm});
     if (job.profiler && job.profiler->end_step()) meters.restart_clock();
     stop = job.stop->beat();
   }
   guard.finish();  // Nothing is saved of a step whose loss is none.
+  step.finish();
   note_training(epoch, meters, job, rate);
   report_bad_images(job, batches->skipped(), "training");
   totals.steps += meters.steps();

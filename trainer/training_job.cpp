@@ -23,6 +23,17 @@ LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, boo
   return loader;
 }
 
+// From the device's memory where the set lies there.
+std::unique_ptr<BatchSource> make_batches(const Dataset& dataset, const ResidentSet* resident,
+                                          std::vector<std::int64_t> indices,
+                                          LoaderOptions options) {
+  if (resident == nullptr) {
+    return std::make_unique<BatchLoader>(dataset, std::move(indices), std::move(options));
+  }
+  return std::make_unique<ResidentBatches>(*resident, std::move(indices), options.batch_size,
+                                           options.sample);
+}
+
 // The samples of one replica, as DistributedSampler has them.
 std::vector<std::int64_t> sample_order(std::int64_t dataset_size, int replicas, int replica,
                                        std::uint64_t seed, std::int64_t epoch) {
@@ -65,7 +76,7 @@ ShardRange TrainingJob::own_replicas() const {
   return {env.rank, env.rank + 1};
 }
 
-std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
+std::unique_ptr<BatchSource> TrainingJob::training_batches() const {
   // Sample i of replica r is sample i * replicas + r of the epoch.
   const std::int64_t done = std::min(state.samples_done / plan.replicas, plan.samples_per_worker);
   const ShardRange own = own_replicas();
@@ -77,15 +88,15 @@ std::unique_ptr<BatchLoader> TrainingJob::training_batches() const {
   }
   LoaderOptions loader = loader_options(*this, *training_set, /*train=*/true);
   loader.batch_size *= own.count();
-  return std::make_unique<BatchLoader>(*training_set, step_by_step(orders, plan.batch_size),
-                                       std::move(loader));
+  return make_batches(*training_set, resident_training_set.get(),
+                      step_by_step(orders, plan.batch_size), std::move(loader));
 }
 
 // Every image once: no padding, so replicas may have different numbers.
-std::unique_ptr<BatchLoader> TrainingJob::validation_batches(int replica) const {
-  return std::make_unique<BatchLoader>(
-      *validation_set, worker::evaluation_indices(validation_set->size(), plan.replicas, replica),
-      loader_options(*this, *validation_set, /*train=*/false));
+std::unique_ptr<BatchSource> TrainingJob::validation_batches(int replica) const {
+  return make_batches(*validation_set, resident_validation_set.get(),
+                      worker::evaluation_indices(validation_set->size(), plan.replicas, replica),
+                      loader_options(*this, *validation_set, /*train=*/false));
 }
 
 void TrainingJob::save_checkpoint() {

@@ -23,6 +23,7 @@
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
+#include "trainer/resident_batches.h"
 #include "trainer/shards/shard_tree.h"
 #include "trainer/stopping/stop_vote.h"
 #include "worker/membership.h"
@@ -63,6 +64,8 @@ struct TrainingJob {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
+  std::unique_ptr<ResidentSet> resident_training_set;  // With --resident-data, as the sets above.
+  std::unique_ptr<ResidentSet> resident_validation_set;
   std::optional<worker::Membership::Guard> guard;  // With `members`.
   std::unique_ptr<StopVote> stop;  // Null with --evaluate, which has nothing to keep.
   bool channels_last = false;
@@ -108,9 +111,9 @@ struct TrainingJob {
 
   // What is left of this rank's share of the epoch at hand: a batch is that of a step, of its
   // replicas one after the other, as many images each.
-  std::unique_ptr<BatchLoader> training_batches() const;
+  std::unique_ptr<BatchSource> training_batches() const;
   // A replica's share of the validation set.
-  std::unique_ptr<BatchLoader> validation_batches(int replica) const;
+  std::unique_ptr<BatchSource> validation_batches(int replica) const;
 
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.

@@ -21,18 +21,18 @@ void seed_step(const TrainingJob& job, int replicas, int replica) {
   torch::manual_seed(job.options.seed * 0x9e3779b97f4a7c15U + place);
 }
 
-void report_loss_scale(TrainingJob& job) {
-  const auto& decision = job.precision->decision();
-  if (!decision || decision->reason.empty()) return;
-  const std::int64_t step = job.state.step + 1;
-  if (!decision->take_step) {
-    job.reporter->warning(fmt::format("step {}: {}; the next scale is {}", step, decision->reason,
-                                      decision->scale_after));
+void report_loss_scale(TrainingJob& job, bool wait) {
+  for (const auto& [step, decision] : job.precision->take_decisions(wait)) {
+    if (decision.reason.empty()) continue;
+    if (!decision.take_step) {
+      job.reporter->warning(fmt::format("step {}: {}; the next scale is {}", step, decision.reason,
+                                        decision.scale_after));
+    }
+    job.reporter->event("loss_scale", {{"step", step},
+                                       {"taken", decision.take_step},
+                                       {"scale", decision.scale_after},
+                                       {"reason", decision.reason}});
   }
-  job.reporter->event("loss_scale", {{"step", step},
-                                     {"taken", decision->take_step},
-                                     {"scale", decision->scale_after},
-                                     {"reason", decision->reason}});
 }
 
 }  // namespace
@@ -46,9 +46,12 @@ StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& l
     output.gradient_norm = clip();
     update(learning_rate);
   }
-  report_loss_scale(job_);
+  job_.precision->step_done(job_.state.step + 1);
+  report_loss_scale(job_, /*wait=*/false);
   return output;
 }
+
+void TrainingStep::finish() { report_loss_scale(job_, /*wait=*/true); }
 
 StepOutput TrainingStep::run_batch(const torch::Tensor& images, const torch::Tensor& labels) {
   const int workers = job_.env.world_size;
@@ -137,7 +140,7 @@ torch::Tensor TrainingStep::clip() {
 }
 
 void TrainingStep::update(double learning_rate) {
-  job_.optimizer->step(learning_rate);
+  job_.optimizer->step(learning_rate, job_.precision->device_scale());
   if (job_.average) job_.average->update();
 }
 

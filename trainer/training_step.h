@@ -28,6 +28,9 @@ class TrainingStep {
   // The position in job.state is not changed.
   StepOutput run(const torch::Tensor& images, const torch::Tensor& labels, double learning_rate);
 
+  // After the last one: tells what a GPU had not said yet.
+  void finish();
+
  private:
   struct Forward {
     torch::Tensor logits;  // (N, classes)

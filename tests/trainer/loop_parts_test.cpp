@@ -9,6 +9,7 @@
 #include "trainer/data/memory_dataset.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/report/reporter.h"
+#include "trainer/resident_batches.h"
 #include "trainer/step_meters.h"
 
 using namespace ddprun::trainer;
@@ -96,6 +97,34 @@ TEST_CASE("memory order and size of images are as asked for", "[trainer][loader]
   const torch::Tensor larger =
       load({.batch_size = 4, .threads = 0, .sample = {.transform = {.side = 6}}});
   CHECK(larger.sizes() == torch::IntArrayRef({4, 2, 6, 6}));
+}
+
+TEST_CASE("resident data gives the loader's batches, bit for bit", "[trainer][loader][resident]") {
+  const MemoryDataset dataset = small_dataset(11);
+  const std::vector<std::int64_t> indices{10, 3, 3, 0, 9, 1, 2};
+  SampleOptions sample{.transform = {.side = 2, .resize_side = 2},
+                       .normalization = dataset.normalization(),
+                       .seed = 4,
+                       .epoch = 3};
+  sample.transform.augment = {.flip = true, .pad_crop = true, .padding = 1};
+  for (const bool channels_last : {false, true}) {
+    sample.channels_last = channels_last;
+    const ResidentSet set(dataset, sample.normalization, torch::kCPU);
+    ResidentBatches resident(set, indices, 3, sample);
+    BatchLoader loader(dataset, indices, {.batch_size = 3, .threads = 0, .sample = sample});
+    CHECK(resident.batches() == loader.batches());
+    while (const auto expected = loader.next()) {
+      const auto batch = resident.next();
+      REQUIRE(batch);
+      CHECK(torch::equal(batch->images, expected->images));
+      CHECK(batch->images.strides() == expected->images.strides());
+      CHECK(torch::equal(batch->labels, expected->labels));
+      CHECK(batch->indices == expected->indices);
+      CHECK(resident.taken() == loader.taken());
+    }
+    CHECK_FALSE(resident.next());
+    CHECK(resident.skipped().empty());
+  }
 }
 
 TEST_CASE("an error in a loader thread comes out of the batch it belongs to", "[trainer][loader]") {

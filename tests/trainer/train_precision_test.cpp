@@ -37,6 +37,33 @@ TEST_CASE("losses in bfloat16 and float16 follow those in float32",
   CHECK(all[2] != all[0]);
 }
 
+TEST_CASE("the fused optimizer and resident data change no loss", "[trainer][program][fused]") {
+  const std::string recipe =
+      "--epochs 2 --augment pad-crop,flip --nesterov --no-decay bn,bias --precision fp16 ";
+  const ScratchFolder plain, own;
+  REQUIRE(train(plain, 2, recipe) == 0);
+  const int code = train(own, 2, recipe + "--fused-optimizer --resident-data");
+  INFO(content_of(own / "out"));
+  REQUIRE(code == 0);
+  const std::vector<double> expected = losses(plain / "metrics"), found = losses(own / "metrics");
+  REQUIRE(found.size() == 8);
+  CHECK(found[0] == expected[0]);  // Before the first update: the same images.
+  for (std::size_t i = 0; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-2));
+  const auto validated = [](const ScratchFolder& folder) {
+    return events(folder / "metrics", "validation").back()["loss"].get<double>();
+  };
+  CHECK(validated(own) == Approx(validated(plain)).epsilon(2e-2));
+}
+
+TEST_CASE("data that only the loader can make is not kept on the device",
+          "[trainer][program][resident]") {
+  const ScratchFolder folder;
+  CHECK(train(folder, 0, "--resident-data --augment random-resized-crop") == 2);
+  CHECK(contains(content_of(folder / "out"),
+                 "--resident-data: the training set cannot lie in the memory of the device: random "
+                 "resized crops need the loader; leave it out"));
+}
+
 TEST_CASE("without overlap losses have the same digits", "[trainer][program]") {
   const ScratchFolder overlapped, at_once;
   REQUIRE(train(overlapped, 2, "--epochs 2 --no-validation --overlap") == 0);

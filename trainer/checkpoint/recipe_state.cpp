@@ -119,10 +119,12 @@ CheckpointPart shards_part(int shards, bool anyway) {
           .restore = [](const PartState&) {}};
 }
 
-CheckpointPart loss_scaler_part(LossScaler& scaler) {
+CheckpointPart loss_scaler_part(LossScaler& scaler, std::function<void()> catch_up,
+                                std::function<void()> restored) {
   return {.name = "loss_scaler",
           .save =
-              [&scaler] {
+              [&scaler, catch_up = std::move(catch_up)] {
+                if (catch_up) catch_up();
                 return PartState{
                     {},
                     {{"scale", fmt::format("{}", scaler.state().scale)},
@@ -133,8 +135,9 @@ CheckpointPart loss_scaler_part(LossScaler& scaler) {
                 if (!LossScaler().restore(scaler_state_of(state))) refuse_scaler_state(state);
               },
           .restore =
-              [&scaler](const PartState& state) {
+              [&scaler, restored = std::move(restored)](const PartState& state) {
                 if (!scaler.restore(scaler_state_of(state))) refuse_scaler_state(state);
+                if (restored) restored();
               }};
 }
 

@@ -23,6 +23,8 @@ CheckpointPart optimizer_kind_part(OptimizerKind kind);
 CheckpointPart shards_part(int shards, bool anyway);
 
 // "loss_scaler": the scale and what it has seen. Keeps a reference.
-CheckpointPart loss_scaler_part(LossScaler& scaler);
+// `catch_up` and `restored`: Precision's, where the scaler's state is elsewhere meanwhile.
+CheckpointPart loss_scaler_part(LossScaler& scaler, std::function<void()> catch_up = {},
+                                std::function<void()> restored = {});
 
 }  // namespace ddprun::trainer

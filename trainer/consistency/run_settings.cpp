@@ -142,6 +142,11 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add_flag("--sync-bn", options.sync_batch_norm);
   lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16" : "fp32");
   lines.add("--precision", precision_text(options.precision));
+  lines.add("--tf32", options.tf32 == Tf32Option::Auto ? "auto"
+                      : options.tf32 == Tf32Option::On ? "on"
+                                                       : "off");
+  // Another rounding on one rank, and the weights go apart.
+  lines.add_flag("--fused-optimizer", options.fused_optimizer);
   // Where it is not given the workers decide together, so all must leave it open.
   lines.add("--overlap", options.overlap ? "on" : "off");
   lines.add("--verify-sync", !options.verify_sync        ? "off"

@@ -15,9 +15,28 @@
 namespace ddprun::trainer {
 
 struct Batch {
-  torch::Tensor images;               // (N, C, H, W) float on the CPU, normalised.
+  torch::Tensor images;               // (N, C, H, W) float, normalised; the loader's on the CPU.
   torch::Tensor labels;               // (N) int64
   std::vector<std::int64_t> indices;  // (N) Of the images in the data set.
+};
+
+// Page-locked memory is copied while the host goes on: LibTorch uses it again after the copy alone.
+inline torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device) {
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+}
+
+// One pass over some indices of a data set.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  virtual std::int64_t batches() const = 0;
+  // That next() has returned, or left out because none of their images could be read.
+  virtual std::int64_t taken() const = 0;
+  // The next batch, or nothing after the last.
+  virtual std::optional<Batch> next() = 0;
+  // The images that could not be read, of the batches so far, as often as they were asked for.
+  virtual const std::vector<SkippedImage>& skipped() const = 0;
 };
 
 struct LoaderOptions {
@@ -32,21 +51,16 @@ struct LoaderOptions {
 // One pass over `indices`; the last batch holds the rest. Where images are omitted batches are
 // smaller, and a batch without any is left out. `dataset` must outlive the loader. Used by one
 // thread. An error while making a batch is thrown by the next() that would return it.
-class BatchLoader {
+class BatchLoader : public BatchSource {
  public:
   BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  std::int64_t batches() const { return batches_; }
-  // That next() has returned, or left out because none of their images could be read.
-  std::int64_t taken() const { return taken_; }
-
-  // The next batch, or nothing after the last.
-  std::optional<Batch> next();
-
-  // The images that could not be read, of the batches so far, as often as they were asked for.
-  const std::vector<SkippedImage>& skipped() const { return skipped_; }
+  std::int64_t batches() const override { return batches_; }
+  std::int64_t taken() const override { return taken_; }
+  std::optional<Batch> next() override;
+  const std::vector<SkippedImage>& skipped() const override { return skipped_; }
 
  private:
   struct Made {

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 namespace ddprun::trainer {
 namespace {
@@ -79,19 +80,54 @@ Precision::Precision(PrecisionOption option, torch::Device device)
 }
 
 torch::Tensor Precision::scaled(const torch::Tensor& loss) const {
+  if (on_device_) return loss * on_device_->factor();
   return scaler_ ? loss * static_cast<double>(scaler_->scale()) : loss;
 }
 
+void Precision::check(const ScaleDecision& decision) const {
+  if (decision.can_go_on) return;
+  throw GradientsNotFinite(fmt::format(
+      "gradients were not finite in {} steps in a row, down to a loss scale of {}: the loss "
+      "diverges; lower --lr, add --warmup-steps, or use --precision bf16",
+      LossScalerOptions{}.skipped_in_a_row_max, decision.scale_before));
+}
+
 bool Precision::accept(const std::vector<torch::Tensor>& parameters) {
-  if (!scaler_) return true;
+  if (!scaler_ || on_device_) return true;
   decision_ = scaler_->decide(unscale(parameters, scaler_->scale()));
-  if (!decision_->can_go_on) {
-    throw GradientsNotFinite(fmt::format(
-        "gradients were not finite in {} steps in a row, down to a loss scale of {}: the loss "
-        "diverges; lower --lr, add --warmup-steps, or use --precision bf16",
-        LossScalerOptions{}.skipped_in_a_row_max, decision_->scale_before));
-  }
+  check(*decision_);
   return decision_->take_step;
+}
+
+void Precision::keep_scale_on_device() {
+  if (scaler_) on_device_.emplace(device_, *scaler_);
+}
+
+void Precision::step_done(std::int64_t step) {
+  if (on_device_) {
+    on_device_->step_done(step);
+  } else if (decision_) {
+    decisions_.push_back({step, *decision_});
+  }
+}
+
+std::vector<StepDecision> Precision::take_decisions(bool wait) {
+  if (on_device_) {
+    for (StepDecision& known : on_device_->take(wait)) decisions_.push_back(std::move(known));
+    for (const StepDecision& known : decisions_) check(known.decision);
+  }
+  return std::exchange(decisions_, {});
+}
+
+void Precision::catch_up() {
+  if (!on_device_) return;
+  for (StepDecision& known : on_device_->take(/*wait=*/true)) {
+    decisions_.push_back(std::move(known));
+  }
+}
+
+void Precision::restored() {
+  if (on_device_) on_device_->restored();
 }
 
 const char* name_of(PrecisionOption precision) {

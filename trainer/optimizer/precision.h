@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/optimizer/device_loss_scale.h"
 #include "trainer/optimizer/loss_scaler.h"
 #include "trainer/optimizer/precision_option.h"
 #include "worker/torch/libtorch.h"
@@ -64,11 +65,30 @@ class Precision {
 
   LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }  // Null but for float16.
 
+  // From now on the scale lives on the device: accept() leaves gradients scaled and says true, the
+  // optimizer is given device_scale(), divides, and leaves a step out by itself. Does nothing
+  // without scaling.
+  void keep_scale_on_device();
+  torch::Tensor device_scale() const { return on_device_ ? on_device_->state() : torch::Tensor(); }
+
+  // After the optimizer's step, the `step`th of the run.
+  void step_done(std::int64_t step);
+  // What has been decided since the last call, as far as it is known; all of it with `wait`, which
+  // waits for a GPU. Throws GradientsNotFinite as accept().
+  std::vector<StepDecision> take_decisions(bool wait);
+  // scaler() is as of the last step; its state was replaced.
+  void catch_up();
+  void restored();
+
  private:
+  void check(const ScaleDecision& decision) const;
+
   PrecisionOption option_;
   torch::Device device_;
   std::optional<LossScaler> scaler_;
   std::optional<ScaleDecision> decision_;
+  std::optional<DeviceLossScale> on_device_;
+  std::vector<StepDecision> decisions_;  // Not taken yet.
 };
 
 const char* name_of(PrecisionOption precision);  // "fp32", "bf16", "fp16"

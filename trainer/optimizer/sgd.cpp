@@ -15,7 +15,7 @@ namespace {
 // The fused kernel walks raw memory, so a gradient must lie exactly as its parameter does.
 torch::Tensor gradient_like(const torch::Tensor& parameter) {
   const torch::Tensor& gradient = parameter.grad();
-  if (gradient.strides() == parameter.strides()) return gradient;
+  if (same_order(gradient, parameter)) return gradient;
   return torch::empty_like(parameter).copy_(gradient);
 }
 
@@ -41,8 +41,9 @@ Sgd::Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, S
   }
 }
 
-void Sgd::step(double learning_rate) {
+void Sgd::step(double learning_rate, const torch::Tensor& loss_scale) {
   torch::NoGradGuard no_grad;
+  if (options_.own_kernel) return step_by_own_kernel(learning_rate, loss_scale);
   // By what update() must be told: mostly there is one group, which is one fused pass.
   std::array<std::vector<Slot*>, 8> groups;
   for (Slot& slot : slots_) {
@@ -55,6 +56,20 @@ void Sgd::step(double learning_rate) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (!groups[i].empty()) update(groups[i], learning_rate, /*first_step=*/i >= 4);
   }
+}
+
+void Sgd::step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale) {
+  std::vector<FusedSgd::Slot> updated;
+  for (Slot& slot : slots_) {
+    if (!slot.parameter.grad().defined()) continue;
+    const bool first_step = options_.momentum != 0 && !slot.momentum.defined();
+    // Zeros: the first step may be left out for an overflow, which only the device knows, and what
+    // it then adds its gradient to must be nothing.
+    if (first_step) slot.momentum = torch::zeros_like(slot.parameter);
+    updated.push_back({slot.parameter, gradient_like(slot.parameter), slot.momentum,
+                       slot.decays ? options_.weight_decay : 0, first_step});
+  }
+  fused_.step(updated, {options_.momentum, options_.nesterov, learning_rate}, loss_scale);
 }
 
 void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool first_step) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/optimizer/fused_sgd.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
@@ -29,6 +30,7 @@ struct SgdOptions {
   bool nesterov = false;           // Needs momentum.
   std::set<std::string> no_decay;  // Parameters without weight decay.
   std::optional<LarsOptions> lars;
+  bool own_kernel = false;  // FusedSgd's in the place of LibTorch's. Without LARS.
 };
 
 class Sgd {
@@ -37,7 +39,8 @@ class Sgd {
   Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, SgdOptions options);
 
   // Parameters without a gradient are left alone.
-  void step(double learning_rate);
+  // `loss_scale`: as FusedSgd has it; only with own_kernel.
+  void step(double learning_rate, const torch::Tensor& loss_scale = {});
 
   // (parameter name, momentum buffer) of every parameter that has been updated; they share memory
   // with the optimizer. Empty without momentum.
@@ -60,9 +63,11 @@ class Sgd {
   };
   std::size_t index_of(const std::string& name) const;  // Throws std::invalid_argument.
   void update(const std::vector<Slot*>& slots, double learning_rate, bool first_step);
+  void step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale);
 
   std::vector<Slot> slots_;
   SgdOptions options_;
+  FusedSgd fused_;
 };
 
 }  // namespace ddprun::trainer

@@ -73,6 +73,23 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
       "--share-gpu", options.share_gpu,
       "All workers of this one host on its first GPU, or the first of --gpu-ids: a job over "
       "NCCL where there is one GPU, for tests. Each exchange takes milliseconds");
+  add_choice<Tf32Option>(
+      app, "--tf32", options.tf32,
+      {{"auto", Tf32Option::Auto}, {"on", Tf32Option::On}, {"off", Tf32Option::Off}},
+      "TF32 on GPUs, for what is float32: auto (convolutions, as PyTorch), on (matrix products "
+      "too) or off");
+  app.add_flag("--cudnn-benchmark,!--no-cudnn-benchmark", options.cudnn_benchmark,
+               "Let cuDNN try out its convolutions in the first step of each shape (so it is where "
+               "nothing is said), or choose by its rules");
+  app.add_flag("--fused-optimizer,!--no-fused-optimizer", options.fused_optimizer,
+               "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
+               "GPU, so that no step waits for it. Not with lars");
+  app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
+               "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
+               "for images of one size, with the crops and flips of the loader");
+  app.add_flag("--gpu-memory", options.gpu_memory,
+               "Tell at the start what stays in the GPU's memory, and after the first step what a "
+               "batch takes besides");
   add_count(app, "--data-parallel", options.data_parallel, 1, data_parallel_max,
             "Replicas in each worker, which share its batch: threads on the CPU, or so many GPUs");
 }
@@ -106,6 +123,9 @@ void check_device_options(const TrainOptions& options) {
             "--gpu-ids has no meaning with --device cpu");
   refuse_if(options.share_gpu && options.device == DeviceOption::Cpu,
             "--share-gpu has no meaning with --device cpu");
+  refuse_if(options.fused_optimizer && options.optimizer == OptimizerKind::Lars,
+            "--fused-optimizer and --optimizer lars contradict each other: the kernel has one rate "
+            "for all layers");
   refuse_if(options.share_gpu && options.data_parallel > 1,
             "--share-gpu puts all workers on one GPU, and --data-parallel each on several: give "
             "one of them");

@@ -31,6 +31,7 @@ enum class DeviceOption { Auto, Cpu, Cuda };
 enum class BackendOption { Auto, Cpu, Gloo, Nccl, Mpi };  // Gloo: understood as Cpu.
 enum class LayoutOption { Auto, Nchw, ChannelsLast };
 enum class ConvolutionOption { Auto, Direct };  // Auto: Winograd's where it pays.
+enum class Tf32Option { Auto, On, Off };        // Auto: as LibTorch has it.
 enum class OptimizerKind { Sgd, Lars };
 // After the loss of a worker: all begin the next attempt anew, or those that are left go on.
 enum class RecoverOption { Restart, InPlace };
@@ -111,8 +112,13 @@ struct TrainOptions {
   BackendOption backend = BackendOption::Auto;
   std::vector<int> gpu_ids;  // By local rank, data_parallel of them each; empty: 0, 1, 2 ...
   bool share_gpu = false;    // All workers of the host on one GPU.
-  worker::InitMethod init;   // Rank and meeting place, where no launcher says them.
-  std::string interface;     // On which workers connect; "" = as the environment says.
+  Tf32Option tf32 = Tf32Option::Auto;
+  bool cudnn_benchmark = true;   // Try out cuDNN's algorithms.
+  bool fused_optimizer = false;  // By our own kernel.
+  bool resident_data = false;    // The data sets in the device's memory.
+  bool gpu_memory = false;       // Tell what takes the GPU's memory.
+  worker::InitMethod init;       // Rank and meeting place, where no launcher says them.
+  std::string interface;         // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model_zoo.h"
+#include "trainer/optimizer/sgd.h"
 
 using namespace ddprun::trainer;
 
@@ -233,4 +234,66 @@ TEST_CASE("loss and gradients are those of Python's autocast", "[trainer][precis
     }
     CHECK(cosine(ours.gradients, flat(theirs)) > 0.9);
   }
+}
+
+TEST_CASE("a loss scale on the device decides as one on the host", "[trainer][precision][fused]") {
+  struct Run {
+    std::vector<double> scales;
+    std::vector<std::int64_t> skipped;
+    torch::Tensor weight;
+    PartState saved;
+  };
+  const auto run = [](bool on_device) {
+    Run result;
+    Precision precision(PrecisionOption::Fp16, torch::kCPU);
+    if (on_device) precision.keep_scale_on_device();
+    torch::Tensor weight = torch::full({300}, 2.0F, torch::requires_grad());
+    Sgd optimizer({{"w", weight}}, {.momentum = 0.9, .own_kernel = on_device});
+    const CheckpointPart part = loss_scaler_part(
+        *precision.scaler(), [&] { precision.catch_up(); }, [&] { precision.restored(); });
+    part.restore({{}, {{"scale", "1024"}, {"growth_steps", "1990"}}});
+    for (std::int64_t step = 1; step <= 30; ++step) {
+      weight.mutable_grad() = torch::Tensor();
+      precision.scaled((weight * 0.25F).sum()).backward();
+      if (step == 1 || step == 20 || step == 21) {
+        weight.mutable_grad()[299] = std::numeric_limits<float>::infinity();
+      }
+      if (precision.accept({weight})) optimizer.step(0.1, precision.device_scale());
+      precision.step_done(step);
+      for (const StepDecision& known : precision.take_decisions(/*wait=*/false)) {
+        result.scales.push_back(known.decision.scale_after);
+        if (!known.decision.take_step) result.skipped.push_back(known.step);
+      }
+    }
+    result.weight = weight.detach();
+    result.saved = part.save();
+    return result;
+  };
+
+  const Run host = run(false), device = run(true);
+  CHECK(device.scales == host.scales);
+  CHECK(device.skipped == std::vector<std::int64_t>{1, 20, 21});
+  CHECK(host.skipped == device.skipped);
+  CHECK(torch::allclose(device.weight, host.weight, 1e-6, 1e-6));
+  CHECK(device.saved.values == host.saved.values);
+  CHECK(device.saved.values.at("growth_steps") == "9");
+}
+
+TEST_CASE("gradients that no scale on the device helps end training too",
+          "[trainer][precision][fused]") {
+  Precision precision(PrecisionOption::Fp16, torch::kCPU);
+  precision.keep_scale_on_device();
+  torch::Tensor weight = torch::zeros({1}, torch::requires_grad());
+  Sgd optimizer({{"w", weight}}, {.own_kernel = true});
+  std::int64_t step = 0;
+  const std::string message = message_of<GradientsNotFinite>([&] {
+    while (step < 1000) {
+      weight.mutable_grad() = torch::full({1}, std::numeric_limits<float>::infinity());
+      optimizer.step(0.1, precision.device_scale());
+      precision.step_done(++step);
+      precision.take_decisions(/*wait=*/false);
+    }
+  });
+  CHECK(contains(message, "40 steps in a row"));
+  CHECK(step == 40);
 }

@@ -125,3 +125,71 @@ TEST_CASE("the memory order of the weights does not matter", "[trainer][sgd]") {
   CHECK(torch::allclose(trained(torch::MemoryFormat::ChannelsLast),
                         trained(torch::MemoryFormat::Contiguous), 0, 1e-6));
 }
+
+TEST_CASE("the fused optimizer takes LibTorch's steps", "[trainer][sgd][fused]") {
+  // Weights in both orders, one that another rule excludes, one that gets its first gradient late.
+  const auto trained = [](bool own_kernel, bool restart) {
+    torch::manual_seed(7);
+    std::vector<std::pair<std::string, torch::Tensor>> parameters{
+        {"conv", torch::randn({6, 5, 3, 3}).contiguous(torch::MemoryFormat::ChannelsLast).clone()},
+        {"plain", torch::randn({5, 7})},
+        {"bias", torch::randn({13})},
+        {"late", torch::randn({1})}};
+    for (auto& [name, parameter] : parameters) parameter.requires_grad_();
+    const SgdOptions options{.momentum = 0.9,
+                             .weight_decay = 0.05,
+                             .nesterov = true,
+                             .no_decay = {"bias"},
+                             .own_kernel = own_kernel};
+    auto optimizer = std::make_unique<Sgd>(parameters, options);
+    for (int step = 0; step < 6; ++step) {
+      for (auto& [name, parameter] : parameters) {
+        const torch::Tensor gradient = torch::randn(parameter.sizes());  // Its order is plain.
+        if (name != "late" || step >= 3) parameter.mutable_grad() = gradient;
+      }
+      optimizer->step(0.1 / (step + 1));
+      if (!restart || step != 3) continue;
+      const auto saved = optimizer->momentum_buffers();
+      optimizer = std::make_unique<Sgd>(parameters, options);
+      optimizer->load_momentum_buffers(saved);
+    }
+    return std::pair(parameters, optimizer->momentum_buffers());
+  };
+
+  const auto [expected, expected_momenta] = trained(false, false);
+  const auto [own, momenta] = trained(true, false);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    INFO(expected[i].first);
+    CHECK(torch::allclose(own[i].second, expected[i].second, 1e-6, 1e-6));
+    CHECK(momenta[i].first == expected_momenta[i].first);
+    CHECK(torch::allclose(momenta[i].second, expected_momenta[i].second, 1e-6, 1e-6));
+  }
+  const auto [again, ignored] = trained(true, true);
+  for (std::size_t i = 0; i < own.size(); ++i) CHECK(torch::equal(again[i].second, own[i].second));
+}
+
+TEST_CASE("a gradient of a 1 x 1 convolution is taken as it lies", "[trainer][sgd][fused]") {
+  const torch::Tensor weight = torch::randn({6, 5, 1, 1});
+  const torch::Tensor odd = torch::empty_strided({6, 5, 1, 1}, {5, 1, 5, 5});
+  CHECK(same_order(weight, odd));
+  CHECK_FALSE(same_order(weight, torch::empty_strided({6, 5, 1, 1}, {1, 6, 1, 1})));
+  CHECK_FALSE(same_order(weight, torch::randn({6, 5, 1})));
+  CHECK_FALSE(same_order(torch::randn({2, 3, 4, 4}),
+                         torch::randn({2, 3, 4, 4}).contiguous(torch::MemoryFormat::ChannelsLast)));
+  for (const bool own_kernel : {false, true}) {
+    torch::Tensor parameter = weight.clone().requires_grad_();
+    Sgd optimizer({{"w", parameter}}, {.weight_decay = 0, .own_kernel = own_kernel});
+    odd.copy_(torch::ones({6, 5, 1, 1}));
+    parameter.mutable_grad() = odd;
+    optimizer.step(1);
+    CHECK(torch::allclose(parameter.detach(), weight - 1));
+  }
+}
+
+TEST_CASE("the fused optimizer refuses what its kernel cannot walk over", "[trainer][sgd][fused]") {
+  torch::Tensor weight = torch::ones({3}, torch::kFloat64).requires_grad_();
+  Sgd optimizer({{"w", weight}}, {.own_kernel = true});
+  weight.mutable_grad() = torch::ones({3}, torch::kFloat64);
+  CHECK(contains(message_of<std::invalid_argument>([&] { optimizer.step(0.1); }),
+                 "was given a weight CPUDoubleType"));
+}

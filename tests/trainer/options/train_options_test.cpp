@@ -149,6 +149,24 @@ TEST_CASE("convolutions take the faster way unless the direct one is asked for",
   CHECK(contains(said({"--conv-algorithm", "fft"}), "'fft' is none of auto|direct"));
 }
 
+TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
+  const auto plain = parse({}).options;
+  CHECK(plain->cudnn_benchmark);
+  CHECK(plain->tf32 == Tf32Option::Auto);
+  CHECK_FALSE(plain->fused_optimizer);
+  CHECK_FALSE(plain->resident_data);
+  const auto given =
+      parse({"--no-cudnn-benchmark", "--tf32", "off", "--fused-optimizer", "--resident-data"})
+          .options;
+  CHECK_FALSE(given->cudnn_benchmark);
+  CHECK(given->tf32 == Tf32Option::Off);
+  CHECK(given->fused_optimizer);
+  CHECK(given->resident_data);
+  CHECK_FALSE(parse({"--fused-optimizer", "--no-fused-optimizer"}).options->fused_optimizer);
+  CHECK_FALSE(parse({"--resident-data", "--no-resident-data"}).options->resident_data);
+  CHECK(contains(said({"--fused-optimizer", "--optimizer", "lars"}), "--fused-optimizer and"));
+}
+
 TEST_CASE("the time that one exchange may take is set in seconds", "[trainer][options]") {
   CHECK(parse({"--collective-timeout", "20"}).options->collective_timeout_s == 20);
   for (const char* wrong : {"0", "-1", "1.5", "ten", "9999999"}) {

@@ -1,0 +1,102 @@
+// Bytes of tensors, the allocator's statistics and CUDA's own, for the decisions of memory_plan.
+#include "trainer/gpu_memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "trainer/report/device_memory.h"
+#include "worker/torch/distributed_data_parallel.h"
+
+namespace ddprun::trainer {
+namespace {
+
+struct DriverMemory {
+  std::int64_t free = 0, total = 0;
+};
+
+// Of the whole device, other processes' part included.
+std::optional<DriverMemory> driver_memory(torch::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  return DriverMemory{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+}
+
+// Of the probe: what forward and backward of so many images take at most.
+std::int64_t peak_of(TrainingJob& job, const torch::Tensor& images, const torch::Tensor& labels) {
+  auto* const allocator = c10::getDeviceAllocator(job.place.device.type());
+  allocator->emptyCache();
+  allocator->resetPeakStats(job.place.device.index());
+  const std::int64_t before = device_memory(job.place.device)->allocated_bytes;
+  // The peers are not in this: nothing may be reduced.
+  const worker::DistributedDataParallelBase::NoSync alone(*job.parallel);
+  torch::Tensor loss;
+  {
+    const AutocastGuard autocast = job.precision->autocast();
+    const torch::Tensor logits = job.parallel->module()->forward(images);
+    loss = torch::cross_entropy_loss(logits.to(torch::kFloat32), labels);
+  }
+  loss.backward();
+  return device_memory(job.place.device)->allocated_peak_bytes - before;
+}
+
+}  // namespace
+
+LastingMemory lasting_memory(const TrainingJob& job) {
+  LastingMemory memory;
+  for (const torch::Tensor& parameter : job.model->parameters()) {
+    const auto bytes = static_cast<std::int64_t>(parameter.nbytes());
+    memory.weights += bytes;
+    memory.gradients += bytes;
+    if (job.options.momentum != 0) memory.momentum += bytes;
+    // What travels in half as many bytes is a copy.
+    const bool copied = job.options.gradient_type == GradientType::BFloat16;
+    if (copied && job.env.world_size > 1) memory.gradients += bytes / 2;
+  }
+  for (const torch::Tensor& buffer : job.model->buffers()) {
+    memory.weights += static_cast<std::int64_t>(buffer.nbytes());
+  }
+  if (job.average) memory.average = memory.weights;
+  for (const auto& set : {&job.resident_training_set, &job.resident_validation_set}) {
+    if (*set) memory.data += (*set)->bytes();
+  }
+  return memory;
+}
+
+void tell_lasting_memory(TrainingJob& job) {
+  const auto driver = driver_memory(job.place.device);
+  job.reporter->line(fmt::format(
+      "Memory of {}{}: {}", job.place.device.str(),
+      driver ? fmt::format(" ({}, {} free)", bytes_text(driver->total), bytes_text(driver->free))
+             : "",
+      lasting_text(lasting_memory(job))));
+}
+
+void tell_step_memory(TrainingJob& job) {
+  const auto memory = device_memory(job.place.device);
+  if (!memory) return;
+  const std::int64_t step = memory->allocated_peak_bytes - memory->allocated_bytes;
+  job.reporter->line(fmt::format(
+      "Memory of a step of {} images: {} at its peak ({} an image); LibTorch holds {}",
+      job.plan.micro_batch_size, bytes_text(step), bytes_text(step / job.plan.micro_batch_size),
+      bytes_text(memory->reserved_bytes)));
+}
+
+std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
+                                  const torch::Tensor& labels, const std::string& why) {
+  const std::int64_t batch = std::min(job.plan.micro_batch_size, images.size(0));
+  const auto measured = measure_batches(batch, [&](std::int64_t count) {
+    return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count));
+  });
+  std::int64_t free_bytes = 0;
+  if (measured) {
+    c10::getDeviceAllocator(job.place.device.type())->emptyCache();
+    if (const auto driver = driver_memory(job.place.device)) {
+      free_bytes = driver->free;
+    }
+  }
+  return out_of_memory_text(why, batch, lasting_memory(job), measured, free_bytes);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,43 @@
+// SGD over all parameters in one launch of our own kernel (--fused-optimizer), which reads the loss
+// scale and whether there was an overflow on the device, so that the host need not know.
+#pragma once
+
+#include <vector>
+
+#include "trainer/kernels/device/step_kernels.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+// Both lie in memory element by element alike. Strides of sides of length 1 say nothing: a gradient
+// of a 1 x 1 convolution often has others than the weight.
+bool same_order(const torch::Tensor& a, const torch::Tensor& b);
+
+class FusedSgd {
+ public:
+  // float32, on one device, the three in the same dense order.
+  struct Slot {
+    torch::Tensor weight, gradient;
+    torch::Tensor momentum;  // Undefined without momentum.
+    double decay = 0;
+    bool first_step = false;  // Of this parameter.
+  };
+  struct Rule {
+    double momentum = 0;
+    bool nesterov = false;
+    double learning_rate = 0;
+  };
+
+  // `loss_scale`: a LossScale in the device's memory, by which gradients are divided, and which
+  // goes on to the next step; undefined: gradients are as they are.
+  void step(const std::vector<Slot>& slots, const Rule& rule, const torch::Tensor& loss_scale);
+
+ private:
+  void describe(const std::vector<Slot>& slots, torch::Device device);
+
+  std::vector<SgdSegment> segments_;  // As the device has them.
+  torch::Tensor segment_table_, chunk_table_;
+  std::int64_t chunk_count_ = 0;
+};
+
+}  // namespace ddprun::trainer
