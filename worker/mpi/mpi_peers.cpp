@@ -8,6 +8,7 @@
 
 #include "rendezvous/counted.h"
 #include "worker/cpu/reduce.h"
+#include "worker/progress_page.h"
 
 namespace ddprun::worker {
 namespace {
