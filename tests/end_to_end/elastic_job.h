@@ -2,6 +2,7 @@
 // 0 hosts the endpoint.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -75,20 +76,32 @@ class ElasticJob {
 
   // That attempt or a later one: on a busy machine a node may be counted as lost and come back.
   bool runs_attempt(int index, int first_attempt, int world_size, int store_host) {
-    const std::string which =
-        " of " + std::to_string(world_size) + " at " + NetworkHosts::address(store_host);
-    const auto is_told = [&] {
-      for (int attempt = first_attempt; attempt <= max_restarts; ++attempt) {
-        if (contains(node(index).output(), "attempt " + std::to_string(attempt) + which))
-          return true;
-      }
-      return false;
-    };
-    if (node(index).wait_until(is_told)) return true;
+    if (node(index).wait_until(
+            [&] { return is_told(index, first_attempt, world_size, store_host); }))
+      return true;
     for (auto& process : nodes_) {
       if (process) UNSCOPED_INFO("a node said:\n" << process->output());
     }
     return false;
+  }
+
+  // Where these nodes, which no longer hear the coordinator, go on together under one of them, or
+  // -1. That is the lowest where all notice in time; on a busy machine another may be the first who
+  // has waited long enough.
+  int goes_on_at(const std::vector<int>& nodes, int first_attempt) {
+    const auto world_size = static_cast<int>(nodes.size());
+    int store_host = -1;
+    node(nodes.front()).wait_until([&] {
+      for (const int host : nodes) {
+        if (is_told(nodes.front(), first_attempt, world_size, host)) store_host = host;
+      }
+      return store_host >= 0;
+    });
+    for (const int index : nodes) {
+      if (!runs_attempt(index, first_attempt, world_size, std::max(store_host, nodes.front())))
+        return -1;
+    }
+    return store_host;
   }
 
   // The workers of these nodes end by themselves, and so does the job.
@@ -102,6 +115,15 @@ class ElasticJob {
   }
 
  private:
+  bool is_told(int index, int first_attempt, int world_size, int store_host) {
+    const std::string which =
+        " of " + std::to_string(world_size) + " at " + NetworkHosts::address(store_host);
+    for (int attempt = first_attempt; attempt <= max_restarts; ++attempt) {
+      if (contains(node(index).output(), "attempt " + std::to_string(attempt) + which)) return true;
+    }
+    return false;
+  }
+
   void start_all() {
     const int nodes = nodes_max_;
     for (int node = 0; node < nodes; ++node) {

@@ -81,7 +81,7 @@ TEST_CASE("16.1: the part of a cut network that reaches etcd goes on, a minority
   }
   SECTION("two of three") {
     for (const int lost : {1, 2, etcd}) job.hosts().cut_link(0, lost);
-    for (const int node : {1, 2}) REQUIRE(job.runs_attempt(node, 1, 2, 1));
+    REQUIRE(job.goes_on_at({1, 2}, 1) > 0);
     gave_up(job, {0}, "--tie-breaker http://");
     job.succeeds({1, 2});
   }
