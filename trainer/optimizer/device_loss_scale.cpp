@@ -11,7 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t pending_max = 8;  // Steps by which the host may run ahead, as LossGuard's.
+constexpr std::size_t steps_ahead_max =
+    8;  // Steps by which the host may run ahead, as LossGuard's.
 
 LossScale scale_of(const LossScaler& scaler) {
   LossScale scale;
@@ -56,7 +57,7 @@ std::vector<StepDecision> DeviceLossScale::take(bool wait) {
   while (!pending_.empty()) {
     const Pending& first = pending_.front();
     if (first.copied && !first.copied->query()) {
-      if (!wait && pending_.size() < pending_max) break;
+      if (!wait && pending_.size() < steps_ahead_max) break;
       first.copied->synchronize();
     }
     LossScale state;
