@@ -26,7 +26,7 @@ _ddprun_place() {
       value,*) place=option ;;
       program,*) place=argument && return ;;
       option,--) place=program ;;
-      option,env | option,status | option,top | option,logs | option,stacks | option,plot) ((program == 0)) || { place=argument && return; } ;;
+      option,env | option,doctor | option,status | option,top | option,logs | option,stacks | option,plot) ((program == 0)) || { place=argument && return; } ;;
       option,--*=*) ;;
       option,-?*)
         option=${word//_/-}
@@ -64,6 +64,7 @@ _ddprun_command() {
     top) offer=(-h -i --interval) ;;
     logs) offer=(-h -f --follow --rank -n --lines) ;;
     stacks) offer=(-h --rank) ;;
+    doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --json) ;;
     *) return 1 ;;
   esac
 }
@@ -143,7 +144,7 @@ _ddprun() {
       fi
       compopt -o filenames
       mapfile -t COMPREPLY < <(compgen -f -- "$current"
-        ((COMP_CWORD == 1)) && compgen -W 'env status top logs stacks plot' -- "$current"
+        ((COMP_CWORD == 1)) && compgen -W 'env doctor status top logs stacks plot' -- "$current"
         [[ -n $current && $current != */* ]] && compgen -c -- "$current")
       ;;
     argument) _ddprun_hand_on "${begins[program]}" ;;

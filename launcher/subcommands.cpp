@@ -6,6 +6,9 @@
 #include <map>
 #include <stdexcept>
 
+#include "launcher/doctor/doctor_options.h"
+#include "launcher/doctor/doctor_visit.h"
+#include "launcher/doctor/probe.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/environment_report.h"
 #include "launcher/options/surroundings.h"
@@ -19,14 +22,13 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-int run_env(const Words& options, const std::string& launcher_path) {
-  split_arguments(options);  // Mistyped ones are told before the table.
-  const Platform platform = read_platform(surroundings(environment_variable));
+// `refusal` gets why no job could be started here, or "".
+std::string environment_told(const Words& options, const std::string& launcher_path,
+                             const Platform& platform, std::string& refusal) {
   // The options of a job that runs some program which is there.
   Words words = options;
   words.push_back(launcher_path);
   LaunchOptions job;
-  std::string refusal;
   try {
     job = parse_options(words, environment_variable, launcher_path);
   } catch (const UsageExit& refused) {
@@ -35,8 +37,27 @@ int run_env(const Words& options, const std::string& launcher_path) {
     refusal = text.substr(text.find("error: ") + 7);
     refusal.resize(refusal.find('\n'));
   }
-  std::fputs(describe_environment(platform, job, refusal).c_str(), stdout);
+  return describe_environment(platform, job, refusal);
+}
+
+int run_env(const Words& options, const std::string& launcher_path) {
+  split_arguments(options);  // Mistyped ones are told before the table.
+  const Platform platform = read_platform(surroundings(environment_variable));
+  std::string refusal;
+  std::fputs(environment_told(options, launcher_path, platform, refusal).c_str(), stdout);
   return refusal.empty() ? 0 : rendezvous::exit_status::usage;
+}
+
+int run_doctor_command(const Words& words, const std::string& launcher_path) {
+  const DoctorOptions options = parse_doctor_options(words, environment_variable);
+  if (options.is_probe) return run_probe();
+  std::string told;
+  if (options.over_ssh.hosts.empty()) {
+    const Platform platform = read_platform(surroundings(environment_variable));
+    std::string refusal;
+    if (platform.is_here()) told = environment_told({}, launcher_path, platform, refusal);
+  }
+  return run_doctor(options, launcher_path, told);
 }
 
 }  // namespace
@@ -46,6 +67,7 @@ int run_subcommand(const Words& arguments, const std::string& launcher_path) {
     return run_watch(parse_watch_command(arguments));
   }
   static const std::map<std::string, std::function<int(const Words&, const std::string&)>> runs = {
+      {"doctor", run_doctor_command},
       {"env", run_env},
       {"plot", [](const Words& words, const std::string&) { return run_plot(words); }}};
   const auto found = runs.find(arguments.at(0));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command_line/completion_text.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
 #include "launcher/watch/watch_command.h"
@@ -188,12 +189,28 @@ std::string with_subcommands(std::string text, const char* between) {
   return text.replace(text.find(mark), mark.size(), subcommands(between));
 }
 
+// Commands with options of their own, but plot, of which the operands count.
+struct CommandOptions {
+  std::string name;
+  const std::vector<WatchOptionRow>& options;
+  bool takes_job = false;
+};
+
+std::vector<CommandOptions> commands_with_options() {
+  std::vector<CommandOptions> all;
+  for (const WatchCommandRow& command : watch_table()) {
+    all.push_back({command.name, command.options, true});
+  }
+  all.push_back({"doctor", doctor_option_table(), false});
+  return all;
+}
+
 // A function that sets `offer` to the options of a command, and fails for any other word.
 std::string bash_commands() {
   std::string text =
       "# Sets `offer` to the options of the command $1; fails where it is a program.\n"
       "_ddprun_command() {\n  case $1 in\n";
-  for (const WatchCommandRow& command : watch_table()) {
+  for (const CommandOptions& command : commands_with_options()) {
     std::string options = "-h";
     for (const WatchOptionRow& option : command.options) {
       if (option.letter != 0) options += fmt::format(" -{}", option.letter);
@@ -206,7 +223,7 @@ std::string bash_commands() {
 
 std::string zsh_commands() {
   std::string text = "if ((CURRENT > 2)); then\n  case $words[2] in\n";
-  for (const WatchCommandRow& command : watch_table()) {
+  for (const CommandOptions& command : commands_with_options()) {
     text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
                         command.name);
     for (const WatchOptionRow& option : command.options) {
@@ -219,7 +236,8 @@ std::string zsh_commands() {
                             meaning, value);
       }
     }
-    text += " \\\n        '1:job:'\n      return\n      ;;\n";
+    if (command.takes_job) text += " \\\n        '1:job:'";
+    text += "\n      return\n      ;;\n";
   }
   return text + "  esac\nfi\n\n";
 }

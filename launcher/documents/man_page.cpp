@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "command_line/man_text.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/options/help.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
@@ -33,19 +34,24 @@ std::string option(const OptionRow& row) {
   return item(head, text);
 }
 
-// Of a subcommand that looks at jobs.
-std::string options_of(const std::string& subcommand) {
+std::string options_of(const std::vector<WatchOptionRow>& options) {
   std::string text;
-  for (const WatchCommandRow& command : watch_table()) {
-    if (subcommand != command.name) continue;
-    for (const WatchOptionRow& option : command.options) {
-      std::string head = option.letter == 0 ? "" : bold(fmt::format("-{}", option.letter)) + ", ";
-      head += bold(fmt::format("--{}", option.name));
-      if (*option.value != '\0') head.append(" ").append(italic(option.value));
-      text += ".RS\n" + item(head, escaped(option.meaning)) + ".RE\n";
-    }
+  for (const WatchOptionRow& option : options) {
+    std::string head = option.letter == 0 ? "" : bold(fmt::format("-{}", option.letter)) + ", ";
+    head += bold(fmt::format("--{}", option.name));
+    if (*option.value != '\0') head.append(" ").append(italic(option.value));
+    text += ".RS\n" + item(head, escaped(option.meaning)) + ".RE\n";
   }
   return text;
+}
+
+// Of a subcommand that has some of its own.
+std::string options_of(const std::string& subcommand) {
+  if (subcommand == "doctor") return options_of(doctor_option_table());
+  for (const WatchCommandRow& command : watch_table()) {
+    if (subcommand == command.name) return options_of(command.options);
+  }
+  return "";
 }
 
 std::string jobs_meant() {

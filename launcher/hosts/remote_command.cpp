@@ -92,8 +92,10 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-std::string remote_command(const std::string& launcher, std::optional<std::size_t> copy_blocks) {
-  const std::string start = std::string(" ") + node_argument;
+std::string remote_command(const std::string& launcher, std::optional<std::size_t> copy_blocks,
+                           const std::vector<std::string>& arguments) {
+  std::string start;
+  for (const std::string& argument : arguments) start += " " + shell_word(argument);
   std::string script = "p=" + shell_word(launcher) + "; ";
   if (!copy_blocks) {
     script += "[ -x \"$p\" ] || p=ddprun; exec \"$p\"" + start;

@@ -31,8 +31,9 @@ std::vector<std::string> split_words(const std::string& text);
 
 // For the login shell of the other host. `launcher`: this program's own path; where nothing is
 // there, ddprun on PATH. `copy_blocks`: of a copy that is sent where there is neither; the copy is
-// gone when its launcher has ended.
-std::string remote_command(const std::string& launcher, std::optional<std::size_t> copy_blocks);
+// gone when its launcher has ended. `arguments`: of the launcher there, which anybody may read.
+std::string remote_command(const std::string& launcher, std::optional<std::size_t> copy_blocks,
+                           const std::vector<std::string>& arguments = {node_argument});
 
 // `options`: the user's own, which come first, as ssh takes the first value that it is given.
 std::vector<std::string> ssh_command(const std::vector<std::string>& options,

@@ -13,6 +13,9 @@ const std::vector<SubcommandRow>& subcommand_table() {
        "What a job started here would be: nodes, node rank, address and port, the option or "
        "variable "
        "of the cluster that each comes from, and what was not used and why."},
+      {"doctor", "[-H HOST,...] [options]", true, 0,
+       "What would keep a job from running here, or on these hosts: names, ports, interfaces, "
+       "large messages, clocks, limits, drivers, bandwidth; red, amber or green, with what to do."},
       {"status", "[options] [JOB]", true, 0,
        "Where your jobs on this host stand: attempt, ranks, steps, memory, the slowest, failures."},
       {"top", "[options] [JOB]", true, 0, "The same, live; q quits, s shows stacks."},

@@ -127,7 +127,8 @@ const std::vector<Row>& rows() {
         "connect*: Connection refused", "^ConnectionRefusedError"},
        false,
        "nobody answered at that address: the other side failed first (look at its log), or a "
-       "firewall or a wrong interface is between (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"},
+       "firewall or a wrong interface is between, which `ddprun doctor -H HOSTS` finds "
+       "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"},
       // Programs, libraries, files.
       {{"error while loading shared libraries:", "^ImportError: *cannot open shared object file",
         "^OSError: *cannot open shared object file"},

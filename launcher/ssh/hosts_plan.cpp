@@ -15,7 +15,6 @@
 #include <system_error>
 
 #include "launcher/hosts/chosen_environment.h"
-#include "launcher/hosts/remote_command.h"
 #include "launcher/machine/local_addresses.h"
 #include "rendezvous/counted.h"
 #include "rendezvous/host_name.h"
@@ -76,11 +75,17 @@ std::shared_ptr<const std::string> own_copy() {
 }
 
 std::vector<std::string> node_command(const OverSsh& over_ssh, const Host& host,
-                                      const std::string& launcher_path, const std::string* copy) {
-  if (is_this_machine(host)) return {launcher_path, node_argument};
+                                      const std::string& launcher_path, const std::string* copy,
+                                      const std::vector<std::string>& arguments) {
+  if (is_this_machine(host)) {
+    std::vector<std::string> words{launcher_path};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
   std::optional<std::size_t> blocks;
   if (copy != nullptr) blocks = copy->size() / copy_block_bytes;
-  return ssh_command(over_ssh.ssh_options, host.login, remote_command(launcher_path, blocks));
+  return ssh_command(over_ssh.ssh_options, host.login,
+                     remote_command(launcher_path, blocks, arguments));
 }
 
 std::string hosts_plan_text(const LaunchOptions& options, const std::string& launcher_path) {

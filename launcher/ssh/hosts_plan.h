@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/hosts/host_list.h"
+#include "launcher/hosts/remote_command.h"
 #include "launcher/options/launch_options.h"
 #include "rendezvous/secure/secret_bytes.h"
 
@@ -29,7 +30,8 @@ std::shared_ptr<const std::string> own_copy();
 
 // `copy`: of this program, which the host takes from stdin; null where it has its own.
 std::vector<std::string> node_command(const OverSsh& over_ssh, const Host& host,
-                                      const std::string& launcher_path, const std::string* copy);
+                                      const std::string& launcher_path, const std::string* copy,
+                                      const std::vector<std::string>& arguments = {node_argument});
 
 // For --dry-run.
 std::string hosts_plan_text(const LaunchOptions& options, const std::string& launcher_path);

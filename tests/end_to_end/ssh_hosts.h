@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/end_to_end/job_place.h"
+#include "tests/testing/network_hosts.h"
 
 namespace ddprun::testing {
 
@@ -30,7 +31,10 @@ class SshHosts {
     return "";
   }
 
-  explicit SshHosts(const Place& place) : folder_(place.folder.path() + "/ssh") {
+  // With `network` host-a is its host 0, and so on, each with an sshd of its own; else all are this
+  // machine.
+  explicit SshHosts(const Place& place, const NetworkHosts* network = nullptr)
+      : folder_(place.folder.path() + "/ssh"), network_(network) {
     REQUIRE(std::filesystem::create_directory(folder_));
     for (const char* key : {"host_key", "user_key", "other_key"}) {
       REQUIRE(run({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path(key)}, 20s).status ==
@@ -40,7 +44,7 @@ class SshHosts {
     // Another program may take the port between the look and the start.
     for (int tries = 0; tries < 5 && !start(place); ++tries) {
     }
-    REQUIRE(sshd_);
+    REQUIRE(!sshds_.empty());
     write_configuration();
   }
 
@@ -52,10 +56,10 @@ class SshHosts {
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
   bool start(const Place& place) {
-    port_ = free_port();
+    port_ = network_ == nullptr ? free_port() : 2'222;
     std::ofstream(path("sshd_config"))
-        << "ListenAddress 127.0.0.1:" << port_ << "\nHostKey " << path("host_key")
-        << "\nAuthorizedKeysFile " << path("authorized_keys")
+        << "ListenAddress " << (network_ == nullptr ? "127.0.0.1:" : "0.0.0.0:") << port_
+        << "\nHostKey " << path("host_key") << "\nAuthorizedKeysFile " << path("authorized_keys")
         << "\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
            "KbdInteractiveAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n"
         << "SetEnv JOB_PLACE=" << place.folder.path() << " TMPDIR="
@@ -63,12 +67,16 @@ class SshHosts {
         // No secret can be made there: nodes have the one that comes with their start.
         << " XDG_CONFIG_HOME=/dev/null"
         << "\n";
-    sshd_ = std::make_unique<Process>(
-        std::vector<std::string>{"/usr/sbin/sshd", "-D", "-e", "-f", path("sshd_config")});
-    if (sshd_->wait_for_output("Server listening", 20s)) return true;
-    INFO(sshd_->output());
-    sshd_.reset();
-    return false;
+    const std::vector<std::string> command{"/usr/sbin/sshd", "-D", "-e", "-f", path("sshd_config")};
+    for (int host = 0; host < (network_ == nullptr ? 1 : hosts_of_network); ++host) {
+      sshds_.push_back(
+          std::make_unique<Process>(network_ == nullptr ? command : network_->on(host, command)));
+      if (sshds_.back()->wait_for_output("Server listening", 20s)) continue;
+      INFO(sshds_.back()->output());
+      sshds_.clear();
+      return false;
+    }
+    return true;
   }
 
   void write_configuration() const {
@@ -78,6 +86,10 @@ class SshHosts {
     std::ofstream(path("known_hosts")) << "ddprun-test " << type << " " << key << "\n";
     std::ofstream(path("no_known_hosts"));
     std::ofstream config(path("config"));
+    for (int host = 0; network_ != nullptr && host < hosts_of_network; ++host) {
+      config << "Host host-" << static_cast<char>('a' + host) << "\n  HostName "
+             << NetworkHosts::address(host) << "\n";
+    }
     config
         << "Host host-refused\n  Port 1\nHost host-denied\n  IdentityFile " << path("other_key")
         << "\nHost host-unknown\n  UserKnownHostsFile " << path("no_known_hosts")
@@ -89,9 +101,12 @@ class SshHosts {
            << "  IdentityFile " << path("user_key") << "\n";
   }
 
+  static constexpr int hosts_of_network = 2;
+
   std::string folder_;
+  const NetworkHosts* network_;
   std::uint16_t port_ = 0;
-  std::unique_ptr<Process> sshd_;
+  std::vector<std::unique_ptr<Process>> sshds_;
 };
 
 }  // namespace ddprun::testing

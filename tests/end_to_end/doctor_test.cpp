@@ -1,0 +1,174 @@
+// ddprun doctor as a person uses it: this machine, hosts behind a real sshd, and networks of which
+// something is broken.
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/ssh_hosts.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string missing_for_networks() {
+  const std::string why = NetworkHosts::unavailable();
+  return why.empty() ? SshHosts::missing() : why;
+}
+
+// Long enough on a busy machine, unless something has to be lost.
+std::string timeout() { return "--timeout=" + patience_seconds(2); }
+
+Words doctor(const Words& options) { return launch({"doctor"}) + options; }
+
+// The findings of one thing, as "level value".
+Words found(const nlohmann::json& report, const std::string& what) {
+  Words all;
+  for (const auto& finding : report["findings"]) {
+    if (finding["what"] != what) continue;
+    all.push_back(finding["level"].get<std::string>() + " " + finding["where"].get<std::string>() +
+                  " " + finding["value"].get<std::string>());
+  }
+  return all;
+}
+
+nlohmann::json examine(const Words& command) {
+  const ProcessResult result = run(command, 120s, {{"PET_HOSTS", ""}});
+  INFO(result.output);
+  CHECK((result.status == 0 || result.status == 1));
+  const auto json = nlohmann::json::parse(result.output, nullptr, false);
+  REQUIRE(json.is_object());
+  CHECK((json["level"] == "red") == (result.status == 1));
+  return json;
+}
+
+}  // namespace
+
+TEST_CASE("17.3: the doctor of one machine says what it found, and a small /dev/shm is amber") {
+  const ProcessResult text = run(doctor({}), 60s,
+                                 {{"SLURM_STEP_NUM_NODES", "2"},
+                                  {"SLURM_NODEID", "0"},
+                                  {"SLURM_JOB_ID", "7"},
+                                  {"SLURM_STEP_ID", "0"},
+                                  {"SLURM_STEP_NUM_TASKS", "2"},
+                                  {"SLURM_STEP_NODELIST", "gpu[07,11]"}});
+  INFO(text.output);
+  CHECK(contains(text.output, "loopback 127.0.0.1 answers"));
+  CHECK(contains(text.output, "To paste into an issue"));
+  CHECK(contains(text.output, "Slurm"));
+  CHECK(contains(text.output, "gpu07"));
+
+  const Words small = {
+      "unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=32m tmpfs /dev/shm && exec \"$@\"",
+      "sh"};
+  if (run(small + Words{"true"}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not mount a file system (unshare -m)");
+  }
+  const auto report = examine(small + doctor({"--json"}));
+  REQUIRE(found(report, "/dev/shm").size() == 1);
+  CHECK(contains(found(report, "/dev/shm")[0], "amber "));
+  CHECK(contains(found(report, "/dev/shm")[0], "32 MiB, 32 MiB free"));
+}
+
+TEST_CASE("17.3: a probe ends with its stdin, and with what is no question") {
+  const ProcessResult ended = run(
+      shell("printf '{\"ask\": {\"what\": 0}}\\n' | " + binary("ddprun") + " doctor --probe"), 30s);
+  INFO(ended.output);
+  CHECK(ended.status == 0);
+  CHECK(contains(ended.output, "\"wall_s\""));
+  const ProcessResult odd = run(shell("printf 'rubbish\\n{\"ask\": {\"what\": 0}}\\n' | " +
+                                      binary("ddprun") + " doctor --probe"),
+                                30s);
+  CHECK(odd.ended);
+  CHECK_FALSE(contains(odd.output, "wall_s"));
+}
+
+TEST_CASE("17.3: a host that cannot be asked is red, the others are examined and written down") {
+  if (const std::string why = SshHosts::missing(); !why.empty()) DDPRUN_SKIP(why);
+  const Place place;
+  const SshHosts hosts(place);
+  const std::string copy = place.folder / "ddprun-copy", good = place.folder / "good.txt";
+  // Its file is gone, so that host-a needs a copy.
+  const Words command = Words{"/bin/sh", "-c",
+                              "cp " + binary("ddprun") + " " + copy + " && exec 9< " + copy +
+                                  " && rm " + copy + " && exec /proc/self/fd/9 \"$@\"",
+                              "launch"} +
+                        Words{"doctor",      "-H",      "host-a,host-refused", hosts.options(),
+                              "--copy-self", timeout(), "--write-hostfile",    good};
+
+  const ProcessResult result = run(command, 120s, place.variables());
+
+  INFO(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "RED    host-refused: ssh: ssh ended with status 255"));
+  CHECK(contains(result.output, "do: is sshd running there"));
+  CHECK(contains(result.output, "host-a: loopback 127.0.0.1 answers"));
+  CHECK(contains(content_of(good), "\nhost-a slots="));
+  CHECK(contains(content_of(good), "# left out: host-refused"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: hosts that reach each other are not red, and each broken way has its words") {
+  if (const std::string why = missing_for_networks(); !why.empty()) DDPRUN_SKIP(why);
+  const Place place;
+  const NetworkHosts network(2);
+  const SshHosts hosts(place, &network);
+  const auto ask = [&](const std::string& wait) {
+    return examine(network.on(0, doctor({"-H", "host-a,host-b", hosts.options(), "--json", wait})));
+  };
+
+  const auto healthy = ask(timeout());
+  INFO(healthy.dump(1));
+  REQUIRE(found(healthy, "connections").size() == 1);
+  CHECK(contains(found(healthy, "connections")[0], "green all hosts 2 directions passed"));
+  CHECK(healthy["level"] != "red");
+  REQUIRE(healthy["pairs"].size() == 2);
+  for (const auto& pair : healthy["pairs"]) CHECK(pair["bytes_per_s"] > 0);
+  CHECK(contains(found(healthy, "interface").at(1), "green host-b eth0 10.77.0.2, MTU 1500"));
+  CHECK(contains(found(healthy, "names").at(1), "amber host-a host-b does not resolve"));
+
+  const auto block = [&](int host, const Words& how) {
+    return run(
+        network.on(host, Words{"iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500"} + how),
+        20s);
+  };
+  const ProcessResult rule = block(1, {"-j", "DROP"});
+  if (rule.status != 0) DDPRUN_SKIP("no iptables to make a firewall with: " + rule.output);
+  REQUIRE(block(0, {"-j", "REJECT", "--reject-with", "tcp-reset"}).status == 0);
+  const auto walled = ask("--timeout=3");
+  INFO(walled.dump(1));
+  REQUIRE(found(walled, "connection").size() == 2);
+  CHECK(found(walled, "connection")[0] == "red host-b -> host-a port 29500: refused");
+  CHECK(found(walled, "connection")[1] == "red host-a -> host-b port 29500: no answer");
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: nothing is left on any host when the doctor is killed") {
+  if (const std::string why = SshHosts::missing(); !why.empty()) DDPRUN_SKIP(why);
+  const Place place;
+  const SshHosts hosts(place);
+  // The second one never answers, so that the first one's probe waits.
+  const std::string tools = place.folder / "tools";
+  REQUIRE(std::filesystem::create_directory(tools));
+  std::ofstream(tools + "/ssh") << "#!/bin/sh\ncase \"$*\" in *host-x*) exec sleep 300 ;; esac\n"
+                                   "exec /usr/bin/ssh \"$@\"\n";
+  REQUIRE(run({"chmod", "755", tools + "/ssh"}, 20s).status == 0);
+  auto variables = place.variables();
+  variables["PATH"] = tools + ":/usr/bin:/bin";
+  Process job(doctor({"-H", "host-a,host-x", hosts.options()}), variables);
+  const auto probe_runs = [&] {
+    const std::vector<int> all = place.processes();
+    return std::any_of(all.begin(), all.end(), [&](int pid) {
+      const std::string words = content_of("/proc/" + std::to_string(pid) + "/cmdline");
+      return words.size() > 8 && words.compare(words.size() - 8, 7, "--probe") == 0 &&
+             words.find("ssh") == std::string::npos && words.find("-c") == std::string::npos;
+    });
+  };
+  REQUIRE(job.wait_until(probe_runs, 10s));
+
+  job.send_signal(SIGKILL);
+
+  CHECK(job.wait(30s).ended);
+  check_nothing_left(place);
+}
