@@ -74,7 +74,7 @@ endif()
 
 # ddprun_library(NAME SOURCES a.cpp ... [LINKS lib ...] [COLD]): a static library; includes are written
 # from the root of the tree ("rendezvous/store/store.h"). COLD: runs at human pace, and is built with
-# -O1, which halves what g++ does after parsing Asio's and JSON's templates.
+# -O1, which halves what g++ does after parsing Asio's, JSON's and LibTorch's templates.
 function(ddprun_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;LINKS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -91,9 +91,11 @@ function(ddprun_library name)
 endfunction()
 
 # ddprun_torch_library(NAME ...): the same for code that includes LibTorch; it shares one
-# precompiled header, worker/torch/libtorch.h.
+# precompiled header, worker/torch/libtorch.h. All of it is COLD: loops over elements are LibTorch's, or in libraries
+# without it (ddprun_kernels, ddprun_data, ddprun_communicator). A precompiled header is valid for one
+# level alone, and tests are built with -O1 too.
 function(ddprun_torch_library name)
-  ddprun_library(${name} ${ARGN})
+  ddprun_library(${name} ${ARGN} COLD)
   target_link_libraries(${name} PUBLIC LibTorch::torch)
   if(NOT TARGET ddprun_torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
@@ -101,6 +103,9 @@ function(ddprun_torch_library name)
     target_include_directories(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR})
     target_link_libraries(ddprun_torch_pch PUBLIC LibTorch::torch)
     target_precompile_headers(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/worker/torch/libtorch.h)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_compile_options(ddprun_torch_pch PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
   endif()
   target_precompile_headers(${name} REUSE_FROM ddprun_torch_pch)
 endfunction()

@@ -1,5 +1,6 @@
 // The parts of the loop: batches, plans, meters and what is printed.
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/testing/catch.h"

@@ -148,7 +148,7 @@ void Reporter::scalars(std::int64_t step, const std::vector<Scalar>& values) {
   warn_of_tensorboard();
 }
 
-void Reporter::end(const std::string& name, const nlohmann::ordered_json& fields) {
+void Reporter::end(const std::string& name, const MetricsFields& fields) {
   {
     const std::lock_guard lock(mutex_);
     tell_epoch();
@@ -220,15 +220,10 @@ void Reporter::written(std::int64_t step) {
   tell_epoch();
 }
 
-void Reporter::event(const std::string& name, const nlohmann::ordered_json& fields) {
+void Reporter::event(const std::string& name, const MetricsFields& fields) {
   if (!metrics_.is_open()) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  nlohmann::ordered_json json{{"event", name},
-                              {"time", std::chrono::duration<double>(now).count()}};
-  json.update(fields);
-  // Paths are bytes, and need not be UTF-8.
-  metrics_ << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-           << std::endl;
+  metrics_ << metrics_line(name, std::chrono::duration<double>(now).count(), fields) << std::endl;
   if (metrics_) return;
   const std::string reason = std::strerror(errno);
   metrics_.close();
@@ -284,21 +279,21 @@ void Reporter::validating(const std::string& epoch, std::int64_t batch, std::int
 
 namespace {
 
-nlohmann::ordered_json train_fields(const StepReport& r) {
-  nlohmann::ordered_json fields{{"epoch", r.epoch},          {"step", r.step},
-                                {"loss", r.loss.value()},    {"loss_avg", r.loss.average()},
-                                {"prec1", r.prec1.value()},  {"prec1_avg", r.prec1.average()},
-                                {"prec5", r.prec5.value()},  {"prec5_avg", r.prec5.average()},
-                                {"lr", r.learning_rate},     {"images_per_s", r.images_per_s},
-                                {"step_s", r.window_step_s}, {"data_s", r.window_data_s}};
-  if (r.window_exposed_s) fields["exposed_comm_s"] = *r.window_exposed_s;
-  if (r.gradient_norm) fields["grad_norm"] = *r.gradient_norm;
-  fields["rss_bytes"] = r.memory.resident_bytes;
-  fields["rss_peak_bytes"] = r.memory.resident_peak_bytes;
+MetricsFields train_fields(const StepReport& r) {
+  MetricsFields fields{{"epoch", r.epoch},          {"step", r.step},
+                       {"loss", r.loss.value()},    {"loss_avg", r.loss.average()},
+                       {"prec1", r.prec1.value()},  {"prec1_avg", r.prec1.average()},
+                       {"prec5", r.prec5.value()},  {"prec5_avg", r.prec5.average()},
+                       {"lr", r.learning_rate},     {"images_per_s", r.images_per_s},
+                       {"step_s", r.window_step_s}, {"data_s", r.window_data_s}};
+  if (r.window_exposed_s) fields.push_back({"exposed_comm_s", *r.window_exposed_s});
+  if (r.gradient_norm) fields.push_back({"grad_norm", *r.gradient_norm});
+  fields.push_back({"rss_bytes", r.memory.resident_bytes});
+  fields.push_back({"rss_peak_bytes", r.memory.resident_peak_bytes});
   if (r.gpu_memory) {
-    fields["gpu_allocated_bytes"] = r.gpu_memory->allocated_bytes;
-    fields["gpu_allocated_peak_bytes"] = r.gpu_memory->allocated_peak_bytes;
-    fields["gpu_reserved_bytes"] = r.gpu_memory->reserved_bytes;
+    fields.push_back({"gpu_allocated_bytes", r.gpu_memory->allocated_bytes});
+    fields.push_back({"gpu_allocated_peak_bytes", r.gpu_memory->allocated_peak_bytes});
+    fields.push_back({"gpu_reserved_bytes", r.gpu_memory->reserved_bytes});
   }
   return fields;
 }
@@ -343,11 +338,10 @@ void Reporter::step(const StepReport& r) {
 
 void Reporter::validation(const ValidationReport& r, bool in_epoch) {
   if (!in_epoch || options_.step_lines) line(validation_line(r));
-  nlohmann::ordered_json fields{{"epoch", r.epoch},   {"step", r.step},
-                                {"loss", r.loss},     {"prec1", r.prec1},
-                                {"prec5", r.prec5},   {"best_prec1", r.best_prec1},
-                                {"images", r.images}, {"seconds", r.seconds}};
-  if (r.averaged) fields["averaged"] = true;
+  MetricsFields fields{{"epoch", r.epoch},   {"step", r.step},      {"loss", r.loss},
+                       {"prec1", r.prec1},   {"prec5", r.prec5},    {"best_prec1", r.best_prec1},
+                       {"images", r.images}, {"seconds", r.seconds}};
+  if (r.averaged) fields.push_back({"averaged", true});
   event("validation", fields);
   const std::string prefix = r.averaged ? "val_ema/" : "val/";
   scalars(r.step, {scalar(prefix + "loss", r.loss), scalar(prefix + "prec1", r.prec1),

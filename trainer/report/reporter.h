@@ -39,7 +39,6 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -50,6 +49,7 @@
 #include "trainer/report/line_schedule.h"
 #include "trainer/report/memory_use.h"
 #include "trainer/report/meters.h"
+#include "trainer/report/metrics_line.h"
 #include "trainer/report/tensorboard_writer.h"
 
 namespace ddprun::trainer {
@@ -121,10 +121,9 @@ class Reporter {
   // The run goes on after `step` steps; `markdown` says what it is.
   void begin(std::int64_t step, const std::string& markdown);
 
-  void line(const std::string& text);     // A plain line.
-  void warning(const std::string& text);  // To standard error.
-  void event(const std::string& name,
-             const nlohmann::ordered_json& fields);  // To the metrics file.
+  void line(const std::string& text);                                // A plain line.
+  void warning(const std::string& text);                             // To standard error.
+  void event(const std::string& name, const MetricsFields& fields);  // To the metrics file.
 
   // Whether a step is to be shown now: ten times a second on a terminal, or by time.
   bool progress_due() const;
@@ -145,7 +144,7 @@ class Reporter {
   void epoch(const EpochReport& report);
   void written(std::int64_t step);  // The checkpoint of this step is on the disk.
   // The last event; all files are complete after it.
-  void end(const std::string& name, const nlohmann::ordered_json& fields);
+  void end(const std::string& name, const MetricsFields& fields);
 
  private:
   bool shows_row() const { return options_.enabled && options_.terminal && options_.rank_told < 0; }
