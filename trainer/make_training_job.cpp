@@ -329,7 +329,8 @@ void wrap_model(TrainingJob& job, bool shared) {
 
 // Before a checkpoint is looked for.
 void open_snapshots(TrainingJob& job) {
-  if (job.options.snapshot_every == 0 || !job.folder || job.options.evaluate) return;
+  if (job.options.snapshot_every == 0 || job.options.evaluate) return;
+  if (!job.is_first_rank() && job.env.local_rank != 0) return;
   if (auto memory = worker::RestartMemory::of_launcher()) {
     job.snapshots = std::make_unique<SnapshotMemory>(std::move(*memory));
   } else {
@@ -341,14 +342,14 @@ void open_snapshots(TrainingJob& job) {
 
 // The optimizer's state is made in the first step, and is about as large as the model.
 void start_writer(TrainingJob& job) {
-  if (!job.folder || job.options.evaluate) return;
+  if ((!job.folder && !job.snapshots) || job.options.evaluate) return;
   const Safetensors model = make_weights(job.identity, job.state, *job.model);
   const Safetensors all =
       make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts);
   const std::size_t bytes =
       snapshot_bytes(all.tensors) + (job.state.step == 0 ? snapshot_bytes(model.tensors) : 0);
-  job.writer = std::make_unique<CheckpointWriter>(*job.folder, bytes, job.place.device.is_cuda(),
-                                                  job.snapshots.get());
+  job.writer = std::make_unique<CheckpointWriter>(job.folder ? &*job.folder : nullptr, bytes,
+                                                  job.place.device.is_cuda(), job.snapshots.get());
 }
 
 }  // namespace
@@ -377,7 +378,9 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   place_model(job);
   if (!job.optimizer) make_trained_parts(job);
   open_snapshots(job);
-  const worker::StateLead lead = find_state(job);
+  worker::StateLead lead = find_state(job);
+  const bool in_place = lead.any;
+  if (!in_place) lead = find_snapshot(job);
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
   if (lead.any) {
@@ -389,7 +392,8 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   make_shards(job);
   wrap_model(job, /*shared=*/lead.any);
   share_state(job, lead);
-  if (lead.any) verify_shared(job, lead);
+  if (in_place) verify_shared(job, lead);
+  if (lead.any && !in_place) verify_snapshot(job, lead);
   job.holds_state = !options.evaluate;
   if (!options.evaluate) job.progress.emplace(job.env);
   start_writer(job);

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
+#include "trainer/consistency/verify_sync.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
@@ -67,25 +68,46 @@ bool resume_from_folder(TrainingJob& job) {
   return false;
 }
 
-// From the memory of this node, if that is at least as far as the folder: it comes from an attempt
-// before, of this job. Whatever is the matter with it, the folder is there.
-bool resume_from_memory(TrainingJob& job) {
-  if (!job.snapshots) return false;
-  const std::vector<CheckpointName> names = job.folder->list();
-  const std::int64_t on_disk = names.empty() ? -1 : names.back().step;
+void tell_of_folder(TrainingJob& job) {
+  if (!job.folder) return;
+  for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
+}
+
+// What a rank can begin with, for find_lead(): the epoch's place says where it is from. Memory
+// comes before a disk that is as far.
+constexpr std::int64_t on_disk = 0;
+constexpr std::int64_t in_memory = 1;
+
+// The newest snapshot of this node that fits, in model, parts and state. One that was torn is not
+// there (its checksum), and one of another run is refused: whatever is the matter with it, there
+// are other nodes, and the disk.
+worker::StatePosition restore_snapshot(TrainingJob& job) {
+  if (!job.snapshots) return {};
   for (Safetensors& snapshot : job.snapshots->read("memory")) {
-    const auto step = snapshot.metadata.find("step");
-    if (step == snapshot.metadata.end() || std::atoll(step->second.c_str()) < on_disk) continue;
     try {
-      resume_from(job, std::move(snapshot), "memory");
+      job.state = restore_checkpoint(
+                      std::move(snapshot), "memory", job.identity, *job.model, job.checkpoint_parts,
+                      job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict)
+                      .state;
+      return {job.state.step, in_memory};
     } catch (const std::runtime_error& error) {
-      job.reporter->warning(fmt::format("{}; trying the checkpoints on the disk", error.what()));
-      continue;
+      job.reporter->warning(fmt::format("{}; it is left out", error.what()));
     }
-    if (!names.empty() && job.state.step == on_disk) job.last_saved = names.back();
-    return true;
   }
-  return false;
+  return {};
+}
+
+// By rank.
+std::vector<worker::StatePosition> gather_positions(TrainingJob& job,
+                                                    const worker::StatePosition& own) {
+  if (job.env.world_size == 1) return {own};
+  torch::Tensor pair = torch::tensor({own.step, own.epoch}, torch::kInt64).to(job.place.device);
+  const torch::Tensor all = worker::all_gather(job.communicator(), pair).to(torch::kCPU);
+  std::vector<worker::StatePosition> ranks;
+  for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
+    ranks.push_back({all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()});
+  }
+  return ranks;
 }
 
 // A run that does not continue the folder's history must not overwrite it.
@@ -159,13 +181,10 @@ void find_place_in_data(TrainingJob& job) {
 
 void bring_to_start(TrainingJob& job) {
   if (!job.is_first_rank()) return;
-  if (job.folder) {
-    for (const std::string& warning : job.folder->warnings()) job.reporter->warning(warning);
-  }
+  tell_of_folder(job);
   const std::string& resume = job.options.resume;
   // A restarted job goes on from its own progress, whatever --resume said of its first start.
   const bool restarted = job.env.restart_count > 0;
-  if (job.folder && restarted && resume_from_memory(job)) return;
   if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
   if (resume != "auto" && resume != "none") {
     resume_from(job, read_safetensors(resume), resume);
@@ -181,6 +200,44 @@ void bring_to_start(TrainingJob& job) {
                     "--resume FILE or --weights FILE",
                     job.options.checkpoint_dir.string()));
   }
+}
+
+worker::StateLead find_snapshot(TrainingJob& job) {
+  if (job.options.snapshot_every == 0 || job.env.restart_count == 0 || job.options.evaluate) {
+    return {};
+  }
+  const bool ruined = job.snapshots && job.snapshots->is_ruined();
+  if (worker::find_lead(gather_positions(job, {ruined ? 0 : -1, 0})).any) {
+    if (job.snapshots) job.snapshots->clear();
+    return {};
+  }
+  worker::StatePosition own = restore_snapshot(job);
+  if (job.folder) {
+    const std::vector<CheckpointName> names = job.folder->list();
+    if (!names.empty()) own = std::max(own, {names.back().step, on_disk});
+    if (!names.empty() && own == worker::StatePosition{names.back().step, in_memory}) {
+      job.last_saved = names.back();
+    }
+  }
+  worker::StateLead lead = worker::find_lead(gather_positions(job, own));
+  if (!lead.any || lead.position.epoch == on_disk) return {};
+  tell_of_folder(job);
+  // Also where others have it: that they are equal is for verify_snapshot() to say.
+  lead.complete = false;
+  return lead;
+}
+
+void verify_snapshot(TrainingJob& job, const worker::StateLead& lead) {
+  if (job.env.world_size > 1) {
+    verify_sync(job.communicator(),
+                tensors_to_compare(*job.model, *job.optimizer, job.average.get(),
+                                   /*running_statistics=*/true),
+                job.place.device, job.state.step);
+  }
+  job.reporter->line(
+      fmt::format("resumed from memory{}: epoch {}, step {}",
+                  lead.root == 0 ? "" : fmt::format(" of the node of rank {}", lead.root),
+                  epoch_at_hand(job.state), job.state.step));
 }
 
 void share_state(TrainingJob& job, const worker::StateLead& lead) {

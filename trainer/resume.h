@@ -11,6 +11,15 @@ namespace ddprun::trainer {
 // comes first. Throws CheckpointError or SafetensorsError; the other ranks then lose their peer.
 void bring_to_start(TrainingJob& job);
 
+// After a restart: the newest snapshot that any node has in its memory, if that is at least as far
+// as the newest checkpoint on the disk. Its rank, the lead, has it in model, parts and state then;
+// nobody's (lead.any is false): bring_to_start() is next. Collective.
+worker::StateLead find_snapshot(TrainingJob& job);
+
+// Says so, once all ranks have its state, and that they do. Collective. Throws TrainingError on all
+// ranks alike.
+void verify_snapshot(TrainingJob& job, const worker::StateLead& lead);
+
 // Gives all ranks the state and parts of the lead, which is rank 0 where nobody held a state before
 // (the model is DistributedDataParallel's business), and finds the place in the data for this
 // number of workers. Collective.

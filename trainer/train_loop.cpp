@@ -93,7 +93,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
   const bool print = due(job.options.print_freq);
   const bool save = due(job.options.checkpoint_every);
-  const bool snapshot = !save && due(job.options.snapshot_every);
+  const bool snapshot = due(job.options.snapshot_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
   // Before a save, so that no checkpoint has the weights of a loss that is no number.
   if (print || save || snapshot) parts.guard.finish();  // Waits for a GPU: not on every step.

@@ -9,6 +9,7 @@
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/distributed_sampler.h"
+#include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -59,6 +60,31 @@ std::vector<std::int64_t> step_by_step(const std::vector<std::vector<std::int64_
   return all;
 }
 
+bool is_of_own_batches(const std::string& name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var");
+}
+
+// Each worker has its own, of its own batches; a checkpoint has rank 0's.
+void take_running_statistics(TrainingJob& job, Safetensors& contents) {
+  if (job.env.world_size == 1) return;
+  std::vector<torch::Tensor*> statistics;
+  std::vector<torch::Tensor> flat;
+  for (auto& [name, tensor] : contents.tensors) {
+    if (!is_of_own_batches(name)) continue;
+    statistics.push_back(&tensor);
+    flat.push_back(tensor.detach().flatten());
+  }
+  if (flat.empty()) return;
+  torch::Tensor all = torch::cat(flat);
+  worker::broadcast(job.communicator(), all, /*root=*/0);
+  std::int64_t begin = 0;
+  for (torch::Tensor* tensor : statistics) {
+    const std::int64_t count = tensor->numel();
+    *tensor = all.narrow(0, begin, count).view(tensor->sizes());
+    begin += count;
+  }
+}
+
 }  // namespace
 
 // Here, because the header does not know what DistributedDataParallel is: it includes a good part
@@ -100,7 +126,7 @@ std::unique_ptr<BatchSource> TrainingJob::validation_batches(int replica) const 
 }
 
 void TrainingJob::save_checkpoint() {
-  if (!writer) return;
+  if (!writer || !folder) return;
   const CheckpointName name{state.epoch, state.step};
   std::vector<CheckpointFile> files;
   if (name.epoch != last_saved.epoch || name.step != last_saved.step) {
@@ -120,28 +146,30 @@ void TrainingJob::save_checkpoint() {
 }
 
 void TrainingJob::save_snapshot() {
-  if (!writer || !snapshots) return;
-  if (snapshots->too_small()) {
+  phase("snapshot");
+  Safetensors contents = make_checkpoint(identity, state, *model, checkpoint_parts);
+  // Also on ranks that keep nothing: the others wait for them.
+  if (!options.sync_batch_norm && !shards) take_running_statistics(*this, contents);
+  const CheckpointName name{state.epoch, state.step};
+  const bool saved = folder && name.epoch == last_saved.epoch && name.step == last_saved.step;
+  if (writer && snapshots && !saved && !snapshots->too_small()) {
+    std::vector<CheckpointFile> files;
+    files.push_back({name, std::move(contents), /*is_copy=*/false, /*memory_only=*/true});
+    writer->save_if_idle(std::move(files));
+  }
+  end_phase();
+  if (snapshots && snapshots->tells_too_small()) {
     reporter->warning(
         fmt::format("a checkpoint does not fit into the {} bytes that ddprun --restart-memory has "
                     "for each of two: none is kept in memory",
                     snapshots->bytes_max()));
-    options.snapshot_every = 0;  // Of this rank alone: nobody else does anything for it.
-    return;
   }
-  phase("snapshot");
-  std::vector<CheckpointFile> files;
-  files.push_back({CheckpointName{state.epoch, state.step},
-                   make_checkpoint(identity, state, *model, checkpoint_parts),
-                   /*is_copy=*/false, /*memory_only=*/true});
-  writer->save_if_idle(std::move(files));
-  end_phase();
 }
 
 bool TrainingJob::note_accuracy(double prec1) {
   if (prec1 < state.best_prec1) return false;
   state.best_prec1 = prec1;
-  if (!writer) return true;
+  if (!writer || !folder) return true;
   // Copied now: the model may hold the average of --ema while it is validated, and its own weights
   // again when the checkpoint is saved.
   best = make_weights(identity, state, *model);
@@ -155,7 +183,7 @@ bool TrainingJob::note_accuracy(double prec1) {
 void TrainingJob::take_back_ruined(std::int64_t bad_step) {
   drop_snapshots();
   // A loss that came later was computed with weights that a good loss has been computed from.
-  if (!writer || last_saved.step + 1 != bad_step) return;
+  if (!writer || !folder || last_saved.step + 1 != bad_step) return;
   try {
     writer->finish();
     const auto aside = folder->take_back(last_saved);
@@ -177,7 +205,7 @@ void TrainingJob::drop_snapshots() {
     writer->finish();
   } catch (const CheckpointError&) {  // It is told of where a checkpoint is missed.
   }
-  snapshots->clear();
+  snapshots->mark_ruined();
 }
 
 void TrainingJob::report_written() {

@@ -80,9 +80,9 @@ struct TrainingJob {
   bool holds_state = false;  // It is this run's, and may be given to other ranks.
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
-  std::unique_ptr<SnapshotMemory> snapshots;  // Rank 0, with --snapshot-every.
+  std::unique_ptr<SnapshotMemory> snapshots;  // One rank of each node, with --snapshot-every.
   std::optional<Safetensors> best;            // Copies of the best weights, to be saved next.
-  std::unique_ptr<CheckpointWriter> writer;   // Where `folder` is, unless nothing is trained.
+  std::unique_ptr<CheckpointWriter> writer;   // Where either is, unless nothing is trained.
 
   worker::Communicator& communicator() { return *place.communicator; }
   bool is_first_rank() const { return env.rank == 0; }
@@ -118,7 +118,8 @@ struct TrainingJob {
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.
   void save_checkpoint();
-  // Rank 0 keeps a checkpoint of this moment in memory, unless a write is at hand.
+  // Each node keeps a checkpoint of this moment in memory, unless a write is at hand: what rank 0
+  // would save. Collective.
   void save_snapshot();
   // Notes the accuracy. If it is the best so far, the weights that the model has now are kept for
   // the next save_checkpoint(), and it is true.

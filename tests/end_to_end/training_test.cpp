@@ -261,6 +261,47 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   CHECK(same_weights);
 }
 
+TEST_CASE("16.2: a job that loses the node of rank 0 goes on from another node's memory") {
+  TemporaryFolder folder;
+  const std::vector<std::string> steps = {"--steps",          "40", "--shards", "3",
+                                          "--snapshot-every", "3"};
+  Process alone(
+      launch({"--standalone", "--nproc-per-node", "1"}) +
+          train(steps + std::vector<std::string>{"--checkpoint-dir", folder / "undisturbed"}),
+      one_thread);
+  const auto undisturbed = alone.wait(limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  // Each node has a disk of its own, so all that was saved is lost with the first one.
+  const auto node = [&](const std::string& name) {
+    return launch({"--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
+                   "--rdzv-id", "memory", "--nproc-per-node", "1", "--max-restarts", "3",
+                   "--restart-memory", "64M"}) +
+           train(steps + std::vector<std::string>{"--checkpoint-dir", folder / name});
+  };
+  Process first(node("first"), one_thread);
+  REQUIRE(first.wait_for_output("waiting for", limit));
+  Process second(node("second"), one_thread), third(node("third"), one_thread);
+  REQUIRE(first.wait_for_output("Epoch: [2][ 5/11]", limit));
+  const auto lost = descendants_of(first.pid());
+  first.send_signal(SIGKILL);
+  REQUIRE(wait_until_gone(lost, limit));
+
+  const auto one = second.wait(limit), other = third.wait(limit);
+  INFO(one.output << other.output);
+  REQUIRE(one.status == 0);
+  REQUIRE(other.status == 0);
+  const bool second_leads = contains(one.output, "resumed from memory");
+  const std::string& told = second_leads ? one.output : other.output;
+  REQUIRE(contains(told, "resumed from memory"));
+  CHECK(number_after(told, ": epoch 2, step ") > 11);
+  const bool same_weights = newest_tensors(folder / (second_leads ? "second" : "third")) ==
+                            newest_tensors(folder / "undisturbed");
+  CHECK(same_weights);
+}
+
 TEST_CASE("a snapshot that does not fit is told of once, and the disk is gone on from") {
   TemporaryFolder folder;
   Process killed(

@@ -63,7 +63,7 @@ void check_finite(const CheckpointFile& file) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected,
+CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected,
                                    bool from_gpu, SnapshotMemory* memory)
     : folder_(folder),
       memory_(memory),
@@ -165,7 +165,7 @@ void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
     if (file.memory_only) continue;
     FinishedWrite done{file.name, {}, 0};
     done.path =
-        file.name ? folder_.save(*file.name, file.contents) : folder_.save_best(file.contents);
+        file.name ? folder_->save(*file.name, file.contents) : folder_->save_best(file.contents);
     done.seconds = watch.lap();
     const std::lock_guard lock(mutex_);
     finished_.push_back(std::move(done));

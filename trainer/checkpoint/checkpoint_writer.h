@@ -41,9 +41,9 @@ struct FinishedWrite {
 
 class CheckpointWriter {
  public:
-  // `bytes_expected` are made ready on the writing thread. `folder` and `memory`, which may be
-  // null, are this object's alone from now on.
-  CheckpointWriter(CheckpointFolder& folder, std::size_t bytes_expected, bool from_gpu,
+  // `bytes_expected` are made ready on the writing thread. `folder` and `memory` are this object's
+  // alone from now on. Either may be null; without a folder all must be for the memory alone.
+  CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected, bool from_gpu,
                    SnapshotMemory* memory = nullptr);
 
   // Waits for the write at hand. An error that nobody has asked for goes to stderr.
@@ -70,7 +70,7 @@ class CheckpointWriter {
   void copy(std::vector<CheckpointFile> files);              // With the lock.
   void wait_until_idle(std::unique_lock<std::mutex>& lock);  // And throws what has failed.
 
-  CheckpointFolder& folder_;
+  CheckpointFolder* folder_;
   SnapshotMemory* memory_;
   TensorSnapshot snapshot_;
   std::mutex mutex_;

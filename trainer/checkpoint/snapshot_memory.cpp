@@ -1,8 +1,13 @@
 // safetensors all the way: what reads files of strangers also reads what a killed process has left.
 #include "trainer/checkpoint/snapshot_memory.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace ddprun::trainer {
 namespace {
+
+constexpr std::string_view ruin_mark = "the loss was no number";
 
 class MemorySink : public SafetensorsSink {
  public:
@@ -33,6 +38,17 @@ bool SnapshotMemory::keep(const Safetensors& contents) {
   }
   memory_.commit();
   return true;
+}
+
+void SnapshotMemory::mark_ruined() {
+  memory_.clear();
+  memory_.begin();
+  if (memory_.add(ruin_mark.data(), ruin_mark.size())) memory_.commit();
+}
+
+bool SnapshotMemory::is_ruined() const {
+  const auto found = memory_.contents();
+  return std::find(found.begin(), found.end(), ruin_mark) != found.end();
 }
 
 std::vector<Safetensors> SnapshotMemory::read(const std::string& name) const {

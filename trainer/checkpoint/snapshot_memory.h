@@ -1,8 +1,8 @@
-// Checkpoints in memory that outlives the worker (worker/restart_memory.h): a restart on this node
-// goes on from the newest, without a disk.
+// Checkpoints in memory that outlives the worker (worker/restart_memory.h): a restart goes on from
+// the newest of any node, without a disk.
 //
-// Rank 0 writes and reads them, as it does those on the disk, and gives the state to all: so all
-// ranks start from the same. They are what would be in a file, with its checksum.
+// One worker of each node writes and reads them. They are what would be in a file, with its
+// checksum, and what rank 0 would save: so any node's will do (resume.h).
 #pragma once
 
 #include <atomic>
@@ -28,14 +28,22 @@ class SnapshotMemory {
 
   void clear() { memory_.clear(); }
 
+  // They may be of weights that give no finite loss: no node is to go on from what it has in
+  // memory, this one least. Until clear().
+  void mark_ruined();
+  bool is_ruined() const;
+
   // Of one.
   std::size_t bytes_max() const { return memory_.bytes_max(); }
   // One has not fit.
   bool too_small() const { return too_small_; }
+  // The same, and true once.
+  bool tells_too_small() { return too_small_ && !std::exchange(told_, true); }
 
  private:
   worker::RestartMemory memory_;
   std::atomic<bool> too_small_ = false;
+  bool told_ = false;
 };
 
 }  // namespace ddprun::trainer

@@ -149,6 +149,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add_flag("--fused-optimizer", options.fused_optimizer);
   // Where it is not given the workers decide together, so all must leave it open.
   lines.add("--overlap", options.overlap ? "on" : "off");
+  lines.add("--snapshot-every", options.snapshot_every);
   lines.add("--verify-sync", !options.verify_sync        ? "off"
                              : *options.verify_sync == 0 ? "each epoch"
                                                          : std::to_string(*options.verify_sync));

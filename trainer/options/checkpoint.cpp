@@ -37,8 +37,8 @@ void add_checkpoint_options(CLI::App& app, TrainOptions& options) {
             "Save also every so many steps")
       ->default_str("");
   add_count(app, "--snapshot-every", options.snapshot_every, 1, count_max,
-            "Keep a checkpoint also in this node's memory every so many steps, for a restart after "
-            "a worker has failed (ddprun --restart-memory)")
+            "Keep a checkpoint also in each node's memory every so many steps, for a restart after "
+            "a worker or a node has failed (ddprun --restart-memory)")
       ->default_str("")
       ->needs(folder);
   add_count(app, "--keep-checkpoints", options.keep_checkpoints, 1, count_max,

@@ -42,7 +42,7 @@ TEST_CASE("what training changes after a save is not in the file", "[trainer][ch
   torch::Tensor a = torch::arange(3'000'000, torch::kFloat32);
   torch::Tensor b = torch::arange(24).reshape({2, 3, 4}).permute({2, 0, 1});  // Not in C order.
   const torch::Tensor a_before = a.clone(), b_before = b.clone();
-  CheckpointWriter writer(folder, 1 << 20, /*from_gpu=*/false);  // Too little: it must grow.
+  CheckpointWriter writer(&folder, 1 << 20, /*from_gpu=*/false);  // Too little: it must grow.
 
   writer.save(checkpoint_at(1, two_tensors(a, b)));
   a.fill_(-1);
@@ -61,7 +61,7 @@ TEST_CASE("one save makes a checkpoint and the best weights", "[trainer][checkpo
   CheckpointFolder folder(scratch.path());
   torch::Tensor a = torch::ones({1000}), b = torch::zeros({5});
   {
-    CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+    CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
     auto files = checkpoint_at(1, two_tensors(a, b));
     files.push_back({{}, Safetensors{{{"a", a.clone()}}, {}}, /*is_copy=*/true});
     CHECK(snapshot_bytes({{"a", a}, {"again", a}}) == snapshot_bytes({{"a", a}}));
@@ -77,7 +77,7 @@ TEST_CASE("weights that are no numbers are not saved, and the checkpoint before 
           "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
-  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
   torch::Tensor a = torch::ones({2, 3}), b = torch::ones({5}, torch::kBFloat16);
   writer.save(checkpoint_at(1, two_tensors(a, b)));
   writer.finish();
@@ -97,7 +97,7 @@ TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch.path());
   const auto pipe = make_pipe_for(scratch, 1);
-  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
   writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
   CHECK(writer.take_finished().empty());
 
@@ -123,7 +123,7 @@ TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
 TEST_CASE("a write that fails is reported at the end", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   CheckpointFolder folder(scratch / "checkpoints");
-  CheckpointWriter writer(folder, 0, /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
   std::filesystem::remove_all(scratch / "checkpoints");
   writer.save(checkpoint_at(1, two_tensors(torch::ones({9}), torch::ones({9}))));
   const std::string message = message_of<CheckpointError>([&] { writer.finish(); });
@@ -195,7 +195,7 @@ TEST_CASE("how long a step stands still for a checkpoint of ResNet-50", "[.][sta
     tensors.emplace_back("optimizer/" + entry.key(), torch::zeros_like(entry.value()));
   }
   for (const auto& entry : model->named_buffers()) tensors.emplace_back(entry.key(), entry.value());
-  CheckpointWriter writer(folder, snapshot_bytes(tensors), /*from_gpu=*/false);
+  CheckpointWriter writer(&folder, snapshot_bytes(tensors), /*from_gpu=*/false);
   writer.finish();
   for (std::int64_t step = 1; step <= 10; ++step) {
     const SaveStall stall = writer.save(checkpoint_at(step, {tensors, {}}));
