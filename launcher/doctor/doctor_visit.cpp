@@ -10,7 +10,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 

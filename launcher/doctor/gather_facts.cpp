@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -118,7 +119,7 @@ std::vector<NetworkInterface> list_interfaces() {
 
 ResourceLimit limit_of(int resource) {
   rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) return {};
+  if (::getrlimit(static_cast<decltype(RLIMIT_NOFILE)>(resource), &limit) != 0) return {};
   const auto number = [](rlim_t value) {
     return value == RLIM_INFINITY ? no_limit : static_cast<std::uint64_t>(value);
   };

@@ -144,6 +144,43 @@ TEST_CASE("17.3: hosts that reach each other are not red, and each broken way ha
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: a network that loses large packets is red, though ssh comes through") {
+  if (const std::string why = missing_for_networks(); !why.empty()) DDPRUN_SKIP(why);
+  const Place place;
+  const NetworkHosts network(2);
+  const SshHosts hosts(place);
+  // A login of its own way, as over a management network: an sshd on the pipes of its ssh.
+  const std::string proxy = place.folder / "proxy";
+  std::ofstream script(proxy);
+  script << "#!/bin/sh\ncase $1 in\n";
+  for (const int host : {0, 1}) {
+    script << "host-" << (host == 0 ? "a" : "b") << ") exec";
+    for (const std::string& word :
+         network.on(host, {"/usr/sbin/sshd", "-i", "-f", place.folder / "ssh/sshd_config"})) {
+      script << " '" << word << "'";
+    }
+    script << " ;;\n";
+  }
+  script << "esac\n";
+  script.close();
+  REQUIRE(run({"chmod", "755", proxy}, 20s).status == 0);
+  const std::string hostfile = place.folder / "hosts.json";
+  std::ofstream(hostfile) << "[{\"ssh\": \"host-a\", \"ips\": [\"" << NetworkHosts::address(0)
+                          << "\"]}, {\"ssh\": \"host-b\", \"ips\": [\"" << NetworkHosts::address(1)
+                          << "\"]}]";
+  network.narrow_cable(1, 1'200);
+
+  const auto report = examine(doctor({"--hostfile", hostfile, hosts.options(),
+                                      "--ssh-options=-o 'ProxyCommand=" + proxy + " %n'", "--json",
+                                      "--timeout=" + patience_seconds(1)}));
+
+  INFO(report.dump(1));
+  REQUIRE(found(report, "connection").size() == 2);
+  CHECK(found(report, "connection")[1] ==
+        "red host-a -> host-b small messages arrive, large ones do not");
+  check_nothing_left(place);
+}
+
 TEST_CASE("17.3: nothing is left on any host when the doctor is killed") {
   if (const std::string why = SshHosts::missing(); !why.empty()) DDPRUN_SKIP(why);
   const Place place;

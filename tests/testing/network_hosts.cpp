@@ -127,4 +127,14 @@ void NetworkHosts::heal_link(int host, int other) const {
   }
 }
 
+void NetworkHosts::narrow_cable(int host, int bytes) const {
+  // Real cards cut large sends into packets themselves; a virtual cable would pass them whole, and
+  // a bridge takes those for what somebody will cut later.
+  for (int each = 0; each < count_; ++each) {
+    ip({"-n", name(std::to_string(each)), "link", "set", "eth0", "gso_max_segs", "1"});
+  }
+  ip({"-n", name("switch"), "link", "set", "port" + std::to_string(host), "mtu",
+      std::to_string(bytes)});
+}
+
 }  // namespace ddprun::testing

@@ -34,6 +34,10 @@ class NetworkHosts {
   void cut_link(int host, int other) const;
   void heal_link(int host, int other) const;  // That was cut.
 
+  // The switch's cable to this host takes packets of at most `bytes`, and loses larger ones without
+  // a word, while all hosts still send what their own interfaces allow.
+  void narrow_cable(int host, int bytes) const;
+
  private:
   std::string name(const std::string& what) const;
 
