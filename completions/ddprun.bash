@@ -60,10 +60,10 @@ _ddprun_options() {
 # Sets `offer` to the options of the command $1; fails where it is a program.
 _ddprun_command() {
   case $1 in
-    status) offer=(-h --json) ;;
-    top) offer=(-h -i --interval) ;;
-    logs) offer=(-h -f --follow --rank -n --lines) ;;
-    stacks) offer=(-h --rank) ;;
+    status) offer=(-h --json --endpoint --secret-file --auth) ;;
+    top) offer=(-h -i --interval --endpoint --secret-file --auth) ;;
+    logs) offer=(-h -f --follow --rank -n --lines --endpoint --secret-file --auth) ;;
+    stacks) offer=(-h --rank --endpoint --secret-file --auth) ;;
     doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --json) ;;
     *) return 1 ;;
   esac

@@ -65,8 +65,12 @@ class Agent {
                  {.on_failure = [this](const FirstCause& cause) { on_worker_failed(cause); },
                   .on_all_reaped = [this] { on_all_reaped(); },
                   .on_can_grow = [this] { apply(machine().replacements_ready()); }}),
-        watched_(io_, options_, attempt_, host_name_, [this] { return machine_.state(); }),
-        export_(io_, options_, [this] { return watched_.snapshot(); }),
+        watched_(
+            io_, options_, attempt_, host_name_, [this] { return machine_.state(); },
+            ways_to_others()),
+        export_(
+            io_, options_, [this] { return watched_.snapshot(); },
+            [this](std::function<void()> done) { watched_.look_at_others(std::move(done)); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
 
@@ -74,6 +78,7 @@ class Agent {
 
  private:
   MembershipCallbacks membership_callbacks();
+  JobViewWays ways_to_others();
 
   void could_not_join(const std::exception_ptr& thrown);
   void on_message(const rendezvous::ControlMessage& message);
@@ -155,18 +160,37 @@ int Agent::run() {
 // ---- the job: what the coordinator says ----
 
 MembershipCallbacks Agent::membership_callbacks() {
-  return {.on_worker_key =
-              [this](rendezvous::UniqueFd key) { attempt_.set_worker_key(std::move(key)); },
-          .on_endpoint_opened =
-              [this](const std::string& address, int port) {
-                machine_.endpoint_opened();
-                events_.endpoint_opened(address, port);
-                if (starter_ != nullptr) starter_->say_opened(port);
+  return {
+      .on_worker_key =
+          [this](rendezvous::UniqueFd key) { attempt_.set_worker_key(std::move(key)); },
+      .on_endpoint_opened =
+          [this](const std::string& address, int port) {
+            machine_.endpoint_opened();
+            events_.endpoint_opened(address, port);
+            if (starter_ != nullptr) starter_->say_opened(port);
+          },
+      .on_endpoint_closed = [this] { machine_.endpoint_closed(); },
+      .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
+      .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
+      .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); },
+      .on_query =
+          [this](const rendezvous::Query& query, std::function<void(const std::string&)> reply) {
+            watched_.answer_for_job(query, std::move(reply));
+          }};
+}
+
+JobViewWays Agent::ways_to_others() {
+  return {.leads = [this] { return membership_.leads(); },
+          .ask_nodes =
+              [this](const rendezvous::Query& query, milliseconds limit,
+                     std::function<void(const std::vector<rendezvous::NodeTold>&)> done) {
+                membership_.ask_nodes(query, limit, std::move(done));
               },
-          .on_endpoint_closed = [this] { machine_.endpoint_closed(); },
-          .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
-          .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
-          .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }};
+          .ask_coordinator =
+              [this](const rendezvous::Query& query, milliseconds limit,
+                     std::function<void(const rendezvous::QueryAnswer&)> done) {
+                membership_.ask_coordinator(query, limit, std::move(done));
+              }};
 }
 
 void Agent::could_not_join(const std::exception_ptr& thrown) {
@@ -185,6 +209,12 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
   if (const auto* round = std::get_if<rendezvous::RoundStart>(&message)) return on_round(*round);
   if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) return on_stop(*stop);
   if (const auto* finish = std::get_if<rendezvous::Finish>(&message)) return on_finish(*finish);
+  if (const auto* query = std::get_if<rendezvous::Query>(&message)) {
+    return watched_.answer_for_node(
+        *query, [this, number = query->number](const std::string& text) {
+          for (const auto& piece : rendezvous::told_pieces(number, text)) membership_.answer(piece);
+        });
+  }
   if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
     spdlog::info("{}", waiting->text);
     events_.waiting(*waiting);

@@ -58,10 +58,12 @@ void post_status(const TrainerServer& server, const std::string& body) {
 }  // namespace
 
 JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
-                     std::function<JobSnapshot()> snapshot)
+                     std::function<JobSnapshot()> snapshot,
+                     std::function<void(std::function<void()> done)> look)
     : io_(io),
       options_(options),
       snapshot_(std::move(snapshot)),
+      look_(std::move(look)),
       timer_(io),
       file_call_(io, "the file of --metrics-file"),
       trainer_call_(io, "Kubeflow Trainer's server") {
@@ -72,46 +74,68 @@ JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
 
 void JobExport::begin() {
   const PageLookup lookup = [this](const std::string& path) { return page(path); };
+  const auto before = [this](std::function<void()> done) {
+    // Who asks on another node is told of that node, and disturbs no other.
+    if (snapshot_().node_rank == 0) return look_(std::move(done));
+    done();
+  };
   if (const auto& place = options_.metrics_port) {
-    metrics_server_ =
-        std::make_unique<PageServer>(io_, place->host, place->port, "--metrics-port", lookup);
+    metrics_server_ = std::make_unique<PageServer>(io_, place->host, place->port, "--metrics-port",
+                                                   lookup, before);
     spdlog::info("metrics at {}/metrics", metrics_server_->url());
   }
   if (const auto& place = options_.status_page) {
-    page_server_ =
-        std::make_unique<PageServer>(io_, place->host, place->port, "--status-page", lookup);
+    page_server_ = std::make_unique<PageServer>(io_, place->host, place->port, "--status-page",
+                                                lookup, before);
     spdlog::info("status page at {}/", page_server_->url());
   }
   if (!options_.metrics_file.empty() || page_server_ || !trainer_.url.empty()) look_again();
 }
 
+// A scraper that reads several nodes must not read a rank twice.
+JobSnapshot JobExport::exported() const {
+  JobSnapshot job = snapshot_();
+  if (job.node_rank != 0) job.others.clear();
+  return job;
+}
+
 std::optional<HttpPage> JobExport::page(const std::string& path) {
   if (path == "/metrics") {
-    return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(snapshot_())};
+    return HttpPage{"text/plain; version=0.0.4; charset=utf-8", prometheus_text(exported())};
   }
   if (!page_server_) return std::nullopt;
   const std::string html = "text/html; charset=utf-8";
-  if (path == "/") return HttpPage{html, status_page(snapshot_())};
+  if (path == "/") return HttpPage{html, status_page(exported())};
   if (path == "/content") {
     changed();
-    return HttpPage{html, status_content(snapshot_(), history_.records())};
+    return HttpPage{html, status_content(exported(), history_.records())};
   }
-  if (path == "/status.json") return HttpPage{"application/json", to_json(snapshot_()) + "\n"};
+  if (path == "/status.json") return HttpPage{"application/json", to_json(exported()) + "\n"};
   return std::nullopt;
 }
 
 void JobExport::changed() {
   if (!page_server_) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  history_.add(snapshot_(), std::chrono::duration<double>(now).count());
+  history_.add(exported(), std::chrono::duration<double>(now).count());
 }
 
 void JobExport::look_again() {
-  changed();
-  if (looks_ % file_looks == 0) write_file();
-  // The first report is worth more when there are workers.
-  if (looks_ % trainer_looks == 1) tell_trainer(std::nullopt);
-  ++looks_;
+  const auto told = [this] {
+    changed();
+    if (looks_ % file_looks == 0) write_file();
+    // The first report is worth more when there are workers.
+    if (looks_ % trainer_looks == 1) tell_trainer(std::nullopt);
+    ++looks_;
+  };
+  const bool shows_all = !options_.metrics_file.empty() || page_server_;
+  if (shows_all && snapshot_().node_rank == 0) {
+    look_([this, told] {
+      if (!ended_) told();
+    });
+  } else {
+    told();
+  }
   timer_.expires_after(export_interval);
   timer_.async_wait([this](const asio::error_code& error) {
     if (!error) look_again();
@@ -122,7 +146,7 @@ void JobExport::write_file() {
   if (options_.metrics_file.empty() || writing_) return;
   writing_ = true;
   file_call_.start(
-      [file = options_.metrics_file, text = prometheus_text(snapshot_())] {
+      [file = options_.metrics_file, text = prometheus_text(exported())] {
         const std::string problem = write_whole_file(file, text);
         if (!problem.empty()) throw std::runtime_error(problem);
       },
@@ -142,7 +166,7 @@ bool JobExport::tells_trainer(const JobSnapshot& job) const {
 }
 
 void JobExport::tell_trainer(std::optional<int> exit_status, std::function<void()> done) {
-  const JobSnapshot job = snapshot_();
+  const JobSnapshot job = exported();
   if (telling_ || !tells_trainer(job)) {
     if (done) done();
     return;
@@ -165,9 +189,10 @@ void JobExport::tell_trainer(std::optional<int> exit_status, std::function<void(
 
 void JobExport::end(int exit_status, std::function<void()> done) {
   timer_.cancel();
+  ended_ = true;
   // In this thread: the process is about to end. Not while an earlier write hangs.
   if (!options_.metrics_file.empty() && !writing_) {
-    write_whole_file(options_.metrics_file, prometheus_text(snapshot_()));
+    write_whole_file(options_.metrics_file, prometheus_text(exported()));
   }
   tell_trainer(exit_status, std::move(done));
 }

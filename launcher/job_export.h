@@ -23,8 +23,11 @@ namespace ddprun::launcher {
 class JobExport {
  public:
   // All references must outlive it.
+  // `look`: asks the job's other nodes, of which the snapshot then tells, too; calls back within a
+  // second.
   JobExport(asio::io_context& io, const LaunchOptions& options,
-            std::function<JobSnapshot()> snapshot);
+            std::function<JobSnapshot()> snapshot,
+            std::function<void(std::function<void()> done)> look);
 
   // Throws std::runtime_error when a port that was asked for cannot be had.
   void begin();
@@ -37,6 +40,8 @@ class JobExport {
  private:
   std::optional<HttpPage> page(const std::string& path);
   void look_again();
+  // Those of the whole job on the node of rank 0, on others their own.
+  JobSnapshot exported() const;
   void write_file();
   void tell_trainer(std::optional<int> exit_status, std::function<void()> done = {});
   bool tells_trainer(const JobSnapshot& job) const;
@@ -44,8 +49,10 @@ class JobExport {
   asio::io_context& io_;
   const LaunchOptions& options_;
   std::function<JobSnapshot()> snapshot_;
+  std::function<void(std::function<void()> done)> look_;
   asio::steady_timer timer_;
   int looks_ = 0;
+  bool ended_ = false;
   JobHistory history_;
   std::unique_ptr<PageServer> metrics_server_, page_server_;
 

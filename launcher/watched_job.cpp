@@ -14,8 +14,11 @@
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/report/stack_text.h"
+#include "launcher/watch/job_stacks.h"
+#include "launcher/watch/log_ends.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
+#include "rendezvous/coordinator.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -26,6 +29,10 @@ constexpr std::size_t failures_kept = 20;
 // A thread answers a signal at once, unless it is halted or waits for a disk.
 constexpr std::chrono::milliseconds stack_limit{1'000};
 constexpr std::chrono::milliseconds stack_look_pause{10};
+// Of what this node tells others: below Gathering::node_bytes_max.
+constexpr std::size_t node_bytes_max = 384u << 10;
+constexpr std::size_t node_lines_bytes_max = 256u << 10;
+constexpr std::chrono::milliseconds lines_limit{12'000};
 
 double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -67,7 +74,8 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
     std::uint32_t answers_before = 0;
   };
 
-  StackQuestion(asio::io_context& io, StatusSocket::Reply to) : timer(io), reply(std::move(to)) {}
+  StackQuestion(asio::io_context& io, std::function<void(const std::string&)> to)
+      : timer(io), reply(std::move(to)) {}
 
   void look(const ProgressPages& pages) {
     for (auto each = open.begin(); each != open.end();) {
@@ -86,7 +94,7 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
   }
 
   asio::steady_timer timer;
-  StatusSocket::Reply reply;
+  std::function<void(const std::string&)> reply;
   std::vector<Asked> open;
   std::map<std::string, std::string> stacks;  // By rank.
   steady_clock::time_point until = steady_clock::now() + stack_limit;
@@ -96,7 +104,7 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
 
 WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
                        const LocalAttempt& attempt, std::string host,
-                       std::function<AgentState()> state)
+                       std::function<AgentState()> state, JobViewWays ways)
     : io_(io),
       options_(options),
       attempt_(attempt),
@@ -104,8 +112,10 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       state_(std::move(state)),
       started_unix_s_(::time(nullptr)),
       since_(steady_clock::now()),
-      socket_(io, [this](const std::string& what, const StatusSocket::Reply& reply) {
-        answer(what, reply);
+      view_(options.nnodes_max == 1, host_, ::getpid(), std::move(ways)),
+      lines_call_(io, "what shows stacks and logs"),
+      socket_(io, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
+        answer(query, reply);
       }) {}
 
 void WatchedJob::open() {
@@ -130,20 +140,95 @@ void WatchedJob::failed(const rendezvous::FirstCause& cause) {
   if (failures_.size() > failures_kept) failures_.erase(failures_.begin());
 }
 
-void WatchedJob::answer(const std::string& what, const StatusSocket::Reply& reply) const {
-  if (what == "snapshot") return reply(to_json(snapshot()));
-  if (what == "stacks") return collect_stacks(reply);
-  reply(R"({"error": "this launcher answers {\"ask\": \"snapshot\"} and \"stacks\""})");
+void WatchedJob::answer(const rendezvous::Query& query, const StatusSocket::Reply& reply) {
+  if (query.what == "snapshot") return tell_snapshot(reply);
+  if (query.what == "stacks") return collect_stacks(query.rank, reply);
+  if (query.what == "all stacks" || query.what == "all logs") {
+    rendezvous::Query of_all = query;
+    of_all.what = query.what.substr(4);
+    return answer_for_job(of_all, reply);
+  }
+  reply(R"({"error": "this launcher answers {\"ask\": \"snapshot\"}, \"stacks\", \"all stacks\")"
+        R"( and \"all logs\""})");
+}
+
+void WatchedJob::tell_snapshot(std::function<void(const std::string&)> reply) {
+  view_.refresh([this, reply = std::move(reply)] {
+    JobSnapshot job = snapshot();
+    std::string text = to_json(job);
+    // Of a job of thousands of ranks those of the first nodes are shown.
+    for (std::size_t with_ranks = job.others.size();
+         text.size() > rendezvous::Coordinator::answer_bytes_max && with_ranks > 0;) {
+      with_ranks /= 2;
+      for (std::size_t i = with_ranks; i < job.others.size(); ++i) job.others[i].ranks.clear();
+      text = to_json(job);
+    }
+    reply(text);
+  });
+}
+
+void WatchedJob::answer_for_job(const rendezvous::Query& query,
+                                std::function<void(const std::string&)> reply) {
+  if (query.what == "snapshot") return tell_snapshot(std::move(reply));
+  if (query.what != "stacks" && query.what != "logs") {
+    return reply(nodes_to_json({}, node_lines_bytes_max));
+  }
+  collect_lines(query, [this, query, reply = std::move(reply)](std::vector<std::string> lines) {
+    NodeLines own{.host = host_,
+                  .node_rank = rounds_ > 0 ? round_.group_rank : -1,
+                  .lines = std::move(lines),
+                  .why = {}};
+    view_.lines(query, std::move(own), [reply](const std::vector<NodeLines>& nodes) {
+      reply(nodes_to_json(nodes, rendezvous::Coordinator::answer_bytes_max));
+    });
+  });
+}
+
+void WatchedJob::answer_for_node(const rendezvous::Query& query,
+                                 std::function<void(const std::string&)> reply) {
+  if (query.what == "snapshot") return reply(node_to_json(own_snapshot(), node_bytes_max));
+  if (query.what != "stacks" && query.what != "logs") {
+    return reply(lines_to_json({}, node_lines_bytes_max));
+  }
+  collect_lines(query, [reply = std::move(reply)](const std::vector<std::string>& lines) {
+    reply(lines_to_json(lines, node_lines_bytes_max));
+  });
+}
+
+// In a thread: logs may lie on a file system whose server is away, and py-spy takes its time.
+void WatchedJob::collect_lines(const rendezvous::Query& query,
+                               std::function<void(std::vector<std::string> lines)> done) {
+  if (std::exchange(collects_, true)) {
+    return done({"  somebody else asks for stacks or logs just now: ask again"});
+  }
+  const std::optional<int> rank = query.rank < 0 ? std::nullopt : std::optional(query.rank);
+  auto lines = std::make_shared<std::vector<std::string>>();
+  const auto call = [this, lines, done = std::move(done)](std::function<void()> work) {
+    lines_call_.start(std::move(work), lines_limit, [this, lines, done](const std::string& why) {
+      collects_ = false;
+      // After the limit the thread may still write to what it was given.
+      done(why.empty() ? *lines : std::vector<std::string>{"  " + why});
+    });
+  };
+  if (query.what == "logs") {
+    return call([lines, rank, count = query.lines, job = own_snapshot()] {
+      *lines = log_lines(job, rank, count);
+    });
+  }
+  collect_stacks(query.rank, [this, lines, rank, call](const std::string& told) {
+    call([lines, rank, told, job = own_snapshot()] { *lines = stack_lines(job, told, rank); });
+  });
 }
 
 // All are asked at once, and have the same time: where they stand shall be one moment.
-void WatchedJob::collect_stacks(const StatusSocket::Reply& reply) const {
-  auto question = std::make_shared<StackQuestion>(io_, reply);
+void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& json)> done) const {
+  auto question = std::make_shared<StackQuestion>(io_, std::move(done));
   const auto& pids = attempt_.started_pids();
   for (std::size_t i = 0; i < pids.size(); ++i) {
     // One that has ended may have given its pid to somebody else.
     if (end_of(pids[i]) != nullptr) continue;
     const int local_rank = static_cast<int>(i);
+    if (rank >= 0 && round_.rank_base + local_rank != rank) continue;
     const auto asked = attempt_.pages().ask_stack(local_rank, pids[i]);
     if (asked) question->open.push_back({local_rank, round_.rank_base + local_rank, *asked});
   }
@@ -151,6 +236,12 @@ void WatchedJob::collect_stacks(const StatusSocket::Reply& reply) const {
 }
 
 JobSnapshot WatchedJob::snapshot() const {
+  JobSnapshot job = own_snapshot();
+  job.others = view_.others();
+  return job;
+}
+
+JobSnapshot WatchedJob::own_snapshot() const {
   JobSnapshot job{
       .run_id = options_.run_id,
       .program = options_.program_name,

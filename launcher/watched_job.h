@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "launcher/agent_state.h"
+#include "launcher/job_view.h"
 #include "launcher/local_attempt.h"
+#include "launcher/membership/background_call.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/watch/job_snapshot.h"
 #include "launcher/watch/status_socket.h"
@@ -21,7 +23,7 @@ class WatchedJob {
  public:
   // All references must outlive it.
   WatchedJob(asio::io_context& io, const LaunchOptions& options, const LocalAttempt& attempt,
-             std::string host, std::function<AgentState()> state);
+             std::string host, std::function<AgentState()> state, JobViewWays ways);
 
   // From here on others can find the job. Where that cannot be, one line says so.
   void open();
@@ -31,13 +33,28 @@ class WatchedJob {
   // A failure ended the attempt, here or on another node.
   void failed(const rendezvous::FirstCause& cause);
 
+  // With the other nodes as they were when they were looked at last.
   JobSnapshot snapshot() const;
+  void look_at_others(std::function<void()> done) { view_.refresh(std::move(done)); }
+
+  // To somebody who looks at the job from elsewhere, when this node coordinates it: all nodes.
+  void answer_for_job(const rendezvous::Query& query,
+                      std::function<void(const std::string&)> reply);
+  // To the coordinator: this node.
+  void answer_for_node(const rendezvous::Query& query,
+                       std::function<void(const std::string&)> reply);
 
  private:
-  void answer(const std::string& what, const StatusSocket::Reply& reply) const;
+  void answer(const rendezvous::Query& query, const StatusSocket::Reply& reply);
+  void tell_snapshot(std::function<void(const std::string&)> reply);
+  JobSnapshot own_snapshot() const;
+  // Stacks or ends of logs of this node's ranks.
+  void collect_lines(const rendezvous::Query& query,
+                     std::function<void(std::vector<std::string> lines)> done);
   RankSnapshot rank(int local_rank) const;
   const WorkerEnd* end_of(int pid) const;  // In this attempt; null: it runs.
-  void collect_stacks(const StatusSocket::Reply& reply) const;
+  // `done`: by rank, in the socket's own form.
+  void collect_stacks(int rank, std::function<void(const std::string& json)> done) const;
 
   asio::io_context& io_;
 
@@ -51,6 +68,9 @@ class WatchedJob {
   int rounds_ = 0;
   std::vector<SeenFailure> failures_;
   int failures_total_ = 0;
+  JobView view_;
+  BackgroundCall lines_call_;
+  bool collects_ = false;
   StatusSocket socket_;
 };
 

@@ -16,6 +16,7 @@
 #include "rendezvous/control/control_connection.h"
 #include "rendezvous/first_byte.h"
 #include "rendezvous/store/peer_log.h"
+#include "rendezvous/store/socket_owner.h"
 #include "rendezvous/store/store_socket.h"
 
 namespace ddprun::rendezvous {
@@ -25,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds answer_limit{10};       // For a hello, and for leaving when refused.
 constexpr std::size_t stranger_bytes_max = 16u << 10;  // A hello has some hundred.
 constexpr std::size_t last_bytes_max = 64u << 10;      // Of who was told to go.
+constexpr std::chrono::seconds look_limit{40};         // For the answer to who looks at the job.
+constexpr int looks_at_once_max = 16;
 
 std::string host_of(const asio::ip::tcp::socket& socket) {
   asio::error_code error;
@@ -49,6 +52,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     std::unique_ptr<asio::steady_timer> limit;  // Until it is heard, for its hello or its goodbye.
     std::vector<std::string> addresses;         // Known with its hello.
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
+    bool looks = false;                         // Has asked, and takes no part in the job.
   };
 
   Impl(asio::io_context& io_, CoordinatorCallbacks callbacks_, Strangers::Limits stranger_limits,
@@ -66,6 +70,10 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void limit(Peer& peer, PeerId id, const char* complaint);
   void dismiss(PeerId id);
   void on_line(PeerId id, std::string_view line);
+  void look(PeerId id, const Query& query);
+  std::string why_not_to_look(Peer& peer, const Query& query) const;
+  void tell(PeerId id, int number, const std::string& text);
+  void end_gathering(int number);
   template <class Question>
   void answer(PeerId id, const Question& question,
               const std::function<Vote(const Question&)>& callback);
@@ -95,6 +103,16 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   TimePoint tick_at = TimePoint::max();
   asio::steady_timer idle_timer;
   std::function<void()> on_idle;
+
+  // What other nodes were asked, by number.
+  struct Asked {
+    Gathering gathering;
+    std::unique_ptr<asio::steady_timer> limit;
+    std::function<void(const std::vector<NodeTold>&)> done;
+  };
+  std::map<int, Asked> asked;
+  int next_number = 1;
+  Gathering::Late late;
 };
 
 void Coordinator::Impl::adopt(asio::ip::tcp::socket socket, std::string received) {
@@ -194,6 +212,15 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
     found->second.connection->send(callbacks.where ? callbacks.where() : Moved{});
     return dismiss(id);
   }
+  if (const auto* query = std::get_if<Query>(&*parsed.message)) return look(id, *query);
+  if (const auto* told = std::get_if<Told>(&*parsed.message)) {
+    std::erase(late.peers, id);  // Be it for an earlier question: it answers.
+    const auto question = asked.find(told->number);
+    if (question != asked.end()) {
+      question->second.gathering.hear(id, *told);
+      if (question->second.gathering.complete()) end_gathering(told->number);
+    }
+  }
   if (auto* hello = std::get_if<Hello>(&*parsed.message)) {
     found->second.limit.reset();
     const std::string remote = found->second.connection->remote_address();
@@ -207,6 +234,66 @@ void Coordinator::Impl::on_line(PeerId id, std::string_view line) {
   }
   ask_progress();
   carry_out(job->on_message(id, *parsed.message, Clock::now()));
+}
+
+// ---- who looks at the job ----
+
+// "" = it may. Without a secret everybody who knows the job's name could read what workers wrote:
+// then only who is on this machine is told, and of those the port has sent away other users.
+std::string Coordinator::Impl::why_not_to_look(Peer& peer, const Query& query) const {
+  if (!callbacks.on_query) return "nobody here tells how the job is doing";
+  if (!tls && !SocketOwner::is_local(peer.connection->native_handle())) {
+    return "this job runs without a secret, so that only who is on the machine of its coordinator "
+           "is told how it is doing: ask there";
+  }
+  if (query.run_id != job->run_id()) return "a job of another id runs here: give its --rdzv-id";
+  const auto others = std::count_if(peers.begin(), peers.end(), [](const auto& entry) {
+    return entry.second.looks && !entry.second.dismissed;
+  });
+  return others >= looks_at_once_max ? "too many look at this job just now: try again" : "";
+}
+
+void Coordinator::Impl::look(PeerId id, const Query& query) {
+  Peer& peer = peers.at(id);
+  if (peer.looks) return drop(id, "it asks again before it is answered");
+  const std::string why = why_not_to_look(peer, query);
+  peer.looks = true;
+  if (!why.empty()) {
+    strangers.note_refused(peer.host, Clock::now());
+    log_stranger(peer.remote_name, "refused a look at the job: " + why);
+    peer.connection->send(Refused{.reason = why});
+    return dismiss(id);
+  }
+  strangers.remove(id);
+  peer.limit = std::make_unique<asio::steady_timer>(io, look_limit);
+  peer.limit->async_wait([weak = weak_from_this(), id](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (self && !error) self->drop(id, "the answer to it took too long");
+  });
+  callbacks.on_query(query,
+                     [weak = weak_from_this(), id, number = query.number](const std::string& text) {
+                       if (const auto self = weak.lock()) self->tell(id, number, text);
+                     });
+}
+
+void Coordinator::Impl::tell(PeerId id, int number, const std::string& text) {
+  const auto found = peers.find(id);
+  if (found == peers.end() || found->second.dismissed) return;
+  if (text.size() > answer_bytes_max) {
+    found->second.connection->send(Refused{.reason = "the answer is too long to be sent"});
+    return dismiss(id);
+  }
+  for (Told& piece : told_pieces(number, text)) found->second.connection->send(std::move(piece));
+  dismiss(id);
+}
+
+void Coordinator::Impl::end_gathering(int number) {
+  auto ended = asked.extract(number);
+  late = ended.mapped().gathering.late();
+  // Not from inside of whoever asks, which may be in the middle of something.
+  asio::post(io, [done = std::move(ended.mapped().done), nodes = ended.mapped().gathering.nodes()] {
+    done(nodes);
+  });
 }
 
 template <class Question>
@@ -233,6 +320,12 @@ void Coordinator::Impl::on_closed(PeerId id, const std::string& why) {
   if (stranger) strangers.note_refused(found->second.host, Clock::now());
   peers.erase(found);
   strangers.remove(id);
+  std::vector<int> complete;
+  for (auto& [number, question] : asked) {
+    question.gathering.gone(id);
+    if (question.gathering.complete()) complete.push_back(number);
+  }
+  for (const int number : complete) end_gathering(number);
   if (stranger || !job) return check_idle();
   ask_progress();
   carry_out(job->on_lost(id, why, Clock::now()));
@@ -318,7 +411,7 @@ void Coordinator::Impl::schedule_tick() {
 // Who was refused is not waited for: a stranger must not be able to keep the job from ending.
 void Coordinator::Impl::check_idle() {
   const bool busy = std::any_of(peers.begin(), peers.end(), [](const auto& entry) {
-    return !entry.second.dismissed && entry.second.connection->proved();
+    return !entry.second.dismissed && !entry.second.looks && entry.second.connection->proved();
   });
   if (busy || !on_idle) return;
   idle_timer.cancel();
@@ -330,6 +423,7 @@ void Coordinator::Impl::close() {
   idle_timer.cancel();
   for (auto& [id, peer] : peers) peer.connection->close();
   peers.clear();
+  asked.clear();
 }
 
 Coordinator::Coordinator(asio::io_context& io, JobLimits limits, CoordinatorCallbacks callbacks,
@@ -362,6 +456,31 @@ void Coordinator::stand_by() {
 
 void Coordinator::on_word(const Word& word) {
   if (impl_->job) impl_->carry_out(impl_->job->on_word(word, Clock::now()));
+}
+
+void Coordinator::ask_nodes(Query query, std::chrono::milliseconds limit,
+                            std::function<void(const std::vector<NodeTold>& nodes)> done) {
+  Impl& impl = *impl_;
+  query.number = impl.next_number++;
+  auto nodes = impl.job ? impl.job->nodes(Clock::now()) : std::vector<NodeTold>{};
+  Impl::Asked question{Gathering(query.number, std::move(nodes), impl.late),
+                       std::make_unique<asio::steady_timer>(impl.io, limit), std::move(done)};
+  for (const PeerId peer : question.gathering.to_ask()) {
+    const auto found = impl.peers.find(peer);
+    if (found == impl.peers.end()) {
+      question.gathering.gone(peer);
+    } else {
+      found->second.connection->send(query);
+    }
+  }
+  question.limit->async_wait(
+      [weak = std::weak_ptr(impl_), number = query.number](const asio::error_code& error) {
+        const auto self = weak.lock();
+        if (self && !error && self->asked.contains(number)) self->end_gathering(number);
+      });
+  const bool complete = question.gathering.complete();
+  impl.asked.emplace(query.number, std::move(question));
+  if (complete) impl.end_gathering(query.number);
 }
 
 Coordinator::~Coordinator() { impl_->close(); }

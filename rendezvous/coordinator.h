@@ -37,6 +37,10 @@ struct CoordinatorCallbacks {
   std::function<Moved()> where;
   // The arbiter's word is wanted; on_word() takes it. Empty: the job has no arbiter.
   std::function<void(const WordWish& wish)> on_word_wanted;
+  // Somebody who may looks at the job: the answer, a JSON object of at most answer_bytes_max, goes
+  // to `reply`, at any later time. Empty: nobody is answered.
+  std::function<void(const Query& query, std::function<void(const std::string& text)> reply)>
+      on_query;
 };
 
 class Coordinator {
@@ -51,6 +55,13 @@ class Coordinator {
               Strangers::Limits strangers = {}, std::shared_ptr<const TlsContext> tls = nullptr);
   void lead(JobLimits limits, const Inherited& inherited);  // On standby alone.
   void on_word(const Word& word);
+
+  // Quoted and sealed it must stay below ControlConnection::unsent_bytes_max.
+  static constexpr std::size_t answer_bytes_max = 1536u << 10;
+  // Asks the other nodes, and calls `done` with all that are here as soon as everybody has answered
+  // who is waited for (job/gathering.h), after `limit` at the latest. Without a job: with nobody.
+  void ask_nodes(Query query, std::chrono::milliseconds limit,
+                 std::function<void(const std::vector<NodeTold>& nodes)> done);
   // Another one coordinates the job. Its nodes hear it; who comes is told where to go.
   void step_down(const std::string& why);
   bool stepped_down() const;

@@ -91,7 +91,7 @@ void JobHistory::note_progress(const JobSnapshot& job) {
   double step = -1, images_per_s = 0;
   std::optional<double> loss;
   records_.ranks.clear();
-  for (const RankSnapshot& rank : job.ranks) {
+  for (const RankSnapshot& rank : all_ranks(job)) {
     if (!rank.progress) continue;
     const RankProgress& progress = *rank.progress;
     step = std::max(step, static_cast<double>(progress.step));

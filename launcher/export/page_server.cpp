@@ -20,14 +20,18 @@ const AnswerLimits page_limits{.request_end = "\r\n\r\n",
 }  // namespace
 
 PageServer::PageServer(asio::io_context& io, const std::string& host, std::uint16_t port,
-                       const std::string& option, PageLookup lookup) {
+                       const std::string& option, PageLookup lookup,
+                       std::function<void(std::function<void()> done)> before) {
   asio::error_code error;
   const tcp::endpoint place(asio::ip::make_address(host, error), port);
   server_ = std::make_shared<AnswerServer<tcp>>(
       io, page_limits,
-      [loopback = place.address().is_loopback(), lookup = std::move(lookup)](
-          const std::string& request, const AnswerServer<tcp>::Reply& reply) {
-        reply(http_reply(request, loopback, lookup));
+      [loopback = place.address().is_loopback(), lookup = std::move(lookup),
+       before = std::move(before)](const std::string& request,
+                                   const AnswerServer<tcp>::Reply& reply) {
+        const auto answer = [=] { reply(http_reply(request, loopback, lookup)); };
+        if (!before) return answer();
+        before(answer);
       });
   tcp::acceptor& acceptor = server_->acceptor;
   if (!error) acceptor.open(place.protocol(), error);

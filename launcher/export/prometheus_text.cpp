@@ -23,8 +23,11 @@ class Exposition {
  public:
   // Every sample has these: several jobs of a host may lie in one folder of files.
   explicit Exposition(const JobSnapshot& job)
-      : common_(fmt::format("run_id=\"{}\",host=\"{}\"", label_value(job.run_id),
-                            label_value(job.host))) {}
+      : run_id_(label_value(job.run_id)), own_host_(job.host), host_(label_value(job.host)) {}
+
+  // Whose the samples from here on are.
+  void of_host(const std::string& host) { host_ = label_value(host); }
+  void of_own_host() { of_host(own_host_); }
 
   void begin(const char* name, const char* type, const char* help) {
     name_ = name;
@@ -33,8 +36,8 @@ class Exposition {
   template <class Number>
   void sample(Number value, const std::string& labels = "") {
     text_ += std::exchange(head_, "");  // A name without samples is left out.
-    text_ +=
-        fmt::format("{}{{{}{}{}}} {}\n", name_, common_, labels.empty() ? "" : ",", labels, value);
+    text_ += fmt::format("{}{{run_id=\"{}\",host=\"{}\"{}{}}} {}\n", name_, run_id_, host_,
+                         labels.empty() ? "" : ",", labels, value);
   }
   template <class Number>
   void one(const char* name, const char* type, const char* help, Number value) {
@@ -44,7 +47,7 @@ class Exposition {
   std::string text() const { return text_; }
 
  private:
-  std::string common_, name_, head_, text_;
+  std::string run_id_, own_host_, host_, name_, head_, text_;
 };
 
 void tell_job(Exposition& out, const JobSnapshot& job) {
@@ -87,12 +90,39 @@ template <class Value>
 void tell_ranks(Exposition& out, const JobSnapshot& job, const char* name, const char* type,
                 const char* help, const Value& value) {
   out.begin(name, type, help);
-  for (const RankSnapshot& rank : job.ranks) {
-    const auto number = value(rank);
-    if (number) {
-      out.sample(*number, fmt::format("rank=\"{}\",local_rank=\"{}\"", rank.rank, rank.local_rank));
+  const auto tell = [&](const std::vector<RankSnapshot>& ranks) {
+    for (const RankSnapshot& rank : ranks) {
+      if (const auto number = value(rank)) {
+        out.sample(*number,
+                   fmt::format("rank=\"{}\",local_rank=\"{}\"", rank.rank, rank.local_rank));
+      }
     }
+  };
+  tell(job.ranks);
+  for (const NodeView& node : job.others) {
+    // What was true of a node that does not answer any more would stand still in a graph.
+    if (is_silent(node)) continue;
+    out.of_host(node.host);
+    tell(node.ranks);
   }
+  out.of_own_host();
+}
+
+// Of the nodes that this one tells of, too.
+void tell_nodes(Exposition& out, const JobSnapshot& job) {
+  const auto of_nodes = [&](const char* name, const char* help, auto value) {
+    out.begin(name, "gauge", help);
+    for (const NodeView& node : job.others) {
+      const std::optional<double> number = value(node);
+      out.of_host(node.host);
+      if (number) out.sample(*number, fmt::format("node_rank=\"{}\"", node.node_rank));
+    }
+    out.of_own_host();
+  };
+  of_nodes("ddprun_node_up", "1 while another node of the job answers.",
+           [](const NodeView& node) { return std::optional(is_silent(node) ? 0.0 : 1.0); });
+  of_nodes("ddprun_node_silent_seconds", "Since another node of the job was heard.",
+           [](const NodeView& node) { return node.silent_s; });
 }
 
 // What the kernel knows, of any program.
@@ -158,6 +188,7 @@ void tell_progress(Exposition& out, const JobSnapshot& job) {
 std::string prometheus_text(const JobSnapshot& job) {
   Exposition out(job);
   tell_job(out, job);
+  tell_nodes(out, job);
   tell_processes(out, job);
   tell_progress(out, job);
   return out.text();

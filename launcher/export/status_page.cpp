@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "launcher/plot/axis.h"
 #include "launcher/plot/report_page.h"
@@ -52,12 +55,12 @@ std::string milliseconds_text(double seconds) {
   return seconds > 0 ? fmt::format("{:.4g} ms", seconds * 1e3) : "";
 }
 
-std::string rank_row(const RankSnapshot& rank) {
+std::string rank_row(const RankSnapshot& rank, const std::string& host) {
   const RankProgress said = rank.progress.value_or(RankProgress{});
   std::string step = said.step < 0 ? "" : std::to_string(said.step);
   if (said.total_steps > 0 && !step.empty()) step += fmt::format(" of {}", said.total_steps);
   const bool lives = rank.use.processes > 0;
-  return cells({std::to_string(rank.rank), std::to_string(rank.pid), state_of(rank), step,
+  return cells({std::to_string(rank.rank), host, std::to_string(rank.pid), state_of(rank), step,
                 said.phase, said.images_per_s > 0 ? tick_text(said.images_per_s) : "",
                 milliseconds_text(said.step_s), milliseconds_text(said.data_s),
                 milliseconds_text(said.wait_s),
@@ -65,21 +68,46 @@ std::string rank_row(const RankSnapshot& rank) {
                 lives ? fmt::format("{:.1f} s", rank.use.cpu_s) : ""});
 }
 
+std::string host_of_view(const NodeView& node) {
+  if (!is_silent(node)) return node.host;
+  return fmt::format("{}, silent for {:.0f} s", node.host,
+                     std::max(node.silent_s.value_or(0), node.age_s.value_or(0)));
+}
+
+// Nodes that have told of no rank are named, too.
+std::string silent_nodes(const JobSnapshot& job) {
+  std::string text;
+  for (const NodeView& node : job.others) {
+    if (!node.ranks.empty()) continue;
+    text += fmt::format("<p class=\"note\">node on {}: nothing is known of its ranks</p>\n",
+                        escaped_markup(host_of_view(node)));
+  }
+  return text;
+}
+
 std::string rank_table(const JobSnapshot& job) {
-  if (job.ranks.empty()) return "";
+  std::vector<std::pair<const RankSnapshot*, std::string>> rows;
+  for (const RankSnapshot& rank : job.ranks) rows.emplace_back(&rank, job.host);
+  for (const NodeView& node : job.others) {
+    for (const RankSnapshot& rank : node.ranks) rows.emplace_back(&rank, host_of_view(node));
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.first->rank < b.first->rank; });
+  if (rows.empty()) return "";
   std::string text =
       "<div "
-      "class=\"wide\"><table><tr><th>rank<th>pid<th>state<th>step<th>phase<th>images/s<th>step "
+      "class=\"wide\"><table><tr><th>rank<th>host<th>pid<th>state<th>step<th>phase<th>images/"
+      "s<th>step "
       "time<th>data<th>waiting<th>memory<th>CPU</tr>\n";
-  for (std::size_t i = 0; i < std::min(job.ranks.size(), rank_rows_max); ++i) {
-    text += rank_row(job.ranks[i]);
+  for (std::size_t i = 0; i < std::min(rows.size(), rank_rows_max); ++i) {
+    text += rank_row(*rows[i].first, rows[i].second);
   }
   text += "</table></div>\n";
-  if (job.ranks.size() > rank_rows_max) {
-    text +=
-        fmt::format("<p class=\"note\">and {} more ranks</p>\n", job.ranks.size() - rank_rows_max);
+  if (rows.size() > rank_rows_max) {
+    text += fmt::format("<p class=\"note\">and {} more ranks</p>\n", rows.size() - rank_rows_max);
   }
-  if (const auto slowest = slowest_of(job.ranks)) {
+  text += silent_nodes(job);
+  if (const auto slowest = slowest_of(all_ranks(job))) {
     text +=
         fmt::format("<p>slowest: rank {}, {}</p>\n", slowest->rank, escaped_markup(slowest->why));
   }

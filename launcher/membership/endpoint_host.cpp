@@ -192,7 +192,8 @@ rendezvous::CoordinatorCallbacks EndpointHost::callbacks(OnOthers others) {
           .on_ask = std::move(others.on_ask),
           .on_leads = std::move(others.on_leads),
           .where = std::move(others.where),
-          .on_word_wanted = std::move(others.on_word_wanted)};
+          .on_word_wanted = std::move(others.on_word_wanted),
+          .on_query = std::move(others.on_query)};
 }
 
 }  // namespace ddprun::launcher

@@ -34,6 +34,10 @@ class EndpointHost {
     std::function<rendezvous::Moved()> where;
     // The job needs the arbiter's word, which on_word() takes. Never without one.
     std::function<void(const rendezvous::WordWish& wish)> on_word_wanted;
+    // As CoordinatorCallbacks have it.
+    std::function<void(const rendezvous::Query& query,
+                       std::function<void(const std::string& text)> reply)>
+        on_query;
   };
 
   // Listens as `plan` says. Returns null when the plan is HostIfFree and the port is in use.
@@ -59,6 +63,12 @@ class EndpointHost {
   void step_down(const std::string& why) { coordinator_->step_down(why); }
   bool stepped_down() const { return coordinator_->stepped_down(); }
   void stand_by() { coordinator_->stand_by(); }
+
+  // As Coordinator has it.
+  void ask_nodes(const rendezvous::Query& query, std::chrono::milliseconds limit,
+                 std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done) {
+    coordinator_->ask_nodes(query, limit, std::move(done));
+  }
 
   std::uint16_t port() const { return server_->port(); }
 

@@ -106,7 +106,15 @@ asio::awaitable<void> Membership::open_endpoint() {
 
 // What other agents may ask, in any state of this one.
 EndpointHost::OnOthers Membership::others() {
-  if (!successor_) return {};
+  const auto on_query = [this](const rendezvous::Query& query,
+                               std::function<void(const std::string&)> reply) {
+    if (callbacks_.on_query) callbacks_.on_query(query, std::move(reply));
+  };
+  if (!successor_) {
+    EndpointHost::OnOthers none;
+    none.on_query = on_query;
+    return none;
+  }
   return {.on_ask =
               [this](const rendezvous::AskVote& ask) {
                 // It led, and does not yet know who does.
@@ -115,7 +123,8 @@ EndpointHost::OnOthers Membership::others() {
               },
           .on_leads = [this](const rendezvous::Leads& leads) { return on_leads(leads); },
           .where = [this] { return rendezvous::Moved{coordinator_.value_or(rendezvous::Seat{})}; },
-          .on_word_wanted = [this](const rendezvous::WordWish& wish) { on_word_wanted(wish); }};
+          .on_word_wanted = [this](const rendezvous::WordWish& wish) { on_word_wanted(wish); },
+          .on_query = on_query};
 }
 
 // What stands in the way of a takeover is no reason not to train: it is said, and this node can
@@ -395,6 +404,7 @@ rendezvous::Hello Membership::hello() const {
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
   hello.term = round_.succession().term;
   hello.attempt = round_.succession().attempt;
+  hello.tells = true;
   if (resumes_) hello.resumes = round_.seat();
   if (resumes_ && round_.workers() > 0) hello.nproc = round_.workers();
   return hello;
@@ -652,6 +662,35 @@ void Membership::follow(const rendezvous::Seat& coordinator) {
 void Membership::send(const rendezvous::ControlMessage& message) {
   round_.said(message);
   if (client_) client_->send(message);
+}
+
+void Membership::answer(const rendezvous::Told& piece) {
+  if (client_) client_->send(piece);
+}
+
+void Membership::ask_nodes(
+    const rendezvous::Query& query, std::chrono::milliseconds limit,
+    std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done) {
+  if (!endpoint_) return done({});
+  endpoint_->ask_nodes(query, limit,
+                       [weak = std::weak_ptr(alive_),
+                        done = std::move(done)](const std::vector<rendezvous::NodeTold>& nodes) {
+                         if (weak.lock()) done(nodes);
+                       });
+}
+
+// Where the connection goes, not what it was named: no name is looked up, and none can have
+// changed.
+void Membership::ask_coordinator(rendezvous::Query query, std::chrono::milliseconds limit,
+                                 std::function<void(const rendezvous::QueryAnswer& answer)> done) {
+  const std::string address = client_ ? client_->remote_address() : "";
+  if (left_ || address.empty()) return done({.why = "not connected to the coordinator"});
+  query.run_id = options_.run_id;
+  rendezvous::query_coordinator(io_, address, client_->remote_port(), query, tls_, limit,
+                                [weak = std::weak_ptr(alive_),
+                                 done = std::move(done)](const rendezvous::QueryAnswer& answer) {
+                                  if (weak.lock()) done(answer);
+                                });
 }
 
 void Membership::leave(std::chrono::milliseconds linger, std::function<void()> on_left) {

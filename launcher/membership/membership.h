@@ -36,6 +36,7 @@
 #include "launcher/options/launch_options.h"
 #include "rendezvous/control/control_client.h"
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/job_query.h"
 #include "rendezvous/secure/tls_context.h"
 #include "rendezvous/unique_fd.h"
 #include "rendezvous/worker_key.h"
@@ -51,6 +52,10 @@ struct MembershipCallbacks {
   // As ControlClientCallbacks have them. The connection's end after the job's is no loss.
   std::function<void(const std::string& why)> on_unreachable;
   std::function<void(const std::string& why, bool silent)> on_lost;
+  // While this node coordinates the job: as CoordinatorCallbacks have it.
+  std::function<void(const rendezvous::Query& query,
+                     std::function<void(const std::string& text)> reply)>
+      on_query = {};
 };
 
 // Lives on the agent's io_context, in its thread; callbacks come from there.
@@ -71,6 +76,15 @@ class Membership {
   void rejoin();
 
   void send(const rendezvous::ControlMessage& message);  // Ignored while not connected.
+  // To a `query` of the coordinator's, which comes as a message. Another one does not hear it.
+  void answer(const rendezvous::Told& piece);
+  // How the other nodes are doing. The one that coordinates the job asks them itself; any other
+  // asks the coordinator, as somebody who looks at the job does. `done` may come when nobody waits
+  // for it any more, and not at all once this is gone.
+  void ask_nodes(const rendezvous::Query& query, std::chrono::milliseconds limit,
+                 std::function<void(const std::vector<rendezvous::NodeTold>& nodes)> done);
+  void ask_coordinator(rendezvous::Query query, std::chrono::milliseconds limit,
+                       std::function<void(const rendezvous::QueryAnswer& answer)> done);
   bool connected() const { return client_ && client_->connected(); }
 
   // Ends the connection, and calls `on_left` when the endpoint, if it is here, has served the other

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "launcher/watch/found_looks.h"
+#include "launcher/watch/job_lines.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -130,12 +131,14 @@ class ReadLog {
 
 class Logs {
  public:
-  explicit Logs(const WatchCommand& command) : command_(command), looks_(command.job) {}
+  explicit Logs(const WatchCommand& command) : command_(command), looks_(command) {}
 
   int run() {
     looks_.look(logs_answer_limit);
     if (looks_.looks().empty()) return 1;
-    add_files(first_lines());
+    if (!looks_.is_remote()) add_files(first_lines());
+    if (command_.follow) tell_of_others();
+    if (!command_.follow && show_others()) return pass_on(/*last=*/true) ? 0 : 1;
     if (files_.empty()) return say_that_there_are_none();
     if (!command_.follow) return pass_on(/*last=*/true) ? 0 : 1;
     for (int i = 1; pass_on(/*last=*/false); ++i) {
@@ -152,6 +155,39 @@ class Logs {
   }
 
  private:
+  // Of ranks on other hosts, which their launchers read. False: there is nothing.
+  bool show_others() {
+    bool any = false;
+    for (const FoundJob& job : looks_.jobs()) {
+      const bool all_here = !looks_.is_remote() && job.snapshot->others.empty();
+      const auto is_wanted = [&](const RankSnapshot& rank) { return rank.rank == *command_.rank; };
+      const auto& own = job.snapshot->ranks;
+      const bool is_here =
+          !looks_.is_remote() && command_.rank && std::any_of(own.begin(), own.end(), is_wanted);
+      if (all_here || is_here) continue;
+      for (const std::string& line :
+           other_log_lines(looks_, job, command_.rank, command_.lines.value_or(0))) {
+        std::printf("%s\n", line.c_str());
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  void tell_of_others() const {
+    for (const Look& look : looks_.looks()) {
+      for (const NodeView& node : look.now.others) {
+        for (const RankSnapshot& rank : node.ranks) {
+          if (!command_.rank || rank.rank != *command_.rank) continue;
+          std::fprintf(stderr,
+                       "ddprun logs: rank %d runs on %s: follow it there, or leave out -f for the "
+                       "end of its log\n",
+                       rank.rank, node.host.c_str());
+        }
+      }
+    }
+  }
+
   std::optional<int> first_lines() const {
     if (command_.lines || !command_.follow) return command_.lines;
     return lines_of_follow;

@@ -15,6 +15,8 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr std::chrono::milliseconds all_nodes_limit{20'000};
+
 std::optional<std::string> watcher_variable(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -22,14 +24,17 @@ std::optional<std::string> watcher_variable(const std::string& name) {
 
 }  // namespace
 
-FoundLooks::FoundLooks(std::string job)
-    : job_(std::move(job)), places_(run_folder_places(watcher_variable, ::geteuid())) {}
+FoundLooks::FoundLooks(const WatchCommand& command)
+    : job_(command.job), places_(run_folder_places(watcher_variable, ::geteuid())) {
+  if (!command.endpoint_host.empty()) remote_.emplace(command);
+}
 
 void FoundLooks::look(std::chrono::milliseconds limit) {
   for (Look& look : looks_) before_[look.now.launcher_pid] = std::move(look.now);
   looks_.clear();
   jobs_.clear();
   notes_.clear();
+  if (remote_) return look_at_endpoint(limit);
   for (FoundJob& found : find_jobs(places_, limit)) {
     if (!found.snapshot) {
       if (job_.empty() || job_ == std::to_string(found.pid)) {
@@ -38,14 +43,50 @@ void FoundLooks::look(std::chrono::milliseconds limit) {
       }
       continue;
     }
-    if (!job_.empty() && !is_called(*found.snapshot, job_)) continue;
-    Look look{.now = *found.snapshot, .before = std::nullopt};
-    if (const auto earlier = before_.find(look.now.launcher_pid); earlier != before_.end()) {
-      look.before = earlier->second;
-    }
-    looks_.push_back(std::move(look));
-    jobs_.push_back(std::move(found));
+    if (job_.empty() || is_called(*found.snapshot, job_)) add(std::move(found));
   }
+  if (!keeps_all_) drop_repeated();
+}
+
+// Once it has told something, its silence is news, and no mistake of who asks.
+void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit) {
+  rendezvous::Query query;
+  query.what = "snapshot";
+  try {
+    FoundJob found;
+    found.snapshot = parse_snapshot(remote_->ask(query, limit), Writer::Peer);
+    if (!found.snapshot) throw RemoteJobError(1, "ddprun: what answers there is no job");
+    found.pid = found.snapshot->launcher_pid;
+    told_ = true;
+    add(std::move(found));
+  } catch (const RemoteJobError& error) {
+    if (!told_ || error.status() != 1) throw;
+  }
+}
+
+void FoundLooks::add(FoundJob found) {
+  Look look{.now = *found.snapshot, .before = std::nullopt};
+  if (const auto earlier = before_.find(look.now.launcher_pid); earlier != before_.end()) {
+    look.before = earlier->second;
+  }
+  looks_.push_back(std::move(look));
+  jobs_.push_back(std::move(found));
+}
+
+void FoundLooks::drop_repeated() {
+  for (std::size_t i = 0; i < looks_.size(); ++i) {
+    for (std::size_t j = looks_.size() - 1; j > i; --j) {
+      if (!shows(looks_[i].now, looks_[j].now)) continue;
+      looks_.erase(looks_.begin() + static_cast<std::ptrdiff_t>(j));
+      jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(j));
+    }
+  }
+}
+
+std::optional<std::string> FoundLooks::ask_all_nodes(const FoundJob& job, rendezvous::Query query) {
+  if (remote_) return remote_->ask(query, all_nodes_limit);
+  query.what = "all " + query.what;
+  return ask_job(job, query, all_nodes_limit);
 }
 
 long zone_seconds() {

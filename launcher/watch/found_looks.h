@@ -3,21 +3,33 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/watch/job_connection.h"
+#include "launcher/watch/remote_job.h"
 #include "launcher/watch/status_text.h"
+#include "launcher/watch/watch_command.h"
 
 namespace ddprun::launcher {
 
 class FoundLooks {
  public:
-  // `job`: as is_called() takes it; "" = all.
-  explicit FoundLooks(std::string job);
+  // Its `job`: as is_called() takes it; "" = all. Throws RemoteJobError.
+  explicit FoundLooks(const WatchCommand& command);
 
-  // Looks again. Who does not answer within `limit` is told of in `notes`.
+  // Looks again. Who does not answer within `limit` is told of in `notes`. Of several launchers of
+  // one job, which tell the same, the first is kept. At an endpoint that has never told anything
+  // throws RemoteJobError.
   void look(std::chrono::milliseconds limit);
+  // Every launcher, also when others of its job are here.
+  void keep_all() { keeps_all_ = true; }
+
+  bool is_remote() const { return remote_.has_value(); }
+  // A question to the first of them, which it passes on to all nodes of its job. Nothing: no
+  // answer.
+  std::optional<std::string> ask_all_nodes(const FoundJob& job, rendezvous::Query query);
 
   const std::vector<Look>& looks() const { return looks_; }
   const std::vector<FoundJob>& jobs() const { return jobs_; }       // Of the same order.
@@ -25,7 +37,14 @@ class FoundLooks {
   bool found() const { return !looks_.empty() || !notes_.empty(); }
 
  private:
+  void look_at_endpoint(std::chrono::milliseconds limit);
+  void add(FoundJob found);
+  void drop_repeated();
+
   std::string job_;
+  std::optional<RemoteJob> remote_;
+  bool keeps_all_ = false;
+  bool told_ = false;  // The endpoint has answered once.
   std::vector<std::string> places_;
   std::vector<Look> looks_;
   std::vector<FoundJob> jobs_;

@@ -30,8 +30,11 @@ int listener_of(int connection) {
   return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-bool send_request(int connection, const std::string& what) {
-  const std::string line = fmt::format("{{\"ask\": \"{}\"}}\n", what);
+bool send_request(int connection, const rendezvous::Query& query) {
+  std::string line = fmt::format("{{\"ask\": \"{}\"", query.what);
+  if (query.rank >= 0) line += fmt::format(", \"rank\": {}", query.rank);
+  if (query.lines > 0) line += fmt::format(", \"lines\": {}", query.lines);
+  line += "}\n";
   return ::send(connection, line.data(), line.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(line.size());
 }
@@ -100,7 +103,9 @@ std::vector<FoundJob> find_jobs(const std::vector<std::string>& places, millisec
       UniqueFd connection = connect_to_job(folder.get(), name);
       if (!connection) continue;
       jobs.push_back({place, name, listener_of(connection.get()), std::nullopt});
-      if (!send_request(connection.get(), "snapshot")) connection.reset();
+      rendezvous::Query query;
+      query.what = "snapshot";
+      if (!send_request(connection.get(), query)) connection.reset();
       questions.push_back({std::move(connection), "", ""});
     }
   }
@@ -116,14 +121,14 @@ std::vector<FoundJob> find_jobs(const std::vector<std::string>& places, millisec
   return jobs;
 }
 
-std::optional<std::string> ask_job(const FoundJob& job, const std::string& what,
+std::optional<std::string> ask_job(const FoundJob& job, const rendezvous::Query& query,
                                    milliseconds limit) {
   std::string why;
   const UniqueFd folder = open_run_folder(job.folder, /*make=*/false, why);
   if (!folder) return std::nullopt;
   std::vector<Question> question(1);
   question[0].connection = connect_to_job(folder.get(), job.name);
-  if (!question[0].connection || !send_request(question[0].connection.get(), what)) {
+  if (!question[0].connection || !send_request(question[0].connection.get(), query)) {
     return std::nullopt;
   }
   hear_all(question, limit);

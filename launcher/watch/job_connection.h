@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/watch/job_snapshot.h"
+#include "rendezvous/control/control_message.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -29,7 +30,7 @@ std::vector<FoundJob> find_jobs(const std::vector<std::string>& places,
                                 std::chrono::milliseconds limit);
 
 // One question to one of them. Nothing: it is gone, or does not answer.
-std::optional<std::string> ask_job(const FoundJob& job, const std::string& what,
+std::optional<std::string> ask_job(const FoundJob& job, const rendezvous::Query& query,
                                    std::chrono::milliseconds limit);
 
 }  // namespace ddprun::launcher

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
+#include "rendezvous/control/visible_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -86,25 +89,49 @@ SnapshotJson json_of(const SeenFailure& failure) {
           {"what", failure.what}};
 }
 
+// Of what another machine has written; no rank, path or message of ours is longer.
+constexpr std::size_t peer_text_bytes_max = 1'024;
+constexpr std::size_t peer_list_max = 65'536;
+// Beyond these nothing is a count or a time, and sums of two must not overflow.
+constexpr std::int64_t count_most = 1'000'000'000;
+constexpr double most = 1e15;
+
 // Reads a field where it is, and of the type that it should be of.
 class Fields {
  public:
-  explicit Fields(const nlohmann::json& object) : object_(object) {}
+  Fields(const nlohmann::json& object, Writer writer) : object_(object), writer_(writer) {}
 
   void get(const char* name, std::string& value) const {
-    if (const auto* found = find(name); found && found->is_string()) value = *found;
+    const auto* found = find(name);
+    if (!found || !found->is_string()) return;
+    value = *found;
+    if (writer_ == Writer::OwnHost) return;
+    value = rendezvous::visible_text(
+        rendezvous::clean_text(value, peer_text_bytes_max, rendezvous::Keep::Head),
+        rendezvous::Lines::Escape);
   }
   void get(const char* name, int& value) const {
-    if (const auto* found = find(name); found && found->is_number_integer()) value = *found;
+    std::int64_t number = value;
+    get(name, number);
+    value = static_cast<int>(std::clamp<std::int64_t>(number, -count_most, count_most));
   }
   void get(const char* name, std::int64_t& value) const {
-    if (const auto* found = find(name); found && found->is_number_integer()) value = *found;
+    const auto* found = find(name);
+    if (!found || !found->is_number_integer()) return;
+    const bool fits = !found->is_number_unsigned() ||
+                      found->get<std::uint64_t>() < static_cast<std::uint64_t>(INT64_MAX);
+    if (fits) value = *found;
   }
   void get(const char* name, double& value) const {
-    if (const auto* found = find(name); found && found->is_number()) value = *found;
+    const auto* found = find(name);
+    if (found && found->is_number()) value = std::clamp(found->get<double>(), -most, most);
   }
   void get(const char* name, std::optional<double>& value) const {
-    if (const auto* found = find(name); found && found->is_number()) value = found->get<double>();
+    double number = 0;
+    const auto* found = find(name);
+    if (!found || !found->is_number()) return;
+    get(name, number);
+    value = number;
   }
   std::string text(const char* name) const {
     std::string value;
@@ -116,13 +143,15 @@ class Fields {
   void list(const char* name, Each each) const {
     const auto* found = find(name);
     if (found == nullptr || !found->is_array()) return;
+    std::size_t left = writer_ == Writer::Peer ? peer_list_max : found->size();
     for (const nlohmann::json& element : *found) {
-      if (element.is_object()) each(Fields(element));
+      if (left-- == 0) return;
+      if (element.is_object()) each(Fields(element, writer_));
     }
   }
   std::optional<Fields> object(const char* name) const {
     const auto* found = find(name);
-    return found && found->is_object() ? std::optional(Fields(*found)) : std::nullopt;
+    return found && found->is_object() ? std::optional(Fields(*found, writer_)) : std::nullopt;
   }
 
  private:
@@ -132,6 +161,7 @@ class Fields {
   }
 
   const nlohmann::json& object_;
+  Writer writer_;
 };
 
 RankProgress progress_of(const Fields& fields) {
@@ -172,6 +202,55 @@ RankSnapshot rank_of(const Fields& fields) {
   fields.get("stderr_file", rank.stderr_file);
   if (const auto said = fields.object("progress")) rank.progress = progress_of(*said);
   return rank;
+}
+
+// Without what is as a reader takes it anyway, for there may be thousands.
+SnapshotJson short_json_of(const RankSnapshot& rank) {
+  SnapshotJson object = json_of(rank);
+  for (const char* name : {"exit_code", "signal_number"}) {
+    if (object[name] == 0) object.erase(name);
+  }
+  for (const char* name : {"stdout_file", "stderr_file"}) {
+    if (object[name] == "") object.erase(name);
+  }
+  if (object["signal"].is_null()) object.erase("signal");
+  return object;
+}
+
+SnapshotJson node_head(const NodeView& node) {
+  return {{"launcher_pid", node.launcher_pid}, {"state", name_of(node.state)},
+          {"taken_s", node.taken_s},           {"since_s", node.since_s},
+          {"attempt", node.attempt},           {"first_rank", node.first_rank},
+          {"workers", node.workers},           {"log_dir", node.log_dir}};
+}
+
+SnapshotJson json_of(const NodeView& node) {
+  SnapshotJson object = {{"host", node.host},
+                         {"node_rank", node.node_rank},
+                         {"silent_s", finite_or_null(node.silent_s)},
+                         {"age_s", finite_or_null(node.age_s)}};
+  object.update(node_head(node));
+  object["ranks"] = SnapshotJson::array();
+  for (const RankSnapshot& rank : node.ranks) object["ranks"].push_back(short_json_of(rank));
+  return object;
+}
+
+NodeView node_of(const Fields& fields) {
+  NodeView node;
+  fields.get("host", node.host);
+  fields.get("node_rank", node.node_rank);
+  fields.get("silent_s", node.silent_s);
+  fields.get("age_s", node.age_s);
+  fields.get("launcher_pid", node.launcher_pid);
+  node.state = state_named(node_state_names, fields.text("state"), NodeState::Waiting);
+  fields.get("taken_s", node.taken_s);
+  fields.get("since_s", node.since_s);
+  fields.get("attempt", node.attempt);
+  fields.get("first_rank", node.first_rank);
+  fields.get("workers", node.workers);
+  fields.get("log_dir", node.log_dir);
+  fields.list("ranks", [&](const Fields& each) { node.ranks.push_back(rank_of(each)); });
+  return node;
 }
 
 SeenFailure failure_of(const Fields& fields) {
@@ -256,6 +335,20 @@ std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
   return needs_most(std::move(telling));
 }
 
+std::vector<RankSnapshot> all_ranks(const JobSnapshot& job) {
+  std::vector<RankSnapshot> ranks = job.ranks;
+  for (const NodeView& node : job.others) {
+    ranks.insert(ranks.end(), node.ranks.begin(), node.ranks.end());
+  }
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [](const RankSnapshot& a, const RankSnapshot& b) { return a.rank < b.rank; });
+  return ranks;
+}
+
+bool is_silent(const NodeView& node) {
+  return !node.age_s || *node.age_s > node_silent_s || node.silent_s.value_or(0) > node_silent_s;
+}
+
 std::string to_json(const JobSnapshot& snapshot) {
   SnapshotJson object = {{"version", snapshot.version},
                          {"run_id", snapshot.run_id},
@@ -279,11 +372,13 @@ std::string to_json(const JobSnapshot& snapshot) {
                          {"spares", snapshot.spares},
                          {"spares_ready", snapshot.spares_ready},
                          {"log_dir", snapshot.log_dir}};
-  const auto slowest = slowest_of(snapshot.ranks);
+  const auto slowest = slowest_of(all_ranks(snapshot));
   object["slowest"] = slowest ? SnapshotJson{{"rank", slowest->rank}, {"why", slowest->why}}
                               : SnapshotJson(nullptr);
   object["ranks"] = SnapshotJson::array();
   for (const RankSnapshot& rank : snapshot.ranks) object["ranks"].push_back(json_of(rank));
+  object["others"] = SnapshotJson::array();
+  for (const NodeView& node : snapshot.others) object["others"].push_back(json_of(node));
   object["failures_total"] = snapshot.failures_total;
   object["failures"] = SnapshotJson::array();
   for (const SeenFailure& failure : snapshot.failures) {
@@ -292,10 +387,39 @@ std::string to_json(const JobSnapshot& snapshot) {
   return object.dump(-1, ' ', false, SnapshotJson::error_handler_t::replace);
 }
 
-std::optional<JobSnapshot> parse_snapshot(std::string_view text) {
+std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
+  SnapshotJson object = node_head({.launcher_pid = own.launcher_pid,
+                                   .state = own.state,
+                                   .taken_s = own.taken_s,
+                                   .since_s = own.since_s,
+                                   .attempt = own.attempt,
+                                   .first_rank = own.first_rank,
+                                   .workers = own.workers,
+                                   .log_dir = own.log_dir});
+  const auto text_of = [](const SnapshotJson& json) {
+    return json.dump(-1, ' ', false, SnapshotJson::error_handler_t::replace);
+  };
+  object["ranks"] = SnapshotJson::array();
+  std::size_t bytes = text_of(object).size();
+  for (const RankSnapshot& rank : own.ranks) {
+    SnapshotJson each = short_json_of(rank);
+    bytes += text_of(each).size() + 1;
+    if (bytes > bytes_max) break;
+    object["ranks"].push_back(std::move(each));
+  }
+  return text_of(object);
+}
+
+std::optional<NodeView> parse_node(std::string_view text) {
   const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
-  const Fields fields(object);
+  return node_of(Fields(object, Writer::Peer));
+}
+
+std::optional<JobSnapshot> parse_snapshot(std::string_view text, Writer writer) {
+  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
+  const Fields fields(object, writer);
   JobSnapshot snapshot;
   fields.get("version", snapshot.version);
   fields.get("run_id", snapshot.run_id);
@@ -320,6 +444,7 @@ std::optional<JobSnapshot> parse_snapshot(std::string_view text) {
   fields.get("spares_ready", snapshot.spares_ready);
   fields.get("log_dir", snapshot.log_dir);
   fields.list("ranks", [&](const Fields& each) { snapshot.ranks.push_back(rank_of(each)); });
+  fields.list("others", [&](const Fields& each) { snapshot.others.push_back(node_of(each)); });
   fields.get("failures_total", snapshot.failures_total);
   fields.list("failures",
               [&](const Fields& each) { snapshot.failures.push_back(failure_of(each)); });

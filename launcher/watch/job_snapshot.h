@@ -88,6 +88,24 @@ struct Slowest {
   std::string why;
 };
 
+// Another node of the job: what its launcher has told, and how old that is.
+struct NodeView {
+  std::string host;
+  int node_rank = -1;              // -1: in no round yet.
+  std::optional<double> silent_s;  // Since its launcher was heard by the coordinator.
+  std::optional<double> age_s;     // Since it told what follows. Nothing: it has told nothing.
+
+  int launcher_pid = 0;
+  NodeState state = NodeState::Waiting;
+  double taken_s = 0;  // On that machine's clock.
+  double since_s = 0;
+  int attempt = 0;
+  int first_rank = 0;
+  int workers = 0;
+  std::string log_dir;
+  std::vector<RankSnapshot> ranks;
+};
+
 struct JobSnapshot {
   int version = 1;  // Of this format; grows when a field changes its meaning.
   std::string run_id;
@@ -114,6 +132,7 @@ struct JobSnapshot {
   std::string log_dir;  // Of this attempt; "" = no log files.
 
   std::vector<RankSnapshot> ranks;    // Of this node.
+  std::vector<NodeView> others;       // The job's other nodes, by their ranks.
   std::vector<SeenFailure> failures;  // The oldest first; the last ones of `failures_total`.
   int failures_total = 0;
 };
@@ -127,9 +146,25 @@ double own_time_s(const RankProgress& progress);
 // Nobody where ranks are equal, or say nothing.
 std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks);
 
+// Of all nodes, by their numbers; those of a node that has long told nothing are as it told them.
+std::vector<RankSnapshot> all_ranks(const JobSnapshot& job);
+
+// A node that has not been heard for longer says nothing of now.
+constexpr double node_silent_s = 3;
+bool is_silent(const NodeView& node);
+
 // One line, without its end.
 std::string to_json(const JobSnapshot& snapshot);
+
+// Who wrote it. Of another machine's each text is made visible and cut, and of lists a part is
+// taken that no job needs more than.
+enum class Writer { OwnHost, Peer };
 // Nothing when it is no such object.
-std::optional<JobSnapshot> parse_snapshot(std::string_view text);
+std::optional<JobSnapshot> parse_snapshot(std::string_view text, Writer writer = Writer::OwnHost);
+
+// What a node tells its coordinator: one line of at most `bytes_max`, for which ranks are left out
+// at the end where there are too many.
+std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max);
+std::optional<NodeView> parse_node(std::string_view text);
 
 }  // namespace ddprun::launcher

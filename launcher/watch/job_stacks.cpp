@@ -195,11 +195,17 @@ bool add_python(const ProcessRow& process, std::vector<std::string>& lines) {
 }  // namespace
 
 std::vector<std::string> stack_lines(const FoundJob& job, std::optional<int> rank) {
+  if (!job.snapshot) return {};
+  rendezvous::Query query;
+  query.what = "stacks";
+  return stack_lines(*job.snapshot, ask_job(job, query, own_stacks_limit).value_or(""), rank);
+}
+
+std::vector<std::string> stack_lines(const JobSnapshot& job, const std::string& answer,
+                                     std::optional<int> rank) {
   std::vector<std::string> lines;
-  if (!job.snapshot) return lines;
-  const nlohmann::json told = nlohmann::json::parse(
-      ask_job(job, "stacks", own_stacks_limit).value_or(""), nullptr, /*allow_exceptions=*/false);
-  for (const RankSnapshot& each : job.snapshot->ranks) {
+  const nlohmann::json told = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  for (const RankSnapshot& each : job.ranks) {
     if (rank && each.rank != *rank) continue;
     std::string head = fmt::format("rank {} (pid {})", each.rank, each.pid);
     if (each.progress && each.progress->step >= 0) {

@@ -6,13 +6,15 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "launcher/watch/follow_logs.h"
 #include "launcher/watch/found_looks.h"
-#include "launcher/watch/job_stacks.h"
+#include "launcher/watch/job_lines.h"
 #include "launcher/watch/status_text.h"
 #include "launcher/watch/top_screen.h"
 
@@ -22,7 +24,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds status_answer_limit{2'000};
-constexpr int between_looks_ms = 250;  // Processor time of now is the difference of two looks.
+constexpr int between_looks_ms = 250;      // Processor time of now is the difference of two looks.
+constexpr int between_all_nodes_ms = 600;  // Launchers look at each other twice a second.
 
 std::size_t output_columns() {
   winsize window{};
@@ -39,7 +42,8 @@ int print_json(FoundLooks& found) {
 }
 
 int run_status(const WatchCommand& command) {
-  FoundLooks found(command.job);
+  FoundLooks found(command);
+  if (command.json) found.keep_all();
   found.look(status_answer_limit);
   if (command.json) return print_json(found);
   for (const std::string& note : found.notes()) std::printf("%s\n", note.c_str());
@@ -51,8 +55,10 @@ int run_status(const WatchCommand& command) {
                 list_text(jobs, output_columns()).c_str());
     return 0;
   }
-  ::poll(nullptr, 0, between_looks_ms);
   const std::vector<Look> first = found.looks();
+  const bool alone = std::all_of(first.begin(), first.end(),
+                                 [](const Look& look) { return look.now.others.empty(); });
+  ::poll(nullptr, 0, alone ? between_looks_ms : between_all_nodes_ms);
   found.look(status_answer_limit);
   // One that has ended in that moment is shown as it was.
   for (const Look& look : found.looks().empty() ? first : found.looks()) {
@@ -61,18 +67,19 @@ int run_status(const WatchCommand& command) {
   return 0;
 }
 
+// Of a job of several nodes its launcher asks all; else we look ourselves.
 int run_stacks(const WatchCommand& command) {
-  FoundLooks found(command.job);
+  FoundLooks found(command);
   found.look(status_answer_limit);
   if (found.looks().empty()) return 1;
   bool any = false;
   for (const FoundJob& job : found.jobs()) {
-    for (const std::string& line : stack_lines(job, command.rank)) {
+    for (const std::string& line : job_stack_lines(found, job, command.rank)) {
       std::printf("%s\n", line.c_str());
       any = true;
     }
   }
-  if (!any) std::fprintf(stderr, "ddprun stacks: no such rank runs here\n");
+  if (!any) std::fprintf(stderr, "ddprun stacks: no such rank runs\n");
   return any ? 0 : 1;
 }
 
@@ -93,18 +100,22 @@ int run_command(const WatchCommand& command) {
 }  // namespace
 
 int run_watch(const WatchCommand& command) {
-  FoundLooks any(command.job);
-  any.look(status_answer_limit);
-  if (!any.found()) {
+  try {
+    FoundLooks any(command);
+    any.look(status_answer_limit);
+    if (any.found()) return run_command(command);
+  } catch (const RemoteJobError& error) {
     if (command.json) std::puts("[]");
-    std::fprintf(stderr, "%s\n",
-                 command.job.empty()
-                     ? "ddprun: no job of yours runs on this host"
-                     : fmt::format("ddprun: no job of yours on this host is called {}", command.job)
-                           .c_str());
-    return 1;
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.status();
   }
-  return run_command(command);
+  if (command.json) std::puts("[]");
+  std::fprintf(
+      stderr, "%s\n",
+      command.job.empty()
+          ? "ddprun: no job of yours runs on this host"
+          : fmt::format("ddprun: no job of yours on this host is called {}", command.job).c_str());
+  return 1;
 }
 
 }  // namespace ddprun::launcher

@@ -11,9 +11,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/local/stream_protocol.hpp>
 #include <cerrno>
 #include <chrono>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -32,10 +35,20 @@ const AnswerLimits asker_limits{
     .request_end = "\n", .request_bytes = 4096, .at_once = 16, .time = std::chrono::seconds(30)};
 constexpr int folder_tries = 5;
 
-std::string asked(const std::string& received) {
+rendezvous::Query asked(const std::string& received) {
+  rendezvous::Query query;
   const auto request = nlohmann::json::parse(received, nullptr, /*allow_exceptions=*/false);
-  if (!request.is_object() || !request.contains("ask") || !request["ask"].is_string()) return "";
-  return request["ask"];
+  if (!request.is_object() || !request.contains("ask") || !request["ask"].is_string()) return query;
+  query.what = request["ask"];
+  const auto number = [&](const char* name, int& value) {
+    const bool given = request.contains(name) && request[name].is_number_unsigned();
+    if (given)
+      value =
+          static_cast<int>(std::min<std::uint64_t>(request[name].get<std::uint64_t>(), INT_MAX));
+  };
+  number("rank", query.rank);
+  number("lines", query.lines);
+  return query;
 }
 
 // A launcher that was killed leaves its socket behind; nobody answers there any more. Those whose

@@ -1,5 +1,6 @@
 // Where a launcher answers who asks where its job stands: one line of JSON, {"ask": "snapshot"},
-// and one line comes back. Served by the agent's loop, between two events of the job.
+// with "rank" and "lines" where they limit it, and one line comes back. Served by the agent's loop,
+// between two events of the job.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -8,14 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/control/control_message.h"
+
 namespace ddprun::launcher {
 
 class StatusSocket {
  public:
   using Reply = std::function<void(const std::string& line)>;
-  // `what` is the request's "ask". The reply may be given later, in the loop's thread, and also
+  // The request's "ask" is `what`. The reply may be given later, in the loop's thread, and also
   // when nobody waits for it any more.
-  using Answer = std::function<void(const std::string& what, Reply reply)>;
+  using Answer = std::function<void(const rendezvous::Query& query, Reply reply)>;
 
   StatusSocket(asio::io_context& io, Answer answer);
   ~StatusSocket();  // Removes the socket, and the folder when no other launcher uses it.

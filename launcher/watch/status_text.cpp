@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/visible_text.h"
@@ -105,10 +106,41 @@ std::string doing(const RankSnapshot& rank) {
   return word;
 }
 
-std::string cpu_of(const RankSnapshot& rank, const Look& look) {
+// The ranks of one node, at one moment of its own clock.
+struct NodeMoment {
+  const std::vector<RankSnapshot>* ranks = nullptr;
+  double taken_s = 0;
+  double since_s = 0;
+};
+
+struct NodeLook {
+  NodeMoment now;
+  std::optional<NodeMoment> before;
+};
+
+NodeMoment moment_of(const JobSnapshot& job) { return {&job.ranks, job.taken_s, job.since_s}; }
+NodeMoment moment_of(const NodeView& node) { return {&node.ranks, node.taken_s, node.since_s}; }
+
+NodeLook look_of(const Look& look) {
+  NodeLook own{moment_of(look.now), std::nullopt};
+  if (look.before) own.before = moment_of(*look.before);
+  return own;
+}
+
+NodeLook look_of(const NodeView& node, const Look& look) {
+  NodeLook own{moment_of(node), std::nullopt};
+  if (!look.before) return own;
+  for (const NodeView& earlier : look.before->others) {
+    const bool same = earlier.host == node.host && earlier.launcher_pid == node.launcher_pid;
+    if (same && earlier.taken_s < node.taken_s) own.before = moment_of(earlier);
+  }
+  return own;
+}
+
+std::string cpu_of(const RankSnapshot& rank, const NodeLook& look) {
   if (rank.state != RankState::Running) return "-";
   if (look.before) {
-    for (const RankSnapshot& earlier : look.before->ranks) {
+    for (const RankSnapshot& earlier : *look.before->ranks) {
       if (earlier.pid != rank.pid) continue;
       const double between = look.now.taken_s - look.before->taken_s;
       return share(std::max(0.0, rank.use.cpu_s - earlier.use.cpu_s), between);
@@ -125,7 +157,7 @@ std::string rank_head() {
                      "CPU", "RSS");
 }
 
-std::string rank_row(const RankSnapshot& rank, const Look& look) {
+std::string rank_row(const RankSnapshot& rank, const NodeLook& look) {
   std::string step = "-", images = "-", time = "-", data = "-", wait = "-";
   if (rank.progress) {
     const RankProgress& said = *rank.progress;
@@ -171,11 +203,12 @@ std::string state_line(const JobSnapshot& job) {
   return text;
 }
 
-// What the ranks of this node have in common; "" when they say nothing.
+// What the ranks have in common; "" when they say nothing.
 std::string progress_line(const JobSnapshot& job) {
   const RankProgress* furthest = nullptr;
   double images_per_s = 0;
-  for (const RankSnapshot& rank : job.ranks) {
+  const std::vector<RankSnapshot> ranks = all_ranks(job);
+  for (const RankSnapshot& rank : ranks) {
     if (!rank.progress) continue;
     if (furthest == nullptr || rank.progress->step > furthest->step) furthest = &*rank.progress;
     if (rank.state == RankState::Running && !stands(*rank.progress)) {
@@ -187,7 +220,10 @@ std::string progress_line(const JobSnapshot& job) {
   if (furthest->total_steps > 0) text += fmt::format(" of {}", furthest->total_steps);
   if (furthest->epoch > 0) text += fmt::format(", epoch {}", furthest->epoch);
   if (furthest->loss) text += fmt::format(", loss {:.4g}", *furthest->loss);
-  if (images_per_s > 0) text += fmt::format(", {} images/s here", short_count(images_per_s));
+  if (images_per_s > 0) {
+    text += fmt::format(", {} images/s{}", short_count(images_per_s),
+                        job.nodes > 1 && job.others.empty() ? " here" : "");
+  }
   return text;
 }
 
@@ -197,10 +233,12 @@ std::vector<std::string> head_lines(const JobSnapshot& job) {
                   shown(job.host)),
       "  " + state_line(job)};
   if (const std::string text = progress_line(job); !text.empty()) lines.push_back("  " + text);
-  if (const auto slowest = slowest_of(job.ranks)) {
+  if (const auto slowest = slowest_of(all_ranks(job))) {
     lines.push_back(fmt::format("  slowest: rank {} {}", slowest->rank, slowest->why));
   }
-  if (!job.log_dir.empty()) lines.push_back("  logs: " + shown(job.log_dir));
+  if (!job.log_dir.empty() && job.others.empty()) {
+    lines.push_back("  logs: " + shown(job.log_dir));
+  }
   return lines;
 }
 
@@ -218,10 +256,61 @@ std::vector<std::string> failure_lines(const JobSnapshot& job, long zone_s) {
   return lines;
 }
 
+std::string node_name(int node_rank, const std::string& host) {
+  return node_rank < 0 ? fmt::format("node on {}", shown(host))
+                       : fmt::format("node {} on {}", node_rank, shown(host));
+}
+
+std::string node_line(const NodeView& node) {
+  std::string text = node_name(node.node_rank, node.host) + ": ";
+  if (!node.age_s && node.silent_s.value_or(0) > node_silent_s) {
+    return text + fmt::format("silent for {}", duration(*node.silent_s));
+  }
+  // As an older ddprun, or one that has just come.
+  if (!node.age_s) return text + "tells nothing";
+  if (is_silent(node)) {
+    const double silent_s = std::max(*node.age_s, node.silent_s.value_or(0));
+    text += fmt::format("silent for {}, was ", duration(silent_s));
+  }
+  text += fmt::format("{}, launcher {}", name_of(node.state), node.launcher_pid);
+  return node.log_dir.empty() ? text : text + ", logs " + shown(node.log_dir);
+}
+
+std::string own_node_line(const JobSnapshot& job) {
+  std::string text = fmt::format("{}: {}, launcher {}", node_name(job.node_rank, job.host),
+                                 name_of(job.state), job.launcher_pid);
+  return job.log_dir.empty() ? text : text + ", logs " + shown(job.log_dir);
+}
+
+// By node, in the order of their ranks.
+void add_tree(const Look& look, std::vector<std::string>& lines,
+              const std::function<void(const NodeLook&)>& add_ranks) {
+  bool own_is_told = false;
+  const auto tell_own = [&] {
+    own_is_told = true;
+    lines.push_back(own_node_line(look.now));
+    add_ranks(look_of(look));
+  };
+  for (const NodeView& node : look.now.others) {
+    const bool behind = node.node_rank < 0 || node.node_rank > look.now.node_rank;
+    if (!own_is_told && look.now.node_rank >= 0 && behind) tell_own();
+    lines.push_back(node_line(node));
+    add_ranks(look_of(node, look));
+  }
+  if (!own_is_told) tell_own();
+}
+
 std::vector<std::string> job_lines(const Look& look, long zone_s) {
   std::vector<std::string> lines = head_lines(look.now);
-  if (!look.now.ranks.empty()) lines.push_back(rank_head());
-  for (const RankSnapshot& rank : look.now.ranks) lines.push_back(rank_row(rank, look));
+  const auto add_ranks = [&](const NodeLook& node) {
+    for (const RankSnapshot& rank : *node.now.ranks) lines.push_back(rank_row(rank, node));
+  };
+  if (!look.now.ranks.empty() || !look.now.others.empty()) lines.push_back(rank_head());
+  if (look.now.others.empty()) {
+    add_ranks(look_of(look));
+  } else {
+    add_tree(look, lines, add_ranks);
+  }
   for (std::string& line : failure_lines(look.now, zone_s)) lines.push_back(std::move(line));
   return lines;
 }
@@ -278,6 +367,13 @@ std::vector<std::string> screen_of(const std::vector<std::string>& lines, const 
   if (most > 0) last += fmt::format("  up/down: lines {}-{} of {}", scroll + 1, end, lines.size());
   screen.push_back(cut(last, columns));
   return screen;
+}
+
+bool shows(const JobSnapshot& job, const JobSnapshot& other) {
+  return job.run_id == other.run_id &&
+         std::any_of(job.others.begin(), job.others.end(), [&](const NodeView& node) {
+           return node.host == other.host && node.launcher_pid == other.launcher_pid;
+         });
 }
 
 bool is_called(const JobSnapshot& job, const std::string& word) {

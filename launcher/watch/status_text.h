@@ -36,6 +36,9 @@ std::vector<std::string> jobs_lines(const std::vector<Look>& looks, long zone_s)
 std::vector<std::string> screen_of(const std::vector<std::string>& lines, const std::string& keys,
                                    std::size_t rows, std::size_t columns, std::size_t& scroll);
 
+// Whether `job` tells of the launcher that `other` is from: both are of one job.
+bool shows(const JobSnapshot& job, const JobSnapshot& other);
+
 // Whether a person who writes `word` means this job: its launcher's pid, its id, its program.
 bool is_called(const JobSnapshot& job, const std::string& word);
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "launcher/watch/found_looks.h"
-#include "launcher/watch/job_stacks.h"
+#include "launcher/watch/job_lines.h"
 #include "launcher/watch/status_text.h"
 #include "rendezvous/unique_fd.h"
 
@@ -120,7 +120,7 @@ Size terminal_size() {
 
 class Top {
  public:
-  explicit Top(const WatchCommand& command) : command_(command), looks_(command.job) {}
+  explicit Top(const WatchCommand& command) : command_(command), looks_(command) {}
 
   // False: there is no such job (any more); what was seen last stays.
   bool look();
@@ -195,7 +195,9 @@ void Top::key(const std::string& bytes) {
     quits_ = true;
   } else if (bytes == "s") {
     for (const FoundJob& job : looks_.jobs()) {
-      for (std::string& line : stack_lines(job, std::nullopt)) stacks_.push_back(std::move(line));
+      for (std::string& line : job_stack_lines(looks_, job, std::nullopt)) {
+        stacks_.push_back(std::move(line));
+      }
     }
     scroll_ = 0;
   }

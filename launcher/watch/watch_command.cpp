@@ -10,6 +10,7 @@
 
 #include "command_line/wrapped.h"
 #include "launcher/options/launch_options.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr std::size_t watch_help_columns = 80;
 constexpr double interval_least_s = 0.1;
 constexpr double interval_most_s = 3600;
+constexpr std::uint16_t usual_port = 29'500;  // Of --master-port and --rdzv-endpoint.
 
 UsageExit watch_usage(const std::string& command, const std::string& problem) {
   return UsageExit(
@@ -46,6 +48,12 @@ class WatchParser {
       } else {
         result_.job = word;
       }
+    }
+    if (result_.endpoint_host.empty() && !(result_.secret_file + result_.auth).empty()) {
+      throw error("--secret-file and --auth are for --endpoint");
+    }
+    if (result_.follow && !result_.endpoint_host.empty()) {
+      throw error("-f follows files of this host; with --endpoint give --lines");
     }
     return result_;
   }
@@ -86,6 +94,28 @@ class WatchParser {
     if (name == "rank") result_.rank = number(name, value);
     if (name == "lines") result_.lines = number(name, value);
     if (name == "interval") result_.interval = seconds(name, value);
+    if (name == "secret-file") result_.secret_file = value;
+    if (name == "auth") set_auth(value);
+    if (name == "endpoint") set_endpoint(value);
+  }
+
+  void set_auth(const std::string& value) {
+    if (value != "secret" && value != "none") {
+      throw error(fmt::format("--auth={}: expected secret or none", value));
+    }
+    result_.auth = value;
+  }
+
+  void set_endpoint(const std::string& value) {
+    try {
+      const HostPort place = parse_endpoint({value, "--endpoint=" + value});
+      result_.endpoint_host = place.host;
+      result_.endpoint_port = place.port.value_or(usual_port);
+    } catch (const UsageExit&) {
+      throw error(fmt::format(
+          "--endpoint={}: expected HOST, HOST:PORT or [IPv6]:PORT, for example node0:29500",
+          value));
+    }
   }
 
   int number(const std::string& name, const std::string& text) const {
@@ -120,29 +150,40 @@ class WatchParser {
 
 const std::vector<WatchCommandRow>& watch_table() {
   using Kind = WatchCommand::Kind;
+  static const auto with_endpoint = [](std::vector<WatchOptionRow> options) {
+    options.push_back(
+        {"endpoint", 0, "HOST",
+         "A job on other hosts: asks its coordinator there, where the nodes meet (29500 unless "
+         "given). JOB is then its --rdzv-id; none unless given."});
+    options.push_back(
+        {"secret-file", 0, "FILE", "With --endpoint: the job's secret, as for a node."});
+    options.push_back({"auth", 0, "WORD",
+                       "With --endpoint: secret, or none for a job without one, which tells only "
+                       "who is on its coordinator's machine."});
+    return options;
+  };
   static const std::vector<WatchCommandRow> table = {
-      {Kind::Status,
-       "status",
+      {Kind::Status, "status",
        "Where your jobs on this host stand: attempt, ranks, their steps, memory and processor "
        "time, "
        "the slowest, failures so far.",
-       {{"json", 0, "", "As a JSON array, an object for each launcher (docs/watching.md)."}}},
-      {Kind::Top,
-       "top",
+       with_endpoint(
+           {{"json", 0, "", "As a JSON array, an object for each launcher (docs/watching.md)."}})},
+      {Kind::Top, "top",
        "The same, live. q quits, arrows scroll, s shows the stacks. Into a pipe or a file: plain "
        "text, again and again until the job ends.",
-       {{"interval", 'i', "SECONDS", "Between two looks; 1 unless given."}}},
-      {Kind::Logs,
-       "logs",
+       with_endpoint({{"interval", 'i', "SECONDS", "Between two looks; 1 unless given."}})},
+      {Kind::Logs, "logs",
        "What the ranks have written, from the log files of --tee or --redirects.",
-       {{"follow", 'f', "", "Also what they write from now on, over restarts, until the job ends."},
-        {"rank", 0, "N", "Of this rank alone."},
-        {"lines", 'n', "N", "The last N lines of each file; 10 with -f unless given, else all."}}},
-      {Kind::Stacks,
-       "stacks",
+       with_endpoint({{"follow", 'f', "",
+                       "Also what they write from now on, over restarts, until the job ends."},
+                      {"rank", 0, "N", "Of this rank alone."},
+                      {"lines", 'n', "N",
+                       "The last N lines of each file; 10 with -f unless given, else all."}})},
+      {Kind::Stacks, "stacks",
        "Where each rank is just now: the stack, as py-spy tells it of Python, and what each thread "
        "waits for in the kernel.",
-       {{"rank", 0, "N", "Of this rank alone."}}}};
+       with_endpoint({{"rank", 0, "N", "Of this rank alone."}})}};
   return table;
 }
 
@@ -170,7 +211,7 @@ std::string watch_help(const WatchCommandRow& command) {
     text +=
         fmt::format("  {}\n{}", head, command_line::wrapped(option.meaning, 8, watch_help_columns));
   }
-  return text + "\nExit status: 0; 1 if there is no such job; 2 if the command line is wrong.";
+  return text + "\nExit status: 0; 1: no such job; 2: wrong command line; 73: it does not tell us.";
 }
 
 WatchCommand parse_watch_command(const std::vector<std::string>& words) {

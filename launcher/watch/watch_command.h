@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +20,12 @@ struct WatchCommand {
   std::optional<int> rank;   // This one alone.
   std::optional<int> lines;  // The last ones.
   std::chrono::milliseconds interval{1'000};
-  std::string job;  // "" = all of this user's.
+  std::string job;  // "" = all of this user's; with an endpoint: the --rdzv-id.
+
+  std::string endpoint_host;  // "" = jobs of this host.
+  std::uint16_t endpoint_port = 0;
+  std::string secret_file;  // "" = the usual one.
+  std::string auth;         // "secret", "none"; "" = by the endpoint.
 };
 
 struct WatchOptionRow {

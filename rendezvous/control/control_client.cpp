@@ -382,4 +382,12 @@ void ControlClient::send(const ControlMessage& message) {
 
 bool ControlClient::connected() const { return impl_->connection != nullptr && !impl_->closed; }
 
+std::string ControlClient::remote_address() const {
+  return connected() ? impl_->connection->remote_address() : "";
+}
+
+std::uint16_t ControlClient::remote_port() const {
+  return connected() ? impl_->options.port : std::uint16_t{0};
+}
+
 }  // namespace ddprun::rendezvous

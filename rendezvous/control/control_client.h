@@ -50,6 +50,9 @@ class ControlClient {
 
   void send(const ControlMessage& message);  // Ignored while not connected.
   bool connected() const;                    // And has said hello.
+  // Where it is connected to, numeric; "" and 0: nowhere.
+  std::string remote_address() const;
+  std::uint16_t remote_port() const;
 
  private:
   struct Impl;

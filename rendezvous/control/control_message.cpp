@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <nlohmann/json.hpp>
@@ -262,6 +263,7 @@ void hello_fields(Visitor& visit, auto& hello) {
   if (visit.has("standby_port")) visit.number("standby_port", hello.standby_port, 0, 65'535);
   if (visit.has("term")) visit.number("term", hello.term, 0, INT_MAX);
   if (visit.has("attempt")) visit.number("attempt", hello.attempt, -1, INT_MAX);
+  if (visit.has("tells")) visit.flag("tells", hello.tells);
   visit.object("resumes", hello.resumes);
 }
 
@@ -307,6 +309,23 @@ void ask_fields(Visitor& visit, auto& ask) {
   visit.number("term", ask.term, 0, INT_MAX);
   visit.number("round_term", ask.round_term, 0, INT_MAX);
   visit.number("attempt", ask.attempt, -1, INT_MAX);
+}
+
+template <class Visitor>
+void query_fields(Visitor& visit, auto& query) {
+  visit.number("number", query.number, 0, INT_MAX);
+  visit.id("run_id", query.run_id, line_bytes_max);
+  visit.text("what", query.what, name_bytes_max);
+  visit.number("rank", query.rank, -1, INT_MAX);
+  visit.number("lines", query.lines, 0, INT_MAX);
+}
+
+template <class Visitor>
+void told_fields(Visitor& visit, auto& told) {
+  visit.number("number", told.number, 0, INT_MAX);
+  // Pieces of one text cannot be made visible each by itself: whoever puts them together does.
+  visit.id("text", told.text, told_piece_bytes_max);
+  visit.flag("more", told.more);
 }
 
 template <class Visitor>
@@ -379,6 +398,10 @@ void fields(Visitor& visit, auto& message) {
     visit.id("run_id", message.run_id, line_bytes_max);
     visit.number("term", message.term, 0, INT_MAX);
     visit.object("coordinator", message.coordinator);
+  } else if constexpr (is<Query, Message>) {
+    query_fields(visit, message);
+  } else if constexpr (is<Told, Message>) {
+    told_fields(visit, message);
   } else if constexpr (is<Moved, Message>) {
     visit.object("coordinator", message.coordinator);
   } else if constexpr (is<Succession, Message>) {
@@ -410,11 +433,12 @@ void fields(Visitor& visit, auto& message) {
 
 // In the order of ControlMessage's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> type_names{
-    "hello",   "started",  "worker_failed", "workers_succeeded",
-    "reaped",  "can_grow", "leaving",       "heartbeat",
-    "ask",     "vote",     "leads",         "welcome",
-    "refused", "moved",    "succession",    "waiting",
-    "round",   "stop",     "hand_over",     "finish"};
+    "hello",      "started",  "worker_failed", "workers_succeeded",
+    "reaped",     "can_grow", "leaving",       "heartbeat",
+    "ask",        "vote",     "leads",         "query",
+    "told",       "welcome",  "refused",       "moved",
+    "succession", "waiting",  "round",         "stop",
+    "hand_over",  "finish"};
 
 template <std::size_t I = 0>
 ControlMessage message_of_type(std::size_t index) {
@@ -465,6 +489,21 @@ std::string encode(const ControlMessage& message) {
     line = object.dump();
   }
   return line + '\n';
+}
+
+std::vector<Told> told_pieces(int number, std::string_view text) {
+  std::vector<Told> pieces;
+  do {
+    std::size_t size = std::min(text.size(), told_piece_bytes_max);
+    // Not in the middle of a character: half of one would not pass as text.
+    const auto is_middle = [&](std::size_t at) {
+      return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+    };
+    for (int i = 0; i < 3 && size < text.size() && is_middle(size); ++i) --size;
+    pieces.push_back({number, std::string(text.substr(0, size)), size < text.size()});
+    text.remove_prefix(size);
+  } while (!text.empty());
+  return pieces;
 }
 
 }  // namespace ddprun::rendezvous

@@ -23,6 +23,8 @@ namespace ddprun::rendezvous {
 // attempt would be taken for an older round's, and nobody would wait for it with a limit.
 constexpr int control_protocol_version = 4;
 constexpr std::size_t control_line_bytes_max = 64 * 1024;  // With the newline.
+// Of a `told`. JSON in JSON: each byte of it may need two.
+constexpr std::size_t told_piece_bytes_max = 16 * 1024;
 // No machine has as many cores or devices. A claim of more costs every node of the job: each counts
 // the workers of all. The product of the two fits in an int, as world sizes must.
 constexpr int nodes_limit = 65'536;
@@ -57,6 +59,7 @@ struct Hello {
   int standby_port = 0;  // Where it would be the coordinator if this one were lost; 0 = nowhere.
   int term = 0;          // The latest one in which it was a member of this job.
   int attempt = -1;      // The latest of this job that it has heard of.
+  bool tells = false;    // It answers `query`.
   // To a coordinator that took over: what this agent is in the round that goes on; otherwise none.
   std::optional<RoundSeat> resumes = {};
   // The address that its connection comes from: the coordinator's own knowledge, never on the wire.
@@ -119,6 +122,25 @@ struct Leads {
   std::string run_id;
   int term = 0;
   Seat coordinator = {};
+};
+
+// ---- somebody looks at the job (docs/watching.md) ----
+
+// To the coordinator: the only line of a connection of somebody who takes no part in the job. From
+// it: to an agent that has said that it `tells`.
+struct Query {
+  int number = 0;      // Comes back with each piece of the answer.
+  std::string run_id;  // --rdzv-id: which job.
+  std::string what;    // "snapshot", "stacks", "logs".
+  int rank = -1;       // This one's alone; -1: all.
+  int lines = 0;       // Of each file of logs, the last ones; 0: as many as fit.
+};
+// The answer, in pieces of at most told_piece_bytes_max: a JSON object for the launcher, whose
+// texts are as their writers left them.
+struct Told {
+  int number = 0;
+  std::string text;
+  bool more = false;  // Another piece follows.
 };
 
 // ---- coordinator -> agent ----
@@ -193,9 +215,10 @@ struct Finish {  // The job is over, the same on every node ...
   bool may_rejoin = false;  // ... or goes on without this node, which may come back as a new one.
 };
 
-using ControlMessage = std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, CanGrow,
-                                    Leaving, Heartbeat, AskVote, Vote, Leads, Welcome, Refused,
-                                    Moved, Succession, Waiting, RoundStart, Stop, HandOver, Finish>;
+using ControlMessage =
+    std::variant<Hello, Started, WorkerFailed, WorkersSucceeded, Reaped, CanGrow, Leaving,
+                 Heartbeat, AskVote, Vote, Leads, Query, Told, Welcome, Refused, Moved, Succession,
+                 Waiting, RoundStart, Stop, HandOver, Finish>;
 
 // Which round a message about an attempt is about.
 inline RoundName round_name(const auto& message) { return {message.term, message.attempt}; }
@@ -214,5 +237,8 @@ std::string encode(const ControlMessage& message);
 
 // The "type" of a message on the wire.
 std::string_view type_name(const ControlMessage& message);
+
+// `text`, which is UTF-8, as an answer to the query of this number. At least one piece.
+std::vector<Told> told_pieces(int number, std::string_view text);
 
 }  // namespace ddprun::rendezvous

@@ -161,6 +161,19 @@ std::optional<TimePoint> Job::next_tick() const {
   return next;
 }
 
+std::vector<NodeTold> Job::nodes(TimePoint now) const {
+  std::vector<NodeTold> told;
+  for (const Node& node : nodes_) {
+    told.push_back({.peer = node.peer,
+                    .host = node.hello.host,
+                    .group_rank = node.group_rank,
+                    .is_own = node.hello.node_id == limits_.host_node_id,
+                    .tells = node.hello.tells && !node.absent,
+                    .silence = node.liveness.silence(now)});
+  }
+  return told;
+}
+
 // ---- nodes come ----
 
 void Job::hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now) {

@@ -35,6 +35,7 @@
 #include "rendezvous/control/word.h"
 #include "rendezvous/job/attempt_cause.h"
 #include "rendezvous/job/forming_round.h"
+#include "rendezvous/job/gathering.h"
 #include "rendezvous/job/mandate.h"
 #include "rendezvous/job/newcomers.h"
 #include "rendezvous/job/rank_claims.h"
@@ -117,6 +118,10 @@ class Job {
   // told before each of the events above, which may be the end of the attempt.
   void on_progress(std::int64_t position);
   std::optional<TimePoint> next_tick() const;  // When on_tick is due; nothing = never.
+
+  // For who looks at the job: all that are here, and what is known of them without asking.
+  std::vector<NodeTold> nodes(TimePoint now) const;
+  const std::string& run_id() const { return limits_.run_id; }
 
   RoundName round() const { return mandate_.round(); }  // Attempt -1 before the first one.
   int attempt() const { return round().attempt; }

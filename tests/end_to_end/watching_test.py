@@ -11,6 +11,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -191,6 +192,114 @@ class Watching(WithJob):
         top.stdout.read()
         self.assertEqual(top.wait(patience(30)), 0)
         self.assertEqual(job.wait(patience(30)), 0)
+
+
+class Nodes(WithJob):
+    """Two launchers that find neither each other's sockets nor files, as on two hosts."""
+
+    def node(self, rank, *options):
+        worker = self.folder / "worker.py"
+        # Its rank 1 fails in the first attempt, which is of no interest here.
+        worker.write_text(WORKER.format(examples=str(SOURCE / "examples"), stop=str(self.stop)).replace("rank == 1", "False"))
+        self.at(rank)
+        return self.start("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                          "--master-port", str(self.port), "--rdzv-id", "night", "--rdzv-conf", "heartbeat_timeout=600",
+                          "--redirects", "3", "--log-dir", str(self.folder / f"logs{rank}"), *options, str(worker))
+
+    def at(self, host):
+        """What is started from here on is on this host."""
+        self.environment["DDPRUN_RUN_DIR"] = str(self.folder / f"run{host}")
+
+    def secret_file(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o600)
+        return str(path)
+
+    def all_tell(self, host, *words):
+        """The snapshot there, once the ranks of both nodes have told steps."""
+        def look():
+            self.at(host)
+            jobs = self.snapshot(*words)
+            if not jobs or len(jobs[0]["others"]) != 1:
+                return None
+            ranks = jobs[0]["ranks"] + jobs[0]["others"][0]["ranks"]
+            told = all(rank["progress"] and (rank["progress"]["step"] or 0) > 1 for rank in ranks)
+            return jobs[0] if len(ranks) == 4 and told else None
+        return self.until(look, f"all ranks at {host}")
+
+    def setUp(self):
+        super().setUp()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def test_every_host_shows_all_nodes_to_who_has_the_secret_alone(self):
+        right, wrong = self.secret_file("right", "r" * 64), self.secret_file("wrong", "w" * 64)
+        metrics = self.folder / "metrics"
+        secured = ["--auth", "secret", "--secret-file", right]
+        jobs = [self.node(0, *secured, "--metrics-file", str(metrics)), self.node(1, *secured)]
+        endpoint = ["--endpoint", f"127.0.0.1:{self.port}", "--auth", "secret"]
+        asked = [*endpoint, "--secret-file", right, "night"]
+
+        for host, first_rank in ((0, 0), (1, 2)):
+            seen = self.all_tell(host)
+            self.assertEqual([rank["rank"] for rank in seen["ranks"]], [first_rank, first_rank + 1])
+            other = seen["others"][0]
+            self.assertEqual([rank["rank"] for rank in other["ranks"]], [2 - first_rank, 3 - first_rank])
+            self.assertEqual((other["node_rank"], other["launcher_pid"]), (1 - host, jobs[1 - host].pid))
+            self.assertLess(other["age_s"], 3)
+            self.assertGreater(other["ranks"][0]["rss_bytes"], 1 << 20)
+        seen = self.all_tell("elsewhere", *asked)
+        self.assertEqual(seen["launcher_pid"], jobs[0].pid)
+        status, text, _ = self.ask("status", *asked)
+        self.assertEqual(status, 0)
+        self.assertRegex(text, r"(?s)node 0 on .*\n +0 .*\n +1 .*\nnode 1 on .*\n +2 .*\n +3 +\d+ +\d+ train ")
+
+        # Logs and stacks of ranks on other hosts.
+        status, text, error = self.ask("logs", "--rank", "3", *asked)
+        self.assertEqual(status, 0, error)
+        self.assertIn("[3]: attempt 0 of rank 3", text)
+        self.at(0)
+        self.assertIn("[3]: attempt 0 of rank 3", self.ask("logs", "--rank", "3")[1])
+        status, text, error = self.ask("stacks", "--rank", "3", *asked)
+        self.assertEqual(status, 0, error)
+        self.assertIn(f"rank 3 (pid {seen['others'][0]['ranks'][1]['pid']})", text)
+        self.assertNotIn("rank 2 (", text)
+        self.until(lambda: metrics.exists() and 'rank="3"' in metrics.read_text(), "rank 3 in node 0's metrics")
+
+        # Others see nothing, not even whether the job's id was right.
+        for words in ([*endpoint, "--secret-file", wrong, "night"], [*endpoint, "--secret-file", right, "day"],
+                      [endpoint[0], endpoint[1], "--auth", "none", "night"]):
+            status, text, error = self.ask("status", *words)
+            self.assertEqual((status, text), (73, ""), error)
+            self.assertIn("does not tell", error)
+        self.assertEqual(self.ask("status", *endpoint, "--secret-file", str(self.folder / "none"), "night")[0], 2)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            nobody = f"127.0.0.1:{free.getsockname()[1]}"
+            self.assertEqual(self.ask("status", "--endpoint", nobody, "--auth", "none", "night")[0], 1)
+
+        # A node that is cut off is shown as silent, with what it said last.
+        jobs[1].send_signal(signal.SIGSTOP)
+        silent = r"node 1 on \S+: silent for \d+(\.\d)? s, was running"
+        self.until(lambda: re.search(silent, self.ask("status", *asked)[1]), "the silence of node 1")
+        self.assertRegex(self.ask("status", *asked)[1], r"\n +3 +\d+ ")
+        jobs[1].send_signal(signal.SIGCONT)
+        self.until(lambda: "silent" not in self.ask("status", *asked)[1], "the end of its silence")
+        self.stop.touch()
+        for job in jobs:
+            self.assertEqual(job.wait(patience(30)), 0)
+
+    def test_a_job_without_a_secret_tells_who_is_on_its_machine(self):
+        jobs = [self.node(rank) for rank in (0, 1)]
+        endpoint = ["--endpoint", f"127.0.0.1:{self.port}"]
+        seen = self.all_tell("elsewhere", *endpoint, "night")
+        self.assertEqual(len(seen["others"]), 1)
+        self.assertEqual(self.ask("status", *endpoint, "day")[0], 73)
+        self.stop.touch()
+        for job in jobs:
+            self.assertEqual(job.wait(patience(30)), 0)
 
 
 @unittest.skipUnless((BIN / "train").exists(), "train is not built here")

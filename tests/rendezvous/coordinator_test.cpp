@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/control/control_client.h"
+#include "rendezvous/control/job_query.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 
@@ -54,7 +55,8 @@ struct Endpoint {
 
 struct Node {
   Node(asio::io_context& io, int port, int rank, int nodes, std::string run_id = "job",
-       std::string host = "127.0.0.1", std::chrono::milliseconds join_timeout = 60s) {
+       std::string host = "127.0.0.1", std::chrono::milliseconds join_timeout = 60s,
+       bool tells = false) {
     ControlClientOptions options;
     options.host = std::move(host);
     options.port = static_cast<std::uint16_t>(port);
@@ -62,6 +64,7 @@ struct Node {
     options.join_timeout = join_timeout;
     options.hello = {.run_id = std::move(run_id), .node_id = "n" + std::to_string(rank)};
     options.hello.node_rank = rank;
+    options.hello.tells = tells;
     options.hello.nnodes_min = options.hello.nnodes_max = nodes;
     client = std::make_unique<ControlClient>(
         io, options,
@@ -348,4 +351,136 @@ TEST_CASE("something that is no coordinator is named as such", "[rendezvous][coo
   REQUIRE(run_until(io, [&] { return !node.lost.empty(); }));
 
   CHECK(node.lost.find("is a ddprun of this job listening there?") != std::string::npos);
+}
+
+namespace {
+
+// A coordinator of one node beside its own, whose launcher answers every question with "all".
+struct Looked {
+  explicit Looked(asio::io_context& io_) : io(io_), acceptor(io_, any_port) {
+    JobLimits limits;
+    limits.run_id = "job";
+    limits.round = {.nodes_min = 2, .nodes_max = 2, .join_timeout = 60s};
+    limits.host_node_id = "n0";
+    limits.master_addr = "127.0.0.1";
+    limits.master_port = port();
+    CoordinatorCallbacks callbacks{[](const RoundName&) {}};
+    callbacks.on_query = [this](const Query& query,
+                                const std::function<void(const std::string&)>& reply) {
+      asked.push_back(query);
+      if (answers) reply(answer);
+    };
+    coordinator = std::make_unique<Coordinator>(io_, limits, callbacks);
+    accept();
+  }
+  void accept() {
+    acceptor.async_accept([this](const asio::error_code& error, tcp::socket socket) {
+      if (error) return;
+      coordinator->adopt(std::move(socket), "");
+      accept();
+    });
+  }
+  std::uint16_t port() const { return acceptor.local_endpoint().port(); }
+
+  QueryAnswer ask(const std::string& run_id) {
+    std::optional<QueryAnswer> given;
+    query_coordinator(io, "127.0.0.1", port(), {.number = 4, .run_id = run_id, .what = "snapshot"},
+                      nullptr, ddprun::testing::patience(20s),
+                      [&](const QueryAnswer& got) { given = got; });
+    REQUIRE(run_until(io, [&] { return given.has_value(); }));
+    return *given;
+  }
+  std::vector<NodeTold> ask_nodes(std::chrono::milliseconds limit) {
+    std::optional<std::vector<NodeTold>> told;
+    coordinator->ask_nodes({.what = "snapshot"}, limit,
+                           [&](const std::vector<NodeTold>& nodes) { told = nodes; });
+    CHECK_FALSE(told);  // Never from inside of the question.
+    REQUIRE(run_until(io, [&] { return told.has_value(); }));
+    return *told;
+  }
+
+  asio::io_context& io;
+  tcp::acceptor acceptor;
+  std::vector<Query> asked;
+  bool answers = true;
+  std::string answer = "all";
+  std::unique_ptr<Coordinator> coordinator;
+};
+
+}  // namespace
+
+TEST_CASE("17.2: who looks at the job is answered, and takes no part in it",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Looked job(io);
+  job.answer = std::string(100'000, 'x');
+  const QueryAnswer answer = job.ask("job");
+  REQUIRE(answer.text);
+  CHECK(*answer.text == job.answer);
+  REQUIRE(job.asked.size() == 1);
+  CHECK(job.asked[0].what == "snapshot");
+
+  const QueryAnswer other = job.ask("other");
+  CHECK_FALSE(other.text);
+  REQUIRE(other.refused);
+  CHECK(other.refused->exit_status == exit_status::refused);
+  CHECK(other.refused->reason.find("job\"") == std::string::npos);  // Its id is not told.
+  CHECK(job.asked.size() == 1);
+
+  job.answer = std::string(Coordinator::answer_bytes_max + 1, 'x');
+  CHECK(job.ask("job").refused->reason == "the answer is too long to be sent");
+  // Who waits for an answer that does not come does not keep the job from ending.
+  job.answers = false;
+  bool gone = false, idle = false;
+  query_coordinator(io, "127.0.0.1", job.port(), {.run_id = "job", .what = "snapshot"}, nullptr,
+                    ddprun::testing::patience(20s), [&](const QueryAnswer&) { gone = true; });
+  REQUIRE(run_until(io, [&] { return job.asked.size() == 3; }));
+  job.coordinator->wait_until_idle(60s, [&] { idle = true; });
+  CHECK(run_until(io, [&] { return idle; }));
+  CHECK_FALSE(gone);
+  job.coordinator.reset();
+  CHECK(run_until(io, [&] { return gone; }));
+}
+
+TEST_CASE("17.2: a coordinator asks the nodes that can tell, once, and waits for no dead one",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  Looked job(io);
+  CHECK(job.ask_nodes(60s).empty());
+  Node own(io, job.port(), 0, 2);
+  Node node(io, job.port(), 1, 2, "job", "127.0.0.1", 60s, /*tells=*/true);
+  REQUIRE(run_until(io, [&] { return own.find<RoundStart>() && node.find<RoundStart>(); }));
+
+  // It says nothing, and is waited for once.
+  auto nodes = job.ask_nodes(50ms);
+  REQUIRE(nodes.size() == 2);
+  CHECK(nodes[0].is_own);
+  CHECK(nodes[1].group_rank == 1);
+  CHECK(nodes[1].tells);
+  CHECK_FALSE(nodes[1].text);
+  CHECK(own.find<Query>() == nullptr);
+  nodes = job.ask_nodes(60s);
+  CHECK_FALSE(nodes[1].text);
+
+  // Once it speaks again it is.
+  int answered = 0;
+  const auto answer = [&] {
+    const auto* query = node.find<Query>();
+    if (query == nullptr) return;
+    node.client->send(Told{.number = query->number, .text = "{}"});
+    node.inbox.clear();
+    ++answered;
+  };
+  std::optional<std::vector<NodeTold>> told;
+  for (int i = 0; i < 3 && !(told && (*told)[1].text); ++i) {
+    told.reset();
+    const int before = answered;
+    job.coordinator->ask_nodes({.what = "snapshot"}, 60s,
+                               [&](const std::vector<NodeTold>& got) { told = got; });
+    REQUIRE(run_until(io, [&] {
+      answer();
+      return told.has_value() && answered > before;
+    }));
+  }
+  CHECK((*told)[1].text == "{}");
 }

@@ -63,6 +63,23 @@ TEST_CASE("17.2: a job's metrics are what its snapshot says", "[launcher][export
   CHECK(count_of(text, "rank=\"9\"") == 1);
 }
 
+TEST_CASE("17.2: ranks of other nodes have the host that they are on", "[launcher][export]") {
+  JobSnapshot job = full_job();
+  const std::string of_other = "{run_id=\"night \\\"7\\\"\",host=\"node0\"";
+  std::string text = prometheus_text(job);
+  CHECK(contains(text, "\nddprun_rank_up" + of_other + ",rank=\"7\",local_rank=\"0\"} 1\n"));
+  CHECK(contains(text, "\nddprun_node_up" + of_other + ",node_rank=\"0\"} 1\n"));
+  CHECK(contains(text, "\nddprun_node_silent_seconds" + of_other + ",node_rank=\"0\"} 0.25\n"));
+  CHECK(contains(text, "\nddprun_rank_loss{run_id=\"night \\\"7\\\"\",host=\"node1\""));
+
+  // What was true of a silent node would stand still in a graph.
+  job.others[0].silent_s = 40;
+  text = prometheus_text(job);
+  CHECK_FALSE(contains(text, "rank=\"7\""));
+  CHECK(contains(text, "\nddprun_node_up" + of_other + ",node_rank=\"0\"} 0\n"));
+  CHECK(contains(text, "\nddprun_node_silent_seconds" + of_other + ",node_rank=\"0\"} 40\n"));
+}
+
 TEST_CASE("17.2: each name has one type, one help and its samples below them",
           "[launcher][export]") {
   const std::string text = prometheus_text(full_job());
@@ -122,7 +139,7 @@ TEST_CASE("17.2: the dashboard asks for names and labels that are exported", "[l
         const bool rate = contains(query, "rate(" + name) || contains(query, "increase(" + name);
         if (rate) CHECK(types.at(name) == "counter");
       }
-      for (const char* label : {"rank", "host", "state", "program", "local_rank"}) {
+      for (const char* label : {"rank", "host", "state", "program", "local_rank", "node_rank"}) {
         if (contains(query, std::string(label) + "=")) {
           CHECK(contains(text, std::string(label) + "=\""));
         }

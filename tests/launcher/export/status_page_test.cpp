@@ -92,9 +92,16 @@ TEST_CASE("17.2: the page shows each rank, and words of others as text", "[launc
   const std::string content = status_content(job, history.records());
 
   CHECK(contains(content, "./train on node1: running, attempt 2, node 1 of 2, ranks 8 to 9 of 10"));
-  CHECK(contains(content, "<td>8</td><td>4127</td><td>running</td><td>41 of 900</td>"));
+  CHECK(
+      contains(content, "<td>8</td><td>node1</td><td>4127</td><td>running</td><td>41 of 900</td>"));
   CHECK(contains(content, "<td>512.5</td><td>125 ms</td><td>25 ms</td><td>37.5 ms</td>"));
-  CHECK(contains(content, "<td>9</td><td>4128</td><td>failed, signal 9</td>"));
+  CHECK(contains(content, "<td>9</td><td>node1</td><td>4128</td><td>failed, signal 9</td>"));
+  CHECK(contains(content, "<td>7</td><td>node0</td><td>100</td><td>running</td>"));
+  job.others[0].silent_s = 40;
+  CHECK(contains(status_content(job, history.records()), "<td>node0, silent for 40 s</td>"));
+  job.others[0].ranks.clear();
+  CHECK(contains(status_content(job, history.records()),
+                 "node on node0, silent for 40 s: nothing is known of its ranks"));
   CHECK(contains(content, "rank 8: data 20.0 %"));
   CHECK(contains(content, "points=\""));
   CHECK(contains(content, "&lt;b&gt;out of memory"));

@@ -58,6 +58,14 @@ inline launcher::JobSnapshot full_job() {
                           .text = "rank 9 was killed by SIGKILL",
                           .what = "<b>out of memory</b>"});
   job.failures_total = 4;
+  job.others.push_back({.host = "node0",
+                        .node_rank = 0,
+                        .silent_s = 0.25,
+                        .age_s = 0.5,
+                        .launcher_pid = 99,
+                        .state = NodeState::Running,
+                        .workers = 1});
+  job.others[0].ranks.push_back({.rank = 7, .pid = 100});
   return job;
 }
 

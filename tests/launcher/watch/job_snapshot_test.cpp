@@ -130,3 +130,112 @@ TEST_CASE("17.2: a line of /proc/PID/stat is read, whatever the program is calle
   CHECK_FALSE(parse_stat(""));
   CHECK_FALSE(parse_stat("77 (a) S 1 2 3"));
 }
+
+namespace {
+
+NodeView other_node() {
+  const JobSnapshot other = full_job();
+  return {.host = "node2",
+          .node_rank = 0,
+          .silent_s = 0.5,
+          .age_s = 1.5,
+          .launcher_pid = 77,
+          .state = NodeState::Running,
+          .taken_s = 9.5,
+          .since_s = 3,
+          .attempt = 2,
+          .first_rank = 0,
+          .workers = 8,
+          .log_dir = "/logs",
+          .ranks = other.ranks};
+}
+
+}  // namespace
+
+TEST_CASE("17.2: the job's other nodes come through JSON as they were", "[watch]") {
+  JobSnapshot job = full_job();
+  NodeView untold = other_node();
+  untold.age_s.reset();
+  untold.ranks.clear();
+  job.others = {other_node(), untold};
+  const auto again = parse_snapshot(to_json(job));
+  REQUIRE(again);
+  REQUIRE(again->others.size() == 2);
+  CHECK(to_json(*again) == to_json(job));
+  const NodeView& node = again->others[0];
+  CHECK(node.host == "node2");
+  CHECK(node.age_s == 1.5);
+  CHECK(node.silent_s == 0.5);
+  CHECK(node.state == NodeState::Running);
+  REQUIRE(node.ranks.size() == 2);
+  CHECK(node.ranks[0].progress->images_per_s == 512.5);
+  CHECK(node.ranks[0].stdout_file == "/logs/attempt_2/0/stdout.log");
+  CHECK(node.ranks[1].signal == 9);
+  CHECK_FALSE(again->others[1].age_s);
+
+  // What a launcher from before tells has none.
+  CHECK(parse_snapshot(R"({"launcher_pid": 7})")->others.empty());
+}
+
+TEST_CASE("17.2: what a node tells its coordinator is short, and bounded", "[watch]") {
+  JobSnapshot job = full_job();
+  const std::string text = node_to_json(job, 100'000);
+  CHECK(text.find('\n') == text.npos);
+  const auto node = parse_node(text);
+  REQUIRE(node);
+  CHECK(node->launcher_pid == 4100);
+  CHECK(node->state == NodeState::Running);
+  CHECK(node->first_rank == 8);
+  CHECK(node->taken_s == 12.5);
+  CHECK(node->log_dir == "/logs/attempt_2");
+  REQUIRE(node->ranks.size() == 2);
+  CHECK(node->ranks[0].use.rss_bytes == 1 << 30);
+  CHECK(node->ranks[1].state == RankState::Failed);
+  CHECK_FALSE(node->age_s);  // That is for who hears it to say.
+
+  while (job.ranks.size() < 4'096) job.ranks.push_back(job.ranks[0]);
+  const std::string cut = node_to_json(job, 100'000);
+  CHECK(cut.size() <= 100'000);
+  REQUIRE(parse_node(cut));
+  CHECK(parse_node(cut)->ranks.size() > 100);
+  CHECK(node_to_json(job, 0).size() < 1'000);
+}
+
+TEST_CASE("17.2: of another machine texts are visible and short, numbers within bounds",
+          "[watch]") {
+  nlohmann::json evil = nlohmann::json::parse(node_to_json(full_job(), 100'000));
+  evil["log_dir"] = "/a\033[2J\nb" + std::string(9'000, 'x');
+  evil["first_rank"] = 9'000'000'000'000'000'000ULL;
+  evil["workers"] = -9'000'000'000'000'000'000LL;
+  evil["since_s"] = 1e300;
+  evil["ranks"][0]["rank"] = 1ULL << 63;
+  evil["ranks"][0]["progress"]["phase"] = "\033]0;x\007";
+  evil["ranks"][1] = "no rank";
+  const auto node = parse_node(evil.dump());
+  REQUIRE(node);
+  CHECK(node->log_dir.starts_with("/a^[[2J^Jb"));
+  CHECK(node->log_dir.size() < 2'000);
+  CHECK(node->first_rank == 1'000'000'000);
+  CHECK(node->workers == -1'000'000'000);
+  CHECK(node->since_s == 1e15);
+  REQUIRE(node->ranks.size() == 1);
+  CHECK(node->ranks[0].progress->phase == "^[]0;x^G");
+
+  nlohmann::json job = nlohmann::json::parse(to_json(full_job()));
+  job["run_id"] = "a\033b";
+  CHECK(parse_snapshot(job.dump(), Writer::Peer)->run_id == "a^[b");
+  CHECK(parse_snapshot(job.dump(), Writer::OwnHost)->run_id == "a\033b");
+  for (const char* text : {"", "{", "[]", "{}", "1", "{\"launcher_pid\""}) {
+    CHECK_FALSE(parse_node(text));
+    CHECK_FALSE(parse_snapshot(text, Writer::Peer));
+  }
+}
+
+TEST_CASE("17.2: the slowest is looked for among all nodes", "[watch]") {
+  JobSnapshot job{.ranks = {telling(0, 9, 0), telling(1, 9, 0)}};
+  job.others.push_back({.age_s = 0.1, .ranks = {telling(2, 5, 0), telling(3, 9, 0)}});
+  CHECK(slow(job.ranks) == "nobody");
+  CHECK(slow(all_ranks(job)).starts_with("2 is 4 steps behind"));
+  CHECK(all_ranks(job).size() == 4);
+  CHECK(all_ranks(job)[3].rank == 3);
+}

@@ -35,8 +35,11 @@ namespace {
 class Listening {
  public:
   explicit Listening(const std::string& folder)
-      : socket_(io_, [](const std::string& what, const StatusSocket::Reply& reply) {
-          JobSnapshot job{.run_id = "of " + what, .launcher_pid = ::getpid()};
+      : socket_(io_, [](const ddprun::rendezvous::Query& query, const StatusSocket::Reply& reply) {
+          JobSnapshot job{.run_id = "of " + query.what,
+                          .launcher_pid = ::getpid(),
+                          .node_rank = query.rank,
+                          .nodes = query.lines};
           reply(to_json(job));
         }) {
     why = socket_.open({folder});
@@ -84,9 +87,15 @@ TEST_CASE("17.2: a launcher is found by its socket and answers; its end leaves n
     CHECK(jobs[0].pid == ::getpid());
     REQUIRE(jobs[0].snapshot);
     CHECK(jobs[0].snapshot->run_id == "of snapshot");
-    const auto answer = ask_job(jobs[1], "weather", patience(5s));
+    const auto answer = ask_job(jobs[1], {.what = "weather"}, patience(5s));
     REQUIRE(answer);
     CHECK(parse_snapshot(*answer)->run_id == "of weather");
+    CHECK(parse_snapshot(*answer)->node_rank == -1);
+    const auto limited =
+        ask_job(jobs[1], {.what = "all logs", .rank = 3, .lines = 20}, patience(5s));
+    REQUIRE(limited);
+    CHECK(parse_snapshot(*limited)->node_rank == 3);
+    CHECK(parse_snapshot(*limited)->nodes == 20);
   }
   CHECK_FALSE(fs::exists(folder));
   CHECK(find_jobs({folder}, patience(5s)).empty());
@@ -156,7 +165,7 @@ TEST_CASE("17.2: a folder that others could have made, or could enter, is not us
 
   // The next place is taken.
   asio::io_context io;
-  StatusSocket socket(io, [](const std::string&, const StatusSocket::Reply&) {});
+  StatusSocket socket(io, [](const ddprun::rendezvous::Query&, const StatusSocket::Reply&) {});
   CHECK(socket.open({scratch / "open", scratch / "own"}).empty());
   CHECK(find_jobs({scratch / "own"}, 1ms).size() == 1);
 }

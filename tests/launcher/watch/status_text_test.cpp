@@ -192,3 +192,112 @@ TEST_CASE("17.2: a screen has its rows and columns, whatever there is to show", 
   CHECK(screen_of(lines, "q", 0, 20, scroll).empty());
   CHECK(screen_of({}, "q", 3, 80, scroll) == std::vector<std::string>{"", "", "q"});
 }
+
+namespace {
+
+// Two nodes of eight ranks each; the second is seen from the first.
+JobSnapshot two_nodes() {
+  JobSnapshot job = running_job();
+  job.node_rank = job.first_rank = 0;
+  job.workers = 8;
+  job.world_size = 16;
+  const RankSnapshot like = job.ranks[0];
+  job.ranks.clear();
+  NodeView other{.host = "node2",
+                 .node_rank = 1,
+                 .silent_s = 0.1,
+                 .age_s = 0.2,
+                 .launcher_pid = 77,
+                 .state = NodeState::Running,
+                 .taken_s = 5,
+                 .since_s = 10,
+                 .attempt = 1,
+                 .first_rank = 8,
+                 .workers = 8,
+                 .log_dir = "/var/log/job"};
+  for (int rank = 0; rank < 16; ++rank) {
+    RankSnapshot each = like;
+    each.rank = rank;
+    each.local_rank = rank % 8;
+    each.pid += rank;
+    if (rank == 9) each.progress->step -= 3;
+    (rank < 8 ? job.ranks : other.ranks).push_back(each);
+  }
+  job.others.push_back(other);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("17.2: top shows 16 ranks on two nodes on a terminal of 80 by 24, by node", "[watch]") {
+  std::size_t scroll = 0;
+  const auto lines = jobs_lines({{two_nodes(), std::nullopt}}, 0);
+  const auto screen = screen_of(lines, "q quit", 24, 80, scroll);
+  REQUIRE(screen.size() == 24);
+  for (const std::string& line : screen) CHECK(line.size() <= 80);
+  CHECK(screen[2] == "  step 41 of 900, epoch 2, loss 0.25, 8192 images/s");
+  CHECK(screen[3].starts_with("  slowest: rank 9 is 3 steps behind"));
+  CHECK(screen[5] == "node 0 on node1: running, launcher 4100");
+  CHECK(screen[6].starts_with("   0    4127"));
+  CHECK(screen[14] == "node 1 on node2: running, launcher 77, logs /var/log/job");
+  CHECK(screen[15].starts_with("   8 "));
+  CHECK(screen[22].starts_with("  15 "));
+  CHECK(screen[23] == "q quit");  // All of it fits.
+}
+
+TEST_CASE("17.2: nodes stand in the order of their ranks, those in no round last", "[watch]") {
+  JobSnapshot job = two_nodes();
+  job.node_rank = 1;
+  job.others[0].node_rank = 2;
+  NodeView first = job.others[0], spare = job.others[0];
+  first.node_rank = 0;
+  spare.node_rank = -1;
+  spare.ranks.clear();
+  job.others = {first, job.others[0], spare};
+  const std::string text = text_of(job);
+  const auto at = [&](const char* part) { return text.find(part); };
+  CHECK(at("node 0 on node2") < at("node 1 on node1"));
+  CHECK(at("node 1 on node1") < at("node 2 on node2"));
+  CHECK(at("node 2 on node2") < at("node on node2"));
+  CHECK(at("node on node2") != text.npos);
+}
+
+TEST_CASE("17.2: a node that is silent is shown as such, with since when", "[watch]") {
+  JobSnapshot job = two_nodes();
+  CHECK_FALSE(is_silent(job.others[0]));
+  job.others[0].age_s = 12;
+  CHECK(holds(text_of(job), "node 1 on node2: silent for 12 s, was running, launcher 77"));
+  job.others[0].age_s = 1;
+  job.others[0].silent_s = 40;
+  CHECK(holds(text_of(job), "node 1 on node2: silent for 40 s, was running"));
+  job.others[0].age_s.reset();
+  CHECK(holds(text_of(job), "node 1 on node2: silent for 40 s\n"));
+  job.others[0].silent_s = 0.5;  // It is there, and its ddprun cannot answer.
+  CHECK(holds(text_of(job), "node 1 on node2: tells nothing\n"));
+}
+
+TEST_CASE("17.2: another node's processor time is counted on its own clock", "[watch]") {
+  const JobSnapshot before = two_nodes();
+  JobSnapshot now = before;
+  now.taken_s += 1'000;
+  now.others[0].taken_s += 2;
+  now.others[0].ranks[0].use.cpu_s += 1;
+  const std::string text = status_text({now, before}, 80, 0);
+  CHECK(holds(text,
+              "   8    4135      41/900 backward           512  125ms   10%   50%   50%   512M"));
+  // Nothing new has come of it since.
+  now.others[0].taken_s -= 2;
+  CHECK(holds(status_text({now, before}, 80, 0), "10%   50%  100%   512M"));
+}
+
+TEST_CASE("17.2: of two launchers of one job on this host one is shown", "[watch]") {
+  const JobSnapshot job = two_nodes();
+  JobSnapshot other{.run_id = job.run_id, .host = "node2", .launcher_pid = 77};
+  CHECK(shows(job, other));
+  CHECK_FALSE(shows(other, job));
+  other.host = "node3";
+  CHECK_FALSE(shows(job, other));
+  other.host = "node2";
+  other.run_id = "day";
+  CHECK_FALSE(shows(job, other));
+}

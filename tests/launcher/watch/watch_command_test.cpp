@@ -66,6 +66,12 @@ TEST_CASE("17.2: what these commands do not understand is told with status 2, he
   for (const char* seconds : {"0", "-1", "nan", "1e9", "soon"}) {
     CHECK(refusal({"top", "--interval", seconds}).status == 2);
   }
+  CHECK(refusal({"status", "--secret-file", "a"}).text.find("for --endpoint") != std::string::npos);
+  CHECK(refusal({"status", "--auth", "maybe", "--endpoint", "a"}).status == 2);
+  CHECK(refusal({"logs", "-f", "--endpoint", "a"}).status == 2);
+  for (const char* place : {"", "a b", "node0:", "node0:x", "node0:70000", "[node0]:1", "-x"}) {
+    CHECK(refusal({"status", "--endpoint", place}).status == 2);
+  }
   for (const WatchCommandRow& row : watch_table()) {
     for (const char* help : {"-h", "--help"}) {
       const auto told = refusal({row.name, help});
@@ -80,4 +86,20 @@ TEST_CASE("17.2: what these commands do not understand is told with status 2, he
       }
     }
   }
+}
+
+TEST_CASE("17.2: a job on other hosts is named by where its nodes meet", "[watch]") {
+  CHECK(parse_watch_command({"status"}).endpoint_host.empty());
+  const auto status = parse_watch_command({"status", "--endpoint", "node0", "night"});
+  CHECK(status.endpoint_host == "node0");
+  CHECK(status.endpoint_port == 29'500);
+  CHECK(status.job == "night");
+  const auto top = parse_watch_command(
+      {"top", "--endpoint=[::1]:4000", "--secret-file", "/s", "--auth", "secret"});
+  CHECK(top.endpoint_host == "::1");
+  CHECK(top.endpoint_port == 4'000);
+  CHECK(top.secret_file == "/s");
+  CHECK(top.auth == "secret");
+  CHECK(parse_watch_command({"logs", "--endpoint", "a:1", "--rank", "3"}).endpoint_port == 1);
+  CHECK(parse_watch_command({"stacks", "--endpoint", "a:1"}).endpoint_host == "a");
 }

@@ -309,3 +309,51 @@ TEST_CASE("signals have the names that the C library gives them", "[rendezvous][
     CHECK(signal_name(signal) == (name == nullptr ? expected : "SIG" + std::string(name)));
   }
 }
+
+TEST_CASE("17.2: a question and its answer arrive as they were sent",
+          "[rendezvous][control_message]") {
+  const Query query =
+      round_trip(Query{.number = 7, .run_id = "job", .what = "logs", .rank = 3, .lines = 20});
+  CHECK(query.number == 7);
+  CHECK(query.run_id == "job");
+  CHECK(query.what == "logs");
+  CHECK(query.rank == 3);
+  CHECK(query.lines == 20);
+  CHECK(round_trip(Query{}).rank == -1);
+  const Told told = round_trip(Told{.number = 7, .text = "{\"a\": \"\033\"}", .more = true});
+  CHECK(told.number == 7);
+  CHECK(told.text == "{\"a\": \"\033\"}");
+  CHECK(told.more);
+  CHECK(error_of(R"({"type":"query","number":-1,"run_id":"","what":"","rank":0,"lines":0})") != "");
+  CHECK(error_of(R"({"type":"query","number":1,"run_id":"","what":"x"})") != "");
+  CHECK(error_of(R"({"type":"told","number":1,"text":3,"more":false})") != "");
+  CHECK(error_of(R"({"type":"told","number":1,"more":false,"text":")" +
+                 std::string(told_piece_bytes_max + 1, 'x') + "\"}") != "");
+
+  // An older agent does not say it, and is not asked.
+  Hello hello;
+  hello.tells = true;
+  CHECK(round_trip(hello).tells);
+}
+
+TEST_CASE("17.2: an answer is cut into pieces, none of them in the middle of a character",
+          "[rendezvous][control_message]") {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, told_piece_bytes_max - 1, told_piece_bytes_max,
+        told_piece_bytes_max + 1, 3 * told_piece_bytes_max}) {
+    for (const std::string character : {"x", "\"", "\u00fc", "\u20ac", "\U0001f600"}) {
+      std::string text;
+      while (text.size() < size) text += character;
+      std::string together;
+      const auto pieces = told_pieces(5, text);
+      REQUIRE_FALSE(pieces.empty());
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const Told piece = round_trip(pieces[i]);
+        CHECK(piece.number == 5);
+        CHECK(piece.more == (i + 1 < pieces.size()));
+        together += piece.text;
+      }
+      CHECK(together == text);
+    }
+  }
+}

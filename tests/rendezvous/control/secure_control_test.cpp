@@ -13,6 +13,7 @@
 #include <random>
 
 #include "rendezvous/control/control_client.h"
+#include "rendezvous/control/job_query.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/first_byte.h"
 #include "rendezvous/secure/psk.h"
@@ -47,9 +48,14 @@ struct SecuredEndpoint {
     limits.round = {.nodes_min = 2, .nodes_max = 2, .join_timeout = 60s};
     limits.master_addr = "127.0.0.1";
     limits.master_port = server.port();
-    coordinator = std::make_unique<Coordinator>(
-        io, limits, CoordinatorCallbacks{[](const RoundName&) {}}, Strangers::Limits{}, key);
+    CoordinatorCallbacks callbacks{[](const RoundName&) {}};
+    callbacks.on_query = [this](const Query& query,
+                                const std::function<void(const std::string&)>& reply) {
+      if (on_query) on_query(query, reply);
+    };
+    coordinator = std::make_unique<Coordinator>(io, limits, callbacks, Strangers::Limits{}, key);
   }
+  std::function<void(const Query&, const std::function<void(const std::string&)>&)> on_query;
   std::unique_ptr<Coordinator> coordinator;
   Server server;
 };
@@ -364,4 +370,43 @@ TEST_CASE("15.3: an agent does not follow a coordinator of another user of its m
             std::string::npos);
     }
   }
+}
+
+TEST_CASE("17.2: of a job with a secret only who proves it sees anything", "[secure][control]") {
+  asio::io_context io;
+  SecuredEndpoint endpoint(io, key_of(right));
+  int questions = 0;
+  const auto ask = [&](const Context& key) {
+    std::optional<QueryAnswer> answer;
+    query_coordinator(
+        io, "127.0.0.1", endpoint.server.port(), {.number = 1, .run_id = "job", .what = "snapshot"},
+        key, ddprun::testing::patience(20s), [&](const QueryAnswer& given) { answer = given; });
+    REQUIRE(runs_until(io, [&] { return answer.has_value(); }));
+    return *answer;
+  };
+  for (const Context& key : {key_of(wrong), key_of(right, "other"), Context()}) {
+    const QueryAnswer answer = ask(key);
+    CHECK_FALSE(answer.text);
+    REQUIRE(answer.refused);
+    CHECK(answer.refused->exit_status == exit_status::refused);
+  }
+  CHECK(questions == 0);
+  endpoint.on_query = [&](const Query&, const std::function<void(const std::string&)>& reply) {
+    ++questions;
+    reply("{}");
+  };
+  CHECK(ask(key_of(right)).text == "{}");
+  CHECK(questions == 1);
+  ask(key_of(wrong));
+  CHECK(questions == 1);
+
+  // Somebody with the secret at a job that has none.
+  SecuredEndpoint plain(io, nullptr);
+  std::optional<QueryAnswer> answer;
+  query_coordinator(io, "127.0.0.1", plain.server.port(), {.run_id = "job", .what = "snapshot"},
+                    key_of(right), ddprun::testing::patience(20s),
+                    [&](const QueryAnswer& given) { answer = given; });
+  REQUIRE(runs_until(io, [&] { return answer.has_value(); }));
+  REQUIRE(answer->refused);
+  CHECK(answer->refused->reason.find("without a secret") != std::string::npos);
 }

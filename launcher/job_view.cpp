@@ -1,0 +1,186 @@
+// Ages are counted here, from the moment at which something came: clocks of two machines are never
+// compared.
+#include "launcher/job_view.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds look_pause{500};
+// `ddprun top` waits a second for its launcher, and that one for the coordinator.
+constexpr milliseconds nodes_limit{500};
+constexpr milliseconds coordinator_limit{800};
+// py-spy may take its time over the ranks of a node, and the coordinator waits for all nodes.
+constexpr milliseconds lines_of_nodes_limit{15'000};
+constexpr milliseconds lines_of_job_limit{18'000};
+
+double seconds_of(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
+}
+
+}  // namespace
+
+JobView::JobView(bool alone, std::string host, int launcher_pid, JobViewWays ways)
+    : alone_(alone), host_(std::move(host)), launcher_pid_(launcher_pid), ways_(std::move(ways)) {}
+
+void JobView::refresh(std::function<void()> done) {
+  if (alone_) return done();
+  if (waiting_.empty() && Clock::now() - looked_at_ < look_pause) return done();
+  waiting_.push_back(std::move(done));
+  if (waiting_.size() > 1) return;
+  rendezvous::Query query;
+  query.what = "snapshot";
+  if (ways_.leads()) {
+    ways_.ask_nodes(query, nodes_limit, [this](const std::vector<rendezvous::NodeTold>& nodes) {
+      take(nodes);
+      looked();
+    });
+  } else {
+    ways_.ask_coordinator(query, coordinator_limit, [this](const rendezvous::QueryAnswer& answer) {
+      take(answer);
+      looked();
+    });
+  }
+}
+
+void JobView::looked() {
+  looked_at_ = Clock::now();
+  for (const auto& done : std::exchange(waiting_, {})) done();
+}
+
+// Who has not answered now is as it was seen last: that is what its age is shown for.
+void JobView::keep_or_replace(std::vector<Seen> seen) {
+  for (Seen& each : seen) {
+    if (each.view.age_s) continue;
+    for (Seen& earlier : seen_) {
+      const bool same = earlier.view.age_s && earlier.view.host == each.view.host &&
+                        earlier.view.node_rank == each.view.node_rank;
+      if (!same) continue;
+      const auto heard_at = each.heard_at;
+      each = std::move(earlier);
+      each.heard_at = heard_at;
+      break;
+    }
+  }
+  seen_ = std::move(seen);
+}
+
+void JobView::take(const std::vector<rendezvous::NodeTold>& nodes) {
+  const auto now = Clock::now();
+  std::vector<Seen> seen;
+  for (const rendezvous::NodeTold& node : nodes) {
+    if (node.is_own) continue;
+    Seen& each = seen.emplace_back();
+    if (node.text) {
+      if (auto told = parse_node(*node.text)) {
+        each.view = std::move(*told);
+        each.view.age_s = 0;
+      }
+    }
+    each.view.host = node.host;
+    each.view.node_rank = node.group_rank;
+    each.view.silent_s = 0;
+    each.heard_at = now - node.silence;
+    each.told_at = now;
+  }
+  problem_.clear();
+  keep_or_replace(std::move(seen));
+}
+
+void JobView::take(const rendezvous::QueryAnswer& answer) {
+  const auto job = answer.text ? parse_snapshot(*answer.text, Writer::Peer) : std::nullopt;
+  if (!job) {
+    problem_ = answer.refused ? answer.refused->reason
+               : answer.moved ? "another node coordinates the job"
+                              : "the coordinator does not answer: " + answer.why;
+    return;
+  }
+  const auto now = Clock::now();
+  std::vector<NodeView> views = job->others;
+  views.push_back({.host = job->host,
+                   .node_rank = job->node_rank,
+                   .silent_s = 0,
+                   .age_s = 0,
+                   .launcher_pid = job->launcher_pid,
+                   .state = job->state,
+                   .taken_s = job->taken_s,
+                   .since_s = job->since_s,
+                   .attempt = job->attempt,
+                   .first_rank = job->first_rank,
+                   .workers = job->workers,
+                   .log_dir = job->log_dir,
+                   .ranks = job->ranks});
+  std::vector<Seen> seen;
+  for (NodeView& view : views) {
+    if (view.host == host_ && view.launcher_pid == launcher_pid_) continue;
+    const auto told_at = now - duration_of(view.age_s.value_or(0));
+    const auto heard_at = now - duration_of(view.silent_s.value_or(0));
+    seen.push_back({std::move(view), heard_at, told_at});
+  }
+  std::stable_sort(seen.begin(), seen.end(), [](const Seen& a, const Seen& b) {
+    return static_cast<unsigned>(a.view.node_rank) < static_cast<unsigned>(b.view.node_rank);
+  });
+  problem_.clear();
+  keep_or_replace(std::move(seen));
+}
+
+std::vector<NodeView> JobView::others() const {
+  const auto now = Clock::now();
+  std::vector<NodeView> views;
+  for (const Seen& each : seen_) {
+    NodeView& view = views.emplace_back(each.view);
+    if (view.age_s) view.age_s = seconds_of(now - each.told_at);
+    view.silent_s = seconds_of(now - each.heard_at);
+  }
+  return views;
+}
+
+void JobView::lines(const rendezvous::Query& query, NodeLines own,
+                    std::function<void(const std::vector<NodeLines>&)> done) {
+  if (alone_) return done({std::move(own)});
+  if (ways_.leads()) {
+    return ways_.ask_nodes(query, lines_of_nodes_limit,
+                           [own = std::move(own), done = std::move(done)](
+                               const std::vector<rendezvous::NodeTold>& nodes) {
+                             std::vector<NodeLines> all;
+                             for (const rendezvous::NodeTold& node : nodes) {
+                               if (node.is_own) {
+                                 all.push_back(own);
+                                 continue;
+                               }
+                               NodeLines& each = all.emplace_back();
+                               each.host = node.host;
+                               each.node_rank = node.group_rank;
+                               const auto lines =
+                                   node.text ? parse_lines(*node.text) : std::nullopt;
+                               if (lines) each.lines = *lines;
+                               if (!node.tells) each.why = "its ddprun is too old to tell";
+                               if (node.tells && !lines) each.why = "it does not answer";
+                             }
+                             done(all);
+                           });
+  }
+  ways_.ask_coordinator(
+      query, lines_of_job_limit,
+      [own = std::move(own), done = std::move(done)](const rendezvous::QueryAnswer& answer) {
+        const auto nodes = answer.text ? parse_nodes(*answer.text) : std::nullopt;
+        if (nodes) return done(*nodes);
+        NodeLines others;
+        others.host = "other hosts";
+        others.why = answer.refused ? answer.refused->reason
+                     : answer.moved ? "another node coordinates the job"
+                                    : "the coordinator does not answer: " + answer.why;
+        done({own, others});
+      });
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,70 @@
+// What this launcher knows of the job's other nodes, for people who look at it here.
+//
+// Asked only when somebody looks, at most twice a second, however many look: a job that nobody
+// watches sends nothing. The node that coordinates the job asks all others; each other one asks it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/watch/job_snapshot.h"
+#include "launcher/watch/node_lines.h"
+#include "rendezvous/control/control_message.h"
+#include "rendezvous/control/job_query.h"
+#include "rendezvous/coordinator.h"
+
+namespace ddprun::launcher {
+
+// Ways to the others, as Membership has them.
+struct JobViewWays {
+  std::function<bool()> leads;
+  std::function<void(const rendezvous::Query&, std::chrono::milliseconds limit,
+                     std::function<void(const std::vector<rendezvous::NodeTold>&)> done)>
+      ask_nodes;
+  std::function<void(const rendezvous::Query&, std::chrono::milliseconds limit,
+                     std::function<void(const rendezvous::QueryAnswer&)> done)>
+      ask_coordinator;
+};
+
+class JobView {
+ public:
+  // `alone`: the job has this node and no other. `launcher_pid`, `host`: of this one.
+  JobView(bool alone, std::string host, int launcher_pid, JobViewWays ways);
+
+  // Looks at the others, unless that was just done; who does not answer keeps what was known of it.
+  // `done` comes at once or from the loop, a second later at most.
+  void refresh(std::function<void()> done);
+  std::vector<NodeView> others() const;  // Ages are those of now.
+  // Why nothing is known of them; "" = it is.
+  const std::string& problem() const { return problem_; }
+
+  // Stacks or logs of all nodes; those of this one are `own`, or come from it by the coordinator.
+  void lines(const rendezvous::Query& query, NodeLines own,
+             std::function<void(const std::vector<NodeLines>&)> done);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    NodeView view;
+    Clock::time_point heard_at;
+    Clock::time_point told_at;
+  };
+
+  void take(const std::vector<rendezvous::NodeTold>& nodes);
+  void take(const rendezvous::QueryAnswer& answer);
+  void keep_or_replace(std::vector<Seen> seen);
+  void looked();
+
+  const bool alone_;
+  const std::string host_;
+  const int launcher_pid_;
+  JobViewWays ways_;
+  std::vector<Seen> seen_;
+  std::vector<std::function<void()>> waiting_;
+  std::chrono::steady_clock::time_point looked_at_;
+  std::string problem_;
+};
+
+}  // namespace ddprun::launcher
