@@ -73,8 +73,8 @@ class Comparison {
 void Comparison::compare_versions() {
   const std::string differ =
       differences(members_, [](const GroupMember& member) { return member.facts.version; });
-  if (differ.empty()) return green("ddprun", members_.front().facts.version);
-  amber("ddprun", differ,
+  if (differ.empty()) return green("version", members_.front().facts.version);
+  amber("version", differ,
         "Nodes of different versions refuse each other when their protocols differ (exit status "
         "73).",
         "install the same one on all hosts; or take it off the PATH there and give --copy-self");

@@ -268,7 +268,11 @@ TEST_CASE("when an agent is killed the other one ends with the cause named", "[l
   SECTION("the one that joined") {
     second.send(SIGKILL);
     CHECK(first.wait() == exit_status::node_lost);
-    has(first.err(), "was lost: it closed the connection");
+    // The kernel resets the connection of a process that had not read all it was sent.
+    const std::string said = first.err();
+    INFO(said);
+    CHECK((said.find("was lost: it closed the connection") != std::string::npos ||
+           said.find("was lost: the connection broke: Connection reset") != std::string::npos));
   }
   SECTION("the one with the endpoint") {
     first.send(SIGKILL);

@@ -44,7 +44,7 @@ struct SpoiltGroup {
 
 const std::vector<SpoiltGroup>& spoilt_groups() {
   static const std::vector<SpoiltGroup> rows = {
-      {"ddprun",
+      {"version",
        Level::Amber,
        "ddprun 0.9 on host-c",
        "--copy-self",
