@@ -66,7 +66,7 @@ endif()
 # g++ spends most of a unit on the headers that it shares with its neighbours, so units are compiled
 # several at a time: this many of a library. More save little and make what is touched last wait.
 option(DDPRUN_UNITY "Compile several units of a library at a time" ON)
-set(DDPRUN_UNITY_UNITS 6)
+set(DDPRUN_UNITY_UNITS 6 CACHE STRING "How many")
 if(DDPRUN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # g++ takes an anonymous namespace for shared by several units as soon as the file is included.
   add_compile_options(-Wno-subobject-linkage)
@@ -81,6 +81,8 @@ function(ddprun_library name)
   if(ARG_COLD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # With -O1 g++ 12 inlines half of a std::string and then warns of what it does not see.
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1 -Wno-maybe-uninitialized>)
+  elseif(ARG_COLD)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                                             $<INSTALL_INTERFACE:include/ddprun>)

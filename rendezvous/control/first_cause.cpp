@@ -32,8 +32,8 @@ bool asks_to_be_queued_again(const FirstCause& cause) {
 }
 
 std::string signal_name(int signal) {
-  // Linux's numbers on x86-64, from 1. sigabbrev_np would have them, but only from glibc 2.32 on,
-  // and packages of ddprun run with 2.28.
+  // Linux's numbers on x86-64 and ARM, from 1. sigabbrev_np would have them, but only from glibc
+  // 2.32 on, and packages of ddprun run with 2.28.
   static constexpr std::array names = {
       "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1", "SEGV",
       "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN", "TTOU",

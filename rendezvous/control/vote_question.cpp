@@ -15,7 +15,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::chrono::seconds answer_limit{2};
+constexpr std::chrono::seconds vote_limit{2};
 constexpr std::size_t answer_bytes_max = 16u << 10;  // With those of the TLS handshake.
 
 class VoteQuestion : public std::enable_shared_from_this<VoteQuestion> {
@@ -23,7 +23,7 @@ class VoteQuestion : public std::enable_shared_from_this<VoteQuestion> {
   VoteQuestion(asio::io_context& io, ControlMessage ask, std::shared_ptr<const TlsContext> tls,
                std::function<void(const Vote&)> on_vote)
       : socket_(io),
-        limit_(io, answer_limit),
+        limit_(io, vote_limit),
         ask_(std::move(ask)),
         tls_(std::move(tls)),
         on_vote_(std::move(on_vote)) {}
