@@ -48,12 +48,13 @@ _ddprun_options() {
     --nnodes --nproc-per-node --node-rank --role --omp-threads --numa-binding --hosts -H --hostfile
     --export -x --ssh-options --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id
     --rdzv-conf --tie-breaker --secret-file --auth --store-allow --local-addr --max-restarts
-    --shutdown-timeout --exit-code-map --signals-to-handle --forward-signals --spares
-    --spare-timeout --restart-memory --restart-backoff --max-same-failures --reset-restarts-after
-    --report --log-dir --redirects -r --tee -t --local-ranks-filter --duplicate-stdout-filters
-    --duplicate-stderr-filters --log-rotate --log-keep --log-line-prefix-template --event-log
-    --metrics-file --metrics-port --status-page --color --monitor-interval --start-method
-    --event-log-handler --logs-specs --exit-barrier-timeout
+    --shutdown-timeout --stall-timeout --on-stall --exit-code-map --signals-to-handle
+    --forward-signals --spares --spare-timeout --restart-memory --restart-backoff
+    --max-same-failures --reset-restarts-after --report --log-dir --redirects -r --tee -t
+    --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --log-rotate
+    --log-keep --log-line-prefix-template --event-log --metrics-file --metrics-port --status-page
+    --color --monitor-interval --start-method --event-log-handler --logs-specs
+    --exit-barrier-timeout
   )
 }
 
@@ -83,6 +84,8 @@ _ddprun_value() {
   --tie-breaker) offer=(-f) ;;
   --secret-file) offer=(-f) ;;
   --auth) offer=(-W 'secret none') ;;
+  --stall-timeout) offer=(-W 'auto off') ;;
+  --on-stall) offer=(-W 'report fail') ;;
   --report) offer=(-f) ;;
   --log-dir) offer=(-d) ;;
   --redirects | -r) offer=(-W '0 1 2 3') ;;

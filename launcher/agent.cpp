@@ -31,6 +31,7 @@
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/job_status.h"
+#include "launcher/stall_watch.h"
 #include "launcher/watched_job.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/counted.h"
@@ -71,6 +72,8 @@ class Agent {
         export_(
             io_, options_, [this] { return watched_.snapshot(); },
             [this](std::function<void()> done) { watched_.look_at_others(std::move(done)); }),
+        stalls_(io_, options_, attempt_, watched_, events_, output_,
+                [this] { return machine_.state(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),
         machine_({.grace = options_.shutdown_timeout}) {}
 
@@ -124,6 +127,7 @@ class Agent {
   LocalAttempt attempt_;
   WatchedJob watched_;
   JobExport export_;
+  StallWatch stalls_;
   Membership membership_;  // Goes first, while what it says is still heard.
   AgentStateMachine machine_;
 
@@ -393,6 +397,7 @@ void Agent::start_workers() {
   const auto failure = attempt_.start(round_);
   if (!failure) {
     membership_.send(rendezvous::Started{round_.attempt, round_.term});
+    stalls_.attempt_started();
     return attempt_.look_whether_it_can_grow();
   }
   local_cause_ = *failure;
@@ -439,7 +444,8 @@ void Agent::report(int status) {
                         .max_restarts = options_.max_restarts,
                         .why = why_,
                         .cause = job_cause_,
-                        .local_workers = attempt_.ends()};
+                        .local_workers = attempt_.ends(),
+                        .stalls = stalls_.notes()};
   if (has_cause_to_blame(failure)) {
     failure.culprits_error_file = attempt_.error_file_of(*job_cause_);
     const bool told = tells_all(failure) || !usage_text(failure).empty();

@@ -59,6 +59,7 @@ class Plan {
     }
     row("grace", time_text(options_.shutdown_timeout) + " from SIGTERM to SIGKILL",
         source("shutdown-timeout"));
+    describe_stalls();
     describe_watching();
     describe_workers();
     for (const std::string& note : options_.notes) text_ += "note: " + note + "\n";
@@ -69,6 +70,7 @@ class Plan {
   void describe_nodes();
   void describe_endpoint();
   void describe_secret();
+  void describe_stalls();
   void describe_watching();
   void describe_workers();
   rendezvous::RoundStart first_round() const;
@@ -107,6 +109,18 @@ class Plan {
   const DryRunFacts& facts_;
   std::string text_;
 };
+
+void Plan::describe_stalls() {
+  if (!options_.stall_watch) return row("stalls", "are not looked for", source("stall-timeout"));
+  const std::string after = options_.stall_timeout
+                                ? "after " + time_text(*options_.stall_timeout)
+                                : "after what was learnt of each phase, 60 s at least";
+  row("stalls",
+      fmt::format("{} without progress: {}", after,
+                  options_.stall_fails ? "stacks are told, and who is behind is killed"
+                                       : "stacks are told"),
+      source({"stall-timeout", "on-stall"}));
+}
 
 void Plan::describe_nodes() {
   const int most = options_.nnodes_max;

@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "launcher/machine/this_machine.h"
+#include "launcher/options/values.h"
 #include "launcher/report/failure_advice.h"
 #include "launcher/report/regular_file.h"
 #include "launcher/report/stderr_message.h"
+#include "launcher/stall/nccl_ras.h"
 #include "launcher/workers/restart_memory_file.h"
 #include "rendezvous/time_text.h"
 
@@ -51,6 +53,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                            const LaunchOptions& options, std::string host_name,
                            LocalAttemptCallbacks callbacks)
     : cause_timer_(io),
+      lost_timer_(io),
       pages_(options.nproc_per_node),
       events_(events),
       options_(options),
@@ -83,6 +86,8 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   ends_.clear();
   pids_.clear();
   parked_.clear();
+  lost_.clear();
+  lost_timer_.cancel();
   failed_ = false;
   cause_by_.reset();
   stopped_at_.reset();
@@ -91,6 +96,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   const int workers = round.nproc > 0 ? round.nproc : options_.nproc_per_node;
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
+    if (!told_choices_) choose_ras_address();
     attempt_dir_ = directory_.make_attempt(round.attempt, workers);
     group_.set_left_behind({directory_.temporary_path(), status_socket_});
     WorkerSpecInputs inputs = spec_inputs();
@@ -137,6 +143,7 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
           .key_fd = worker_key_.get(),
           .memory_fd = restart_memory(),
           .progress_fd = pages_.fd(),
+          .ras_address = sets_ras_address_ ? ras_address_ : "",
           .may_park = another_may_follow(),
           .word_limit = word_limit(),
           .filled = filled_,
@@ -177,6 +184,19 @@ void LocalAttempt::tell_who_went_on() const {
                         round_.rank_base + static_cast<int>(i), pids_[i]);
   }
   if (!kept.empty()) spdlog::info("in the process of the attempt before: rank {}", kept);
+}
+
+// One for all attempts. NCCL's own default is one port for all jobs of a machine, which the first
+// process takes, whoever's it is. Where there is no GPU nobody would listen.
+void LocalAttempt::choose_ras_address() {
+  if (!options_.stall_watch || environment_variable("NCCL_RAS_ENABLE").value_or("") == "0") return;
+  if (const auto own = environment_variable(ras_address_variable)) {
+    ras_address_ = *own;
+    return;
+  }
+  if (count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), "/dev") == 0) return;
+  ras_address_ = fmt::format("127.0.0.1:{}", free_port());
+  sets_ras_address_ = true;
 }
 
 // One for all attempts.
@@ -253,7 +273,39 @@ FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, 
 void LocalAttempt::stop(int signal, milliseconds grace, Keep keep, const std::string& why) {
   if (!stopped_at_) stopped_at_ = wall_now();
   cause_timer_.cancel();
+  lost_timer_.cancel();
   group_.stop(signal, grace, keep, why);
+}
+
+bool LocalAttempt::is_at_work(int local_rank) const {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= pids_.size() || is_parked(pids_[index])) return false;
+  return std::none_of(ends_.begin(), ends_.end(),
+                      [&](const WorkerEnd& end) { return end.pid == pids_[index]; });
+}
+
+void LocalAttempt::count_as_lost(int local_rank, milliseconds stood, const std::string& why) {
+  if (failed_ || stopped_at_ || !is_at_work(local_rank)) return;
+  lost_[local_rank] = {.stood_ms = std::max<std::int64_t>(stood.count(), 1), .why = why};
+  group_.kill_worker(local_rank);
+  // A process may hang in a driver, where SIGKILL does not reach it: the others need not wait for
+  // that, and stop() says of it what is known.
+  lost_timer_.expires_after(WorkerGroupLimits{}.kill_wait);
+  lost_timer_.async_wait([this, local_rank](const asio::error_code& error) {
+    if (error || failed_ || stopped_at_ || !is_at_work(local_rank)) return;
+    fail_of(
+        {.rank = round_.rank_base + local_rank,
+         .local_rank = local_rank,
+         .pid = pids_[static_cast<std::size_t>(local_rank)],
+         .signal = SIGKILL,
+         .ran_ms = ms_between(began_at_, wall_now()),
+         .message = lost_[local_rank].why + "\nSIGKILL has not ended it: it hangs in the kernel"});
+  });
+}
+
+void LocalAttempt::fail_of(const WorkerEnd& worker) {
+  failed_ = true;
+  callbacks_.on_failure(cause_of(worker));
 }
 
 void LocalAttempt::on_exit(WorkerEnd end) {
@@ -261,6 +313,9 @@ void LocalAttempt::on_exit(WorkerEnd end) {
   // A worker that we stopped may print a traceback of that; it is no news.
   if (end.message.empty() && !end.success() && !end.stopped_by_us) {
     end.message = message_from_stderr(end.stderr_tail, end.exit_code, end.signal);
+  }
+  if (const auto lost = lost_.find(end.local_rank); lost != lost_.end() && !end.stopped_by_us) {
+    end.message = lost->second.why;
   }
   end.stderr_tail.clear();  // Up to 8 KiB a worker, read for the last time.
   ends_.push_back(std::move(end));
@@ -437,6 +492,10 @@ FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
                    .memory_peak_bytes = kernel.memory_peak_bytes,
                    .core = kernel.core,
                    .log_files = log_files(end.local_rank)};
+  if (const auto lost = lost_.find(end.local_rank); lost != lost_.end() && end.signal == SIGKILL) {
+    cause.hung_ms = lost->second.stood_ms;
+    cause.oom_killed = false;  // The kernel may have killed something else of the job.
+  }
   cause.retriable = !rendezvous::asks_to_be_queued_again(cause);
   cause.advice = advice_for(cause);
   return cause;

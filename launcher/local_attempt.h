@@ -69,6 +69,9 @@ class LocalAttempt {
   // To be called once it is known as started: a replacement may have become ready while it began.
   void look_whether_it_can_grow();
   void forward_signal(int signal) { group_.forward_signal(signal); }
+  // Of this worker, which lives and stands still: it is killed, and `why` is what it failed of.
+  // Should the kernel not let it end, it counts as failed all the same.
+  void count_as_lost(int local_rank, std::chrono::milliseconds stood, const std::string& why);
   // The job is over.
   void stop_spares() { group_.stop_spares(); }
   int spares_ready() const { return group_.spares_ready(); }
@@ -78,6 +81,10 @@ class LocalAttempt {
   // Of the attempt started last.
   const rendezvous::RoundStart& round() const { return round_; }
   const std::vector<WorkerEnd>& ends() const { return ends_; }
+  // Neither ended nor parked.
+  bool is_at_work(int local_rank) const;
+  // Where NCCL's RAS service of this node's workers can be asked, HOST:PORT; "" = nowhere.
+  const std::string& ras_address() const { return ras_address_; }
   // By local rank, also of those that have ended.
   const std::vector<int>& started_pids() const { return pids_; }
   const std::vector<WorkerOutput>& outputs() const { return outputs_; }
@@ -102,6 +109,12 @@ class LocalAttempt {
   std::string log_folder() const;
 
  private:
+  struct LostWorker {
+    std::int64_t stood_ms = 0;
+    std::string why;
+  };
+  void choose_ras_address();
+  void fail_of(const WorkerEnd& worker);
   int restart_memory();  // -1: none is asked for. Throws std::system_error.
   bool another_may_follow() const;
   std::chrono::milliseconds word_limit() const;
@@ -124,6 +137,10 @@ class LocalAttempt {
   rendezvous::FirstCause blame_start(const std::string& message, int exit_code, bool retriable);
 
   asio::steady_timer cause_timer_;
+  asio::steady_timer lost_timer_;
+  std::map<int, LostWorker> lost_;  // By local rank.
+  std::string ras_address_;
+  bool sets_ras_address_ = false;  // For the workers: it is not the user's own.
   std::optional<std::chrono::steady_clock::time_point> cause_by_;  // Set while it is waited for.
   rendezvous::UniqueFd worker_key_;
   std::string status_socket_;

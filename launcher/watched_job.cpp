@@ -7,7 +7,6 @@
 
 #include <asio/steady_timer.hpp>
 #include <ctime>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -74,19 +73,16 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
     std::uint32_t answers_before = 0;
   };
 
-  StackQuestion(asio::io_context& io, std::function<void(const std::string&)> to)
-      : timer(io), reply(std::move(to)) {}
+  StackQuestion(asio::io_context& io, std::function<void(const WatchedJob::Stacks&)> to)
+      : timer(io), done(std::move(to)) {}
 
   void look(const ProgressPages& pages) {
     for (auto each = open.begin(); each != open.end();) {
       const auto text = pages.stack(each->local_rank, each->answers_before);
-      if (text) stacks[std::to_string(each->rank)] = readable_stack(*text);
+      if (text) stacks[each->rank] = readable_stack(*text);
       each = text ? open.erase(each) : each + 1;
     }
-    if (open.empty() || steady_clock::now() >= until) {
-      const nlohmann::json answer = {{"stacks", stacks}};
-      return reply(answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    }
+    if (open.empty() || steady_clock::now() >= until) return done(stacks);
     timer.expires_after(stack_look_pause);
     timer.async_wait([self = shared_from_this(), &pages](const asio::error_code& error) {
       if (!error) self->look(pages);
@@ -94,9 +90,9 @@ struct StackQuestion : std::enable_shared_from_this<StackQuestion> {
   }
 
   asio::steady_timer timer;
-  std::function<void(const std::string&)> reply;
+  std::function<void(const WatchedJob::Stacks&)> done;
   std::vector<Asked> open;
-  std::map<std::string, std::string> stacks;  // By rank.
+  WatchedJob::Stacks stacks;
   steady_clock::time_point until = steady_clock::now() + stack_limit;
 };
 
@@ -221,7 +217,7 @@ void WatchedJob::collect_lines(const rendezvous::Query& query,
 }
 
 // All are asked at once, and have the same time: where they stand shall be one moment.
-void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& json)> done) const {
+void WatchedJob::ask_stacks(int rank, std::function<void(const Stacks&)> done) const {
   auto question = std::make_shared<StackQuestion>(io_, std::move(done));
   const auto& pids = attempt_.started_pids();
   for (std::size_t i = 0; i < pids.size(); ++i) {
@@ -233,6 +229,15 @@ void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& 
     if (asked) question->open.push_back({local_rank, round_.rank_base + local_rank, *asked});
   }
   question->look(attempt_.pages());
+}
+
+void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& json)> done) const {
+  ask_stacks(rank, [done = std::move(done)](const Stacks& stacks) {
+    nlohmann::json by_rank = nlohmann::json::object();
+    for (const auto& [number, text] : stacks) by_rank[std::to_string(number)] = text;
+    const nlohmann::json answer = {{"stacks", std::move(by_rank)}};
+    done(answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  });
 }
 
 JobSnapshot WatchedJob::snapshot() const {

@@ -5,6 +5,7 @@
 #include <asio/io_context.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,10 @@ class WatchedJob {
   // To the coordinator: this node.
   void answer_for_node(const rendezvous::Query& query,
                        std::function<void(const std::string&)> reply);
+
+  // Of the workers that can tell, what they answer within a second, by rank. `rank` < 0: of all.
+  using Stacks = std::map<int, std::string>;
+  void ask_stacks(int rank, std::function<void(const Stacks&)> done) const;
 
  private:
   void answer(const rendezvous::Query& query, const StatusSocket::Reply& reply);

@@ -3,6 +3,7 @@
 
 #include "trainer/bad_images.h"
 #include "trainer/shards/sharded_batch.h"
+#include "worker/progress_page.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/tensor_collectives.h"
 
@@ -119,6 +120,8 @@ std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch:
           batch_counts(logits, labels, torch::cross_entropy_loss(logits, labels));
       counts[replica] += last;
       lines.batch_done(last, labels.size(0), before + batches->taken());
+      // A launcher that looks for ranks that stand must not take a long validation for one.
+      worker::ProgressPage::own().phase("validation");
       if (beats.done(before + batches->taken()) != StopReason::None) return std::nullopt;
     }
     before += batches->taken();

@@ -38,6 +38,7 @@ class Decision {
   void decide_shape();
   void decide_binding();
   void decide_failures();
+  void decide_stalls();
   void decide_restarts();
   void decide_signals();
   void decide_output();
@@ -141,6 +142,7 @@ void Decision::decide_failures() {
     const GivenOption variable{*value, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=" + *value};
     result.shutdown_timeout = parse_seconds(variable, *value, milliseconds(0));
   }
+  decide_stalls();
   if (const auto* file = get("report"); file != nullptr && !file->value.empty()) {
     if (const std::string why = why_not_writable(file->value); !why.empty()) {
       throw usage_error(file->source + ": cannot write that file: " + why);
@@ -150,6 +152,22 @@ void Decision::decide_failures() {
   if (const auto* map = get("exit-code-map")) result.exit_code_map = parse_exit_code_map(*map);
   decide_restarts();
   decide_signals();
+}
+
+void Decision::decide_stalls() {
+  const auto* timeout = get("stall-timeout");
+  if (timeout != nullptr && timeout->value == "off") {
+    result.stall_watch = false;
+  } else if (timeout != nullptr && timeout->value != "auto") {
+    result.stall_timeout = parse_seconds(*timeout, timeout->value, milliseconds(100));
+  }
+  const auto* reaction = get("on-stall");
+  if (reaction == nullptr || parse_choice(*reaction, {"report", "fail"}) == "report") return;
+  if (!result.stall_watch) {
+    throw usage_error(reaction->source + " needs to know of stalls, and " + timeout->source +
+                      " looks for none");
+  }
+  result.stall_fails = true;
 }
 
 void Decision::decide_restarts() {

@@ -104,6 +104,9 @@ struct LaunchOptions {
   std::chrono::milliseconds heartbeat_interval{1'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};  // A silent node counts as lost after this.
   std::chrono::milliseconds shutdown_timeout{30'000};  // SIGTERM to SIGKILL.
+  bool stall_watch = true;                             // Workers that stand still are noticed.
+  std::optional<std::chrono::milliseconds> stall_timeout;  // Unset: learnt.
+  bool stall_fails = false;                                // Who stands still counts as lost.
 
   // The program. Use worker_argv() for what to start.
   std::vector<std::string> program;  // argv of a worker; "${local_rank}" is replaced per worker.

@@ -106,6 +106,11 @@ void EventLog::worker_parked(int rank, int local_rank, int worker_pid, std::int6
                           {"parked_ms", parked_ms}});
 }
 
+void EventLog::stalled(const std::vector<int>& behind, const std::string& why,
+                       bool counts_as_lost) {
+  write("stalled", {{"behind", behind}, {"why", why}, {"counts_as_lost", counts_as_lost}});
+}
+
 void EventLog::worker_ended(const WorkerEnd& end) {
   write("worker_ended", {{"rank", end.rank},
                          {"local_rank", end.local_rank},

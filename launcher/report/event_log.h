@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/options/launch_options.h"
 #include "launcher/report/failure_report.h"
@@ -31,6 +32,7 @@ class EventLog {
   void attempt_started(const rendezvous::RoundStart& round);
   void worker_started(int rank, int local_rank, int worker_pid, bool was_spare, bool was_kept);
   void worker_parked(int rank, int local_rank, int worker_pid, std::int64_t parked_ms);
+  void stalled(const std::vector<int>& behind, const std::string& why, bool counts_as_lost);
   void worker_ended(const WorkerEnd& end);
   void spare_started(int local_rank, int pid);
   void spare_ready(int local_rank, int pid, std::int64_t warmed_ms);

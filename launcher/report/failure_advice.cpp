@@ -294,6 +294,10 @@ std::string advice_for(const FirstCause& cause) {
     return "the limit of open files is reached: raise it (ulimit -n)";
   }
   if (cause.kind != FirstCause::Kind::WorkerFailed) return "";
+  if (cause.hung_ms > 0) {
+    return "its stack above, and those of the others further up, say where they stood; --on-stall "
+           "report leaves them for a debugger";
+  }
   if (cause.oom_killed) {
     return "memory ran out and the kernel killed it: fewer workers on this node, fewer data loader "
            "workers, smaller batches, or a higher memory limit";

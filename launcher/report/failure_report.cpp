@@ -277,6 +277,7 @@ ordered_json cause_json(const FirstCause& cause) {
           {"attempt", cause.attempt},
           {"ran_ms", cause.ran_ms},
           {"ended_first", cause.ended_first},
+          {"hung_ms", cause.hung_ms},
           {"message", cause.message},
           {"last_stderr", cause.last_stderr},
           {"oom_killed", cause.oom_killed},
@@ -364,6 +365,13 @@ std::string to_json(const FailureReport& report) {
                          {"why", why(report)},
                          {"workers", std::move(workers)},
                          {"log_dir", report.log_dir}};
+  for (const StallNote& stall : report.stalls) {
+    object["stalls"].push_back({{"attempt", stall.attempt},
+                                {"behind", stall.behind},
+                                {"why", stall.why},
+                                {"stacks", stall.stacks},
+                                {"nccl_ras", stall.nccl_ras}});
+  }
   if (report.cause) object["first_cause"] = cause_json(*report.cause);
   return dumped(object);
 }

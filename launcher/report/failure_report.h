@@ -15,6 +15,15 @@
 
 namespace ddprun::launcher {
 
+// Workers stood still; what was found out about it then.
+struct StallNote {
+  int attempt = 0;
+  std::vector<int> behind;  // Ranks; none: nobody knows.
+  std::string why;
+  std::string stacks;    // Of all ranks of this node.
+  std::string nccl_ras;  // What NCCL's RAS service has answered, or why it has not; "" = not asked.
+};
+
 struct FailureReport {
   std::string run_id;
   int node_rank = -1;        // Of this node in the last round; -1 = it was in none.
@@ -29,6 +38,7 @@ struct FailureReport {
   std::vector<WorkerEnd> local_workers;
   std::string culprits_error_file;  // As it wrote it, when it was a worker of this node.
   std::string log_dir;              // Of the last attempt; "" = no log files.
+  std::vector<StallNote> stalls;    // Of all attempts.
 };
 
 // A block of about 50 lines at most, without a trailing newline. Only for a job that failed.

@@ -30,7 +30,9 @@ struct RankProgress {
   double wait_total_s = 0;
   std::optional<double> age_s;      // Since it said anything.
   std::optional<double> waiting_s;  // In a collective, for others; nothing: it does not wait.
-  std::int64_t said_at_ns = 0;      // Of this machine alone: another one is another word.
+  // Of this machine's clock, and told to nobody: another one is another word, or another wait.
+  std::int64_t said_at_ns = 0;
+  std::int64_t waiting_since_ns = 0;
 };
 
 // What the kernel knows of a worker with all the processes below it.

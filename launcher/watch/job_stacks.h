@@ -6,8 +6,12 @@
 #include <vector>
 
 #include "launcher/watch/job_connection.h"
+#include "launcher/watch/job_snapshot.h"
 
 namespace ddprun::launcher {
+
+// "rank 3 (pid 4127), step 12, backward"
+std::string stack_headline(const RankSnapshot& rank);
 
 // A block of lines for each rank of the job that runs, or for this one. Python is looked into by
 // py-spy where it is on PATH; of everything else the kernel tells what its threads wait for.

@@ -47,4 +47,16 @@ ProcessUse read_process_use(int pid) {
   return use;
 }
 
+std::int64_t read_bytes_written(int pid) {
+  std::int64_t bytes = 0;
+  for (const ProcessRow& row : read_with_descendants({pid})) {
+    std::ifstream file("/proc/" + std::to_string(row.pid) + "/io");
+    for (std::string word; file >> word;) {
+      std::int64_t value = 0;
+      if (word == "wchar:" && file >> value) bytes += value;
+    }
+  }
+  return bytes;
+}
+
 }  // namespace ddprun::launcher

@@ -22,4 +22,7 @@ std::optional<StatLine> parse_stat(const std::string& text);
 // Of `pid` and the processes below it.
 ProcessUse read_process_use(int pid);
 
+// Bytes that they have written since their start, wherever to; 0: the kernel does not say.
+std::int64_t read_bytes_written(int pid);
+
 }  // namespace ddprun::launcher

@@ -79,10 +79,12 @@ std::optional<RankProgress> read_progress(const Layout& page, std::int64_t now_n
   progress.wait_total_s = at_least_0(said.wait_total_s);
   progress.said_at_ns = said.said_at_ns;
   progress.age_s = at_least_0(static_cast<double>(now_ns - said.said_at_ns) / 1e9);
-  if (said.waiting_since_ns != 0) {
-    progress.waiting_s = at_least_0(static_cast<double>(now_ns - said.waiting_since_ns) / 1e9);
-  } else if (rendezvous::names_a_wait(progress.phase)) {
-    progress.waiting_s = progress.age_s;
+  progress.waiting_since_ns = said.waiting_since_ns;
+  if (said.waiting_since_ns == 0 && rendezvous::names_a_wait(progress.phase)) {
+    progress.waiting_since_ns = said.said_at_ns;
+  }
+  if (progress.waiting_since_ns != 0) {
+    progress.waiting_s = at_least_0(static_cast<double>(now_ns - progress.waiting_since_ns) / 1e9);
   }
   return progress;
 }

@@ -708,6 +708,13 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds grace, Keep keep,
 
 int WorkerGroup::kept() const { return impl_->kept(); }
 
+void WorkerGroup::kill_worker(int local_rank) {
+  for (const auto& worker : impl_->workers) {
+    if (worker->spec.local_rank == local_rank && !worker->gone)
+      worker->child.send_to_group(SIGKILL);
+  }
+}
+
 void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->workers) worker->child.send(signal);
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);

@@ -69,6 +69,10 @@ class WorkerGroup {
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
 
+  // Kills this worker of the attempt, with SIGKILL, as if it had died by itself: nobody else is
+  // asked to end, and it is not marked stopped_by_us.
+  void kill_worker(int local_rank);
+
   // Removed by the guard process when this process is killed.
   void set_left_behind(LeftBehind left);
 

@@ -77,6 +77,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
   result.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING",
                       inputs.environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
   result.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_list(options.signals_to_handle));
+  if (!inputs.ras_address.empty()) result.emplace_back("NCCL_RAS_ADDR", inputs.ras_address);
   if (options.virtual_local_rank) {
     result.emplace_back("CUDA_VISIBLE_DEVICES",
                         visible_device(place, inputs.environment("CUDA_VISIBLE_DEVICES")));

@@ -241,6 +241,7 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("log_files")) visit.lines("log_files", cause.log_files, short_bytes_max);
   if (visit.has("advice")) visit.lines("advice", cause.advice, short_bytes_max);
   if (visit.has("ended_first")) visit.text("ended_first", cause.ended_first, short_bytes_max);
+  if (visit.has("hung_ms")) visit.number("hung_ms", cause.hung_ms, 0, INT64_MAX);
   if (visit.has("age_ms")) visit.number("age_ms", cause.age_ms, 0, INT64_MAX);
 }
 

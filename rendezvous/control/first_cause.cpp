@@ -61,6 +61,10 @@ std::string describe(const FirstCause& cause) {
       if (!cause.ended_first.empty())
         return fmt::format("{} recorded an error after {}; ended first: {}", where(cause),
                            time_text(std::chrono::milliseconds(cause.ran_ms)), cause.ended_first);
+      if (cause.hung_ms > 0)
+        return fmt::format("{} stood still for {}, and was killed after {}", where(cause),
+                           time_text(std::chrono::milliseconds(cause.hung_ms)),
+                           time_text(std::chrono::milliseconds(cause.ran_ms)));
       if (cause.signal != 0)
         return fmt::format("{} was killed by {}{} after {}", where(cause),
                            signal_name(cause.signal), cause.oom_killed ? " (out of memory)" : "",

@@ -51,6 +51,8 @@ struct FirstCause {
   // Set when it had recorded its error but not ended yet when the first worker did: that one, in
   // words; `exit_code` and `signal` are that one's, too, since they became the job's.
   std::string ended_first;
+  // The worker lived and said nothing new for so long, and its launcher killed it; 0: it did not.
+  std::int64_t hung_ms = 0;
   std::int64_t age_ms = 0;  // How long before this was sent it had happened, as its node knows.
 
   bool operator==(const FirstCause&) const = default;

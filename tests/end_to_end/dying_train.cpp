@@ -1,6 +1,6 @@
 // `train`, but it says who it is when it begins an attempt, and kills itself at named points:
 // DYING_TRAIN="ATTEMPT RANK PHASE STEP ...", a phase being one that TrainingJob::on_phase tells of.
-// With stop:PHASE it is only told to stop there, by SIGTERM.
+// With stop:PHASE it is only told to stop there, by SIGTERM, and with halt:PHASE it is halted.
 #include <signal.h>
 #include <unistd.h>
 
@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
       if (job.state.step != death.step) continue;
       if (begun == death.phase) ::kill(::getpid(), SIGKILL);
       if ("stop:" + begun == death.phase) ::raise(SIGTERM);
+      if ("halt:" + begun == death.phase) ::raise(SIGSTOP);
     }
   });
 }

@@ -108,6 +108,35 @@ TEST_CASE("16.3: a killed worker is replaced, and the others keep their processe
   }
 }
 
+TEST_CASE("16.3: a worker that is halted in a step counts as lost, and the others go on in place",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  // That no rank of this machine reaches by itself.
+  const double seconds = static_cast<double>(patience(3'000ms).count()) / 1e3;
+  const auto job =
+      launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--stall-timeout",
+              std::to_string(seconds), "--on-stall", "fail", "--report", folder / "report"}) +
+      training(folder, "job", "9");
+  const auto ended = run(job, limit, with_wish("0 1 halt:backward 6"));
+  INFO(ended.output);
+  REQUIRE(ended.status == 0);
+  const auto before = pids_of(ended.output, 0), after = pids_of(ended.output, 1);
+  REQUIRE(before.size() == 2);
+  REQUIRE(after.size() == 2);
+  CHECK(after.at(0) == before.at(0));
+  CHECK(after.at(1) != before.at(1));
+  CHECK(contains(ended.output, "rank 1 has been halted by a signal for "));
+  CHECK(contains(ended.output, "rank 1 counts as lost"));
+  CHECK_FALSE(contains(ended.output, "rank 0 counts as lost"));
+  const auto report = nlohmann::json::parse(content_of(folder / "report"));
+  REQUIRE(report.at("stalls").size() == 1);
+  CHECK(report["stalls"][0]["behind"] == std::vector<int>{1});
+  // Rank 0 has answered with where it is in the library.
+  CHECK(contains(report["stalls"][0]["stacks"], "ddprun::trainer::train("));
+  const bool same_weights = newest_tensors(folder / "job") == golden_tensors("9");
+  CHECK(same_weights);
+}
+
 TEST_CASE("16.3: the others go on also without the worker that was rank 0, twice",
           "[recovery][launcher]") {
   TemporaryFolder folder;

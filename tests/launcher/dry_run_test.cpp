@@ -148,3 +148,11 @@ TEST_CASE("a plan names the local ranks that have spares", "[launcher][dry_run][
   CHECK(has(limit("2"), " to be ready   (--spare-timeout=2)"));
   CHECK(has(limit("0"), "none"));
 }
+
+TEST_CASE("17.2: a plan says what becomes of workers that stand still", "[launcher][dry_run]") {
+  CHECK(has(line(plan({"/bin/true"}), "stalls"), "stacks are told   (default)"));
+  CHECK(has(line(plan({"--stall-timeout=90", "--on-stall=fail", "/bin/true"}), "stalls"),
+            "after 90 s without progress: stacks are told, and who is behind is killed   "
+            "(--stall-timeout=90)"));
+  CHECK(has(line(plan({"--stall-timeout=off", "/bin/true"}), "stalls"), "are not looked for"));
+}

@@ -376,3 +376,22 @@ TEST_CASE("random and truncated error files never throw", "[launcher][failure_re
   }
   CHECK(said > 0);
 }
+
+TEST_CASE("17.2: a report says who stood still for how long, and has the stacks of all ranks",
+          "[launcher][failure_report]") {
+  FailureReport report = segfault_on_node1();
+  CHECK_FALSE(nlohmann::json::parse(to_json(report)).contains("stalls"));
+  report.cause->signal = SIGKILL;
+  report.cause->hung_ms = 61'250;
+  report.stalls.push_back({.attempt = 2,
+                           .behind = {3},
+                           .why = "rank 3 has said nothing",
+                           .stacks = "rank 3\n    in futex\xff\n",
+                           .nccl_ras = "rank 3 is missing"});
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["stalls"][0]["behind"] == std::vector<int>{3});
+  CHECK(json["stalls"][0]["nccl_ras"] == "rank 3 is missing");
+  CHECK(json["first_cause"]["hung_ms"] == 61'250);
+  has(to_text(report),
+      "rank 3 (pid 4127 on host-b) stood still for 61 s, and was killed after 12 s");
+}

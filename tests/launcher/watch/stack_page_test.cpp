@@ -12,6 +12,7 @@
 #include <string>
 
 #include "launcher/watch/progress_pages.h"
+#include "launcher/watch/rank_stacks.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"
@@ -101,4 +102,17 @@ TEST_CASE("17.2: a program that handles no such signal is sent none, whatever it
     CHECK_FALSE(pages.ask_stack(-1, other.pid()));
   }
   CHECK(child.lives());
+}
+
+TEST_CASE("17.2: a Python stack says whether its main thread is in a collective", "[watch]") {
+  using ddprun::launcher::is_in_collective;
+  const std::string frame = "        all_reduce (torch/distributed/distributed_c10d.py:3)";
+  CHECK(is_in_collective({"    Process 77: python3", "    Thread 77 (idle)", frame}));
+  CHECK(is_in_collective(
+      {"    Process 77: python3", "    Thread 0x7F1 (idle): \"MainThread\"", frame}));
+  CHECK_FALSE(
+      is_in_collective({"    Process 77: python3", "    Thread 77 (idle)", "        load (a.py:1)",
+                        "    Thread 771 (idle): \"Thread-1\"", frame}));
+  CHECK_FALSE(is_in_collective({"    thread 77 python3: in futex"}));
+  CHECK_FALSE(is_in_collective({}));
 }

@@ -290,6 +290,24 @@ TEST_CASE("stop asks with the signal, and marks only who was alive", "[group]") 
   CHECK(job.console_text().find("asked") != std::string::npos);
 }
 
+TEST_CASE("16.3: a worker that is killed as lost has failed by itself, and nobody else is asked",
+          "[group]") {
+  Job job;
+  job.group->start({shell(0, "trap '' TERM; echo up 0; kill -STOP $$"),
+                    shell(1, "trap 'echo asked' TERM; echo up 1; while :; do sleep 1000; done")});
+  REQUIRE(job.wait_for("up 0"));
+  REQUIRE(job.wait_for("up 1"));
+  job.group->kill_worker(0);
+  REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
+  CHECK(job.exits.at(0).local_rank == 0);
+  CHECK(job.exits.at(0).signal == SIGKILL);
+  CHECK_FALSE(job.exits.at(0).stopped_by_us);
+  CHECK(job.group->running() == 1);
+  CHECK(job.console_text().find("asked") == std::string::npos);
+  job.group->stop(SIGKILL, 0ms);
+  REQUIRE(job.run_until_reaped());
+}
+
 TEST_CASE("a worker that died just before stop is a cause, not a victim", "[group]") {
   Job job;
   job.group->start({shell(0, "exit 9")});

@@ -45,6 +45,7 @@ struct Case {
             .console_columns = terminal ? 100 : 0,
             .cpus = cpus,
             .places = places,
+            .ras_address = ras_address,
             .may_park = may_park,
             .word_limit = word_limit,
             .filled = filled,
@@ -62,6 +63,7 @@ struct Case {
   std::string attempt_dir = "/logs/attempt_1";
   std::map<std::string, std::string> environment;
   bool terminal = false;
+  std::string ras_address;
   bool may_park = false;
   std::chrono::milliseconds word_limit{0};
   std::vector<int> filled;
@@ -371,5 +373,16 @@ TEST_CASE(
   CHECK(spare.is_spare);
   for (const auto& [name, value] : spare.variables) {
     if (name == "DDPRUN_RANK_FD") CHECK(value.empty());
+  }
+}
+
+TEST_CASE(
+    "17.2: workers are told where NCCL's RAS service is to listen, if it is for ddprun to say",
+    "[launcher]") {
+  Case with;
+  CHECK_FALSE(with.variables(0).contains("NCCL_RAS_ADDR"));
+  with.ras_address = "127.0.0.1:28111";
+  for (const std::size_t worker : {0U, 1U}) {
+    CHECK(with.variables(worker).at("NCCL_RAS_ADDR") == "127.0.0.1:28111");
   }
 }

@@ -41,6 +41,7 @@ FirstCause segfault() {
           .log_files = "/logs/1/stdout.log\n/logs/1/stderr.log",
           .advice = "buy more memory",
           .ended_first = "rank 1 (pid 8 on vm) ended with exit code 1 after 3 s",
+          .hung_ms = 61'000,
           .age_ms = 2'345};
 }
 

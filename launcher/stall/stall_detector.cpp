@@ -1,0 +1,259 @@
+// The judgement is made anew at each look, from how long each rank has stood: nothing has to be
+// taken back when one of them goes on.
+#include "launcher/stall/stall_detector.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/time_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::time_text;
+using std::chrono::milliseconds;
+using Kind = StallStep::Kind;
+
+constexpr const char* waiting_phase = "\n";  // No program's own word for what it does.
+constexpr int looks_missed_max = 3;          // A busy machine holds up a look or two.
+// A process that waits wakes up now and then (heartbeats of libraries): so much of a processor, and
+// a moment of the kernel's own counting, is no work.
+constexpr double idle_share = 0.01;
+constexpr std::int64_t idle_ms = 20;
+
+std::string phase_key(const RankLook& rank) { return rank.waits ? waiting_phase : rank.phase; }
+
+// "rank 1", "ranks 0-2, 5"
+std::string names(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+    for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1; ++end) {
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[begin]);
+    if (end - begin > 1) text += fmt::format("-{}", ranks[end - 1]);
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string where(const RankLook& rank) {
+  if (rank.said == 0) return "used no processor time and written nothing";
+  std::string text = "said nothing";
+  if (!rank.phase.empty()) text += " in \"" + rank.phase + "\"";
+  if (rank.step >= 0) text += fmt::format(" after step {}", rank.step);
+  return text;
+}
+
+}  // namespace
+
+void StallDetector::attempt_started(bool all_ranks_here) {
+  all_ranks_here_ = all_ranks_here;
+  seen_.clear();
+  last_look_.reset();
+  told_ = Told::Nothing;
+  in_collective_.clear();
+}
+
+void StallDetector::reported(std::set<int> in_collective) {
+  if (told_ != Told::Asked) return;  // They went on meanwhile.
+  told_ = Told::Reported;
+  in_collective_ = std::move(in_collective);
+}
+
+milliseconds StallDetector::limit_of(const RankLook& rank) const {
+  if (limits_.timeout) return *limits_.timeout;
+  const auto longest = longest_.find(phase_key(rank));
+  if (rank.done || longest == longest_.end()) return limits_.unknown;
+  return std::max(limits_.least, limits_.times * longest->second);
+}
+
+StallStep StallDetector::look(const std::vector<RankLook>& ranks, TimePoint now) {
+  count(now);
+  std::erase_if(seen_, [&](const auto& seen) {
+    return std::none_of(ranks.begin(), ranks.end(),
+                        [&](const RankLook& rank) { return rank.rank == seen.first; });
+  });
+  for (const RankLook& rank : ranks) note(rank);
+  if (seen_.empty()) return {.reason = "no worker runs"};
+  return judge(sorted());
+}
+
+void StallDetector::count(TimePoint now) {
+  const auto gap = std::chrono::duration_cast<milliseconds>(now - last_look_.value_or(now));
+  clock_ += gap > looks_missed_max * limits_.look ? limits_.look : std::max(gap, milliseconds{0});
+  last_look_ = now;
+}
+
+void StallDetector::note(const RankLook& rank) {
+  const auto [found, is_new] = seen_.try_emplace(rank.rank);
+  Seen& seen = found->second;
+  if (!is_new && !has_moved(seen, rank)) {
+    seen.last = rank;
+    return;
+  }
+  if (!is_new) learn(seen);
+  // Whoever it was that stood, the job is not where it was.
+  if (!is_new && stands(seen)) told_ = Told::Nothing;
+  seen = {.last = rank, .since = clock_, .used_since = rank.used_ms};
+}
+
+bool StallDetector::has_moved(const Seen& before, const RankLook& now) const {
+  if (now.state == 't') return true;  // Somebody looks at it, and takes the time that he needs.
+  if (now.said == 0) return !is_idle(before, now);
+  return now.said != before.last.said || now.waits != before.last.waits ||
+         now.waits_since != before.last.waits_since;
+}
+
+bool StallDetector::is_idle(const Seen& before, const RankLook& now) const {
+  if (now.written != before.last.written) return false;
+  const auto allowed = static_cast<double>(stood(before).count()) * idle_share;
+  return static_cast<double>(now.used_ms - before.used_since) <= allowed + idle_ms;
+}
+
+// Sampled at looks, so shorter times count as less than they were; limits_.least is above all of
+// these.
+void StallDetector::learn(const Seen& before) {
+  if (before.last.said == 0 || before.last.state == 't') return;
+  milliseconds& longest = longest_[phase_key(before.last)];
+  longest = std::max(longest, stood(before));
+}
+
+bool StallDetector::stands(const Seen& rank) const {
+  if (rank.last.said == 0 && !limits_.timeout) return false;
+  return stood(rank) >= limit_of(rank.last);
+}
+
+StallDetector::Sorted StallDetector::sorted() const {
+  Sorted ranks;
+  for (const auto& [number, rank] : seen_) {
+    // A halted one stays where it is, also in a collective that the others have left long ago.
+    if (rank.last.state == 'T' && stands(rank)) {
+      ranks.halted.push_back(&rank);
+    } else if (rank.last.waits) {
+      ranks.waiting.push_back(&rank);
+    } else {
+      (stands(rank) ? ranks.standing : ranks.moving).push_back(&rank);
+    }
+  }
+  return ranks;
+}
+
+std::vector<int> StallDetector::numbers(const std::vector<const Seen*>& ranks) {
+  std::vector<int> result;
+  for (const Seen* rank : ranks) result.push_back(rank->last.rank);
+  return result;
+}
+
+// Of those that stand, who holds up the others; nobody where they are all alike.
+std::vector<const StallDetector::Seen*> StallDetector::behind(const Sorted& ranks) const {
+  if (!ranks.halted.empty()) return ranks.halted;
+  std::vector<const Seen*> result;
+  for (const Seen* rank : ranks.standing) {
+    if (in_collective_.contains(rank->last.rank)) continue;
+    if (!result.empty() && rank->last.step < result.front()->last.step) result.clear();
+    if (result.empty() || rank->last.step == result.front()->last.step) result.push_back(rank);
+  }
+  return result.size() == seen_.size() ? std::vector<const Seen*>{} : result;
+}
+
+// Where all ranks of the job are here, and each waits for others, nobody will come.
+bool StallDetector::all_wait_for_each_other(const Sorted& ranks) const {
+  const milliseconds limit = limits_.timeout.value_or(limits_.least);
+  return all_ranks_here_ && !ranks.waiting.empty() && ranks.waiting.size() == seen_.size() &&
+         std::all_of(ranks.waiting.begin(), ranks.waiting.end(),
+                     [&](const Seen* rank) { return stood(*rank) >= limit; });
+}
+
+bool StallDetector::is_stall(const Sorted& ranks) const {
+  if (!ranks.halted.empty() || all_wait_for_each_other(ranks)) return true;
+  if (ranks.standing.empty()) return false;
+  // Where programs say nothing one of them may be at work for all: rank 0 that saves.
+  return ranks.moving.empty() || std::any_of(ranks.standing.begin(), ranks.standing.end(),
+                                             [](const Seen* rank) { return rank->last.said != 0; });
+}
+
+StallStep StallDetector::judge(const Sorted& ranks) {
+  if (!is_stall(ranks)) {
+    told_ = Told::Nothing;
+    in_collective_.clear();
+    return warn(ranks);
+  }
+  const auto blamed = behind(ranks);
+  const auto& those = !blamed.empty()           ? blamed
+                      : !ranks.standing.empty() ? ranks.standing
+                                                : ranks.waiting;
+  StallStep step{Kind::Report, numbers(blamed), stood(*those.front()), describe(ranks, blamed)};
+  if (told_ != Told::Nothing) return lose(ranks, std::move(step));
+  told_ = Told::Asked;
+  return step;
+}
+
+std::string StallDetector::describe(const Sorted& ranks,
+                                    const std::vector<const Seen*>& blamed) const {
+  if (blamed.empty() && ranks.standing.empty()) {
+    return fmt::format("{} {}, for {}", names(numbers(ranks.waiting)),
+                       ranks.waiting.size() == 1
+                           ? "waits in a collective to which nobody else comes any more"
+                           : "wait in collectives for each other",
+                       time_text(stood(*ranks.waiting.front())));
+  }
+  const auto& those = blamed.empty() ? ranks.standing : blamed;
+  const Seen& first = *those.front();
+  std::string text = fmt::format(
+      "{} {} {} for {} (limit {})", names(numbers(those)), those.size() == 1 ? "has" : "have",
+      first.last.state == 'T' ? "been halted by a signal" : where(first.last),
+      time_text(stood(first)), time_text(limit_of(first.last)));
+  if (blamed.empty() && those.size() > 1) {
+    text += ", all alike: who of them is behind is not known";
+  }
+  return text + waiting_text(ranks);
+}
+
+std::string StallDetector::waiting_text(const Sorted& ranks) const {
+  if (ranks.waiting.empty()) return "";
+  return fmt::format(", while {} {} for others", names(numbers(ranks.waiting)),
+                     ranks.waiting.size() == 1 ? "waits" : "wait");
+}
+
+StallStep StallDetector::lose(const Sorted& ranks, StallStep found) {
+  found.kind = Kind::Nothing;
+  if (told_ != Told::Reported || !limits_.fails) {
+    found.reason = "told already: " + found.reason;
+    return found;
+  }
+  if (found.behind.empty()) {
+    found.behind = numbers(ranks.standing.empty() ? ranks.waiting : ranks.standing);
+    // Whom they wait for may be on another node.
+    if (!all_ranks_here_) {
+      std::erase_if(found.behind, [&](int rank) { return in_collective_.contains(rank); });
+    }
+  }
+  if (found.behind.empty()) {
+    found.reason = "their stacks say that all of this node wait for others: " + found.reason;
+    return found;
+  }
+  told_ = Told::Lost;
+  found.kind = Kind::Lost;
+  return found;
+}
+
+StallStep StallDetector::warn(const Sorted& ranks) {
+  if (ranks.waiting.empty()) return {.reason = "ranks go on"};
+  for (const Seen* rank : ranks.moving) {
+    const milliseconds limit = limit_of(rank->last);
+    if (rank->last.said == 0 || rank->warned || stood(*rank) < limit / 2) continue;
+    // A phase that nobody knows is most often a first one that takes its time.
+    if (!limits_.timeout && limit == limits_.unknown) continue;
+    seen_.at(rank->last.rank).warned = true;
+    return {Kind::Warn,
+            {rank->last.rank},
+            stood(*rank),
+            fmt::format("rank {} has {} for {}{}", rank->last.rank, where(rank->last),
+                        time_text(stood(*rank)), waiting_text(ranks))};
+  }
+  return {.reason = "nobody has stood for long"};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,118 @@
+// Whether ranks of this node stand still although their processes live, and who of them is behind.
+//
+//   looks at all ranks ---> Nothing --> Warn --> Report ----------------> Lost
+//                                       half     its limit is over:       once the report is there,
+//                                       of it    stacks are to be taken   and only if that is asked
+//
+// A rank stands when it says nothing new. One that is in a collective waits for others and is
+// behind nobody, however long: so a node whose ranks all wait blames none of its own, and whoever
+// is behind is found by the node it is on, from what that node sees alone.
+//
+// How long a rank may stand is learnt from all ranks of this node, for each phase by itself:
+// validation may last minutes where a step lasts milliseconds. Of programs that say nothing there
+// is only what the kernel counts, and a limit only where the user gives one.
+//
+// Time is counted from look to look, and a gap between two of them as one look: a launcher that was
+// itself halted, or a machine that slept, makes nobody late.
+// A core: no sockets, threads or clock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct StallLimits {
+  std::optional<std::chrono::milliseconds> timeout;  // As the user says; unset: learnt.
+  std::chrono::milliseconds least{60'000};           // Learnt: at least this, ...
+  int times = 5;  // ... and this many times the longest that a rank was in that phase.
+  std::chrono::milliseconds unknown{600'000};  // Learnt, while no rank has ever left the phase.
+  std::chrono::milliseconds look{1'000};       // Between two looks.
+  bool fails = false;                          // Who is behind counts as lost.
+};
+
+// One rank of this node whose worker runs, as it is now.
+struct RankLook {
+  int rank = 0;
+  std::int64_t said = 0;  // Another one each time that the rank says anything; 0: nothing yet.
+  std::int64_t step = -1;
+  bool done = false;  // With the last step: what follows is its end, and was never seen before.
+  std::string phase;
+  bool waits = false;            // In a collective, for others; ...
+  std::int64_t waits_since = 0;  // ... another one for each wait, where that is known.
+  char state = 'R';              // As the kernel says: T is halted, t is held by a debugger.
+  std::int64_t used_ms = 0;      // Processor time of all its processes.
+  std::int64_t written = 0;      // Bytes that they have written.
+};
+
+struct StallStep {
+  enum class Kind { Nothing, Warn, Report, Lost };
+  Kind kind = Kind::Nothing;
+  // Warn, Report: who is behind; empty: nobody knows. Lost: who is to be killed.
+  std::vector<int> behind;
+  std::chrono::milliseconds stood{0};  // The first of them, or of all that stand.
+  std::string reason;                  // Never empty.
+};
+
+class StallDetector {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  explicit StallDetector(StallLimits limits) : limits_(limits) {}
+
+  // Another attempt; what was learnt of phases stays. `all_ranks_here`: no other node has any.
+  void attempt_started(bool all_ranks_here);
+  StallStep look(const std::vector<RankLook>& ranks, TimePoint now);
+  // The stacks that were to be taken after Report; `in_collective`: ranks whose stack says that
+  // they wait for others, which a Python program says nowhere else.
+  void reported(std::set<int> in_collective);
+
+  // How long this rank may stand now.
+  std::chrono::milliseconds limit_of(const RankLook& rank) const;
+
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+  struct Seen {
+    RankLook last;
+    Milliseconds since{0};        // On the detector's clock: when it last said something new.
+    std::int64_t used_since = 0;  // Processor time then.
+    bool warned = false;
+  };
+  struct Sorted {
+    std::vector<const Seen*> halted, standing, waiting, moving;
+  };
+
+  void count(TimePoint now);
+  void note(const RankLook& rank);
+  bool has_moved(const Seen& before, const RankLook& now) const;
+  bool is_idle(const Seen& before, const RankLook& now) const;
+  void learn(const Seen& before);
+  Milliseconds stood(const Seen& rank) const { return clock_ - rank.since; }
+  bool stands(const Seen& rank) const;
+  Sorted sorted() const;
+  StallStep judge(const Sorted& ranks);
+  StallStep warn(const Sorted& ranks);
+  StallStep lose(const Sorted& ranks, StallStep found);
+  bool is_stall(const Sorted& ranks) const;
+  std::string describe(const Sorted& ranks, const std::vector<const Seen*>& blamed) const;
+  std::string waiting_text(const Sorted& ranks) const;
+  static std::vector<int> numbers(const std::vector<const Seen*>& ranks);
+  std::vector<const Seen*> behind(const Sorted& ranks) const;
+  bool all_wait_for_each_other(const Sorted& ranks) const;
+
+  StallLimits limits_;
+  bool all_ranks_here_ = true;
+  Milliseconds clock_{0};
+  std::optional<TimePoint> last_look_;
+  std::map<int, Seen> seen_;                     // By rank.
+  std::map<std::string, Milliseconds> longest_;  // In a phase that was left.
+  enum class Told { Nothing, Asked, Reported, Lost } told_ = Told::Nothing;  // Of this stall.
+  std::set<int> in_collective_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,69 @@
+// The agent's part in noticing workers that stand still or are slow: it looks at them once a second
+// while an attempt runs, has stacks taken when StallDetector (stall/stall_detector.h) says so,
+// tells people and programs, and counts as lost who is behind, if that is asked for.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/agent_state.h"
+#include "launcher/local_attempt.h"
+#include "launcher/membership/background_call.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/output/forwarder.h"
+#include "launcher/report/event_log.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/stall/stall_detector.h"
+#include "launcher/stall/straggler_watch.h"
+#include "launcher/watched_job.h"
+
+namespace ddprun::launcher {
+
+class StallWatch {
+ public:
+  // All references must outlive it.
+  StallWatch(asio::io_context& io, const LaunchOptions& options, LocalAttempt& attempt,
+             const WatchedJob& watched, EventLog& events, OutputForwarder& output,
+             std::function<AgentState()> state);
+
+  // Its workers are there. Looks go on until the agent is in another state than Running.
+  void attempt_started();
+  const std::vector<StallNote>& notes() const { return notes_; }  // Of all attempts.
+
+ private:
+  struct Gathered;
+
+  void look_later();
+  void look();
+  void look_for_stragglers();
+  std::vector<RankLook> looks() const;
+  RankLook look_at(int local_rank) const;
+  void gather(const StallStep& stall);
+  void take_stacks(const StallStep& stall, const WatchedJob::Stacks& own);
+  void tell(const StallStep& stall, const Gathered& gathered);
+  void lose(const StallStep& stall);
+  std::string stack_of(int rank) const;
+
+  const LaunchOptions& options_;
+  LocalAttempt& attempt_;
+  const WatchedJob& watched_;
+  EventLog& events_;
+  OutputForwarder& output_;
+  std::function<AgentState()> state_;
+  StallLimits limits_;
+  StallDetector detector_;
+  StragglerWatch stragglers_;
+  asio::steady_timer timer_;
+  BackgroundCall stacks_call_;
+  std::map<int, std::string> stacks_;  // By rank, of the last stall.
+  bool gathering_ = false;
+  bool asked_ras_ = false;  // Once a job.
+  int attempts_ = 0;        // So that what was gathered in an earlier one is not told in this.
+  std::vector<StallNote> notes_;
+};
+
+}  // namespace ddprun::launcher

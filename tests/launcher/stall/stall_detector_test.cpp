@@ -1,0 +1,331 @@
+// Who is said to stand still, with ranks and clocks that are invented.
+#include "launcher/stall/stall_detector.h"
+
+#include <algorithm>
+
+#include "tests/testing/catch.h"
+#include "tests/testing/text.h"
+
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+using ddprun::testing::contains;
+using Kind = StallStep::Kind;
+
+namespace {
+
+// A node whose ranks say what the test lets them say, looked at once a second.
+class Node {
+ public:
+  explicit Node(int count, StallLimits limits = {}, bool all_ranks_here = true)
+      : detector(limits), limits_(limits) {
+    for (int rank = 0; rank < count; ++rank) ranks.push_back({.rank = rank});
+    detector.attempt_started(all_ranks_here);
+  }
+
+  RankLook& operator[](int rank) { return ranks.at(static_cast<std::size_t>(rank)); }
+
+  void say(int rank, const std::string& phase, std::int64_t step = -1) {
+    RankLook& one = (*this)[rank];
+    one.said = ++words_;
+    one.phase = phase;
+    if (step >= 0) one.step = step;
+    one.waits = false;
+  }
+  void wait(int rank) {
+    (*this)[rank].waits = true;
+    (*this)[rank].waits_since = ++words_;
+  }
+
+  StallStep look() {
+    now_ += limits_.look;
+    last = detector.look(ranks, now_);
+    if (last.kind != Kind::Nothing) news.push_back(last);
+    return last;
+  }
+  // Looks until so much time has passed, and returns what was told.
+  std::vector<StallStep> pass(std::chrono::milliseconds time) {
+    news.clear();
+    for (auto until = now_ + time; now_ < until;) look();
+    return news;
+  }
+  void gap(std::chrono::milliseconds time) { now_ += time; }
+
+  // Steps of a tenth of a second a phase, so that all phases are known.
+  void train(int steps) {
+    for (int step = 1; step <= steps; ++step) {
+      for (const char* phase : {"forward", "backward"}) {
+        for (RankLook& rank : ranks) say(rank.rank, phase, step);
+        look();
+      }
+    }
+  }
+
+  StallDetector detector;
+  std::vector<RankLook> ranks;
+  std::vector<StallStep> news;
+  StallStep last;
+
+ private:
+  StallLimits limits_;
+  StallDetector::TimePoint now_{};
+  std::int64_t words_ = 0;
+};
+
+StallLimits of(std::chrono::milliseconds timeout, bool fails = false) {
+  return {.timeout = timeout, .fails = fails};
+}
+
+using Ranks = std::vector<int>;
+
+}  // namespace
+
+TEST_CASE("16.3: the one that does not come to a collective is behind, not those who wait for it",
+          "[stall]") {
+  Node node(4);
+  node.train(3);
+  for (int rank : {0, 1, 3}) node.wait(rank);
+  const auto early = node.pass(59s);
+  // At half of the limit a word, since others wait.
+  REQUIRE(early.size() == 1);
+  CHECK(early[0].kind == Kind::Warn);
+  CHECK(early[0].behind == Ranks{2});
+  CHECK(early[0].reason ==
+        "rank 2 has said nothing in \"backward\" after step 3 for 30 s, while ranks 0-1, 3 wait "
+        "for others");
+  const auto late = node.pass(2s);
+  REQUIRE(late.size() == 1);
+  CHECK(late[0].kind == Kind::Report);
+  CHECK(late[0].behind == Ranks{2});
+  CHECK(contains(late[0].reason, "rank 2 has said nothing in \"backward\" after step 3 for 60 s"));
+  CHECK(contains(late[0].reason, "(limit 60 s)"));
+  // Once, and without more unless that is asked for.
+  node.detector.reported({});
+  CHECK(node.pass(1h).empty());
+}
+
+TEST_CASE("16.3: what stands counts as lost once its report is there, if that is asked for",
+          "[stall]") {
+  Node node(2, {.fails = true});
+  node.train(2);
+  node.wait(0);
+  CHECK(node.pass(61s).back().kind == Kind::Report);
+  CHECK(node.pass(10s).empty());  // Stacks are still being taken.
+  node.detector.reported({});
+  const auto lost = node.pass(5s);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].kind == Kind::Lost);
+  CHECK(lost[0].behind == Ranks{1});
+}
+
+TEST_CASE("16.3: one that goes on while its report is made is not lost", "[stall]") {
+  Node node(2, {.fails = true});
+  node.train(2);
+  node.wait(0);
+  CHECK(node.pass(61s).back().kind == Kind::Report);
+  node.say(1, "forward", 3);
+  node.pass(2s);
+  node.detector.reported({});
+  CHECK(node.pass(20s).empty());
+  // The next stall is another one, with a report of its own.
+  CHECK(node.pass(60s).back().kind == Kind::Report);
+  CHECK(node.last.kind == Kind::Nothing);
+}
+
+TEST_CASE("16.3: a phase that nobody knows has ten minutes, and then what it was seen to take",
+          "[stall]") {
+  Node node(2);
+  // The first step compiles, and opens a cold file system.
+  for (int rank : {0, 1}) node.say(rank, "forward", 0);
+  CHECK(node.pass(599s).empty());
+  CHECK(node.pass(2s).back().kind == Kind::Report);
+  node.detector.reported({});
+  node.train(2);
+
+  // Validation takes its own time, learnt from whichever rank; a step's limit stays.
+  for (int rank : {0, 1}) node.say(rank, "validation", 3);
+  CHECK(node.pass(200s).empty());
+  node.train(2);
+  CHECK(node.detector.limit_of({.rank = 1, .said = 1, .phase = "validation"}) > 900s);
+  CHECK(node.detector.limit_of({.rank = 1, .said = 1, .phase = "backward"}) == 60s);
+  for (int rank : {0, 1}) node.say(rank, "validation", 5);
+  CHECK(node.pass(900s).empty());
+  // Rank 0 saves while the others wait at their next collective.
+  node.train(1);
+  node.wait(1);
+  node.say(0, "checkpoint", 6);
+  CHECK(node.pass(599s).empty());
+  CHECK(node.pass(2s).back().behind == Ranks{0});
+}
+
+TEST_CASE("16.3: what was learnt stays for the next attempt", "[stall]") {
+  Node node(1);
+  node.train(3);
+  node.detector.attempt_started(true);
+  node.say(0, "forward", 3);
+  CHECK(node.pass(62s).back().kind == Kind::Report);
+}
+
+TEST_CASE("16.3: after the last step a rank has the time of a phase that nobody knows", "[stall]") {
+  Node node(1);
+  node.train(3);
+  node[0].done = true;
+  CHECK(node.pass(590s).empty());
+  CHECK(node.pass(20s).back().kind == Kind::Report);
+}
+
+TEST_CASE("16.3: all that stand alike are reported, and nobody of them is blamed", "[stall]") {
+  Node node(3, {.fails = true});
+  node.train(3);
+  const auto news = node.pass(61s);
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].kind == Kind::Report);
+  CHECK(news[0].behind.empty());
+  CHECK(contains(news[0].reason, "ranks 0-2 have said nothing"));
+  CHECK(contains(news[0].reason, "not known"));
+  node.detector.reported({});
+  CHECK(node.pass(2s).back().behind == Ranks{0, 1, 2});  // The attempt cannot go on.
+}
+
+TEST_CASE("16.3: of those that stand the one at the earliest step is behind", "[stall]") {
+  Node node(3);
+  node.train(3);
+  node.say(0, "forward", 4);
+  node.say(2, "forward", 4);
+  const auto news = node.pass(63s);
+  REQUIRE_FALSE(news.empty());
+  CHECK(news[0].behind == Ranks{1});
+}
+
+TEST_CASE("16.3: ranks of one node that all wait for each other stall, those of several do not",
+          "[stall]") {
+  for (const bool all_ranks_here : {true, false}) {
+    Node node(2, {.fails = true}, all_ranks_here);
+    node.train(3);
+    node.wait(0);
+    node.wait(1);
+    const auto news = node.pass(62s);
+    if (!all_ranks_here) {
+      CHECK(news.empty());
+      CHECK(node.pass(24h).empty());
+      continue;
+    }
+    REQUIRE(news.size() == 1);
+    CHECK(news[0].reason == "ranks 0-1 wait in collectives for each other, for 60 s");
+    CHECK(news[0].behind.empty());
+    node.detector.reported({});
+    CHECK(node.pass(2s).back().behind == Ranks{0, 1});
+  }
+}
+
+TEST_CASE("16.3: ranks that wait, go on and wait again do not stall", "[stall]") {
+  Node node(2, of(10s));
+  node.train(2);
+  for (int i = 0; i < 30; ++i) {
+    node.wait(0);
+    node.wait(1);
+    CHECK(node.pass(9s).empty());
+  }
+}
+
+TEST_CASE("16.3: a halted rank is behind, also where it seems to wait", "[stall]") {
+  Node node(3, of(10s, true));
+  node.train(2);
+  for (int rank : {0, 1, 2}) node.wait(rank);
+  node[1].state = 'T';
+  const auto news = node.pass(11s);
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].behind == Ranks{1});
+  CHECK(contains(news[0].reason, "rank 1 has been halted by a signal for 10 s"));
+  node.detector.reported({});
+  CHECK(node.pass(1s).back().behind == Ranks{1});
+}
+
+TEST_CASE("16.3: a rank that a debugger holds is let alone", "[stall]") {
+  Node node(2, of(10s, true));
+  node.train(2);
+  node.wait(0);
+  node[1].state = 't';
+  CHECK(node.pass(1h).empty());
+}
+
+TEST_CASE("16.3: time that the launcher slept through counts for nobody", "[stall]") {
+  Node node(2, of(60s));
+  node.train(2);
+  node.wait(0);
+  CHECK(node.pass(29s).empty());
+  // The lid was closed, or the launcher halted: for hours, again and again.
+  for (int i = 0; i < 20; ++i) {
+    node.gap(2h);
+    CHECK(node.look().kind != Kind::Report);
+  }
+  node.news.clear();
+  CHECK(node.pass(12s).back().kind == Kind::Report);
+}
+
+TEST_CASE("16.3: of programs that say nothing, nobody stalls by a limit that is learnt",
+          "[stall]") {
+  Node node(2);
+  CHECK(node.pass(48h).empty());
+  node[0].state = 'T';
+  CHECK(node.pass(48h).empty());
+}
+
+TEST_CASE("16.3: of programs that say nothing, all must stand without work, for the limit given",
+          "[stall]") {
+  Node node(2, of(600s, true));
+  // Heartbeats of a library are no work.
+  const auto pass = [&](std::chrono::seconds time, std::int64_t ms_each_second) {
+    std::vector<StallStep> news;
+    for (auto second = 0s; second < time; ++second) {
+      for (RankLook& rank : node.ranks) rank.used_ms += 3;
+      node[1].used_ms += ms_each_second;
+      if (node.look().kind != Kind::Nothing) news.push_back(node.last);
+    }
+    return news;
+  };
+  CHECK(pass(2000s, 400).empty());  // Rank 1 works, perhaps for all.
+  CHECK(pass(590s, 0).empty());
+  node[0].written += 1;  // A line of output is work.
+  CHECK(pass(590s, 0).empty());
+  const auto news = pass(20s, 0);
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].behind.empty());
+  CHECK(contains(news[0].reason, "ranks 0-1 have used no processor time and written nothing"));
+  node.detector.reported({});
+  const auto lost = pass(2s, 0);
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].behind == Ranks{0, 1});
+}
+
+TEST_CASE("17.2: what stacks say of collectives tells who is behind where nothing else does",
+          "[stall]") {
+  for (const bool all_ranks_here : {true, false}) {
+    Node one_is_not(3, of(20s, true), all_ranks_here);
+    CHECK(one_is_not.pass(21s).back().behind.empty());
+    one_is_not.detector.reported({0, 2});
+    CHECK(one_is_not.pass(2s).back().behind == Ranks{1});
+
+    // All wait: for one of another node, or for each other.
+    Node all_wait(2, of(20s, true), all_ranks_here);
+    CHECK(all_wait.pass(21s).back().kind == Kind::Report);
+    all_wait.detector.reported({0, 1});
+    const auto lost = all_wait.pass(60s);
+    CHECK(lost.size() == (all_ranks_here ? 1U : 0U));
+  }
+}
+
+TEST_CASE("16.3: workers that have ended, or are new, do not stand", "[stall]") {
+  Node node(2, of(10s));
+  node.train(2);
+  node.wait(0);
+  CHECK(node.pass(9s).size() == 1);  // The warning.
+  node.ranks.pop_back();
+  const auto alone = node.pass(9s);
+  REQUIRE(alone.size() == 1);
+  CHECK(alone[0].behind.empty());
+  CHECK(alone[0].reason ==
+        "rank 0 waits in a collective to which nobody else comes any more, for 10 s");
+  node.ranks.clear();
+  CHECK(node.pass(1h).empty());
+  CHECK(node.last.reason == "no worker runs");
+}
