@@ -12,9 +12,11 @@
 
 #include "rendezvous/store_client.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::rendezvous;
 using namespace ddprun::rendezvous::testing;
+using ddprun::testing::patience_seconds;
 
 namespace {
 
@@ -26,7 +28,7 @@ std::string oracle(const std::string& arguments, const std::string& python = DDP
 
 // Everything that the command prints, and its exit status at the end.
 std::string output_of(const std::string& command) {
-  FILE* pipe = ::popen(("timeout 150 " + command + " 2>&1").c_str(), "re");
+  FILE* pipe = ::popen(("timeout " + patience_seconds(50) + " " + command + " 2>&1").c_str(), "re");
   std::string output;
   char buffer[4096];
   for (std::size_t got; (got = ::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
@@ -43,7 +45,9 @@ class StockServer {
     REQUIRE(::pipe(in) == 0);
     const std::string files =
         " <&" + std::to_string(in[0]) + " " + std::to_string(in[1]) + ">&- 2>/dev/null";
-    server_ = ::popen(("exec timeout 60 " + oracle("serve", python) + files).c_str(), "r");
+    server_ = ::popen(
+        ("exec timeout " + patience_seconds(60) + " " + oracle("serve", python) + files).c_str(),
+        "r");
     ::close(in[0]);
     input_ = in[1];
     REQUIRE(::fscanf(server_, "%d", &port_) == 1);
