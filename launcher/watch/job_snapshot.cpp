@@ -211,7 +211,7 @@ SnapshotJson short_json_of(const RankSnapshot& rank) {
     if (object[name] == 0) object.erase(name);
   }
   for (const char* name : {"stdout_file", "stderr_file"}) {
-    if (object[name] == "") object.erase(name);
+    if (object[name].get_ref<const std::string&>().empty()) object.erase(name);
   }
   if (object["signal"].is_null()) object.erase("signal");
   return object;

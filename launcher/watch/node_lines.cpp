@@ -65,7 +65,7 @@ std::optional<std::vector<std::string>> parse_lines(std::string_view text) {
   return texts_of(object);
 }
 
-std::string nodes_to_json(std::vector<NodeLines> nodes, std::size_t bytes_max) {
+std::string nodes_to_json(const std::vector<NodeLines>& nodes, std::size_t bytes_max) {
   LinesJson list = LinesJson::array();
   const std::size_t each = bytes_max / std::max<std::size_t>(nodes.size(), 1);
   for (const NodeLines& node : nodes) {

@@ -25,7 +25,7 @@ std::string lines_to_json(const std::vector<std::string>& lines, std::size_t byt
 std::optional<std::vector<std::string>> parse_lines(std::string_view text);
 
 // Of all; where they are too many, each node keeps its last ones.
-std::string nodes_to_json(std::vector<NodeLines> nodes, std::size_t bytes_max);
+std::string nodes_to_json(const std::vector<NodeLines>& nodes, std::size_t bytes_max);
 std::optional<std::vector<NodeLines>> parse_nodes(std::string_view text);
 
 // As people read them: a head for each node.

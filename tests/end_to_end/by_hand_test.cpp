@@ -9,6 +9,7 @@
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/network_hosts.h"
+#include "tests/testing/patience.h"
 
 using namespace ddprun::testing;
 
@@ -93,14 +94,14 @@ TEST_CASE("workers on one host find their local ranks, and share its threads") {
 
 TEST_CASE("a worker that never comes is named, with the limit and its option") {
   TemporaryFolder folder;
-  // Long enough for both that come to start on a busy machine.
+  const std::string limit = patience_seconds(3);  // Enough for both that come to start.
   for (const std::string& url : {tcp_url(), "file://" + (folder / "meet")}) {
     const auto results =
-        start({0, 2}, 4, url, small_training({"--steps", "1", "--connect-timeout", "8"}));
+        start({0, 2}, 4, url, small_training({"--steps", "1", "--connect-timeout", limit}));
     for (const ProcessResult& result : results) {
       INFO(result.output);
       CHECK(result.status == 1);
-      CHECK(contains(result.output, "rank 1, rank 3 of 4 did not come within 8 s"));
+      CHECK(contains(result.output, "rank 1, rank 3 of 4 did not come within " + limit + " s"));
       CHECK(contains(result.output, "--connect-timeout"));
     }
   }
