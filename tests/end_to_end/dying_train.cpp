@@ -9,6 +9,7 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/run_train.h"
@@ -38,6 +39,7 @@ std::vector<Death> read_deaths() {
 
 int main(int argc, char** argv) {
   int told_attempt = -1;
+  bool told_to_stop = false;
   const std::vector<Death> deaths = read_deaths();
   return run_train(argc, argv, [&](const TrainingJob& job, const std::string& begun) {
     // Not while it is being put together: it has a step then that may be another one's.
@@ -54,7 +56,9 @@ int main(int argc, char** argv) {
       if (job.env.restart_count != death.attempt || job.env.rank != death.rank) continue;
       if (job.state.step != death.step) continue;
       if (begun == death.phase) ::kill(::getpid(), SIGKILL);
-      if ("stop:" + begun == death.phase) ::raise(SIGTERM);
+      // Once: a phase may begin again for each shard, and a second signal, a second later, ends the
+      // process at once.
+      if ("stop:" + begun == death.phase && !std::exchange(told_to_stop, true)) ::raise(SIGTERM);
       if ("halt:" + begun == death.phase) ::raise(SIGSTOP);
     }
   });
