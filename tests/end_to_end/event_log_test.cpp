@@ -1,5 +1,6 @@
 // The event log of real runs against its documentation: every event has exactly the fields, and the
 // types, that docs/event_log.md promises.
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <map>
@@ -63,6 +64,11 @@ bool has_type(const json& value, const std::string& type) {
   if (type.rfind("string", 0) == 0) return value.is_string();
   if (type.rfind("object", 0) == 0) return value.is_object();
   if (type == "integer") return value.is_number_integer();
+  if (type == "list of integers") {
+    return value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& each) {
+             return each.is_number_integer();
+           });
+  }
   if (type == "boolean") return value.is_boolean();
   return false;
 }
@@ -182,6 +188,19 @@ TEST_CASE("every event is what its documentation says") {
   REQUIRE(with_parked.wait_for_output("up 1 1 pid ", 20s));
   finish({&with_parked});
   check_against_document(read_log(parking), seen);
+
+  const std::string standing = folder / "standing.jsonl";
+  const auto lost = run(launch({"--standalone", "--nproc-per-node", "2", "--stall-timeout", "1",
+                                "--on-stall", "fail", "--event-log", standing, "sleep", "300"}),
+                        30s);
+  INFO(lost.output);
+  CHECK(lost.status == 137);
+  const auto of_standing = read_log(standing);
+  check_against_document(of_standing, seen);
+  const auto stalls = named(of_standing, "stalled");
+  REQUIRE(stalls.size() == 2);
+  CHECK(stalls[0]["counts_as_lost"] == false);
+  CHECK(stalls[1]["counts_as_lost"] == true);
 
   // The job is over, and nobody reads what it wrote.
   const std::string dropped = folder / "dropped.jsonl";
