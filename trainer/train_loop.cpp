@@ -169,6 +169,7 @@ StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
 
     job.state.step += 1;
     job.state.samples_done += output.images;
+    job.stop->hold();  // Before anybody hears of the step: who then says stop means to keep it.
     job.phase("report");
     guard.watch(output.own_loss, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.counts, output.counted, output.images);

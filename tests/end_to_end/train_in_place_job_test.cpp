@@ -232,6 +232,16 @@ TEST_CASE("16.3: a job goes on with fewer workers, and takes the replacement in 
   require_saved_by_sigterm(ended.output, folder / "fewer");
 }
 
+TEST_CASE("14.10: SIGTERM as soon as the first step is done keeps it", "[launcher]") {
+  TemporaryFolder folder;
+  const auto job =
+      launch({"--standalone", "--nproc-per-node", "2"}) + training(folder, "one", "1000000");
+  const auto ended = run(job, limit, with_wish("0 0 stop:report 1"));
+  INFO(ended.output);
+  CHECK(ended.status != 0);
+  require_saved_by_sigterm(ended.output, folder / "one");
+}
+
 // In its first step no worker of the attempt has voted on a step yet; what was done in the attempt
 // before is in their memory alone.
 TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done before it",

@@ -16,11 +16,11 @@ StopVote::StopVote(StopSignals& signals, worker::Communicator& communicator, tor
   signals_.set_patience(agreement_.patience_s());
 }
 
+void StopVote::hold() { signals_.hold(/*tell=*/communicator_.rank() == 0); }
+
 StopReason StopVote::beat() {
   beats_ += 1;
-  // Before the first beat a signal ends the process as ever: nothing would be lost, and a rank that
-  // still waits for the others to come would not get here.
-  signals_.hold(/*tell=*/communicator_.rank() == 0);
+  hold();  // Validation of a run that was resumed at an epoch's end has its beats before any step.
   if (!agreement_.beat()) return StopReason::None;
   reason_ = agreement_.conclude(greatest_of_all(ballot()));
   signals_.set_patience(agreement_.patience_s());

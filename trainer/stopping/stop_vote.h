@@ -20,8 +20,13 @@ class StopVote {
   StopVote(StopSignals& signals, worker::Communicator& communicator, torch::Device device,
            std::optional<std::int64_t> max_time_s, std::chrono::steady_clock::time_point started);
 
-  // A step, or a batch of validation, is done on this rank. The reason to stop here, on all ranks
-  // alike. Collective, in so far as all ranks must call it equally often.
+  // There is something that a signal must not lose: a step is done. From now on it waits for a beat
+  // at which all agree. Before, it ends the process as ever: nothing would be lost, and a rank that
+  // still waits for the others to come would not get to a beat.
+  void hold();
+
+  // A step, or a batch of validation, is done on this rank, and what is told of it. The reason to
+  // stop here, on all ranks alike. Collective, in so far as all ranks must call it equally often.
   StopReason beat();
 
   // The last result.
