@@ -17,6 +17,7 @@ std::string reason_against_residence(const Dataset& dataset, const TransformOpti
     return fmt::format("its images of {}x{} pixels become {}x{}, and only the loader resizes",
                        shape.height, shape.width, transform.side, transform.side);
   }
+  // A sample's plan goes to the device with each batch, and is 12 bytes with a 32-bit number.
   if (dataset.size() > std::numeric_limits<std::int32_t>::max()) return "it has too many images";
   const std::int64_t bytes = dataset.size() * shape.bytes();
   if (bytes > bytes_max) {
@@ -36,6 +37,7 @@ std::vector<std::uint8_t> resident_pixels(const Dataset& dataset) {
     const ImageView view = reader->decode({.height = shape.height, .width = shape.width}).pixels;
     for (std::int64_t c = 0; c < shape.channels; ++c) {
       for (std::int64_t y = 0; y < shape.height; ++y) {
+        // Decoders give what they have, planes or pixels; the kernel knows planes alone.
         const std::uint8_t* row = view.at(c, y, 0);
         for (std::int64_t x = 0; x < shape.width; ++x) *out++ = row[x * view.column_step];
       }
@@ -58,6 +60,8 @@ std::vector<ResidentSample> resident_samples(const Dataset& dataset, const Sampl
   std::vector<ResidentSample> samples;
   samples.reserve(indices.size());
   for (const std::int64_t index : indices) {
+    // By the number in the data set and not in the batch: a sample's crop is the same whichever
+    // rank or shard it falls to, as through the loader.
     const SamplePlan plan =
         plan_sample(size, options.transform, {options.seed, options.epoch, index});
     samples.push_back({static_cast<std::int32_t>(index), static_cast<std::int16_t>(plan.shift_down),

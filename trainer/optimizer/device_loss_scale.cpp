@@ -11,8 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::size_t steps_ahead_max =
-    8;  // Steps by which the host may run ahead, as LossGuard's.
+// By so many steps the host may run ahead of the device, as LossGuard's.
+constexpr std::size_t steps_ahead_max = 8;
 
 LossScale scale_of(const LossScaler& scaler) {
   LossScale scale;
@@ -40,6 +40,7 @@ void DeviceLossScale::restored() {
 }
 
 void DeviceLossScale::step_done(std::int64_t step) {
+  // Page-locked: a copy into other memory waits for all that is queued, which is what this avoids.
   torch::Tensor on_host =
       torch::empty(state_.sizes(), torch::dtype(torch::kUInt8).pinned_memory(device_.is_cuda()));
   on_host.copy_(state_, /*non_blocking=*/true);
@@ -62,6 +63,7 @@ std::vector<StepDecision> DeviceLossScale::take(bool wait) {
     }
     LossScale state;
     std::memcpy(&state, first.on_host.data_ptr(), sizeof state);
+    // The kernel counts the steps that it leaves out; one more than with the step before is this.
     decisions.push_back({first.step, scaler_.decide(state.skipped == skipped_)});
     skipped_ = state.skipped;
     pending_.pop_front();

@@ -35,6 +35,8 @@ bool equal(const SgdSegment& a, const SgdSegment& b) {
 
 bool same_order(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
+  // The stride of a side of length 1 says nothing: 1 x 1 convolutions have weights and gradients
+  // that differ in nothing else, and must not be copied for it.
   for (std::int64_t side = 0; side < a.dim(); ++side) {
     if (a.size(side) > 1 && a.stride(side) != b.stride(side)) return false;
   }
@@ -81,6 +83,8 @@ void FusedSgd::step(const std::vector<Slot>& slots, const Rule& rule,
                      .momentum = static_cast<float>(rule.momentum),
                      .nesterov = rule.nesterov ? 1 : 0};
   const StepKernels& kernels = step_kernels(device.is_cuda());
+  // A pass of its own before: the last gradient may be the one that is not finite, and by then the
+  // first weights would have changed.
   if (scale != nullptr) run_kernel(kernels.find_overflow, pass, scale, on.stream());
   run_kernel(kernels.sgd, pass, on.stream());
   if (scale != nullptr) run_kernel(kernels.advance_scale, scale, LossScaleRule{}, on.stream());

@@ -20,6 +20,7 @@ std::optional<BatchMemory> measure_batches(
   const std::int64_t fewer = std::max(images / probe_share, probe_least);
   if (2 * fewer > images) return std::nullopt;
   try {
+    // Both far below the batch that failed: what is left is all that they have.
     const std::int64_t one = peak_of(fewer);
     const std::int64_t two = peak_of(2 * fewer);
     if (two <= one) return std::nullopt;
@@ -35,7 +36,7 @@ std::optional<std::int64_t> fitting_batch(std::int64_t images, const BatchMemory
   if (memory.per_image <= 0) return std::nullopt;
   std::int64_t fits = (free_bytes - free_bytes / 10 - memory.fixed) / memory.per_image;
   fits = std::min(fits, images - 1);
-  if (fits >= 8) fits -= fits % 8;
+  if (fits >= 8) fits -= fits % 8;  // Tensor cores want multiples, and people round numbers.
   return fits > 0 ? std::optional(fits) : std::nullopt;
 }
 
