@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "trainer/data/data_file.h"
-#include "trainer/device.h"
+#include "trainer/device/device.h"
 #include "trainer/download/download_set.h"
 #include "trainer/evaluate.h"
 #include "trainer/make_training_job.h"

@@ -8,9 +8,9 @@
 #include "trainer/batch_plan.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/memory_dataset.h"
+#include "trainer/device/resident_batches.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/report/reporter.h"
-#include "trainer/resident_batches.h"
 #include "trainer/step_meters.h"
 
 using namespace ddprun::trainer;

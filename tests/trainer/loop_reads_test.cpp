@@ -10,7 +10,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
-#include "trainer/device.h"
+#include "trainer/device/device.h"
 #include "trainer/run_train.h"
 #include "trainer/training_job.h"
 

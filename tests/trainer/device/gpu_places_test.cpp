@@ -1,5 +1,5 @@
 // Workers and their GPUs, as a table: no GPU is needed for it.
-#include "trainer/gpu_places.h"
+#include "trainer/device/gpu_places.h"
 
 #include "tests/testing/catch.h"
 

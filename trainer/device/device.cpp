@@ -1,5 +1,5 @@
 // The only place that decides between CUDA and the CPU, and says why it is not CUDA.
-#include "trainer/device.h"
+#include "trainer/device/device.h"
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/gpu_places.h"
+#include "trainer/device/gpu_places.h"
 #include "worker/communicator_modules.h"
 #include "worker/network_interface.h"
 

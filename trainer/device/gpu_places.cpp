@@ -1,5 +1,5 @@
 // Apart from device.cpp, so that the arithmetic of places is tested on machines without a GPU.
-#include "trainer/gpu_places.h"
+#include "trainer/device/gpu_places.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The plan of all samples of a pass is made on the host by the loader's own rule: 12 bytes each.
-#include "trainer/resident_batches.h"
+#include "trainer/device/resident_batches.h"
 
 #include <algorithm>
 
