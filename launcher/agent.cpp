@@ -71,7 +71,9 @@ class Agent {
             ways_to_others()),
         export_(
             io_, options_, [this] { return watched_.snapshot(); },
-            [this](std::function<void()> done) { watched_.look_at_others(std::move(done)); }),
+            [this](bool others, std::function<void()> done) {
+              watched_.look_around(others, std::move(done));
+            }),
         stalls_(io_, options_, attempt_, watched_, events_, output_,
                 [this] { return machine_.state(); }),
         membership_(io_, options_, host_name_, membership_callbacks()),

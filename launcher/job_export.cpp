@@ -58,8 +58,7 @@ void post_status(const TrainerServer& server, const std::string& body) {
 }  // namespace
 
 JobExport::JobExport(asio::io_context& io, const LaunchOptions& options,
-                     std::function<JobSnapshot()> snapshot,
-                     std::function<void(std::function<void()> done)> look)
+                     std::function<JobSnapshot()> snapshot, Look look)
     : io_(io),
       options_(options),
       snapshot_(std::move(snapshot)),
@@ -76,8 +75,7 @@ void JobExport::begin() {
   const PageLookup lookup = [this](const std::string& path) { return page(path); };
   const auto before = [this](std::function<void()> done) {
     // Who asks on another node is told of that node, and disturbs no other.
-    if (snapshot_().node_rank == 0) return look_(std::move(done));
-    done();
+    look_(snapshot_().node_rank == 0, std::move(done));
   };
   if (const auto& place = options_.metrics_port) {
     metrics_server_ = std::make_unique<PageServer>(io_, place->host, place->port, "--metrics-port",
@@ -128,9 +126,9 @@ void JobExport::look_again() {
     if (looks_ % trainer_looks == 1) tell_trainer(std::nullopt);
     ++looks_;
   };
-  const bool shows_all = !options_.metrics_file.empty() || page_server_;
-  if (shows_all && snapshot_().node_rank == 0) {
-    look_([this, told] {
+  const bool shows_ranks = !options_.metrics_file.empty() || page_server_;
+  if (shows_ranks) {
+    look_(snapshot_().node_rank == 0, [this, told] {
       if (!ended_) told();
     });
   } else {

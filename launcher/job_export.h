@@ -23,11 +23,11 @@ namespace ddprun::launcher {
 class JobExport {
  public:
   // All references must outlive it.
-  // `look`: asks the job's other nodes, of which the snapshot then tells, too; calls back within a
-  // second.
+  // `look`: at this node's GPUs and, with `others`, at the job's other nodes, of which the snapshot
+  // then tells, too; calls back within a second.
+  using Look = std::function<void(bool others, std::function<void()> done)>;
   JobExport(asio::io_context& io, const LaunchOptions& options,
-            std::function<JobSnapshot()> snapshot,
-            std::function<void(std::function<void()> done)> look);
+            std::function<JobSnapshot()> snapshot, Look look);
 
   // Throws std::runtime_error when a port that was asked for cannot be had.
   void begin();
@@ -49,7 +49,7 @@ class JobExport {
   asio::io_context& io_;
   const LaunchOptions& options_;
   std::function<JobSnapshot()> snapshot_;
-  std::function<void(std::function<void()> done)> look_;
+  Look look_;
   asio::steady_timer timer_;
   int looks_ = 0;
   bool ended_ = false;

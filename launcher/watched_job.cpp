@@ -109,6 +109,7 @@ WatchedJob::WatchedJob(asio::io_context& io, const LaunchOptions& options,
       started_unix_s_(::time(nullptr)),
       since_(steady_clock::now()),
       view_(options.nnodes_max == 1, host_, ::getpid(), std::move(ways)),
+      gpus_(io),
       lines_call_(io, "what shows stacks and logs"),
       socket_(io, [this](const rendezvous::Query& query, const StatusSocket::Reply& reply) {
         answer(query, reply);
@@ -148,8 +149,15 @@ void WatchedJob::answer(const rendezvous::Query& query, const StatusSocket::Repl
         R"( and \"all logs\""})");
 }
 
+void WatchedJob::look_around(bool others, std::function<void()> done) {
+  gpus_.refresh([this, others, done = std::move(done)] {
+    if (others) return view_.refresh(done);
+    done();
+  });
+}
+
 void WatchedJob::tell_snapshot(std::function<void(const std::string&)> reply) {
-  view_.refresh([this, reply = std::move(reply)] {
+  look_around(/*others=*/true, [this, reply = std::move(reply)] {
     JobSnapshot job = snapshot();
     std::string text = to_json(job);
     // Of a job of thousands of ranks those of the first nodes are shown.
@@ -182,7 +190,10 @@ void WatchedJob::answer_for_job(const rendezvous::Query& query,
 
 void WatchedJob::answer_for_node(const rendezvous::Query& query,
                                  std::function<void(const std::string&)> reply) {
-  if (query.what == "snapshot") return reply(node_to_json(own_snapshot(), node_bytes_max));
+  if (query.what == "snapshot") {
+    return gpus_.refresh(
+        [this, reply = std::move(reply)] { reply(node_to_json(own_snapshot(), node_bytes_max)); });
+  }
   if (query.what != "stacks" && query.what != "logs") {
     return reply(lines_to_json({}, node_lines_bytes_max));
   }
@@ -276,7 +287,17 @@ JobSnapshot WatchedJob::own_snapshot() const {
   for (std::size_t i = 0; i < attempt_.started_pids().size(); ++i) {
     job.ranks.push_back(rank(static_cast<int>(i)));
   }
+  add_gpus(job.ranks);
   return job;
+}
+
+void WatchedJob::add_gpus(std::vector<RankSnapshot>& ranks) const {
+  const auto uses =
+      gpus_.uses(attempt_.started_pids(), environment_variable("CUDA_VISIBLE_DEVICES"));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    // The pid of one that has ended may be somebody else's.
+    if (ranks[i].use.processes > 0) ranks[i].gpu = uses[i];
+  }
 }
 
 const WorkerEnd* WatchedJob::end_of(int pid) const {

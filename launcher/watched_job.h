@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/agent_state.h"
+#include "launcher/gpu_look.h"
 #include "launcher/job_view.h"
 #include "launcher/local_attempt.h"
 #include "launcher/membership/background_call.h"
@@ -34,9 +35,10 @@ class WatchedJob {
   // A failure ended the attempt, here or on another node.
   void failed(const rendezvous::FirstCause& cause);
 
-  // With the other nodes as they were when they were looked at last.
+  // With GPUs and the other nodes as they were when they were looked at last.
   JobSnapshot snapshot() const;
-  void look_at_others(std::function<void()> done) { view_.refresh(std::move(done)); }
+  // At this node's GPUs and, with `others`, at the other nodes; takes a second at most.
+  void look_around(bool others, std::function<void()> done);
 
   // To somebody who looks at the job from elsewhere, when this node coordinates it: all nodes.
   void answer_for_job(const rendezvous::Query& query,
@@ -57,6 +59,7 @@ class WatchedJob {
   void collect_lines(const rendezvous::Query& query,
                      std::function<void(std::vector<std::string> lines)> done);
   RankSnapshot rank(int local_rank) const;
+  void add_gpus(std::vector<RankSnapshot>& ranks) const;
   const WorkerEnd* end_of(int pid) const;  // In this attempt; null: it runs.
   // `done`: by rank, in the socket's own form.
   void collect_stacks(int rank, std::function<void(const std::string& json)> done) const;
@@ -74,6 +77,7 @@ class WatchedJob {
   std::vector<SeenFailure> failures_;
   int failures_total_ = 0;
   JobView view_;
+  GpuLook gpus_;
   BackgroundCall lines_call_;
   bool collects_ = false;
   StatusSocket socket_;

@@ -146,6 +146,24 @@ void tell_processes(Exposition& out, const JobSnapshot& job) {
   of_use("ddprun_rank_threads", "gauge", "Their threads.", &ProcessUse::threads);
 }
 
+// What NVIDIA's driver knows of the GPU that a worker uses.
+void tell_gpus(Exposition& out, const JobSnapshot& job) {
+  const auto of_gpu = [&](const char* name, const char* help, auto member) {
+    using Number = std::remove_cvref_t<decltype(std::declval<GpuUse>().*member)>;
+    tell_ranks(out, job, name, "gauge", help, [&](const RankSnapshot& rank) {
+      const bool told = rank.gpu && (*rank.gpu).*member >= Number{0};
+      return told ? std::optional<Number>((*rank.gpu).*member) : std::nullopt;
+    });
+  };
+  of_gpu("ddprun_rank_gpu_index", "The worker's GPU, as nvidia-smi counts.", &GpuUse::index);
+  of_gpu("ddprun_rank_gpu_busy_ratio", "Share of the last moment with a kernel at work on it.",
+         &GpuUse::busy);
+  of_gpu("ddprun_rank_gpu_bytes", "Memory of the GPU that the worker uses.", &GpuUse::own_bytes);
+  of_gpu("ddprun_rank_gpu_used_bytes", "Memory of the GPU that anybody uses.",
+         &GpuUse::memory_used);
+  of_gpu("ddprun_rank_gpu_total_bytes", "Memory of the GPU.", &GpuUse::memory_total);
+}
+
 // What workers say of themselves, as `train` and users of the worker library do.
 void tell_progress(Exposition& out, const JobSnapshot& job) {
   const auto of_progress = [&](const char* name, const char* type, const char* help, auto member) {
@@ -190,6 +208,7 @@ std::string prometheus_text(const JobSnapshot& job) {
   tell_job(out, job);
   tell_nodes(out, job);
   tell_processes(out, job);
+  tell_gpus(out, job);
   tell_progress(out, job);
   return out.text();
 }

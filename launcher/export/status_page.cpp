@@ -55,17 +55,25 @@ std::string milliseconds_text(double seconds) {
   return seconds > 0 ? fmt::format("{:.4g} ms", seconds * 1e3) : "";
 }
 
+std::string gpu_text(const GpuUse& gpu) {
+  std::string text = std::to_string(gpu.index);
+  if (gpu.busy >= 0) text += fmt::format(": {:.0f} %", 100 * gpu.busy);
+  const std::int64_t bytes = gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
+  if (bytes >= 0) text += fmt::format(", {} MB", bytes >> 20);
+  return text;
+}
+
 std::string rank_row(const RankSnapshot& rank, const std::string& host) {
   const RankProgress said = rank.progress.value_or(RankProgress{});
   std::string step = said.step < 0 ? "" : std::to_string(said.step);
   if (said.total_steps > 0 && !step.empty()) step += fmt::format(" of {}", said.total_steps);
   const bool lives = rank.use.processes > 0;
-  return cells({std::to_string(rank.rank), host, std::to_string(rank.pid), state_of(rank), step,
-                said.phase, said.images_per_s > 0 ? tick_text(said.images_per_s) : "",
-                milliseconds_text(said.step_s), milliseconds_text(said.data_s),
-                milliseconds_text(said.wait_s),
-                lives ? fmt::format("{} MB", rank.use.rss_bytes >> 20) : "",
-                lives ? fmt::format("{:.1f} s", rank.use.cpu_s) : ""});
+  return cells(
+      {std::to_string(rank.rank), host, std::to_string(rank.pid), state_of(rank), step, said.phase,
+       said.images_per_s > 0 ? tick_text(said.images_per_s) : "", milliseconds_text(said.step_s),
+       milliseconds_text(said.data_s), milliseconds_text(said.wait_s),
+       lives ? fmt::format("{} MB", rank.use.rss_bytes >> 20) : "",
+       lives ? fmt::format("{:.1f} s", rank.use.cpu_s) : "", rank.gpu ? gpu_text(*rank.gpu) : ""});
 }
 
 std::string host_of_view(const NodeView& node) {
@@ -98,7 +106,7 @@ std::string rank_table(const JobSnapshot& job) {
       "<div "
       "class=\"wide\"><table><tr><th>rank<th>host<th>pid<th>state<th>step<th>phase<th>images/"
       "s<th>step "
-      "time<th>data<th>waiting<th>memory<th>CPU</tr>\n";
+      "time<th>data<th>waiting<th>memory<th>CPU<th>GPU</tr>\n";
   for (std::size_t i = 0; i < std::min(rows.size(), rank_rows_max); ++i) {
     text += rank_row(*rows[i].first, rows[i].second);
   }

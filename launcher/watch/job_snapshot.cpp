@@ -59,6 +59,14 @@ SnapshotJson json_of(const RankProgress& progress) {
           {"waiting_s", finite_or_null(progress.waiting_s)}};
 }
 
+SnapshotJson json_of(const GpuUse& gpu) {
+  return {{"index", gpu.index},
+          {"busy", gpu.busy < 0 ? SnapshotJson(nullptr) : SnapshotJson(gpu.busy)},
+          {"memory_used_bytes", said_or_null(gpu.memory_used)},
+          {"memory_total_bytes", said_or_null(gpu.memory_total)},
+          {"own_bytes", said_or_null(gpu.own_bytes)}};
+}
+
 SnapshotJson json_of(const RankSnapshot& rank) {
   SnapshotJson object = {
       {"rank", rank.rank},
@@ -76,6 +84,7 @@ SnapshotJson json_of(const RankSnapshot& rank) {
       {"kernel_state", std::string(1, rank.use.state)},
       {"stdout_file", rank.stdout_file},
       {"stderr_file", rank.stderr_file}};
+  object["gpu"] = rank.gpu ? json_of(*rank.gpu) : SnapshotJson(nullptr);
   object["progress"] = rank.progress ? json_of(*rank.progress) : SnapshotJson(nullptr);
   return object;
 }
@@ -183,6 +192,16 @@ RankProgress progress_of(const Fields& fields) {
   return progress;
 }
 
+GpuUse gpu_of(const Fields& fields) {
+  GpuUse gpu;
+  fields.get("index", gpu.index);
+  fields.get("busy", gpu.busy);
+  fields.get("memory_used_bytes", gpu.memory_used);
+  fields.get("memory_total_bytes", gpu.memory_total);
+  fields.get("own_bytes", gpu.own_bytes);
+  return gpu;
+}
+
 RankSnapshot rank_of(const Fields& fields) {
   RankSnapshot rank;
   fields.get("rank", rank.rank);
@@ -200,6 +219,7 @@ RankSnapshot rank_of(const Fields& fields) {
   }
   fields.get("stdout_file", rank.stdout_file);
   fields.get("stderr_file", rank.stderr_file);
+  if (const auto gpu = fields.object("gpu")) rank.gpu = gpu_of(*gpu);
   if (const auto said = fields.object("progress")) rank.progress = progress_of(*said);
   return rank;
 }
@@ -213,7 +233,9 @@ SnapshotJson short_json_of(const RankSnapshot& rank) {
   for (const char* name : {"stdout_file", "stderr_file"}) {
     if (object[name].get_ref<const std::string&>().empty()) object.erase(name);
   }
-  if (object["signal"].is_null()) object.erase("signal");
+  for (const char* name : {"signal", "gpu"}) {
+    if (object[name].is_null()) object.erase(name);
+  }
   return object;
 }
 

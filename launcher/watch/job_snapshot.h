@@ -44,6 +44,15 @@ struct ProcessUse {
   char state = '?';            // Of the worker itself, as in /proc/PID/stat.
 };
 
+// What NVIDIA's driver tells of the GPU that a worker uses.
+struct GpuUse {
+  int index = 0;                   // As nvidia-smi counts.
+  double busy = -1;                // Share of the last moment with a kernel at work, of whomever.
+  std::int64_t memory_used = -1;   // By everybody, in bytes; -1, here and above: not told.
+  std::int64_t memory_total = -1;  //
+  std::int64_t own_bytes = -1;     // Of it, by this worker and all below it.
+};
+
 enum class RankState {
   Running,
   Parked,     // Left the last attempt and waits for a place in the next one.
@@ -60,6 +69,7 @@ struct RankSnapshot {
   int exit_code = 0;
   int signal = 0;
   ProcessUse use;
+  std::optional<GpuUse> gpu;  // Nothing: none, or nobody tells of it.
   std::optional<RankProgress> progress;
   std::string stdout_file;  // "" = none.
   std::string stderr_file;

@@ -152,12 +152,31 @@ std::string cpu_of(const RankSnapshot& rank, const NodeLook& look) {
 constexpr const char* rank_columns =
     "{:>4} {:>7} {:>11} {:<15} {:>6} {:>6} {:>5} {:>5} {:>5} {:>6}";
 
-std::string rank_head() {
+// The GPU's memory has the place of the machine's, which is seldom what a job on GPUs runs out of.
+constexpr const char* gpu_rank_columns =
+    "{:>4} {:>7} {:>11} {:<11} {:>6} {:>6} {:>5} {:>5} {:>5} {:>4} {:>6}";
+
+std::string rank_head(bool with_gpus) {
+  if (with_gpus) {
+    return fmt::format(gpu_rank_columns, "RANK", "PID", "STEP", "DOING", "IMG/S", "TIME", "DATA",
+                       "WAIT", "CPU", "GPU", "GMEM");
+  }
   return fmt::format(rank_columns, "RANK", "PID", "STEP", "DOING", "IMG/S", "TIME", "DATA", "WAIT",
                      "CPU", "RSS");
 }
 
-std::string rank_row(const RankSnapshot& rank, const NodeLook& look) {
+bool has_gpus(const JobSnapshot& job) {
+  const auto ranks = all_ranks(job);
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const RankSnapshot& rank) { return rank.gpu.has_value(); });
+}
+
+// Of the worker itself where the driver says so, else of all who use the GPU.
+std::int64_t gpu_bytes(const GpuUse& gpu) {
+  return gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
+}
+
+std::string rank_row(const RankSnapshot& rank, const NodeLook& look, bool with_gpus) {
   std::string step = "-", images = "-", time = "-", data = "-", wait = "-";
   if (rank.progress) {
     const RankProgress& said = *rank.progress;
@@ -172,6 +191,13 @@ std::string rank_row(const RankSnapshot& rank, const NodeLook& look) {
       data = share(said.data_s, said.step_s);
       wait = share(said.wait_s, said.step_s);
     }
+  }
+  if (with_gpus) {
+    const GpuUse gpu = rank.gpu.value_or(GpuUse{});
+    return fmt::format(gpu_rank_columns, rank.rank, rank.pid, step, cut(doing(rank), 11), images,
+                       time, data, wait, cpu_of(rank, look),
+                       gpu.busy < 0 ? "-" : fmt::format("{:.0f}%", 100 * gpu.busy),
+                       gpu_bytes(gpu) < 0 ? "-" : short_bytes(gpu_bytes(gpu)));
   }
   const bool lives = rank.state == RankState::Running || rank.state == RankState::Parked;
   return fmt::format(rank_columns, rank.rank, rank.pid, step, cut(doing(rank), 15), images, time,
@@ -302,10 +328,13 @@ void add_tree(const Look& look, std::vector<std::string>& lines,
 
 std::vector<std::string> job_lines(const Look& look, long zone_s) {
   std::vector<std::string> lines = head_lines(look.now);
+  const bool with_gpus = has_gpus(look.now);
   const auto add_ranks = [&](const NodeLook& node) {
-    for (const RankSnapshot& rank : *node.now.ranks) lines.push_back(rank_row(rank, node));
+    for (const RankSnapshot& rank : *node.now.ranks) {
+      lines.push_back(rank_row(rank, node, with_gpus));
+    }
   };
-  if (!look.now.ranks.empty() || !look.now.others.empty()) lines.push_back(rank_head());
+  if (!look.now.ranks.empty() || !look.now.others.empty()) lines.push_back(rank_head(with_gpus));
   if (look.now.others.empty()) {
     add_ranks(look_of(look));
   } else {

@@ -58,6 +58,9 @@ TEST_CASE("17.2: a job's metrics are what its snapshot says", "[launcher][export
   CHECK(contains(text, "\nddprun_rank_step" + of_rank + "41\n"));
   CHECK(contains(text, "\nddprun_rank_images_per_second" + of_rank + "512.5\n"));
   CHECK(contains(text, "\nddprun_rank_resident_bytes" + of_rank + "1073741824\n"));
+  CHECK(contains(text, "\nddprun_rank_gpu_index" + of_rank + "3\n"));
+  CHECK(contains(text, "\nddprun_rank_gpu_busy_ratio" + of_rank + "0.97\n"));
+  CHECK(contains(text, "\nddprun_rank_gpu_bytes" + of_rank + "6442450944\n"));
   // Rank 9 is gone and has said nothing: it has no numbers of its own, and not zeros.
   CHECK(contains(text, "ddprun_rank_up" + of_job + ",rank=\"9\",local_rank=\"1\"} 0\n"));
   CHECK(count_of(text, "rank=\"9\"") == 1);

@@ -36,6 +36,13 @@ TEST_CASE("17.2: a snapshot's JSON says all of it, and is read back as it was", 
   CHECK(read->state == NodeState::Running);
   CHECK(read->ranks.at(0).progress->phase == "backward");
   CHECK(read->ranks.at(0).use.rss_bytes == 1 << 30);
+  REQUIRE(read->ranks.at(0).gpu);
+  CHECK(read->ranks.at(0).gpu->index == 3);
+  CHECK(read->ranks.at(0).gpu->busy == 0.97);
+  CHECK(read->ranks.at(0).gpu->memory_used == 7LL << 30);
+  CHECK(read->ranks.at(0).gpu->memory_total == 80LL << 30);
+  CHECK(read->ranks.at(0).gpu->own_bytes == 6LL << 30);
+  CHECK(!read->ranks.at(1).gpu);
   CHECK(read->ranks.at(1).state == RankState::Failed);
   CHECK(read->ranks.at(1).signal == 9);
   CHECK_FALSE(read->ranks.at(1).progress);

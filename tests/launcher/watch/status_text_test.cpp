@@ -77,6 +77,22 @@ TEST_CASE("17.2: the status of a job says all that is known, in 80 columns", "[w
         "   3    4128           - sleeping             -      -     -     -   50%   3.0G\n");
 }
 
+TEST_CASE("17.2: with GPUs their use is shown in place of the machine's memory, in 80 columns",
+          "[watch]") {
+  JobSnapshot job = running_job();
+  job.ranks[0].gpu =
+      GpuUse{.index = 1, .busy = 0.97, .memory_used = 7LL << 30, .own_bytes = 6LL << 30};
+  const std::string text = text_of(job);
+  CHECK(
+      holds(text,
+            "RANK     PID        STEP DOING        IMG/S   TIME  DATA  WAIT   CPU  GPU   GMEM\n"
+            "   2    4127      41/900 backward       512  125ms   10%   50%   90%  97%   6.0G\n"
+            "   3    4128           - sleeping         -      -     -     -   50%    -      -\n"));
+  // What the worker has of it is not told in every container.
+  job.ranks[0].gpu->own_bytes = -1;
+  CHECK(holds(text_of(job), "   7.0G\n"));
+}
+
 TEST_CASE("17.2: processor time is that of now where there are two looks", "[watch]") {
   JobSnapshot before = running_job();
   before.taken_s = 99;

@@ -1,0 +1,118 @@
+// Declared here and not taken from nvml.h: the launcher is built where there is no CUDA. The
+// layouts are those of the versioned calls, which NVIDIA keeps.
+#include "launcher/watch/nvml.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+namespace ddprun::launcher {
+namespace {
+
+using Device = void*;
+constexpr int success = 0, insufficient_size = 7;
+constexpr unsigned gpus_max = 64, processes_max = 1'024;
+constexpr unsigned uuid_bytes = 96;
+
+struct Utilization {
+  unsigned gpu_percent, memory_percent;
+};
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance, compute_instance;
+};
+
+template <class Function>
+void find(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(::dlsym(library, name));
+}
+
+struct Nvml {
+  Nvml() {
+    // Never closed: drivers' libraries leave threads and exit handlers behind.
+    void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return;
+    find(library, "nvmlInit_v2", init);
+    find(library, "nvmlShutdown", shutdown);
+    find(library, "nvmlDeviceGetCount_v2", count);
+    find(library, "nvmlDeviceGetHandleByIndex_v2", device);
+    find(library, "nvmlDeviceGetUUID", uuid);
+    find(library, "nvmlDeviceGetUtilizationRates", utilization);
+    find(library, "nvmlDeviceGetMemoryInfo", memory);
+    find(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes);  // Since driver 510.
+    is_whole = init && shutdown && count && device && uuid && utilization && memory;
+  }
+
+  bool is_whole = false;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*device)(unsigned, Device*) = nullptr;
+  int (*uuid)(Device, char*, unsigned) = nullptr;
+  int (*utilization)(Device, Utilization*) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
+  int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+};
+
+std::vector<GpuProcess> running_on(const Nvml& nvml, Device device) {
+  if (nvml.processes == nullptr) return {};
+  std::vector<ProcessInfo> rows(16);
+  unsigned count = 0;
+  int result = insufficient_size;
+  while (result == insufficient_size && rows.size() <= processes_max) {
+    count = static_cast<unsigned>(rows.size());
+    result = nvml.processes(device, &count, rows.data());
+    // Between two calls others may come, so not by just as many as were missing.
+    if (result == insufficient_size) rows.resize(2 * rows.size());
+  }
+  if (result != success) return {};
+  std::vector<GpuProcess> running;
+  for (unsigned i = 0; i < std::min<std::size_t>(count, rows.size()); ++i) {
+    constexpr unsigned long long not_available = ~0ULL;
+    const bool is_told = rows[i].used_bytes != not_available;
+    running.push_back({static_cast<int>(rows[i].pid),
+                       is_told ? static_cast<std::int64_t>(rows[i].used_bytes) : -1});
+  }
+  return running;
+}
+
+// What a GPU does not tell, as one that is divided (MIG) does not tell how busy it is, stays
+// unknown.
+GpuReading read_gpu(const Nvml& nvml, Device device) {
+  GpuReading reading;
+  char uuid[uuid_bytes] = {};
+  if (nvml.uuid(device, uuid, uuid_bytes - 1) == success) reading.uuid = uuid;
+  Utilization use{};
+  if (nvml.utilization(device, &use) == success) reading.busy = use.gpu_percent / 100.0;
+  Memory memory{};
+  if (nvml.memory(device, &memory) == success) {
+    reading.memory_used = static_cast<std::int64_t>(memory.used);
+    reading.memory_total = static_cast<std::int64_t>(memory.total);
+  }
+  reading.running = running_on(nvml, device);
+  return reading;
+}
+
+}  // namespace
+
+std::vector<GpuReading> read_gpus() {
+  static const Nvml nvml;
+  if (!nvml.is_whole || nvml.init() != success) return {};
+  unsigned count = 0;
+  if (nvml.count(&count) != success) count = 0;
+  std::vector<GpuReading> gpus;
+  for (unsigned i = 0; i < std::min(count, gpus_max); ++i) {
+    Device device = nullptr;
+    // One that is not told keeps its number, by which others are found.
+    const bool answers = nvml.device(i, &device) == success;
+    gpus.push_back(answers ? read_gpu(nvml, device) : GpuReading{});
+  }
+  nvml.shutdown();
+  return gpus;
+}
+
+}  // namespace ddprun::launcher
