@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds export_interval{2};  // Of the history, too.
 constexpr int file_looks = 2;                       // The file is written each so many looks.
 constexpr int trainer_looks = 15;  // Its controller reads reports twice a minute at most.
-constexpr milliseconds file_limit{10'000};
+constexpr milliseconds file_limit{5'000};
 constexpr milliseconds trainer_limit{5'000};
 constexpr std::size_t token_bytes_max = 64 << 10;
 
@@ -140,8 +140,11 @@ void JobExport::look_again() {
   });
 }
 
-void JobExport::write_file() {
-  if (options_.metrics_file.empty() || writing_) return;
+void JobExport::write_file(std::function<void()> done) {
+  if (options_.metrics_file.empty() || writing_) {
+    if (done) done();
+    return;
+  }
   writing_ = true;
   file_call_.start(
       [file = options_.metrics_file, text = prometheus_text(exported())] {
@@ -149,12 +152,14 @@ void JobExport::write_file() {
         if (!problem.empty()) throw std::runtime_error(problem);
       },
       file_limit,
-      [this](const std::string& why) {
+      [this, done = std::move(done)](const std::string& why) {
         writing_ = false;
         if (!why.empty() && !file_failed_) {
           spdlog::warn("cannot write --metrics-file {}: {}", options_.metrics_file, why);
         }
         file_failed_ = !why.empty();
+        if (done) done();
+        say_last_words();
       });
 }
 
@@ -182,17 +187,22 @@ void JobExport::tell_trainer(std::optional<int> exit_status, std::function<void(
         }
         trainer_failed_ = !why.empty();
         if (done) done();
+        say_last_words();
       });
 }
 
 void JobExport::end(int exit_status, std::function<void()> done) {
   timer_.cancel();
   ended_ = true;
-  // In this thread: the process is about to end. Not while an earlier write hangs.
-  if (!options_.metrics_file.empty() && !writing_) {
-    write_whole_file(options_.metrics_file, prometheus_text(exported()));
-  }
-  tell_trainer(exit_status, std::move(done));
+  last_words_ = [this, exit_status, done = std::move(done)] {
+    write_file([this, exit_status, done] { tell_trainer(exit_status, done); });
+  };
+  say_last_words();
+}
+
+// What is under way tells of a job that runs, and must not be what stays.
+void JobExport::say_last_words() {
+  if (!writing_ && !telling_ && last_words_) std::exchange(last_words_, nullptr)();
 }
 
 }  // namespace ddprun::launcher

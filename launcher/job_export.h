@@ -42,9 +42,10 @@ class JobExport {
   void look_again();
   // Those of the whole job on the node of rank 0, on others their own.
   JobSnapshot exported() const;
-  void write_file();
+  void write_file(std::function<void()> done = {});
   void tell_trainer(std::optional<int> exit_status, std::function<void()> done = {});
   bool tells_trainer(const JobSnapshot& job) const;
+  void say_last_words();
 
   asio::io_context& io_;
   const LaunchOptions& options_;
@@ -53,6 +54,7 @@ class JobExport {
   asio::steady_timer timer_;
   int looks_ = 0;
   bool ended_ = false;
+  std::function<void()> last_words_;
   JobHistory history_;
   std::unique_ptr<PageServer> metrics_server_, page_server_;
 
