@@ -438,7 +438,7 @@ void DoctorVisit::say_goodbye() {
 }
 
 void DoctorVisit::judge() {
-  std::vector<GroupMember> members;
+  std::vector<ProbedHost> members;
   std::vector<std::string> names;
   Findings& all = report_.findings;
   const auto add = [&](Findings more) {

@@ -19,7 +19,7 @@ namespace {
 
 using Level = Finding::Level;
 using rendezvous::counted;
-using Members = std::vector<GroupMember>;
+using Members = std::vector<ProbedHost>;
 
 constexpr std::size_t kNamesShown = 4;
 
@@ -30,9 +30,9 @@ std::string rate_text(double bytes_per_s) {
 
 // "550.54 on host-a; 535.10 on host-b, host-c"; "" where all have the same, or nothing.
 std::string differences(const Members& members,
-                        const std::function<std::string(const GroupMember&)>& value) {
+                        const std::function<std::string(const ProbedHost&)>& value) {
   std::map<std::string, std::vector<std::string>> places;
-  for (const GroupMember& member : members) {
+  for (const ProbedHost& member : members) {
     const std::string one = value(member);
     if (!one.empty()) places[one].push_back(member.name);
   }
@@ -72,7 +72,7 @@ class Comparison {
 
 void Comparison::compare_versions() {
   const std::string differ =
-      differences(members_, [](const GroupMember& member) { return member.facts.version; });
+      differences(members_, [](const ProbedHost& member) { return member.facts.version; });
   if (differ.empty()) return green("version", members_.front().facts.version);
   amber("version", differ,
         "Nodes of different versions refuse each other when their protocols differ (exit status "
@@ -83,7 +83,7 @@ void Comparison::compare_versions() {
 void Comparison::compare_secrets() {
   std::map<std::string, std::vector<std::string>> owners;
   std::vector<std::string> without;
-  for (const GroupMember& member : members_) {
+  for (const ProbedHost& member : members_) {
     const std::string& proof = member.facts.secret_proof;
     if (proof.empty()) {
       without.push_back(member.name);
@@ -107,7 +107,7 @@ void Comparison::compare_secrets() {
 }
 
 void Comparison::compare_clocks() {
-  const auto by_clock = [](const GroupMember& one, const GroupMember& other) {
+  const auto by_clock = [](const ProbedHost& one, const ProbedHost& other) {
     return one.clock_ahead_s < other.clock_ahead_s;
   };
   const auto [slow, fast] = std::minmax_element(members_.begin(), members_.end(), by_clock);
@@ -142,21 +142,21 @@ void Comparison::compare_clocks() {
 
 void Comparison::compare_gpus() {
   const std::string counts = differences(
-      members_, [](const GroupMember& member) { return counted(member.facts.gpu.count, "GPU"); });
+      members_, [](const ProbedHost& member) { return counted(member.facts.gpu.count, "GPU"); });
   if (!counts.empty()) {
     amber("GPUs", counts, "Each host starts as many workers as --nproc-per-node says.",
           "--nproc-per-node gpu, or a number for each host: -H a:8,b:4 (--write-hostfile writes "
           "them)");
   }
   const std::string drivers =
-      differences(members_, [](const GroupMember& member) { return member.facts.gpu.driver; });
+      differences(members_, [](const ProbedHost& member) { return member.facts.gpu.driver; });
   if (!drivers.empty()) {
     amber("driver", drivers,
           "A program may start on one host and not on the other, or run other kernels there.",
           "install the same driver on all hosts");
   }
   const std::string libraries =
-      differences(members_, [](const GroupMember& member) { return member.facts.gpu.nccl; });
+      differences(members_, [](const ProbedHost& member) { return member.facts.gpu.nccl; });
   if (libraries.empty()) return;
   amber("NCCL", libraries,
         "Ranks of different versions of NCCL do not form a communicator; PyTorch's wheels bring "
@@ -165,7 +165,7 @@ void Comparison::compare_gpus() {
 }
 
 void Comparison::compare_mtus() {
-  const std::string differ = differences(members_, [](const GroupMember& member) -> std::string {
+  const std::string differ = differences(members_, [](const ProbedHost& member) -> std::string {
     const NetworkInterface* chosen = interface_of(member.facts, member.address);
     return chosen == nullptr || chosen->is_loopback ? "" : std::to_string(chosen->mtu);
   });
@@ -180,7 +180,7 @@ void Comparison::compare_mtus() {
 void Comparison::compare_places() {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      const GroupMember &one = members_[j], &other = members_[i];
+      const ProbedHost &one = members_[j], &other = members_[i];
       if (is_same_machine(one.facts, other.facts)) {
         amber("one machine", fmt::format("{} and {} are the same", one.name, other.name),
               "Both would start workers on the same GPUs, CPUs and memory.",
@@ -203,8 +203,8 @@ void Comparison::compare_places() {
 // Names of the other hosts, as each host resolves them.
 void Comparison::look_at_names() {
   std::map<std::string, std::vector<std::string>> lost;
-  for (const GroupMember& member : members_) {
-    for (const GroupMember& other : members_) {
+  for (const ProbedHost& member : members_) {
+    for (const ProbedHost& other : members_) {
       if (&other == &member || is_same_machine(other.facts, member.facts)) continue;
       for (std::size_t i = 1; i < member.facts.names.size(); ++i) {
         const ResolvedName& name = member.facts.names[i];

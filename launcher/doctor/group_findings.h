@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-struct GroupMember {
+struct ProbedHost {
   int number = 0;            // In the list of hosts.
   std::string name;          // As the list has it.
   std::string address;       // At which the others reach it.
@@ -25,7 +25,7 @@ std::string some_names(const std::vector<std::string>& names);
 // True of two that share ports, memory and GPUs.
 bool is_same_machine(const MachineFacts& one, const MachineFacts& other);
 
-Findings compare_machines(const std::vector<GroupMember>& members);
+Findings compare_machines(const std::vector<ProbedHost>& members);
 
 // `names`: of all hosts, by their numbers. `port`: the one of the rendezvous.
 Findings examine_pairs(const std::vector<PairFacts>& pairs, const std::vector<std::string>& names,

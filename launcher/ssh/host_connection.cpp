@@ -31,7 +31,7 @@ std::optional<Ends> make_pipe() {
 }  // namespace
 
 HostConnection::HostConnection(asio::io_context& io, Events events)
-    : io_(io), events_(std::move(events)), to_child_(io), ended_(io), out_(io), err_(io) {}
+    : events_(std::move(events)), to_child_(io), ended_(io), out_(io), err_(io) {}
 
 HostConnection::~HostConnection() {
   ended_.release();  // The child's own.

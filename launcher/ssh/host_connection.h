@@ -54,7 +54,6 @@ class HostConnection {
   void write_next();
   void wait_for_end();
 
-  asio::io_context& io_;
   Events events_;
   std::optional<ChildProcess> child_;
   asio::posix::stream_descriptor to_child_;

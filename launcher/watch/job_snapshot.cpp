@@ -103,7 +103,7 @@ constexpr std::size_t peer_text_bytes_max = 1'024;
 constexpr std::size_t peer_list_max = 65'536;
 // Beyond these nothing is a count or a time, and sums of two must not overflow.
 constexpr std::int64_t count_most = 1'000'000'000;
-constexpr double most = 1e15;
+constexpr double number_most = 1e15;
 
 // Reads a field where it is, and of the type that it should be of.
 class Fields {
@@ -133,7 +133,8 @@ class Fields {
   }
   void get(const char* name, double& value) const {
     const auto* found = find(name);
-    if (found && found->is_number()) value = std::clamp(found->get<double>(), -most, most);
+    if (found && found->is_number())
+      value = std::clamp(found->get<double>(), -number_most, number_most);
   }
   void get(const char* name, std::optional<double>& value) const {
     double number = 0;
@@ -298,7 +299,7 @@ std::string phase_text(const RankProgress& progress) {
   return progress.phase.empty() ? "" : " (" + progress.phase + ")";
 }
 
-bool stands(const RankProgress& progress) {
+bool stands_still(const RankProgress& progress) {
   const double age = progress.age_s.value_or(0);
   return age > standing_s && age > standing_steps * progress.step_s;
 }
@@ -313,14 +314,14 @@ std::optional<Slowest> behind(const std::vector<const RankSnapshot*>& ranks) {
   const auto [last, first] = std::minmax_element(ranks.begin(), ranks.end(), by_step);
   const RankProgress& slow = *(*last)->progress;
   const std::int64_t steps = (*first)->progress->step - slow.step;
-  const bool awaited =
-      !slow.waiting_s && (*first)->progress->waiting_s.value_or(0) > standing_s && stands(slow);
+  const bool awaited = !slow.waiting_s && (*first)->progress->waiting_s.value_or(0) > standing_s &&
+                       stands_still(slow);
   if (slow.step < 0 || (steps < 1 && !awaited)) return std::nullopt;
-  if (steps < steps_apart && !stands(slow)) return std::nullopt;
+  if (steps < steps_apart && !stands_still(slow)) return std::nullopt;
   std::string why = steps < 1 ? fmt::format("is awaited by others{}", phase_text(slow))
                               : fmt::format("is {} {} behind{}", steps,
                                             steps == 1 ? "step" : "steps", phase_text(slow));
-  if (stands(slow)) why += fmt::format(", silent for {:.0f} s", slow.age_s.value_or(0));
+  if (stands_still(slow)) why += fmt::format(", silent for {:.0f} s", slow.age_s.value_or(0));
   return Slowest{(*last)->rank, why};
 }
 

@@ -13,7 +13,7 @@
 using namespace ddprun::launcher;
 using namespace ddprun::testing;
 using Level = Finding::Level;
-using Members = std::vector<GroupMember>;
+using Members = std::vector<ProbedHost>;
 
 namespace {
 
