@@ -20,11 +20,6 @@ constexpr int spins_max = 1000;
 constexpr int spins_between_looks = 64;  // ... at whether the peer needs this very processor.
 // While frames are in flight a wait for local peers looks at the connections this often.
 constexpr auto mixed_wait = std::chrono::microseconds{200};
-// How long the others may take to say whom they wait for, before a timeout is blamed on somebody.
-constexpr auto answer_time = std::chrono::milliseconds{500};
-// How long a lost data connection waits for the watch to say why: longer than the watch itself asks
-// others about a peer that fell silent.
-constexpr auto settle_time = std::chrono::milliseconds{1000};
 
 void relax() {
 #if defined(__x86_64__)
@@ -92,7 +87,7 @@ bool CpuPeers::move_streams(const Call& call) {
   const StreamFault& fault = streams_->fault();
   if (!fault.lost) guard_.fail(call, fault.reason);
   // Its watch connection knows better whether it died, left or gave up.
-  watch_.settle(fault.peer, Clock::now() + settle_time);
+  watch_.settle(fault.peer);
   if (watch_.departed(fault.peer)) fail_departed(call, fault.peer);
   guard_.fail(call, "rank " + std::to_string(fault.peer) + " is gone: " + fault.reason);
 }
@@ -117,7 +112,7 @@ RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
   // What a peer did before it left is seen once its goodbye is.
   if (done() || !(left >= 0 || timed_out)) return waits_for;
   if (left >= 0) fail_departed(running.call, left);
-  const auto answers = watch_.ask(Clock::now() + answer_time);
+  const auto answers = watch_.ask();
   if (done()) return waits_for;
   guard_.fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) +
                                 ", of rank " + std::to_string(rank_) + ": " +
@@ -127,7 +122,7 @@ RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
 template <typename Done>
 void CpuPeers::tell_slow(const Running& running, Clock::time_point since, RankSet waits_for,
                          Done done) {
-  const auto answers = watch_.ask(Clock::now() + answer_time);
+  const auto answers = watch_.ask();
   if (done() || watch_.aborted()) return;
   slow_waits_.tell(rank_, since, to_string(running.call),
                    to_string(find_blame(rank_, waits_for, answers), watch_.names()));

@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto watchdog_pause = std::chrono::milliseconds{20};
 constexpr auto drain_pause = std::chrono::microseconds{200};
-constexpr auto answer_time = std::chrono::milliseconds{500};  // To say that a process is alive.
 
 }  // namespace
 
@@ -83,7 +82,7 @@ void DeviceWatchdog::run() {
 }
 
 std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
-  const auto answers = group_->ask(Clock::now() + answer_time);
+  const auto answers = group_->ask();
   if (answers.size() == 1) return "the device has not got as far";
   if (answers.size() > ranks_max) return "a peer is stopped, blocked or called something else";
   RankSet gone = 0;

@@ -30,8 +30,6 @@ constexpr std::uint32_t kind_answer = 4;
 constexpr std::uint32_t kind_hearing_query = 5;
 constexpr std::uint32_t kind_hearing = 6;
 constexpr std::size_t text_bytes_max = 2048;
-// To say whom they hear. The others' kernels have asked each second, so that they know at once.
-constexpr auto hearing_time = std::chrono::milliseconds{500};
 
 // The kernel gave up on a connection because nothing came from the other host, not because the peer
 // closed it. The second and third are what a router, or our own kernel, said meanwhile.
@@ -112,7 +110,8 @@ std::vector<std::string> PeerWatch::names() const {
   return names;
 }
 
-void PeerWatch::settle(int peer, std::chrono::steady_clock::time_point deadline) {
+void PeerWatch::settle(int peer) {
+  const auto deadline = std::chrono::steady_clock::now() + settle_time;
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return aborted() || departed(peer); });
 }
@@ -254,7 +253,8 @@ void PeerWatch::handle(std::size_t peer, std::uint32_t kind, const std::string& 
   if (kind == kind_goodbye) wake_();
 }
 
-std::vector<std::optional<RankSet>> PeerWatch::ask(std::chrono::steady_clock::time_point deadline) {
+std::vector<std::optional<RankSet>> PeerWatch::ask() {
+  const auto deadline = std::chrono::steady_clock::now() + answer_time;
   std::size_t asked = 0;
   {
     const std::lock_guard lock(mutex_);

@@ -29,6 +29,15 @@
 
 namespace ddprun::worker {
 
+// For a process that lives on a host with more work than cores to say whom it waits for: who is
+// taken for silent is blamed.
+constexpr auto answer_time = std::chrono::milliseconds{2'000};
+// To say whom they hear. The others' kernels have asked each second, so that they know at once.
+constexpr auto hearing_time = std::chrono::milliseconds{1'000};
+// For a connection to tell why its peer's data ended: longer than others are asked about a peer
+// that fell silent.
+constexpr auto settle_time = 2 * hearing_time;
+
 class PeerWatch final : public Abortable {
  public:
   struct Peer {
@@ -49,14 +58,14 @@ class PeerWatch final : public Abortable {
   std::vector<std::string> names() const;  // Of the peers; element r is rank r's.
 
   // Data from `peer` ended: its own connection tells why a moment later. Waits for that, at most
-  // until `deadline`.
-  void settle(int peer, std::chrono::steady_clock::time_point deadline);
+  // settle_time.
+  void settle(int peer);
 
   // Whom this rank's blocked call waits for; what Queries are answered with. 0: in no call.
   void set_waiting_for(RankSet ranks) noexcept { waiting_for_.store(ranks); }
-  // Asks every peer whom it waits for; index = rank. Waits for the answers until `deadline`, or
+  // Asks every peer whom it waits for; index = rank. Waits for the answers for answer_time, or
   // until aborted() or all are there. One thread at a time.
-  std::vector<std::optional<RankSet>> ask(std::chrono::steady_clock::time_point deadline);
+  std::vector<std::optional<RankSet>> ask();
 
  private:
   void run();
