@@ -4,8 +4,10 @@
 
 They run in a folder that looks like the root of the tree. Of two hosts' commands only the plan is asked for (--dry-run).
 """
+import contextlib
 import os
 import pathlib
+import random
 import re
 import socket
 import subprocess
@@ -37,9 +39,14 @@ def missing_lines(expected, output):
 
 
 def free_port():
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
+    """As tests/testing/process.cpp: below those that the kernel gives to outgoing connections."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        ephemeral = int(file.read().split()[0])
+    while True:
+        port = random.randrange(10_000, ephemeral)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 class Pasted(unittest.TestCase):

@@ -18,6 +18,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/held_signals.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/process.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
@@ -96,11 +97,6 @@ bool eventually(Condition condition) {
     std::this_thread::sleep_for(2ms);
   }
   return true;
-}
-
-int free_port() {
-  asio::io_context io;
-  return asio::ip::tcp::acceptor(io, {asio::ip::address_v4::loopback(), 0}).local_endpoint().port();
 }
 
 LaunchOptions node(int rank, int port, const std::string& script) {
@@ -228,7 +224,7 @@ TEST_CASE("a second Ctrl-C kills workers that ignore the first", "[launcher][age
 
 TEST_CASE("a failure on one node restarts the workers of both together", "[launcher][agent]") {
   const Scratch scratch;
-  const int port = free_port();
+  const int port = ddprun::testing::free_port();
   const std::string script =
       "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then [ $RANK = 1 ] && exit 3; exec sleep 30; fi\n"
       "echo rank $RANK attempt $TORCHELASTIC_RESTART_COUNT";
@@ -246,7 +242,7 @@ TEST_CASE("a failure on one node restarts the workers of both together", "[launc
 
 TEST_CASE("both nodes end with the same cause and exit code", "[launcher][agent]") {
   const Scratch scratch;
-  const int port = free_port();
+  const int port = ddprun::testing::free_port();
   const std::string script = "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 30";
 
   AgentProcess first(scratch, node(0, port, script), "first");
@@ -260,7 +256,7 @@ TEST_CASE("both nodes end with the same cause and exit code", "[launcher][agent]
 
 TEST_CASE("when an agent is killed the other one ends with the cause named", "[launcher][agent]") {
   const Scratch scratch;
-  const int port = free_port();
+  const int port = ddprun::testing::free_port();
   AgentProcess first(scratch, node(0, port, "echo up; exec sleep 30"), "first");
   AgentProcess second(scratch, node(1, port, "echo up; exec sleep 30"), "second");
   REQUIRE(eventually([&] { return first.out() == "up\n" && second.out() == "up\n"; }));
@@ -283,7 +279,7 @@ TEST_CASE("when an agent is killed the other one ends with the cause named", "[l
 
 TEST_CASE("a node of another job is refused", "[launcher][agent]") {
   const Scratch scratch;
-  const int port = free_port();
+  const int port = ddprun::testing::free_port();
   AgentProcess first(scratch, node(0, port, "true"), "first");
   LaunchOptions other = node(1, port, "true");
   other.run_id = "another";
@@ -309,7 +305,7 @@ TEST_CASE("a port in use is named with its holder", "[launcher][agent]") {
 
 TEST_CASE("missing nodes end the wait with 71, Ctrl-C ends it at once", "[launcher][agent]") {
   const Scratch scratch;
-  LaunchOptions options = node(0, free_port(), "true");
+  LaunchOptions options = node(0, ddprun::testing::free_port(), "true");
   SECTION("timeout") {
     options.join_timeout = 200ms;
     AgentProcess agent(scratch, options);

@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <random>
+#include <stdexcept>
 #include <system_error>
 
 #include "tests/testing/patience.h"
@@ -228,18 +230,29 @@ bool wait_until_gone(const std::vector<int>& pids, std::chrono::milliseconds lim
   return true;
 }
 
+// Below the range from which the kernel takes ports for outgoing connections: one of those could be
+// given to somebody before its taker listens. From a random place, as other tests look for one,
+// too.
 std::uint16_t free_port() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (probe < 0 || ::bind(probe, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw system_failure("cannot find a free port");
+  constexpr int first = 10'000, tries = 200;
+  int ephemeral = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> ephemeral;
+  if (ephemeral <= first + tries) throw std::runtime_error("no range to look for free ports in");
+  std::random_device random;
+  std::uniform_int_distribution<int> any(first, ephemeral - 1);
+  for (int i = 0; i < tries; ++i) {
+    const int port = any(random);
+    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) throw system_failure("cannot find a free port");
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool is_free = ::bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(probe);
+    if (is_free) return static_cast<std::uint16_t>(port);
   }
-  ::close(probe);
-  return ntohs(address.sin_port);
+  throw std::runtime_error("cannot find a free port");
 }
 
 }  // namespace ddprun::testing

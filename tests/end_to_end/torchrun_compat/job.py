@@ -3,9 +3,11 @@
 A case runs against `ddprun` or against torchrun itself. What both must do is said once; where they
 differ, the case says what each does and why.
 """
+import contextlib
 import dataclasses
 import os
 import pathlib
+import random
 import re
 import selectors
 import signal
@@ -84,9 +86,14 @@ class Failure(Exception):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """As tests/testing/process.cpp: below those that the kernel gives to outgoing connections."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        ephemeral = int(file.read().split()[0])
+    while True:
+        port = random.randrange(10_000, ephemeral)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def environment(case, folder, mark, replace):
