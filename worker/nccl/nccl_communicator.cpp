@@ -17,7 +17,7 @@ constexpr auto poll_pause = std::chrono::microseconds{50};
 // kernel's slack of as much again, would be the most of a call.
 constexpr auto spin_time = std::chrono::microseconds{100};
 // The watchdog knows who keeps a stream, once it has asked them; so it goes first.
-constexpr auto watchdog_time = std::chrono::seconds{2};
+constexpr auto watchdog_time = 2 * answer_time;
 
 std::string describe(const NcclPeers& peers) {
   int version = 0;

@@ -255,18 +255,18 @@ void PeerWatch::handle(std::size_t peer, std::uint32_t kind, const std::string& 
 
 std::vector<std::optional<RankSet>> PeerWatch::ask() {
   const auto deadline = std::chrono::steady_clock::now() + answer_time;
-  std::size_t asked = 0;
   {
     const std::lock_guard lock(mutex_);
     answers_.assign(peers_.size(), std::nullopt);
   }
-  for (const Peer& peer : peers_) asked += peer.connection ? 1 : 0;
   send_to_all(kind_query, "");
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] {
-    const auto answered = std::count_if(answers_.begin(), answers_.end(),
-                                        [](const auto& answer) { return answer.has_value(); });
-    return aborted() || static_cast<std::size_t>(answered) == asked;
+    for (std::size_t rank = 0; rank < peers_.size() && !aborted(); ++rank) {
+      const bool can_answer = peers_[rank].connection && !departed_[rank];  // Who has left cannot.
+      if (can_answer && !answers_[rank]) return false;
+    }
+    return true;
   });
   return answers_;
 }

@@ -64,7 +64,7 @@ class PeerWatch final : public Abortable {
   // Whom this rank's blocked call waits for; what Queries are answered with. 0: in no call.
   void set_waiting_for(RankSet ranks) noexcept { waiting_for_.store(ranks); }
   // Asks every peer whom it waits for; index = rank. Waits for the answers for answer_time, or
-  // until aborted() or all are there. One thread at a time.
+  // until aborted() or all are there of those that have not left. One thread at a time.
   std::vector<std::optional<RankSet>> ask();
 
  private:
