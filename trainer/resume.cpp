@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "trainer/checkpoint/resume_position.h"
@@ -95,6 +96,23 @@ worker::StatePosition restore_snapshot(TrainingJob& job) {
     }
   }
   return {};
+}
+
+// The newest checkpoint that is as far as `step` and can be read: one that cannot must not win over
+// a snapshot in memory. It is read for that only where the disk is ahead, which is seldom.
+std::optional<CheckpointName> newest_readable(TrainingJob& job, std::int64_t step) {
+  std::vector<CheckpointName> names = job.folder->list();
+  for (; !names.empty() && names.back().step >= step; names.pop_back()) {
+    try {
+      job.folder->read(names.back());
+      return names.back();
+    } catch (const SafetensorsAccessError&) {
+      return names.back();  // It may be sound: who goes on from it tells what is the matter.
+    } catch (const std::runtime_error& error) {
+      job.reporter->warning(fmt::format("{}; it is left out", error.what()));
+    }
+  }
+  return std::nullopt;
 }
 
 // By rank.
@@ -213,11 +231,9 @@ worker::StateLead find_snapshot(TrainingJob& job) {
   }
   worker::StatePosition own = restore_snapshot(job);
   if (job.folder) {
-    const std::vector<CheckpointName> names = job.folder->list();
-    if (!names.empty()) own = std::max(own, {names.back().step, on_disk});
-    if (!names.empty() && own == worker::StatePosition{names.back().step, in_memory}) {
-      job.last_saved = names.back();
-    }
+    const auto saved = newest_readable(job, own.step);
+    if (saved) own = std::max(own, {saved->step, on_disk});
+    if (saved && own == worker::StatePosition{saved->step, in_memory}) job.last_saved = *saved;
   }
   worker::StateLead lead = worker::find_lead(gather_positions(job, own));
   if (!lead.any || lead.position.epoch == on_disk) return {};

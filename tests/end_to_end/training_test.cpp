@@ -261,6 +261,41 @@ TEST_CASE("a restart goes on from memory, with the weights of a job that was lef
   CHECK(same_weights);
 }
 
+TEST_CASE("16.2: a checkpoint that cannot be read does not win over a snapshot before it") {
+  TemporaryFolder folder;
+  const auto steps = [&](const std::string& name) {
+    return train({"--steps", "64", "--checkpoint-every", "1000", "--snapshot-every", "3",
+                  "--checkpoint-dir", folder / name});
+  };
+  const auto undisturbed =
+      run(launch({"--standalone", "--nproc-per-node", "2"}) + steps("undisturbed"), limit);
+  INFO(undisturbed.output);
+  REQUIRE(undisturbed.status == 0);
+
+  Process killed(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                         "--restart-memory", "64M"}) +
+                 steps("killed"));
+  REQUIRE(killed.wait_for_output("Epoch: [2][13/16]", limit));
+  const std::vector<int> workers = descendants_running(killed.pid(), "train");
+  REQUIRE(workers.size() == 2);
+  for (const int pid : workers) ::kill(pid, SIGSTOP);
+  // Named as of the job's last step, which no snapshot is as far as.
+  const std::string damaged = folder / "killed/epoch_0003_step_0000064.safetensors";
+  std::ofstream(damaged) << "half of it is";
+  ::kill(workers[1], SIGKILL);
+  ::kill(workers[0], SIGCONT);
+
+  const auto result = killed.wait(limit);
+  INFO(result.output);
+  REQUIRE(result.status == 0);
+  CHECK(contains(result.output, "it is left out"));
+  REQUIRE(contains(result.output, "resumed from memory: epoch "));
+  CHECK(number_after(result.output, "resumed from memory: epoch ") > 1);
+  const bool same_weights =
+      newest_tensors(folder / "killed") == newest_tensors(folder / "undisturbed");
+  CHECK(same_weights);
+}
+
 TEST_CASE("16.2: a job that loses the node of rank 0 goes on from another node's memory") {
   TemporaryFolder folder;
   const std::vector<std::string> steps = {"--steps",          "40", "--shards", "3",
