@@ -706,8 +706,10 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .addresses = addresses,
                                      .founder = node.founder}});
   }
-  for (const Node& node : nodes_) {
-    if (node.part == Part::Idle) tell_spare(node.peer, std::string(no_place));
+  for (Node& node : nodes_) {
+    if (node.part != Part::Idle) continue;
+    node.taken_in = false;  // Nobody stops when it goes, so that newcomers need not wait for it.
+    tell_spare(node.peer, std::string(no_place));
   }
   enlarge_again_ = newcomers_.pause_ends(now);
 }

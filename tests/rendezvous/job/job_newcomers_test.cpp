@@ -125,6 +125,34 @@ TEST_CASE("a node that stands by hears for how long, and is taken in then", "[re
   CHECK(s.got<RoundStart>(4).size() == 1);
 }
 
+TEST_CASE("a newcomer that got no place makes nobody wait when it goes", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 3, 0));
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  s.join(3);
+  founders_reap(s);
+  s.lose(3);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+  s.join(4);
+  s.join(5);
+  s.run_for(5'000ms, {1, 2, 4, 5});
+  founders_reap(s);
+  REQUIRE(s.got<RoundStart>(4).size() == 1);
+  REQUIRE(s.got<RoundStart>(5).empty());  // One place for two.
+
+  s.lose(5);
+  s.lose(4);
+  founders_reap(s);
+  s.pass(500ms);
+  s.tick();
+
+  s.join(6);  // The second loss in a row, and not the third.
+  CHECK(s.got_one<Waiting>(6).text.find("stands by for 9.5 s") != std::string::npos);
+}
+
 TEST_CASE("a founder that was cut off comes back at once, whoever else came and went",
           "[rendezvous][job]") {
   Scenario s = growing(3);
