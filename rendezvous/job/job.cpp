@@ -55,6 +55,7 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
   mandate_.inherit(inherited);
   started_ = now;
   cause_.attempt_began(now);
+  newcomers_.runs(now);
   restarts_.resume(last.restarts_used);
   nodes_.inherit(last, limits_.heartbeat_timeout, now);
 }
@@ -668,6 +669,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   const bool is_first = attempt() < 0;
   mandate_.round_closed(council_of(decision, present), static_cast<int>(decision.members.size()));
   started_ = now;
+  newcomers_.runs(now);
   stop_.reset();
   ready_by_ = now + limits_.start_timeout;
   cause_.attempt_began(now);
@@ -756,6 +758,7 @@ void Job::fail_attempt(const FirstCause& cause, int signal, TimePoint now) {
 
 void Job::stop_all(std::string why, int signal, TimePoint now) {
   phase_ = Phase::Stopping;
+  newcomers_.stands(now);
   ready_by_ = now + limits_.stop_timeout;
   enlarge_again_.reset();
   stop_ = Stop{.attempt = attempt(),

@@ -1,4 +1,5 @@
-// How long newcomers stand by after others have gone. No test sleeps: time is an argument.
+// When newcomers stand by after others have gone, and for how long. No test sleeps: time is an
+// argument.
 #include "rendezvous/job/newcomers.h"
 
 #include "tests/testing/catch.h"
@@ -10,37 +11,88 @@ namespace {
 
 const TimePoint start = TimePoint() + 1h;
 
+Newcomers running_job() {
+  Newcomers newcomers({.settled = 300s, .cost_least = 1s, .pause_max = 300s});
+  newcomers.runs(start);
+  return newcomers;
+}
+
+// One goes, and the others stand for `outage`.
+TimePoint lose(Newcomers& newcomers, TimePoint now, Milliseconds outage) {
+  newcomers.went(now);
+  newcomers.stands(now);
+  newcomers.runs(now + outage);
+  return now + outage;
+}
+
 }  // namespace
 
 TEST_CASE("nobody waits while nobody has gone", "[rendezvous][newcomers]") {
-  const Newcomers newcomers({});
-  CHECK_FALSE(newcomers.pause_ends(start));
+  CHECK_FALSE(Newcomers({}).pause_ends(start));
+  CHECK_FALSE(running_job().pause_ends(start + 1s));
 }
 
-TEST_CASE("the pause doubles with each that went in a row, up to its limit",
+TEST_CASE("a loss alone keeps nobody waiting, however long it lasted", "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
+  const TimePoint now = lose(newcomers, start, 40s);
+  CHECK_FALSE(newcomers.pause_ends(now));
+}
+
+TEST_CASE("a loss before the one before it is paid for keeps newcomers waiting until both are",
           "[rendezvous][newcomers]") {
-  Newcomers newcomers({.settled = 300s, .pause_first = 5s, .pause_max = 60s});
+  Newcomers newcomers = running_job();
+  lose(newcomers, start, 200ms);               // Costs a second, which ten pay for.
+  lose(newcomers, start + 200ms + 4s, 200ms);  // Six are owed, and ten more.
+  const TimePoint now = start + 200ms + 4s + 200ms;
+  CHECK(newcomers.pause_ends(now) == now + 16s);
+  CHECK(newcomers.pause_ends(now + 15s) == now + 16s);
+  CHECK_FALSE(newcomers.pause_ends(now + 16s));
+}
+
+TEST_CASE("losses that cost less than a tenth of the time keep nobody waiting",
+          "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
   TimePoint now = start;
-  for (const auto pause : {5s, 10s, 20s, 40s, 60s, 60s}) {
-    newcomers.went(now);
-    CHECK(newcomers.pause_ends(now) == now + pause);
-    CHECK_FALSE(newcomers.pause_ends(now + pause));
-    now += pause;
+  for (int i = 0; i < 100; ++i) {
+    now = lose(newcomers, now + 15s, 300ms);
+    CHECK_FALSE(newcomers.pause_ends(now));
   }
+  // The same, each as long as it took to come.
+  for (int i = 0; i < 5; ++i) now = lose(newcomers, now + 15s, 5s);
+  CHECK(newcomers.pause_ends(now));
 }
 
-TEST_CASE("a long time without a loss ends the row", "[rendezvous][newcomers]") {
-  Newcomers newcomers({.settled = 300s, .pause_first = 5s, .pause_max = 60s});
-  newcomers.went(start);
-  newcomers.went(start);
-  newcomers.went(start + 1h);
-  CHECK(newcomers.pause_ends(start + 1h) == start + 1h + 5s);
+TEST_CASE("a loss costs twice the time that the others stand", "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
+  lose(newcomers, start, 0s);
+  const TimePoint now = lose(newcomers, start, 3s);
+  CHECK(newcomers.pause_ends(now) == now + 10s + 60s);
 }
 
-TEST_CASE("many that go at once do not shorten the pause", "[rendezvous][newcomers]") {
-  Newcomers newcomers({});
+TEST_CASE("the time in which the job stands pays for nothing", "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
+  lose(newcomers, start, 0s);
+  lose(newcomers, start, 0s);
+  newcomers.stands(start);  // For another reason than a newcomer.
+  CHECK(newcomers.pause_ends(start + 1h) == start + 1h + 20s);
+  newcomers.runs(start + 1h);
+  CHECK(newcomers.pause_ends(start + 1h) == start + 1h + 20s);
+}
+
+TEST_CASE("many that go at once keep newcomers waiting for five minutes at most",
+          "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
   for (int i = 0; i < 100; ++i) newcomers.went(start);
   CHECK(newcomers.pause_ends(start) == start + 300s);
+}
+
+TEST_CASE("what was earned in a long time pays for no crowd", "[rendezvous][newcomers]") {
+  Newcomers newcomers = running_job();
+  const TimePoint late = start + 1'000h;
+  for (int i = 0; i < 31; ++i) newcomers.went(late);
+  CHECK_FALSE(newcomers.pause_ends(late));  // 300 s of credit are thirty losses, and one is free.
+  newcomers.went(late);
+  CHECK(newcomers.pause_ends(late) == late + 20s);
 }
 
 TEST_CASE("a node belongs to the job once it has taken part for long", "[rendezvous][newcomers]") {

@@ -1282,7 +1282,7 @@ JobLimits World::job_limits(const Process& process) const {
   limits.heartbeat_timeout = heartbeat_timeout;
   limits.start_timeout = 6s;
   limits.stop_timeout = 8s;
-  limits.newcomers = {.settled = 10s, .pause_first = 300ms, .pause_max = 2s};
+  limits.newcomers = {.settled = 10s, .cost_least = 30ms, .pause_max = 2s};
   limits.host_node_id = process.node_id;
   limits.master_addr = fmt::format("host{}", process.machine);
   limits.master_port = process.index + 1;
