@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <asio.hpp>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -54,8 +55,11 @@ class Spy {
     callee_ = callee;
     thread_ = std::thread([this] { io_.run(); });
   }
-  std::string seen() const {
-    const std::lock_guard lock(mutex_);
+  // All that has passed, to the end of every connection: a rank that has left has said goodbye, but
+  // that may still be on its way here.
+  std::string seen() {
+    std::unique_lock lock(mutex_);
+    CHECK(ended_.wait_for(lock, ddprun::testing::patience(20s), [&] { return ways_open_ == 0; }));
     return seen_;
   }
 
@@ -73,6 +77,10 @@ class Spy {
       asio::error_code failed;
       pair->callee.connect({asio::ip::address_v4::loopback(), callee_}, failed);
       const int number = connections_++;
+      {
+        const std::lock_guard lock(mutex_);
+        ways_open_ += 2;
+      }
       pass(pair, number, true);
       pass(pair, number, false);
       accept();
@@ -89,6 +97,9 @@ class Spy {
                            asio::error_code ignored;
                            if (error) {
                              to.shutdown(tcp::socket::shutdown_send, ignored);
+                             const std::lock_guard lock(mutex_);
+                             --ways_open_;
+                             ended_.notify_all();
                              return;
                            }
                            buffer->resize(size);
@@ -109,7 +120,9 @@ class Spy {
   tcp::acceptor acceptor_;
   std::uint16_t callee_ = 0;
   int connections_ = 0;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  int ways_open_ = 0;
   std::string seen_;
   std::thread thread_;
 };
