@@ -33,8 +33,8 @@ class JobExport {
   void begin();
   // An attempt has begun, or was ended: one that is short must not pass between two looks.
   void changed();
-  // The job is over on this node: the last words are written, and `done` is called when they are, a
-  // few seconds later at most.
+  // The job is over on this node: the last words are written once what is under way is, and `done`
+  // is called then; where servers hang, some ten seconds later.
   void end(int exit_status, std::function<void()> done);
 
  private:

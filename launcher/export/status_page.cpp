@@ -58,8 +58,7 @@ std::string milliseconds_text(double seconds) {
 std::string gpu_text(const GpuUse& gpu) {
   std::string text = std::to_string(gpu.index);
   if (gpu.busy >= 0) text += fmt::format(": {:.0f} %", 100 * gpu.busy);
-  const std::int64_t bytes = gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
-  if (bytes >= 0) text += fmt::format(", {} MB", bytes >> 20);
+  if (shown_bytes(gpu) >= 0) text += fmt::format(", {} MB", shown_bytes(gpu) >> 20);
   return text;
 }
 

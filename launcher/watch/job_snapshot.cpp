@@ -344,6 +344,10 @@ std::optional<Slowest> needs_most(std::vector<const RankSnapshot*> ranks) {
 const char* name_of(NodeState state) { return node_state_names[static_cast<int>(state)]; }
 const char* name_of(RankState state) { return rank_state_names[static_cast<int>(state)]; }
 
+std::int64_t shown_bytes(const GpuUse& gpu) {
+  return gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
+}
+
 double own_time_s(const RankProgress& progress) {
   return std::max(progress.step_s - progress.wait_s, 0.0);
 }

@@ -152,6 +152,10 @@ struct JobSnapshot {
 const char* name_of(NodeState state);  // "running"
 const char* name_of(RankState state);
 
+// Of the GPU's memory what the worker has where the driver says so, else what all have; -1:
+// unknown.
+std::int64_t shown_bytes(const GpuUse& gpu);
+
 // Of a step, on the average of the last ones: until this rank waits for others.
 double own_time_s(const RankProgress& progress);
 

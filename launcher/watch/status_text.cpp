@@ -171,11 +171,6 @@ bool has_gpus(const JobSnapshot& job) {
                      [](const RankSnapshot& rank) { return rank.gpu.has_value(); });
 }
 
-// Of the worker itself where the driver says so, else of all who use the GPU.
-std::int64_t gpu_bytes(const GpuUse& gpu) {
-  return gpu.own_bytes >= 0 ? gpu.own_bytes : gpu.memory_used;
-}
-
 std::string rank_row(const RankSnapshot& rank, const NodeLook& look, bool with_gpus) {
   std::string step = "-", images = "-", time = "-", data = "-", wait = "-";
   if (rank.progress) {
@@ -197,7 +192,7 @@ std::string rank_row(const RankSnapshot& rank, const NodeLook& look, bool with_g
     return fmt::format(gpu_rank_columns, rank.rank, rank.pid, step, cut(doing(rank), 11), images,
                        time, data, wait, cpu_of(rank, look),
                        gpu.busy < 0 ? "-" : fmt::format("{:.0f}%", 100 * gpu.busy),
-                       gpu_bytes(gpu) < 0 ? "-" : short_bytes(gpu_bytes(gpu)));
+                       shown_bytes(gpu) < 0 ? "-" : short_bytes(shown_bytes(gpu)));
   }
   const bool lives = rank.state == RankState::Running || rank.state == RankState::Parked;
   return fmt::format(rank_columns, rank.rank, rank.pid, step, cut(doing(rank), 15), images, time,
