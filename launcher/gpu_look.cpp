@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "launcher/machine/nvml.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/watch/nvml.h"
 #include "launcher/workers/child_sessions.h"
 
 namespace ddprun::launcher {

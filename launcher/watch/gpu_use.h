@@ -5,28 +5,14 @@
 // the worker's place, as torchrun's convention has it (cuda:LOCAL_RANK).
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/machine/nvml.h"
 #include "launcher/watch/job_snapshot.h"
 
 namespace ddprun::launcher {
-
-struct GpuProcess {
-  int pid = 0;
-  std::int64_t bytes = -1;  // Of the GPU's memory; -1: the driver does not say.
-};
-
-// A GPU at a moment, in the driver's order, which is that of the PCI bus.
-struct GpuReading {
-  std::string uuid;                 // "GPU-..."
-  double busy = -1;                 // Share of the last moment with a kernel at work; -1: unknown.
-  std::int64_t memory_used = -1;    // By everybody; -1: unknown.
-  std::int64_t memory_total = -1;   // -1: unknown.
-  std::vector<GpuProcess> running;  // With a CUDA context on it.
-};
 
 // A worker with all processes below it.
 struct GpuUser {

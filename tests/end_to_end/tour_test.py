@@ -4,16 +4,15 @@
 
 They run in a folder that looks like the root of the tree. Of two hosts' commands only the plan is asked for (--dry-run).
 """
-import contextlib
 import os
 import pathlib
-import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from free_port import free_port
 
 SOURCE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 PATIENCE_S = 280
@@ -36,17 +35,6 @@ def missing_lines(expected, output):
     lines = [re.sub(r"^\[default\d*\]:", "", line.rstrip()) for line in output.splitlines()]
     patterns = {line: re.compile(".*".join(re.escape(part) for part in line.split("..."))) for line in expected.splitlines()}
     return [line for line, pattern in patterns.items() if not any(pattern.fullmatch(found) for found in lines)]
-
-
-def free_port():
-    """As tests/testing/process.cpp: below those that the kernel gives to outgoing connections."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        ephemeral = int(file.read().split()[0])
-    while True:
-        port = random.randrange(10_000, ephemeral)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
 
 
 class Pasted(unittest.TestCase):

@@ -3,19 +3,20 @@
 A case runs against `ddprun` or against torchrun itself. What both must do is said once; where they
 differ, the case says what each does and why.
 """
-import contextlib
 import dataclasses
 import os
 import pathlib
-import random
 import re
 import selectors
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from free_port import free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 100  # For a whole case, on a machine with other work.
@@ -83,17 +84,6 @@ class Result:
 
 class Failure(Exception):
     pass
-
-
-def free_port():
-    """As tests/testing/process.cpp: below those that the kernel gives to outgoing connections."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        ephemeral = int(file.read().split()[0])
-    while True:
-        port = random.randrange(10_000, ephemeral)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
 
 
 def environment(case, folder, mark, replace):

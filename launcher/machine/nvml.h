@@ -5,11 +5,25 @@
 // a GPU that has fallen off the bus: not for an event loop.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
-#include "launcher/watch/gpu_use.h"
-
 namespace ddprun::launcher {
+
+struct GpuProcess {
+  int pid = 0;
+  std::int64_t bytes = -1;  // Of the GPU's memory; -1: the driver does not say.
+};
+
+// A GPU at a moment, in the driver's order, which is that of the PCI bus.
+struct GpuReading {
+  std::string uuid;                 // "GPU-..."
+  double busy = -1;                 // Share of the last moment with a kernel at work; -1: unknown.
+  std::int64_t memory_used = -1;    // By everybody; -1: unknown.
+  std::int64_t memory_total = -1;   // -1: unknown.
+  std::vector<GpuProcess> running;  // With a CUDA context on it.
+};
 
 // Empty where there is no driver, or it refuses. Nothing of the driver is held open afterwards, so
 // that a GPU may be reset while somebody watches.

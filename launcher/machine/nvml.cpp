@@ -1,6 +1,6 @@
 // Declared here and not taken from nvml.h: the launcher is built where there is no CUDA. The
 // layouts are those of the versioned calls, which NVIDIA keeps.
-#include "launcher/watch/nvml.h"
+#include "launcher/machine/nvml.h"
 
 #include <dlfcn.h>
 
