@@ -131,14 +131,15 @@ class Meeting {
   }
 
   // The first one whose time is up tells all others why, in the places of those that are missing:
-  // these places are what the others wait for.
+  // these places are what the others wait for. There is one verdict: whoever gives up a moment later
+  // may find some of these places taken by it, and would name only the rest.
   void give_up(const std::vector<std::string>& keys) {
     const std::vector<int> missing = missing_ranks(keys);
     if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
-    const std::string verdict = names_of_missing(missing) + " did not come " +
-                                within_limit(options_) +
-                                "; start every rank with the same init method and world size";
+    std::string verdict = names_of_missing(missing) + " did not come " + within_limit(options_) +
+                          "; start every rank with the same init method and world size";
     try {
+      verdict = store_.compare_set(prefix_ + "verdict", "", verdict);
       for (const int rank : missing) store_.compare_set(key(rank), "", given_up + verdict);
     } catch (const rendezvous::StoreError&) {  // Somebody gave up before, and rank 0 is gone.
     }

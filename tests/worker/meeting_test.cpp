@@ -111,3 +111,15 @@ TEST_CASE("a worker that gives up says why even when rank 0 heard it and is gone
   CHECK(rank_2.get().find("rank 1, rank 3 of 4 did not come within " +
                           ddprun::rendezvous::time_text(limit)) == 0);
 }
+
+TEST_CASE("a worker that gives up while another does tells the other's verdict, whole",
+          "[worker][meeting]") {
+  HostedStore store("127.0.0.1", std::uint16_t{0});
+  StoreClient rank_0("127.0.0.1", store.port());
+  rank_0.set(key("rank/0"), to_text(WorkerNote{.host = "h", .world_size = 4}));
+  rank_0.set(key("verdict"), "rank 1, rank 3 of 4 did not come");
+  rank_0.set(key("rank/1"), "taken by rank 0, which has not come to rank 3's place yet");
+
+  CHECK(meet(worker(2, 4, store.port()), patience(300ms)).get() ==
+        "rank 1, rank 3 of 4 did not come");
+}
