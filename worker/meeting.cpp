@@ -131,8 +131,8 @@ class Meeting {
   }
 
   // The first one whose time is up tells all others why, in the places of those that are missing:
-  // these places are what the others wait for. There is one verdict: whoever gives up a moment later
-  // may find some of these places taken by it, and would name only the rest.
+  // these places are what the others wait for. There is one verdict: whoever gives up a moment
+  // later may find some of these places taken by it, and would name only the rest.
   void give_up(const std::vector<std::string>& keys) {
     const std::vector<int> missing = missing_ranks(keys);
     if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
