@@ -90,30 +90,33 @@ def first_reports(job):
     return [first[step] for step in sorted(first)]
 
 
+def standstills(steps, strikes, step_s):
+    """Of each strike, how long no new step was done: the longest pause that began or lasted before the next strike, without
+    the step itself. A launcher that stands by can be struck too, and the others train on."""
+    pauses = list(zip(steps, steps[1:]))
+    ends = [*strikes[1:], float("inf")]
+    return [max((after - before - step_s for before, after in pauses if after > strike and before < end), default=0.0)
+            for strike, end in zip(strikes, ends)]
+
+
 def print_story(job, losses, spares):
     steps = first_reports(job)
     gaps = [(after.when - before.when, after.attempt == before.attempt) for before, after in zip(steps, steps[1:])]
     step_s = statistics.mean(gap for gap, calm in gaps if calm)
-    lost = []
-    for when, what in losses.happened:
-        after = next((event for event in steps if event.when > when and event.attempt > attempt_at(steps, when)), None)
-        if after:
-            lost.append(1e3 * (after.when - when))
-            print(f"{when - steps[0].when:8.1f} s  {what:28} {lost[-1]:7.0f} ms to the next new step of a later attempt")
+    stood = [1e3 * seconds for seconds in standstills([step.when for step in steps], [when for when, _ in losses.happened], step_s)]
+    for (when, what), ms in zip(losses.happened, stood):
+        print(f"{when - steps[0].when:8.1f} s  {what:28} {ms:7.0f} ms without a step")
     wall = steps[-1].when - steps[0].when
     goodput = len(gaps) * step_s / wall
-    lost.sort()
-    print(f"\n{len(steps)} steps in {wall:.0f} s, {1e3 * step_s:.1f} ms each within an attempt; {len(losses.happened)} losses, "
-          f"{steps[-1].attempt} restarts, {spares} spares on each host")
-    if lost:
-        print(f"to the next new step: median {measure.number(statistics.median(lost))} ms, 99th percentile "
-              f"{measure.number(lost[min(len(lost) - 1, int(0.99 * len(lost)))])} ms, maximum {measure.number(lost[-1])} ms")
+    attempts = len({step.attempt for step in steps})
+    print(f"\n{len(steps)} steps in {wall:.0f} s, {1e3 * step_s:.1f} ms each within an attempt; {len(stood)} losses, "
+          f"{attempts} attempts that did steps, {spares} spares on each host")
+    if stood:
+        stood.sort()
+        print(f"without a step after a loss: median {measure.number(statistics.median(stood))} ms, 99th percentile "
+              f"{measure.number(stood[min(len(stood) - 1, int(0.99 * len(stood)))])} ms, maximum {measure.number(stood[-1])} ms")
     print(f"goodput {100 * goodput:.2f} %")
     return steps[-1].step
-
-
-def attempt_at(steps, when):
-    return max((event.attempt for event in steps if event.when <= when), default=0)
 
 
 def start_etcd(hosts, folder):
