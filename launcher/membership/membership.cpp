@@ -34,6 +34,22 @@ namespace {
 
 constexpr milliseconds meet_again{250};  // In etcd, for a coordinator.
 
+milliseconds all_notice(const LaunchOptions& options) {
+  return options.heartbeat_timeout + options.heartbeat_interval;
+}
+
+milliseconds election_limit(const LaunchOptions& options) {
+  return 2 * all_notice(options) + std::chrono::seconds(5);
+}
+
+SearchLimits search_limits(const LaunchOptions& options) {
+  return {.join_timeout = options.join_timeout,
+          .election_limit = election_limit(options),
+          .heartbeat_timeout = options.heartbeat_timeout,
+          .may_be_taken_over = may_be_taken_over(options),
+          .meets_elsewhere = meets_in_etcd(options)};
+}
+
 }  // namespace
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
@@ -42,8 +58,8 @@ Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::
       options_(options),
       callbacks_(std::move(callbacks)),
       host_name_(std::move(host_name)),
-      node_id_(rendezvous::random_id(8)),
       arbiter_(io, options, on_arbiter()),
+      search_(search_limits(options), rendezvous::random_id(8)),
       retry_(io) {}
 
 asio::awaitable<void> Membership::join() {
@@ -59,10 +75,10 @@ asio::awaitable<void> Membership::join() {
     if (left_) co_return;
   }
   if (may_be_taken_over(options_)) {
-    make_successor(election_limit());
+    make_successor(election_limit(options_));
     if (arbitration_of(options_) != rendezvous::Arbitration::None) arbiter_.open();
   }
-  joins_until_ = Clock::now() + options_.join_timeout;
+  search_.begins(Clock::now());
   if (meeting_) {
     if (!co_await meet()) co_return;
   } else if (plan_.role != EndpointPlan::Role::Join) {
@@ -70,7 +86,7 @@ asio::awaitable<void> Membership::join() {
   }
   if (left_) co_return;
   if (successor_ && !endpoint_) open_standby();
-  joins_until_ = Clock::now() + options_.join_timeout;
+  search_.begins(Clock::now());
   connect();
 }
 
@@ -97,8 +113,8 @@ asio::awaitable<void> Membership::open_endpoint() {
   const std::string why = co_await arbiter_.found();
   if (left_) co_return;
   if (!why.empty()) throw EndpointError(why);
-  endpoint_ = EndpointHost::open(io_, options_, plan_, node_id_, arbiter_.job(), tls_, store_key_,
-                                 others());
+  endpoint_ = EndpointHost::open(io_, options_, plan_, search_.node_id(), arbiter_.job(), tls_,
+                                 store_key_, others());
   if (!endpoint_) co_await arbiter_.leave_to_another();
   if (endpoint_ && successor_) successor_->leads();
   if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
@@ -115,16 +131,18 @@ EndpointHost::OnOthers Membership::others() {
     none.on_query = on_query;
     return none;
   }
-  return {.on_ask =
-              [this](const rendezvous::AskVote& ask) {
-                // It led, and does not yet know who does.
-                if (endpoint_ && !leads()) return rendezvous::Vote{};
-                return successor_->on_ask(ask);
-              },
-          .on_leads = [this](const rendezvous::Leads& leads) { return on_leads(leads); },
-          .where = [this] { return rendezvous::Moved{coordinator_.value_or(rendezvous::Seat{})}; },
-          .on_word_wanted = [this](const rendezvous::WordWish& wish) { on_word_wanted(wish); },
-          .on_query = on_query};
+  return {
+      .on_ask =
+          [this](const rendezvous::AskVote& ask) {
+            // It led, and does not yet know who does.
+            if (endpoint_ && !leads()) return rendezvous::Vote{};
+            return successor_->on_ask(ask);
+          },
+      .on_leads = [this](const rendezvous::Leads& leads) { return on_leads(leads); },
+      .where =
+          [this] { return rendezvous::Moved{search_.coordinator().value_or(rendezvous::Seat{})}; },
+      .on_word_wanted = [this](const rendezvous::WordWish& wish) { on_word_wanted(wish); },
+      .on_query = on_query};
 }
 
 // What stands in the way of a takeover is no reason not to train: it is said, and this node can
@@ -138,31 +156,21 @@ void Membership::open_standby() {
   }
 }
 
-milliseconds Membership::all_notice() const {
-  return options_.heartbeat_timeout + options_.heartbeat_interval;
-}
-
-milliseconds Membership::election_limit() const {
-  return 2 * all_notice() + std::chrono::seconds(5);
-}
-
 void Membership::make_successor(milliseconds give_up) {
   rendezvous::TakeoverLimits limits;
-  limits.all_notice = all_notice();
+  limits.all_notice = all_notice(options_);
   limits.give_up = give_up;
   limits.arbitration = arbitration_of(options_);
   limits.ask_arbiter_after = options_.heartbeat_interval;
   limits.arbiter_give_up = limits.give_up + word_limit(options_);
   successor_ = std::make_unique<Successor>(
-      io_, options_.run_id, node_id_, limits, tls_,
+      io_, options_.run_id, search_.node_id(), limits, tls_,
       SuccessorCallbacks{
           .on_lead = [this](const rendezvous::Lead& elected) { lead(elected); },
           .on_follow = [this](const rendezvous::Seat& coordinator) { follow(coordinator); },
           .on_give_up =
               [this](const rendezvous::GiveUp& end) {
-                if (left_ || joins_until_) return;
-                if (end.coordinator.port != 0) coordinator_ = end.coordinator;
-                callbacks_.on_lost(lost_why_ + "; " + end.why, lost_silent_ || end.still_there);
+                if (!left_) carry_out(search_.gives_up(end));
               },
           .on_word_wanted =
               [this](const std::optional<rendezvous::WordWish>& wish) {
@@ -181,7 +189,7 @@ void Membership::make_meeting_place() {
   limits.interval = options_.heartbeat_interval;
   // A takeover is over before newcomers take the job for one that has ended.
   const auto lasts =
-      std::chrono::ceil<std::chrono::seconds>(election_limit() + word_limit(options_));
+      std::chrono::ceil<std::chrono::seconds>(election_limit(options_) + word_limit(options_));
   meeting_ = std::make_unique<MeetingPlace>(
       io_,
       std::make_shared<rendezvous::EtcdMeeting>(options_.etcd, options_.run_id, etcd_name(options_),
@@ -203,20 +211,18 @@ asio::awaitable<bool> Membership::meet() {
       });
     });
     if (left_ || search != searches_) co_return false;
-    const bool is_new = replaced_id_.empty() && round_.succession().attempt < 0;
-    const auto decided = seen.why.empty()
-                             ? rendezvous::decide_meeting(seen.leader, node_id_, is_new)
-                             : rendezvous::Meeting::LookAgain;
+    const auto decided = seen.why.empty() ? rendezvous::decide_meeting(
+                                                seen.leader, search_.node_id(), search_.is_new())
+                                          : rendezvous::Meeting::LookAgain;
     if (decided == rendezvous::Meeting::Follow) {
-      coordinator_ = seen.leader->seat;
-      asks_endpoint_ = false;
+      search_.found(seen.leader->seat);
       co_return true;
     }
     if (decided == rendezvous::Meeting::Lead && co_await lead_first(seen.local_address)) {
       co_return true;
     }
     if (left_) co_return false;
-    if (!joins_until_ || Clock::now() >= *joins_until_) {
+    if (search_.is_over(Clock::now())) {
       if (seen.why.empty())
         seen.why = etcd_name(options_) + " names no node that coordinates the job";
       callbacks_.on_unreachable(seen.why);
@@ -236,7 +242,8 @@ asio::awaitable<bool> Membership::lead_first(const std::string& address) {
   plan_ = plan_standby(options_);
   plan_.master_addr = options_.local_addr.empty() ? address : options_.local_addr;
   // Without a port yet: only who leads opens one, and founds the job.
-  const rendezvous::Leader self{.seat = {node_id_, 0, host_name_, plan_.master_addr, 0}, .term = 0};
+  const rendezvous::Leader self{.seat = {search_.node_id(), 0, host_name_, plan_.master_addr, 0},
+                                .term = 0};
   bool put = false;
   co_await answer_to(io_, [this, &self, &put](const CallsInTurn::Done& done) {
     meeting_->put(self, [&put, done](bool was_put, const std::string& why) {
@@ -246,8 +253,7 @@ asio::awaitable<bool> Membership::lead_first(const std::string& address) {
   });
   if (!put || left_) co_return false;
   standby_.reset();
-  coordinator_.reset();
-  asks_endpoint_ = false;
+  search_.found_nobody();
   co_await open_endpoint();
   if (left_) co_return false;
   keep_named();
@@ -293,9 +299,10 @@ JobArbiterCallbacks Membership::on_arbiter() {
 }
 
 void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
-  rendezvous::Seat self{.node_id = node_id_, .host = host_name_, .address = plan_.master_addr};
-  for (const rendezvous::Seat& seat : round_.succession().council) {
-    if (seat.node_id == node_id_) self = seat;
+  rendezvous::Seat self{
+      .node_id = search_.node_id(), .host = host_name_, .address = plan_.master_addr};
+  for (const rendezvous::Seat& seat : search_.round().succession().council) {
+    if (seat.node_id == self.node_id) self = seat;
   }
   if (endpoint_) self.port = endpoint_->port();
   arbiter_.want(wish, self);
@@ -304,7 +311,7 @@ void Membership::on_word_wanted(const rendezvous::WordWish& wish) {
 void Membership::on_word(const rendezvous::Word& word) {
   if (left_) return;
   if (!endpoint_) return successor_->on_word(word);
-  if (word.kind == rendezvous::Word::Kind::Refused) coordinator_ = word.holder;
+  if (word.kind == rendezvous::Word::Kind::Refused) search_.named(word.holder);
   // Its job leads in a term above that of a successor that died.
   if (word.kind == rendezvous::Word::Kind::Given && word.term > term_) {
     term_ = word.term;
@@ -327,27 +334,15 @@ void Membership::rejoin() {
   });
 }
 
-// One that led and lost most nodes has no long time: it holds the job's first endpoint, perhaps,
-// where a fresh start could bring the job back. Nor has one that only waited for a place: with the
-// coordinator's process gone there is a next one soon, or none. It waits to hear of that one and
-// does not go to the first endpoint, where a launcher that was started again knows of no round and
-// would begin one with it, beside the one that goes on.
 void Membership::join_again() {
-  const bool knows_nobody = endpoint_ && !coordinator_;
-  if (endpoint_) {
+  const bool hosted = endpoint_ != nullptr;
+  if (hosted) {
     stand_by();
     callbacks_.on_endpoint_closed();
   }
-  replaced_id_ = std::exchange(node_id_, rendezvous::random_id(8));
-  round_.forget();
-  resumes_ = asks_endpoint_ = false;
-  const bool waited = std::exchange(only_waited_, false);
-  const bool soon = knows_nobody || waited;
-  joins_until_ = Clock::now() + (soon ? election_limit() : options_.join_timeout);
+  const SearchStep step = search_.joins_again(rendezvous::random_id(8), hosted, Clock::now());
   spdlog::info("joining the job again, as a new node");
-  look_for_leader();
-  if (waited && !meeting_) return connect_after(election_limit());  // etcd names the right one.
-  connect();
+  carry_out(step);
 }
 
 // Of those that were in the last round. As another agent to all of them, without a vote in rounds
@@ -355,8 +350,8 @@ void Membership::join_again() {
 void Membership::look_for_leader() {
   if (!successor_) return;
   make_successor(options_.join_timeout);
-  if (round_.succession().attempt < 0) return;
-  successor_->heard(round_.succession());
+  if (search_.round().succession().attempt < 0) return;
+  successor_->heard(search_.round().succession());
   successor_->coordinator_lost();
 }
 
@@ -364,29 +359,25 @@ void Membership::stand_by() {
   arbiter_.drop();
   if (meeting_) meeting_->stop();
   endpoint_->stand_by();
-  make_successor(election_limit());  // One that can follow.
+  make_successor(election_limit(options_));  // One that can follow.
   standby_plan_ = plan_;
   standby_ = std::move(endpoint_);
 }
 
-// The node that led votes and then follows, as a member that leaves. It stays until all have heard
-// the next coordinator's word: without its vote there may be none.
 void Membership::hand_over() {
-  handed_over_ = true;
-  lost_why_ = "it has handed the job over";
-  lost_silent_ = !round_.seat();  // Who only waits for a round looks for where it goes on.
   const bool led = endpoint_ != nullptr;
-  if (led) stand_by();
-  if (led) successor_->heard(round_.succession());
-  if (!led && !round_.could_go_on()) return callbacks_.on_lost(lost_why_, lost_silent_);
-  successor_->coordinator_hands_over();
+  if (led) {
+    stand_by();
+    successor_->heard(search_.round().succession());
+  }
+  carry_out(search_.hands_over(led));
 }
 
 rendezvous::Hello Membership::hello() const {
   rendezvous::Hello hello;
   hello.run_id = options_.run_id;
-  hello.node_id = node_id_;
-  hello.replaces = replaced_id_;
+  hello.node_id = search_.node_id();
+  hello.replaces = search_.replaced_id();
   hello.host = host_name_;
   hello.address = options_.local_addr;
   if (endpoint_ && hello.address.empty()) hello.address = plan_.master_addr;
@@ -402,32 +393,25 @@ rendezvous::Hello Membership::hello() const {
   hello.pid = getpid();
   if (standby_) hello.standby_port = standby_->port();
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
-  hello.term = round_.succession().term;
-  hello.attempt = round_.succession().attempt;
+  const RoundMemory& round = search_.round();
+  hello.term = round.succession().term;
+  hello.attempt = round.succession().attempt;
   hello.tells = true;
-  if (resumes_) hello.resumes = round_.seat();
-  if (resumes_ && round_.workers() > 0) hello.nproc = round_.workers();
+  if (search_.resumes()) hello.resumes = round.seat();
+  if (search_.resumes() && round.workers() > 0) hello.nproc = round.workers();
   return hello;
 }
 
 rendezvous::ControlClientOptions Membership::where_to() const {
   rendezvous::ControlClientOptions to;
   to.waiting_for = options_.backend == RendezvousBackend::Static ? "node 0" : "the endpoint's host";
-  if (coordinator_ && !asks_endpoint_) to.waiting_for = "the coordinator";
-  to.join_timeout = options_.join_timeout;
-  if (joins_until_) {
-    const auto left = std::max(*joins_until_ - Clock::now(), Clock::duration::zero());
-    to.join_timeout = std::chrono::ceil<milliseconds>(left);
-  }
   to.host = options_.endpoint_host;
   to.port = options_.endpoint_port;
-  if (coordinator_) {
-    if (!asks_endpoint_) {
-      to.host = coordinator_->address;
-      to.port = static_cast<std::uint16_t>(coordinator_->port);
-    }
-    // Whoever said that it leads is there; if not, somebody else will.
-    to.join_timeout = std::min(to.join_timeout, options_.heartbeat_timeout);
+  to.join_timeout = search_.patience(Clock::now());
+  if (const rendezvous::Seat* seat = search_.target()) {
+    to.waiting_for = "the coordinator";
+    to.host = seat->address;
+    to.port = static_cast<std::uint16_t>(seat->port);
   }
   if (endpoint_) {  // On the shortest way; the hello announces it as the others know it.
     to.host = plan_.bind_address.empty() ? "127.0.0.1" : plan_.bind_address;
@@ -449,9 +433,9 @@ void Membership::connect_after(milliseconds pause) {
 
 void Membership::connect() {
   retry_.cancel();
-  moved_ = false;
+  search_.connects();
   ++searches_;
-  if (meeting_ && !endpoint_ && (!coordinator_ || asks_endpoint_)) return meet_and_connect();
+  if (meeting_ && !endpoint_ && search_.target() == nullptr) return meet_and_connect();
   client_ = std::make_unique<rendezvous::ControlClient>(
       io_, where_to(),
       rendezvous::ControlClientCallbacks{
@@ -460,91 +444,76 @@ void Membership::connect() {
           .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }});
 }
 
-bool Membership::may_try_on() const {
-  return successor_ && joins_until_ && Clock::now() < *joins_until_;
+// Not from inside one of the callbacks of the client that goes: what comes from there has a pause.
+void Membership::carry_out(const SearchStep& step, bool in_callback) {
+  using Then = SearchStep::Then;
+  if (step.asks_members) look_for_leader();
+  switch (step.then) {
+    case Then::Nothing:
+      return;
+    case Then::Connect:
+      if (in_callback || step.pause.count() > 0) return connect_after(step.pause);
+      return connect();
+    case Then::Elect:
+      spdlog::warn("lost the coordinator, {}; looking for another one", step.why);
+      return successor_->coordinator_lost();
+    case Then::ElectLeaver:
+      return successor_->coordinator_hands_over();
+    case Then::Unreachable:
+      return callbacks_.on_unreachable(step.why);
+    case Then::Lost:
+      return callbacks_.on_lost(step.why + what_would_help(), step.silent);
+  }
 }
 
 void Membership::on_unreachable(const std::string& why) {
   if (left_) return;
-  if (resumes_) return on_lost(why, /*silent=*/true);
-  if (!coordinator_ || !may_try_on()) return callbacks_.on_unreachable(why);
-  // It may have gone from where it was, and come back there; or the first endpoint knows.
-  asks_endpoint_ = !asks_endpoint_;
-  if (!asks_endpoint_) look_for_leader();
-  connect_after(milliseconds(0));
+  carry_out(search_.unreachable(why, endpoint_ != nullptr, Clock::now()), /*in_callback=*/true);
 }
 
-// Also when its own endpoint says so, which has stepped down before this agent was welcomed there.
+void Membership::on_lost(const std::string& why, bool silent) {
+  if (left_) return;
+  carry_out(search_.lost(why, silent, endpoint_ != nullptr, Clock::now()), /*in_callback=*/true);
+}
+
 void Membership::go_where(const rendezvous::Seat& coordinator) {
-  constexpr milliseconds soon{50};  // Two that name each other must not be asked without a pause.
-  constexpr milliseconds later{250};
   if (endpoint_) {
     stand_by();
     callbacks_.on_endpoint_closed();
   }
-  const bool known = !coordinator.address.empty() && coordinator.node_id != node_id_;
-  if (known) coordinator_ = coordinator;
-  if (known || meeting_) asks_endpoint_ = !known;
-  const milliseconds pause = known ? soon : later;
-  if (!joins_until_ || Clock::now() + pause >= *joins_until_) {
-    return callbacks_.on_unreachable("no node that was asked knows where the job goes on");
-  }
-  connect_after(pause);
+  carry_out(search_.goes_where(coordinator, Clock::now()));
 }
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
   if (!endpoint_ && arbiter_.holds_back(message)) return;
-  if (round_.is_over(message)) {
+  if (!search_.hears(message)) {
     spdlog::warn("not heard: a {} of an earlier round", rendezvous::type_name(message));
     return;
   }
-  round_.heard(message);
   if (const auto* moved = std::get_if<rendezvous::Moved>(&message)) {
-    moved_ = true;
+    search_.sent_away();
     asio::post(io_, [this, weak = std::weak_ptr(alive_), to = moved->coordinator] {
-      const bool still = weak.lock() && !left_ && moved_;  // And has gone nowhere else meanwhile.
-      if (still) go_where(to);
+      if (weak.lock() && !left_ && search_.is_sent_away()) go_where(to);
     });
     return;
   }
   if (std::holds_alternative<rendezvous::HandOver>(message)) {
-    moved_ = true;
+    search_.sent_away();
     asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
-      if (weak.lock() && !left_ && moved_) hand_over();
+      if (weak.lock() && !left_ && search_.is_sent_away()) hand_over();
     });
     return;
   }
-  if (std::holds_alternative<rendezvous::Welcome>(message)) joins_until_.reset();
   if (const auto* succession = std::get_if<rendezvous::Succession>(&message)) {
     if (successor_) successor_->heard(*succession);
     if (!endpoint_) arbiter_.heard_of(succession->job);
     return;
   }
-  if (std::holds_alternative<rendezvous::Welcome>(message) && resumes_) say_again();
+  if (std::holds_alternative<rendezvous::Welcome>(message) && search_.welcomed()) {
+    for (const rendezvous::ControlMessage& said : search_.round().said()) client_->send(said);
+  }
   callbacks_.on_message(message);
-}
-
-void Membership::say_again() {
-  resumes_ = false;
-  for (const rendezvous::ControlMessage& message : round_.said()) client_->send(message);
-}
-
-void Membership::on_lost(const std::string& why, bool silent) {
-  if (left_ || moved_ || round_.finish_heard()) return;
-  if (may_try_on() && (coordinator_ || !replaced_id_.empty())) {
-    return connect_after(milliseconds(250));
-  }
-  if (!successor_ || endpoint_ || !round_.could_go_on()) {
-    // It has no vote, but knows whom to ask where the job goes on.
-    only_waited_ = successor_ && !endpoint_ && !silent && round_.only_waits();
-    return callbacks_.on_lost(why + what_would_help(), silent || only_waited_);
-  }
-  spdlog::warn("lost the coordinator, {}; looking for another one", why);
-  handed_over_ = false;
-  lost_why_ = why;
-  lost_silent_ = silent;
-  successor_->coordinator_lost();
 }
 
 // Only where this node could have gone on: with the job's verdict, or without a round, nothing
@@ -552,43 +521,38 @@ void Membership::on_lost(const std::string& why, bool silent) {
 std::string Membership::what_would_help() const {
   const bool two_nodes = options_.nnodes_max == 2 &&
                          options_.takeover.value_or(options_.backend == RendezvousBackend::C10d);
-  if (successor_ || endpoint_ || !two_nodes || !round_.could_go_on()) return "";
+  if (successor_ || endpoint_ || !two_nodes || !search_.round().could_go_on()) return "";
   return "; of two nodes neither is a majority: with --tie-breaker FILE on a file system that both "
          "share the one that is left would go on";
 }
 
 void Membership::lead(const rendezvous::Lead& elected) {
   if (left_) return;
-  const rendezvous::Inherited inherited{.term = elected.term,
-                                        .succession = round_.succession(),
-                                        .lost_why = lost_why_,
-                                        .handed_over = std::exchange(handed_over_, false),
-                                        .given = elected.given};
-  for (const rendezvous::Seat& seat : round_.succession().council) {
-    if (seat.node_id == node_id_) standby_plan_.master_addr = seat.address;
+  const rendezvous::Inherited inherited = search_.leads(elected);
+  for (const rendezvous::Seat& seat : inherited.succession.council) {
+    if (seat.node_id == search_.node_id()) standby_plan_.master_addr = seat.address;
   }
   plan_ = standby_plan_;
   endpoint_ = std::move(standby_);
-  endpoint_->lead(options_, plan_, node_id_, arbiter_.job(), inherited);
+  endpoint_->lead(options_, plan_, search_.node_id(), arbiter_.job(), inherited);
   callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
   term_ = elected.term;
-  coordinator_.reset();
   announce();
-  resumes_ = true;
   connect();
 }
 
 rendezvous::Seat Membership::own_seat() const {
-  const int group_rank = round_.seat() ? round_.seat()->group_rank : 0;
-  return {node_id_, group_rank, host_name_, plan_.master_addr, endpoint_->port()};
+  const auto& seat = search_.round().seat();
+  const int group_rank = seat ? seat->group_rank : 0;
+  return {search_.node_id(), group_rank, host_name_, plan_.master_addr, endpoint_->port()};
 }
 
 // So that nobody has to ask around for it.
 void Membership::announce() {
-  const rendezvous::Succession& last = round_.succession();
+  const rendezvous::Succession& last = search_.round().succession();
   for (const rendezvous::Council* council : {&last.council, &last.before}) {
     for (const rendezvous::Seat& seat : *council) {
-      if (seat.node_id != node_id_) tell(seat);
+      if (seat.node_id != search_.node_id()) tell(seat);
     }
   }
   if (meeting_) return keep_named();
@@ -624,14 +588,15 @@ void Membership::tell(const rendezvous::Seat& seat) {
 }
 
 rendezvous::Vote Membership::on_leads(const rendezvous::Leads& leads) {
-  if (left_ || leads.run_id != options_.run_id || leads.coordinator.node_id == node_id_) return {};
+  if (left_ || leads.run_id != options_.run_id || leads.coordinator.node_id == search_.node_id())
+    return {};
   if (this->leads() && leads.term <= term_) {
     return {.term = term_, .granted = false, .coordinator = own_seat()};
   }
   asio::post(io_, [this, weak = std::weak_ptr(alive_), leads] {
     if (!weak.lock() || left_) return;
     if (this->leads()) return give_way_to(leads.coordinator);
-    if (joins_until_ && leads.term >= round_.succession().term) return follow(leads.coordinator);
+    if (search_.believes(leads.term)) return follow(leads.coordinator);
     successor_->on_leads(leads);
   });
   return {};
@@ -639,7 +604,7 @@ rendezvous::Vote Membership::on_leads(const rendezvous::Leads& leads) {
 
 void Membership::give_way_to(const rendezvous::Seat& leader) {
   if (left_ || !leads()) return;
-  coordinator_ = leader;
+  search_.named(leader);
   if (meeting_) meeting_->stop();
   endpoint_->step_down(
       fmt::format("the job goes on at {} port {}, under a coordinator that was elected since; this "
@@ -648,19 +613,16 @@ void Membership::give_way_to(const rendezvous::Seat& leader) {
 }
 
 void Membership::follow(const rendezvous::Seat& coordinator) {
-  if (left_ || endpoint_) return;
-  const bool on_the_way = joins_until_ && coordinator_ == coordinator && !asks_endpoint_;
-  if (on_the_way) return;
+  if (left_) return;
+  const SearchStep step = search_.follows(coordinator, endpoint_ != nullptr);
+  if (step.then == SearchStep::Then::Nothing) return;
   spdlog::info("the node at {} port {} coordinates the job from here on", coordinator.address,
                coordinator.port);
-  coordinator_ = coordinator;
-  asks_endpoint_ = false;
-  resumes_ = round_.seat().has_value();
-  connect();
+  carry_out(step);
 }
 
 void Membership::send(const rendezvous::ControlMessage& message) {
-  round_.said(message);
+  search_.says(message);
   if (client_) client_->send(message);
 }
 
@@ -715,7 +677,7 @@ void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<
   };
   endpoint_->wait_until_idle(linger, [this, on_left] {
     // One that has handed the job over goes, and the job goes on.
-    if (!leads() || !round_.job_is_over()) return on_left();
+    if (!leads() || !search_.round().job_is_over()) return on_left();
     arbiter_.forget([on_left](const std::string& why) {
       if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
       on_left();

@@ -14,7 +14,8 @@
 // of that name. One that hears of a later term than its own steps down: it starts nothing any more,
 // and its node, which goes on listening there and tells who comes where the job is, joins anew.
 //
-// It decides nothing about the job: what it hears goes to the agent.
+// Where the coordinator is looked for is coordinator_search.h's. Nothing here decides about the
+// job: what is heard goes to the agent.
 #pragma once
 
 #include <asio/awaitable.hpp>
@@ -27,11 +28,11 @@
 #include <optional>
 #include <string>
 
+#include "launcher/membership/coordinator_search.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/endpoint_host.h"
 #include "launcher/membership/job_arbiter.h"
 #include "launcher/membership/meeting_place.h"
-#include "launcher/membership/round_memory.h"
 #include "launcher/membership/successor.h"
 #include "launcher/options/launch_options.h"
 #include "rendezvous/control/control_client.h"
@@ -95,8 +96,7 @@ class Membership {
   EndpointHost::OnOthers others();
   void open_standby();
   void make_successor(std::chrono::milliseconds give_up);
-  std::chrono::milliseconds all_notice() const;
-  std::chrono::milliseconds election_limit() const;
+  void carry_out(const SearchStep& step, bool in_callback = false);
   void connect();
   void connect_after(std::chrono::milliseconds pause);
   void on_message(const rendezvous::ControlMessage& message);
@@ -104,7 +104,6 @@ class Membership {
   void on_unreachable(const std::string& why);
   void lead(const rendezvous::Lead& elected);
   void follow(const rendezvous::Seat& coordinator);
-  void say_again();
   rendezvous::Seat own_seat() const;
   void announce();
   asio::awaitable<void> tell_first_endpoint();
@@ -116,7 +115,6 @@ class Membership {
   void join_again();
   void look_for_leader();
   void go_where(const rendezvous::Seat& coordinator);
-  bool may_try_on() const;
 
   asio::awaitable<void> plan_endpoint_here();
   asio::awaitable<void> open_endpoint();
@@ -139,8 +137,6 @@ class Membership {
   const LaunchOptions& options_;
   MembershipCallbacks callbacks_;
   std::string host_name_;
-  std::string node_id_;
-  std::string replaced_id_;  // What it was before this node was cut off.
   EndpointPlan plan_;
   std::shared_ptr<const rendezvous::TlsContext> tls_;       // Null: the job's nodes prove nothing.
   std::shared_ptr<const rendezvous::WorkerKey> store_key_;  // With --store-auth.
@@ -152,19 +148,9 @@ class Membership {
   std::unique_ptr<MeetingPlace> meeting_;  // Where the endpoint is not known beforehand.
   int searches_ = 0;                       // There, and elsewhere.
   JobArbiter arbiter_;
-  std::optional<rendezvous::Seat> coordinator_;  // After a takeover; before: at the endpoint.
-  int term_ = 0;                                 // In which this node leads.
-  RoundMemory round_;
-  bool resumes_ = false;  // Connects to another coordinator.
-  // Until the first welcome, and again after rejoin(): how long one is sought, ...
-  std::optional<std::chrono::steady_clock::time_point> joins_until_;
-  bool asks_endpoint_ = false;  // ... there instead of at `coordinator_`, which did not answer, ...
-  bool moved_ = false;          // ... or somewhere else, as the last one has told.
+  CoordinatorSearch search_;
+  int term_ = 0;  // In which this node leads.
   asio::steady_timer retry_;
-  bool handed_over_ = false;  // The coordinator leaves, and another one is chosen.
-  std::string lost_why_;      // How the coordinator was lost ...
-  bool lost_silent_ = false;  // ... as ControlClientCallbacks have it.
-  bool only_waited_ = false;  // Had no part in the round whose coordinator's process has gone.
   std::unique_ptr<rendezvous::ControlClient> client_;
   bool left_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Answers may come when this is gone.

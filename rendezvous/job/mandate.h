@@ -24,20 +24,12 @@
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/inherited.h"
 #include "rendezvous/control/liveness.h"
 #include "rendezvous/control/word.h"
 #include "rendezvous/job/quorum.h"
 
 namespace ddprun::rendezvous {
-
-// The job as an agent knew it that takes over from a coordinator which is gone.
-struct Inherited {
-  int term = 0;                  // Under which this one leads.
-  Succession succession;         // Of the last round.
-  std::string lost_why;          // How the coordinator went, for people.
-  bool handed_over = false;      // It is there still, and comes as a member that leaves.
-  std::vector<RoundName> given;  // Of which this agent has the arbiter's word.
-};
 
 class Mandate {
  public:

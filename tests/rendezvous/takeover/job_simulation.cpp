@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "launcher/agent_state.h"
-#include "launcher/membership/round_memory.h"
+#include "launcher/membership/coordinator_search.h"
 #include "rendezvous/arbiter/claimant.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
@@ -34,6 +34,7 @@ using launcher::AgentAction;
 using launcher::AgentState;
 using launcher::AgentStateMachine;
 using launcher::AgentStep;
+using launcher::SearchStep;
 
 constexpr int machines_max = 7;
 // Shorter than the defaults, in about the same proportions: a run is over sooner.
@@ -48,6 +49,10 @@ constexpr ClaimLimits claim_limits{.look_again = heartbeat_interval,
                                    .lapse = 2 * heartbeat_timeout};
 constexpr Milliseconds word_limit{15'000};
 constexpr Milliseconds grace{1'000};
+const launcher::SearchLimits search_limits{.join_timeout = join_timeout,
+                                           .election_limit = election_limit,
+                                           .heartbeat_timeout = heartbeat_timeout,
+                                           .may_be_taken_over = true};
 const launcher::SpareLimits spare_limits{
     .settle = 100ms, .warm_up = 2s, .ready_by = 6s, .ready_by_least = 3s, .pause = 100ms};
 
@@ -96,17 +101,12 @@ struct Process {
   std::map<int, TimePoint> spare_due;  // By place: when it will have got ready.
 
   // launcher/membership/membership.cpp
-  std::string node_id, replaced_id;
-  int lives = 0;  // How many node_ids it has had.
+  launcher::CoordinatorSearch search{search_limits, ""};
+  int lives = 0;  // How many takeovers it has had a part in.
   bool endpoint = false;
-  std::optional<Seat> coordinator;
-  std::optional<TimePoint> joins_until;
-  bool asks_endpoint = false, moved = false;
+  bool left = false;
   Timer retry, knock;
-  launcher::RoundMemory memory;
-  bool resumes = false, lost_silent = false, left = false, handed_over = false;
-  bool only_waited = false;
-  std::string lost_why;
+  const std::string& node_id() const { return search.node_id(); }
 
   // launcher/membership/successor.cpp
   std::unique_ptr<Takeover> takeover;
@@ -222,7 +222,7 @@ class World {
   }
 
   // launcher/membership/membership.cpp and launcher/membership/successor.cpp
-  void new_life(Process& process, Milliseconds give_up);
+  static std::string next_name(const Process& process);
   void renew_takeover(Process& process, Milliseconds give_up);
   void rejoin(Process& process);
   Hello hello(const Process& process) const;
@@ -240,6 +240,7 @@ class World {
     return process.endpoint && process.job && !process.job->stepped_down();
   }
   void follow(Process& process, const Seat& coordinator);
+  void carry_out(Process& process, const SearchStep& step);
   void look_for_leader(Process& process);
   void stand_by(Process& process);
   void hand_over(Process& process);
@@ -248,9 +249,6 @@ class World {
   Vote on_leads(Process& process, const Leads& message);
   void knock(Process& process);
   Seat own_seat(const Process& process) const;
-  bool may_try_on(const Process& process) const {
-    return process.joins_until && now_ < *process.joins_until;
-  }
   void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
 
   // launcher/membership/word_seeker.cpp, and an arbiter.
@@ -378,7 +376,7 @@ void World::tell(const Process& process, const std::string& what) {
   outcome_.story.push_back(fmt::format(
       "{:7.3f} {:>4} {}",
       static_cast<double>(std::chrono::duration_cast<Milliseconds>(now_ - start_).count()) / 1'000,
-      process.node_id, what));
+      process.node_id(), what));
 }
 
 Process* World::living(int machine) {
@@ -398,16 +396,17 @@ void World::start_agent(int machine) {
     if (planted_ == Planted::WaitsForSpare) limits.ready_by.reset();
     process.local = NodeWorkers(workers_on(process), scenario_.workers_min, limits);
   }
-  new_life(process, election_limit);
+  process.search = {search_limits, next_name(process)};
+  renew_takeover(process, election_limit);
   if (process.endpoint) {
     process.takeover->leads();
     process.agent.endpoint_opened();
     process.job_number = process.index;
     process.job.emplace(job_limits(process), now_);
-    history_.leads(process.job_number, 0, process.node_id);
+    history_.leads(process.job_number, 0, process.node_id());
     carry_out(process, JobActions{});
   }
-  process.joins_until = now_ + join_timeout;
+  process.search.begins(now_);
   connect(process);
 }
 
@@ -547,16 +546,12 @@ void World::deliver(int connection, bool up) {
 
 void World::try_to_connect(Process& process) {
   const Process* const first = living(0);
-  const int target = process.endpoint                                ? process.index
-                     : process.coordinator && !process.asks_endpoint ? process.coordinator->port - 1
-                     : first != nullptr                              ? first->index
-                                                                     : nothing;
-  Milliseconds limit = join_timeout;
-  if (process.joins_until) {
-    limit =
-        std::chrono::duration_cast<Milliseconds>(*process.joins_until - process.connecting_since);
-  }
-  if (process.coordinator) limit = std::min(limit, heartbeat_timeout);
+  const Seat* const seat = process.search.target();
+  const int target = process.endpoint   ? process.index
+                     : seat != nullptr  ? seat->port - 1
+                     : first != nullptr ? first->index
+                                        : nothing;
+  const Milliseconds limit = process.search.patience(process.connecting_since);
   const auto reaches = [&](const Process& server) {
     return server.alive && !cut(process.machine, server.machine) &&
            !cut(server.machine, process.machine);
@@ -822,7 +817,7 @@ void World::all_reaped(Process& process) {
 void World::end(Process& process, int status, Milliseconds linger) {
   if (process.exit_status) return;
   tell(process, fmt::format("ends with {}", status));
-  if (process.workers) violated(process.node_id + " leaves its workers alone");
+  if (process.workers) violated(process.node_id() + " leaves its workers alone");
   process.exit_status = status;
   process.left = true;
   arm(process, &Process::goodbye, {}, nullptr);
@@ -844,10 +839,10 @@ void World::agent_hears(Process& process, const ControlMessage& message) {
     process.round = *round;
     tell(process, fmt::format("starts attempt {} as {} of {} with {} workers, term {}",
                               round->attempt, round->group_rank, round->group_world_size,
-                              round->nproc, process.memory.succession().term));
+                              round->nproc, process.search.round().succession().term));
     if (!process.offered.contains(round->nproc)) {
       violated(fmt::format("{} is to start {} workers, and has never said that it can",
-                           process.node_id, round->nproc));
+                           process.node_id(), round->nproc));
     }
     process.offered = {round->nproc};
     apply(process, machine(process).round_started());
@@ -868,10 +863,10 @@ void World::agent_hears(Process& process, const ControlMessage& message) {
 
 // ---- membership ----
 
-void World::new_life(Process& process, Milliseconds give_up) {
-  process.node_id = fmt::format("{}.{}{}", process.machine, process.index,
-                                std::string(static_cast<std::size_t>(process.lives++), '\''));
-  renew_takeover(process, give_up);
+// Another one each time: a new name goes with a new takeover.
+std::string World::next_name(const Process& process) {
+  return fmt::format("{}.{}{}", process.machine, process.index,
+                     std::string(static_cast<std::size_t>(process.lives), '\''));
 }
 
 void World::renew_takeover(Process& process, Milliseconds give_up) {
@@ -882,33 +877,50 @@ void World::renew_takeover(Process& process, Milliseconds give_up) {
   limits.ask_arbiter_after = heartbeat_interval;
   limits.arbiter_give_up = limits.give_up + word_limit;
   no_more_words(process);
-  process.takeover = std::make_unique<Takeover>("job", process.node_id, limits);
+  ++process.lives;
+  process.takeover = std::make_unique<Takeover>("job", process.node_id(), limits);
   arm(process, &Process::takeover_tick, {}, nullptr);
+}
+
+void World::carry_out(Process& process, const SearchStep& step) {
+  using Then = SearchStep::Then;
+  if (step.asks_members) look_for_leader(process);
+  switch (step.then) {
+    case Then::Nothing:
+      return;
+    case Then::Connect:
+      if (step.pause == 0ms) return connect(process);
+      return arm(process, &Process::retry, now_ + step.pause, &World::connect);
+    case Then::Elect:
+      return carry_out(process, process.takeover->coordinator_lost(now_));
+    case Then::ElectLeaver:
+      return carry_out(process, process.takeover->coordinator_hands_over(now_));
+    case Then::Unreachable:
+      tell(process, step.why);
+      close_client(process);
+      return apply(process, machine(process).unreachable());
+    case Then::Lost:
+      return agent_lost(process, step.silent);
+  }
 }
 
 void World::rejoin(Process& process) {
   if (process.left) return;
-  const bool knows_nobody = process.endpoint && !process.coordinator;
-  process.replaced_id = process.node_id;
-  if (process.endpoint) {
+  const bool hosted = process.endpoint;
+  if (hosted) {
     stand_by(process);
     process.agent.endpoint_closed();
   }
-  process.memory.forget();
-  process.resumes = process.asks_endpoint = false;
-  const bool waited = std::exchange(process.only_waited, false);
-  const bool soon = knows_nobody || waited;
-  process.joins_until = now_ + (soon ? election_limit : join_timeout);
-  look_for_leader(process);
+  const SearchStep step = process.search.joins_again(next_name(process), hosted, now_);
   tell(process, "joins again");
-  if (waited) return arm(process, &Process::retry, now_ + election_limit, &World::connect);
-  connect(process);
+  carry_out(process, step);
 }
 
 void World::look_for_leader(Process& process) {
-  new_life(process, join_timeout);
-  if (process.memory.succession().attempt < 0) return;
-  process.takeover->heard(process.memory.succession());
+  renew_takeover(process, join_timeout);
+  const Succession& last = process.search.round().succession();
+  if (last.attempt < 0) return;
+  process.takeover->heard(last);
   carry_out(process, process.takeover->coordinator_lost(now_));
 }
 
@@ -916,42 +928,28 @@ void World::stand_by(Process& process) {
   process.job.reset();
   arm(process, &Process::job_tick, {}, nullptr);
   process.endpoint = false;
+  renew_takeover(process, election_limit);
 }
 
 void World::hand_over(Process& process) {
-  process.handed_over = true;
-  process.lost_why = "it has handed the job over";
-  process.lost_silent = !process.memory.seat();
   const bool led = process.endpoint;
   if (led) {
     stand_by(process);
-    renew_takeover(process, election_limit);
-    process.takeover->heard(process.memory.succession());
+    process.takeover->heard(process.search.round().succession());
   }
-  if (!led && !process.memory.could_go_on()) return agent_lost(process, process.lost_silent);
-  carry_out(process, process.takeover->coordinator_hands_over(now_));
+  carry_out(process, process.search.hands_over(led));
 }
 
 void World::go_where(Process& process, const Seat& coordinator) {
   if (process.endpoint) {
     stand_by(process);
-    new_life(process, election_limit);
     process.agent.endpoint_closed();
   }
-  const bool known = !coordinator.address.empty() && coordinator.node_id != process.node_id;
-  if (known) process.coordinator = coordinator;
-  if (known) process.asks_endpoint = false;
-  const Milliseconds pause = known ? 50ms : 250ms;
-  if (!process.joins_until || now_ + pause >= *process.joins_until) {
-    tell(process, "finds nobody who knows where the job is");
-    close_client(process);
-    return apply(process, machine(process).unreachable());
-  }
-  arm(process, &Process::retry, now_ + pause, &World::connect);
+  carry_out(process, process.search.goes_where(coordinator, now_));
 }
 
 Seat World::own_seat(const Process& process) const {
-  return {process.node_id, 0, "", fmt::format("host{}", process.machine), process.index + 1};
+  return {process.node_id(), 0, "", fmt::format("host{}", process.machine), process.index + 1};
 }
 
 void World::knock(Process& process) {
@@ -961,7 +959,7 @@ void World::knock(Process& process) {
 }
 
 Vote World::on_leads(Process& process, const Leads& message) {
-  if (process.left || message.coordinator.node_id == process.node_id) return {};
+  if (process.left || message.coordinator.node_id == process.node_id()) return {};
   if (planted_ == Planted::KeepsLeading && leads(process)) return {};
   if (leads(process) && message.term <= process.term) {
     return {.term = process.term, .granted = false, .coordinator = own_seat(process)};
@@ -969,9 +967,7 @@ Vote World::on_leads(Process& process, const Leads& message) {
   at(now_, process.index, [this, &process, message] {
     if (process.left) return;
     if (leads(process)) return give_way(process, message.coordinator);
-    if (process.joins_until && message.term >= process.memory.succession().term) {
-      return follow(process, message.coordinator);
-    }
+    if (process.search.believes(message.term)) return follow(process, message.coordinator);
     carry_out(process,
               process.takeover->on_vote(
                   "", {.term = message.term, .granted = false, .coordinator = message.coordinator},
@@ -983,45 +979,42 @@ Vote World::on_leads(Process& process, const Leads& message) {
 void World::give_way(Process& process, const Seat& leader) {
   if (process.left || !leads(process)) return;
   tell(process, "gives way to " + leader.node_id);
-  process.coordinator = leader;
+  process.search.named(leader);
   carry_out(process, process.job->step_down("another one leads"));
 }
 
 void World::follow(Process& process, const Seat& coordinator) {
-  if (process.left || process.endpoint) return;
-  const bool on_the_way =
-      process.joins_until && process.coordinator == coordinator && !process.asks_endpoint;
-  if (on_the_way) return;
+  if (process.left) return;
+  const SearchStep step = process.search.follows(coordinator, process.endpoint);
+  if (step.then == SearchStep::Then::Nothing) return;
   tell(process, "follows " + coordinator.node_id);
-  process.coordinator = coordinator;
-  process.asks_endpoint = false;
-  process.resumes = process.memory.seat().has_value();
-  connect(process);
+  carry_out(process, step);
 }
 
 Hello World::hello(const Process& process) const {
-  Hello hello{.run_id = "job", .node_id = process.node_id};
-  hello.replaces = process.replaced_id;
+  Hello hello{.run_id = "job", .node_id = process.node_id()};
+  hello.replaces = process.search.replaced_id();
   hello.host = fmt::format("host{}", process.machine);
   hello.address = hello.host;
   hello.nproc = workers_on(process);
-  const int fewer = process.memory.workers();
-  if (process.resumes && fewer > 0) hello.nproc = fewer;
+  const launcher::RoundMemory& round = process.search.round();
+  const int fewer = round.workers();
+  if (process.search.resumes() && fewer > 0) hello.nproc = fewer;
   hello.elastic = scenario_.elastic;
   if (!scenario_.elastic) hello.node_rank = process.machine;
   hello.nnodes_min = scenario_.nodes_min;
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
-  hello.term = process.memory.succession().term;
-  hello.attempt = process.memory.succession().attempt;
-  if (process.resumes) hello.resumes = process.memory.seat();
+  hello.term = round.succession().term;
+  hello.attempt = round.succession().attempt;
+  if (process.search.resumes()) hello.resumes = round.seat();
   return hello;
 }
 
 void World::connect(Process& process) {
   if (process.left) return;
   close_client(process);
-  process.moved = false;
+  process.search.connects();
   arm(process, &Process::retry, {}, nullptr);
   process.connecting_since = now_;
   process.pause = 50ms;
@@ -1031,8 +1024,8 @@ void World::connect(Process& process) {
 void World::client_reads(Process& process, int connection, Item item) {
   if (process.client != connection) return;
   if (item.end) {
-    const bool unanswered = !process.liveness && !process.moved && !process.left;
-    if (unanswered && !process.resumes) return connect_again(process);
+    const bool unanswered = !process.liveness && !process.search.is_sent_away() && !process.left;
+    if (unanswered && !process.search.resumes()) return connect_again(process);
     return lost(process, "it closed the connection", false);
   }
   if (process.liveness) process.liveness->heard(now_);
@@ -1048,15 +1041,10 @@ void World::client_reads(Process& process, int connection, Item item) {
 }
 
 void World::unreachable(Process& process) {
-  tell(process, "reaches no coordinator");
+  const std::string why = "reaches no coordinator";
+  tell(process, why);
   close_client(process);
-  if (process.resumes) return member_lost(process, "it does not answer", true);
-  if (!process.coordinator || !may_try_on(process)) {
-    return apply(process, machine(process).unreachable());
-  }
-  process.asks_endpoint = !process.asks_endpoint;
-  if (!process.asks_endpoint) look_for_leader(process);
-  arm(process, &Process::retry, now_, &World::connect);
+  carry_out(process, process.search.unreachable(why, process.endpoint, now_));
 }
 
 void World::lost(Process& process, const std::string& why, bool silent) {
@@ -1076,8 +1064,7 @@ void World::beat(Process& process) {
 }
 
 void World::member_hears(Process& process, const Item& item) {
-  if (process.left || process.memory.is_over(item.message)) return;
-  process.memory.heard(item.message);
+  if (process.left || !process.search.hears(item.message)) return;
   if (const auto* succession = std::get_if<Succession>(&item.message)) {
     process.known_round = item.round;
     process.term_followed = std::max(process.term_followed, item.term);
@@ -1085,51 +1072,39 @@ void World::member_hears(Process& process, const Item& item) {
     return;
   }
   if (const auto* moved = std::get_if<Moved>(&item.message)) {
-    process.moved = true;
+    process.search.sent_away();
     return at(now_, process.index, [this, &process, to = moved->coordinator] {
-      if (!process.left && process.moved) go_where(process, to);
+      if (!process.left && process.search.is_sent_away()) go_where(process, to);
     });
   }
   if (std::holds_alternative<HandOver>(item.message)) {
-    process.moved = true;
+    process.search.sent_away();
     return at(now_, process.index, [this, &process] {
-      if (!process.left && process.moved) hand_over(process);
+      if (!process.left && process.search.is_sent_away()) hand_over(process);
     });
   }
-  if (std::holds_alternative<Welcome>(item.message)) process.joins_until.reset();
-  if (std::holds_alternative<Welcome>(item.message) && process.resumes) {
-    process.resumes = false;
-    for (const ControlMessage& message : process.memory.said()) {
+  if (std::holds_alternative<Welcome>(item.message) && process.search.welcomed()) {
+    for (const ControlMessage& message : process.search.round().said()) {
       note_offer(process, message);
       send(process.client, true, {.message = message});
     }
   }
   const bool is_round = std::holds_alternative<RoundStart>(item.message);
   if (is_round && (planted_ == Planted::TakesOldRound ? 0 : item.term) < process.term_followed) {
-    violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id,
+    violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id(),
                          item.term, process.term_followed));
   }
   agent_hears(process, item.message);
 }
 
 void World::member_lost(Process& process, const std::string& why, bool silent) {
-  if (process.left || process.moved || process.memory.finish_heard()) return;
+  if (process.left) return;
   tell(process, "lost the coordinator: " + why);
-  if (may_try_on(process) && (process.coordinator || !process.replaced_id.empty())) {
-    return arm(process, &Process::retry, now_ + 250ms, &World::connect);
-  }
-  if (process.endpoint || !process.memory.could_go_on()) {
-    process.only_waited = !process.endpoint && !silent && process.memory.only_waits();
-    return agent_lost(process, silent || process.only_waited);
-  }
-  process.lost_why = why;
-  process.lost_silent = silent;
-  process.handed_over = false;
-  carry_out(process, process.takeover->coordinator_lost(now_));
+  carry_out(process, process.search.lost(why, silent, process.endpoint, now_));
 }
 
 void World::say(Process& process, const ControlMessage& message) {
-  process.memory.said(message);
+  process.search.says(message);
   note_offer(process, message);
   if (process.client != nothing) send(process.client, true, {.message = message});
 }
@@ -1149,16 +1124,14 @@ void World::carry_out(Process& process, const TakeoverActions& actions) {
     } else if (std::holds_alternative<StopAsking>(action)) {
       no_more_words(process);
     } else if (const auto* elected = std::get_if<Lead>(&action)) {
-      history_.leads(history_.job_of(process.known_round), elected->term, process.node_id);
+      history_.leads(history_.job_of(process.known_round), elected->term, process.node_id());
       soon([this, &process, elected = *elected] { lead(process, elected); });
     } else if (const auto* follow = std::get_if<Follow>(&action)) {
       soon([this, &process, to = follow->coordinator] { this->follow(process, to); });
     } else if (const auto* over = std::get_if<GiveUp>(&action)) {
       soon([this, &process, over = *over] {
-        if (process.joins_until) return;
         tell(process, "gives up: " + over.why);
-        if (over.coordinator.port != 0) process.coordinator = over.coordinator;
-        agent_lost(process, process.lost_silent || over.still_there);
+        carry_out(process, process.search.gives_up(over));
       });
     }
   }
@@ -1171,24 +1144,18 @@ void World::lead(Process& process, const Lead& elected) {
   ++outcome_.elections;
   process.endpoint = true;
   process.agent.endpoint_opened();
-  const Inherited inherited{.term = term,
-                            .succession = process.memory.succession(),
-                            .lost_why = process.lost_why,
-                            .handed_over = std::exchange(process.handed_over, false),
-                            .given = elected.given};
+  const Inherited inherited = process.search.leads(elected);
   process.job_round = process.known_round;
   process.job_number = history_.job_of(process.job_round);
   process.term = term;
-  process.coordinator.reset();
   process.job.emplace(job_limits(process), inherited, now_);
   carry_out(process, process.job->take_over(inherited));
   for (const Council* council : {&inherited.succession.council, &inherited.succession.before}) {
     for (const Seat& seat : *council) {
-      if (seat.node_id != process.node_id) tell_seat(process, seat.port - 1);
+      if (seat.node_id != process.node_id()) tell_seat(process, seat.port - 1);
     }
   }
   knock(process);
-  process.resumes = true;
   connect(process);
 }
 
@@ -1208,7 +1175,8 @@ void World::want_word(Process& process, const WordWish& wish) {
   }
   const std::string host = fmt::format("host{}", process.machine);
   process.claimant.want(
-      wish, {.node_id = process.node_id, .host = host, .address = host, .port = process.index + 1},
+      wish,
+      {.node_id = process.node_id(), .host = host, .address = host, .port = process.index + 1},
       now_);
   run_claimant(process);
 }
@@ -1218,9 +1186,9 @@ void World::run_claimant(Process& process) {
   if (const auto task = process.claimant.next(now_)) {
     const bool away = process.arbiter_away_until > now_;
     const std::string job =
-        process.job ? std::to_string(process.job_number) : process.memory.succession().job;
+        process.job ? std::to_string(process.job_number) : process.search.round().succession().job;
     after(network_delay(), nothing,
-          [this, &process, task = *task, away, job, id = process.node_id] {
+          [this, &process, task = *task, away, job, id = process.node_id()] {
             const bool lost = away || process.arbiter_away_until > now_;
             ArbiterReply reply{.claims = {}, .why = "the arbiter is away"};
             if (!away) reply = arbitrate(job, id, task);
@@ -1259,7 +1227,7 @@ void World::hears_word(Process& process, const Word& word) {
                             word.term, word.holder.node_id, word.why));
   if (!process.job) return carry_out(process, process.takeover->on_word(word, now_));
   process.term = std::max(process.term, word.term);
-  if (word.kind == Word::Kind::Refused) process.coordinator = word.holder;
+  if (word.kind == Word::Kind::Refused) process.search.named(word.holder);
   carry_out(process, process.job->on_word(word, now_));
 }
 
@@ -1283,7 +1251,7 @@ JobLimits World::job_limits(const Process& process) const {
   limits.start_timeout = 6s;
   limits.stop_timeout = 8s;
   limits.newcomers = {.settled = 10s, .cost_least = 30ms, .pause_max = 2s};
-  limits.host_node_id = process.node_id;
+  limits.host_node_id = process.node_id();
   limits.master_addr = fmt::format("host{}", process.machine);
   limits.master_port = process.index + 1;
   limits.may_be_taken_over = true;
@@ -1308,7 +1276,7 @@ void World::server_reads(Process& process, int connection, Item item) {
   }
   if (through.dismissed) return;
   if (!process.job || process.job->stepped_down()) {
-    send(connection, false, {.message = Moved{process.coordinator.value_or(Seat{})}});
+    send(connection, false, {.message = Moved{process.search.coordinator().value_or(Seat{})}});
     return dismiss(process, peer);
   }
   if (auto* hello = std::get_if<Hello>(&item.message)) {

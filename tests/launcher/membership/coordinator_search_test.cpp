@@ -1,0 +1,234 @@
+// Where a node looks for the coordinator after each thing that may happen to it.
+#include "launcher/membership/coordinator_search.h"
+
+#include <chrono>
+#include <string>
+
+#include "tests/testing/catch.h"
+
+using namespace ddprun::launcher;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using Then = SearchStep::Then;
+
+namespace {
+
+constexpr SearchLimits limits{
+    .join_timeout = 60s, .election_limit = 15s, .heartbeat_timeout = 5s, .may_be_taken_over = true};
+const TimePoint start = TimePoint() + 1h;
+const Seat b{"b", 1, "host-b", "10.0.0.2", 7001};
+const Seat c{"c", 2, "host-c", "10.0.0.3", 7002};
+
+CoordinatorSearch joining(SearchLimits with = limits) {
+  CoordinatorSearch search(with, "a");
+  search.begins(start);
+  search.connects();
+  return search;
+}
+
+void hears_of_round(CoordinatorSearch& search, int term) {
+  search.hears(
+      Succession{.term = term, .attempt = 3, .coordinator = "b", .council = {}, .before = {}});
+}
+
+CoordinatorSearch member(SearchLimits with = limits) {
+  CoordinatorSearch search = joining(with);
+  search.welcomed();
+  hears_of_round(search, 1);
+  search.hears(RoundStart{.attempt = 3, .term = 1, .group_rank = 2});
+  return search;
+}
+
+CoordinatorSearch spare() {
+  CoordinatorSearch search = joining();
+  search.welcomed();
+  hears_of_round(search, 1);
+  return search;
+}
+
+}  // namespace
+
+TEST_CASE("a new node asks at the endpoint until its join timeout is over",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = joining();
+  CHECK(search.is_new());
+  CHECK(search.target() == nullptr);
+  CHECK(search.patience(start + 10s) == 50s);
+  const SearchStep step = search.unreachable("nobody listens", false, start + 60s);
+  CHECK(step.then == Then::Unreachable);
+  CHECK(step.why == "nobody listens");
+}
+
+TEST_CASE("a member that loses its coordinator has a part in the election, and nobody else has",
+          "[launcher][coordinator_search]") {
+  SECTION("of a round that goes on") {
+    const SearchStep step = member().lost("it is silent", true, false, start);
+    CHECK(step.then == Then::Elect);
+    CHECK(step.why == "it is silent");
+  }
+  SECTION("it led itself") { CHECK(member().lost("", false, true, start).then == Then::Lost); }
+  SECTION("the job cannot be taken over") {
+    SearchLimits fixed = limits;
+    fixed.may_be_taken_over = false;
+    const SearchStep step = member(fixed).lost("it is silent", true, false, start);
+    CHECK(step.then == Then::Lost);
+    CHECK(step.silent);
+  }
+  SECTION("the verdict is out") {
+    CoordinatorSearch search = member();
+    search.hears(Finish{.exit_status = 0});
+    CHECK(search.lost("", false, false, start).then == Then::Nothing);
+  }
+  SECTION("the coordinator has sent it elsewhere") {
+    CoordinatorSearch search = member();
+    search.sent_away();
+    CHECK(search.lost("", false, false, start).then == Then::Nothing);
+  }
+}
+
+TEST_CASE("a node that only stood by joins again, once it can have heard who leads",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = spare();
+  const SearchStep lost = search.lost("it closed the connection", false, false, start);
+  CHECK(lost.then == Then::Lost);
+  CHECK(lost.silent);  // The agent may join again.
+  const SearchStep again = search.joins_again("a2", false, start);
+  CHECK(again.then == Then::Connect);
+  CHECK(again.pause == limits.election_limit);
+  CHECK(again.asks_members);
+  CHECK(search.node_id() == "a2");
+  CHECK(search.replaced_id() == "a");
+  CHECK_FALSE(search.is_new());
+  CHECK(search.is_over(start + limits.election_limit));
+}
+
+TEST_CASE("a node that was cut off joins again at once, and has its whole join timeout",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  const SearchStep again = search.joins_again("a2", false, start);
+  CHECK(again.then == Then::Connect);
+  CHECK(again.pause == 0ms);
+  CHECK(again.asks_members);
+  CHECK_FALSE(search.round().seat());
+  CHECK_FALSE(search.is_over(start + 59s));
+  CHECK(search.lost("it closed the connection", false, false, start).pause == 250ms);
+}
+
+TEST_CASE("one that led and knows of nobody else waits no longer than an election",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  SECTION("nobody else") {
+    search.joins_again("a2", true, start);
+    CHECK(search.is_over(start + 15s));
+  }
+  SECTION("another one leads") {
+    search.named(b);
+    search.joins_again("a2", true, start);
+    CHECK_FALSE(search.is_over(start + 15s));
+    CHECK(*search.target() == b);
+  }
+}
+
+TEST_CASE("the seat that was named and the endpoint take turns while one is sought",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  search.joins_again("a2", false, start);
+  search.named(b);
+  CHECK(*search.target() == b);
+  CHECK(search.patience(start) == limits.heartbeat_timeout);
+  SearchStep step = search.unreachable("", false, start + 5s);
+  CHECK(step.then == Then::Connect);
+  CHECK_FALSE(step.asks_members);
+  CHECK(search.target() == nullptr);
+  step = search.unreachable("", false, start + 10s);
+  CHECK(step.then == Then::Connect);
+  CHECK(step.asks_members);  // Both did not answer: others may know by now.
+  CHECK(*search.target() == b);
+  CHECK(search.unreachable("", false, start + 60s).then == Then::Unreachable);
+}
+
+TEST_CASE("a node goes where it is sent, and elsewhere only while it has time",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = joining();
+  SECTION("to one that leads") {
+    CHECK(search.goes_where(b, start).pause == 50ms);
+    CHECK(*search.target() == b);
+  }
+  SECTION("to nobody that is known, or to itself") {
+    CHECK(search.goes_where({}, start).pause == 250ms);
+    CHECK(search.goes_where({.node_id = "a", .address = "10.0.0.1", .port = 1}, start).pause ==
+          250ms);
+    CHECK(search.target() == nullptr);
+  }
+  SECTION("when its time is over") {
+    CHECK(search.goes_where(b, start + 60s).then == Then::Unreachable);
+    CHECK(search.goes_where({}, start + 59'800ms).then == Then::Unreachable);
+  }
+}
+
+TEST_CASE("a node follows who leads, with its round, and does not begin anew on its way there",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  CHECK(search.follows(b, /*hosts_endpoint=*/true).then == Then::Nothing);
+  CHECK(search.follows(b, false).then == Then::Connect);
+  CHECK(search.resumes());
+  SECTION("it is welcomed once, and says again what it had said") {
+    CHECK(search.welcomed());
+    CHECK_FALSE(search.welcomed());
+  }
+  SECTION("it does not answer: the election goes on") {
+    CHECK(search.unreachable("", false, start).then == Then::Elect);
+  }
+  SECTION("as a new node") {
+    search.joins_again("a2", false, start);
+    CHECK(search.follows(b, false).then == Then::Nothing);
+    CHECK(search.follows(c, false).then == Then::Connect);
+    CHECK_FALSE(search.resumes());
+  }
+}
+
+TEST_CASE("the word of an older term is not believed", "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  CHECK_FALSE(search.believes(9));  // It has a coordinator: that is the election's.
+  search.joins_again("a2", false, start);
+  CHECK_FALSE(search.believes(0));
+  CHECK(search.believes(1));
+}
+
+TEST_CASE("an election that failed is told with the loss before it",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  search.lost("it closed the connection", false, false, start);
+  SECTION("nobody hears the coordinator") {
+    const SearchStep step = search.gives_up({.why = "no majority"});
+    CHECK(step.then == Then::Lost);
+    CHECK(step.why == "it closed the connection; no majority");
+    CHECK_FALSE(step.silent);
+  }
+  SECTION("others do") { CHECK(search.gives_up({.why = "", .still_there = true}).silent); }
+  SECTION("the arbiter names one") {
+    search.gives_up({.why = "", .still_there = false, .coordinator = c});
+    CHECK(*search.target() == c);
+  }
+  SECTION("it is on its way already") {
+    search.joins_again("a2", false, start);
+    CHECK(search.gives_up({.why = "no majority"}).then == Then::Nothing);
+  }
+}
+
+TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was handed the job",
+          "[launcher][coordinator_search]") {
+  CoordinatorSearch search = member();
+  CHECK(search.hands_over(/*hosts_endpoint=*/true).then == Then::ElectLeaver);
+  const Inherited inherited = search.leads({.term = 2, .given = {}});
+  CHECK(inherited.handed_over);
+  CHECK(inherited.term == 2);
+  CHECK(inherited.succession.attempt == 3);
+  CHECK(search.resumes());
+  CHECK_FALSE(search.leads({.term = 3, .given = {}}).handed_over);
+
+  // Who has no part in the round looks for where it goes on.
+  const SearchStep step = spare().hands_over(false);
+  CHECK(step.then == Then::Lost);
+  CHECK(step.silent);
+}
