@@ -19,6 +19,7 @@ BENCHMARKS = {
     "secret": ("secret_start", 40),
     "forward": ("forward", 5),
     "restart": ("restart", 7),
+    "death": ("death", 10),
     "spares": ("spares", 10),
     "takeover": ("takeover", 10),
     "agents": ("agents", 10),

@@ -108,6 +108,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     outputs_.clear();
     for (const WorkerSpec& spec : specs) outputs_.push_back(spec.output);
     pages_.clear();
+    if (!lives_) lives_.emplace(pages_.life_words(), group_.on_ending());
     // Before the first worker: what the kernel kills for its memory from now on is this attempt's.
     post_mortem_.attempt_starts();
     group_.start(specs, spare_specs(inputs));

@@ -22,6 +22,7 @@
 #include "launcher/report/first_error.h"
 #include "launcher/report/post_mortem.h"
 #include "launcher/watch/progress_pages.h"
+#include "launcher/workers/life_watch.h"
 #include "launcher/workers/run_directory.h"
 #include "launcher/workers/worker_group.h"
 #include "launcher/workers/worker_specs.h"
@@ -165,7 +166,8 @@ class LocalAttempt {
   WallNs began_at_ = 0;
   std::optional<WallNs> stopped_at_;
   bool failed_ = false;
-  bool told_choices_ = false;  // What is the same in every attempt is told once.
+  std::optional<LifeWatch> lives_;  // From the first attempt on.
+  bool told_choices_ = false;       // What is the same in every attempt is told once.
 };
 
 }  // namespace ddprun::launcher

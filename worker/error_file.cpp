@@ -21,6 +21,7 @@
 #include <typeinfo>
 
 #include "rendezvous/unique_fd.h"
+#include "worker/life_lock.h"
 #include "worker/stack_page.h"
 
 namespace ddprun::worker {
@@ -285,6 +286,7 @@ void install_error_handlers(const WorkerEnv& env) {
   ::sigemptyset(&action.sa_mask);
   for (const int signal : fatal_signals) ::sigaction(signal, &action, nullptr);
   answer_for_stacks();
+  hold_life_lock();
 }
 
 }  // namespace ddprun::worker

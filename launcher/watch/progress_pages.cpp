@@ -102,6 +102,7 @@ ProgressPages::ProgressPages(int workers) : workers_(workers) {
   pages_ = static_cast<char*>(pages);
   memory_ = std::move(memory);
   clear();
+  make_life_locks();
 }
 
 ProgressPages::~ProgressPages() {
@@ -118,6 +119,24 @@ void ProgressPages::clear() {
   empty.step = empty.total_steps = empty.epoch = -1;
   empty.loss = std::numeric_limits<double>::quiet_NaN();
   for (int i = 0; i < workers_; ++i) std::memcpy(page(i), &empty, sizeof empty);
+}
+
+// Once: a worker that is kept holds its lock from one attempt to the next.
+void ProgressPages::make_life_locks() {
+  pthread_mutexattr_t kind;
+  ::pthread_mutexattr_init(&kind);
+  ::pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+  for (int i = 0; i < workers_; ++i) ::pthread_mutex_init(&life_page(i)->lock, &kind);
+  ::pthread_mutexattr_destroy(&kind);
+}
+
+std::vector<std::uint32_t*> ProgressPages::life_words() const {
+  std::vector<std::uint32_t*> words;
+  for (int i = 0; pages_ != nullptr && i < workers_; ++i) {
+    if (std::uint32_t* const word = rendezvous::life_word(*life_page(i))) words.push_back(word);
+  }
+  return words;
 }
 
 std::optional<RankProgress> ProgressPages::read(int local_rank) const {
@@ -141,6 +160,11 @@ std::optional<std::string> ProgressPages::stack(int local_rank, std::uint32_t as
   rendezvous::StackPageLayout& page = *stack_page(local_rank);
   if (std::atomic_ref(page.answers).load(std::memory_order_acquire) == asked) return std::nullopt;
   return std::string(page.text, std::min<std::size_t>(page.bytes, sizeof page.text));
+}
+
+rendezvous::LifePageLayout* ProgressPages::life_page(int local_rank) const {
+  return reinterpret_cast<rendezvous::LifePageLayout*>(reinterpret_cast<char*>(page(local_rank)) +
+                                                       rendezvous::life_page_offset);
 }
 
 rendezvous::StackPageLayout* ProgressPages::stack_page(int local_rank) const {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/watch/job_snapshot.h"
+#include "rendezvous/life_page.h"
 #include "rendezvous/progress_page.h"
 #include "rendezvous/stack_page.h"
 #include "rendezvous/unique_fd.h"
@@ -27,7 +29,9 @@ class ProgressPages {
   ProgressPages(const ProgressPages&) = delete;
 
   int fd() const { return memory_.get(); }  // -1: none.
-  void clear();                             // Before an attempt.
+  // By which workers' deaths are told (rendezvous/life_page.h); none where there are no pages.
+  std::vector<std::uint32_t*> life_words() const;
+  void clear();  // Before an attempt.
   std::optional<RankProgress> read(int local_rank) const;
 
   // Asks the worker with this pid for its stack (rendezvous/stack_page.h). Nothing: it cannot be
@@ -37,6 +41,8 @@ class ProgressPages {
   std::optional<std::string> stack(int local_rank, std::uint32_t asked) const;
 
  private:
+  void make_life_locks();
+  rendezvous::LifePageLayout* life_page(int local_rank) const;
   rendezvous::StackPageLayout* stack_page(int local_rank) const;
   rendezvous::ProgressPageLayout* page(int local_rank) const;
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -25,6 +26,22 @@ std::string read_small_file(const std::string& path) {
   }
   ::close(fd);
   return text;
+}
+
+// A field of /proc/PID/stat, counted as in proc(5). "PID (name) state ..."; the name may hold
+// spaces and parentheses.
+std::optional<unsigned long> stat_number(int pid, int field) {
+  constexpr int first_after_name = 3;
+  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos) return std::nullopt;
+  std::istringstream rest(text.substr(close + 1));
+  std::string word;
+  for (int i = first_after_name; i <= field; ++i) rest >> word;
+  unsigned long number = 0;
+  const auto parsed = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (!rest || parsed.ec != std::errc()) return std::nullopt;
+  return number;
 }
 
 // The names in a folder that are numbers.
@@ -75,15 +92,17 @@ ProcessRow read_process(int pid) {
 
 bool is_exiting(int pid) {
   constexpr unsigned long exiting_flag = 0x4;  // PF_EXITING, linux/sched.h.
-  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos) return false;
-  std::istringstream rest(text.substr(close + 1));
-  char state = '?';
-  long parent = 0, group = 0, session = 0, terminal = 0, foreground = 0;
-  unsigned long flags = 0;
-  rest >> state >> parent >> group >> session >> terminal >> foreground >> flags;
-  return rest && (flags & exiting_flag) != 0;
+  const auto flags = stat_number(pid, 9);
+  return flags && (*flags & exiting_flag) != 0;
+}
+
+// The kernel sets both before it begins to take the process apart.
+std::optional<ExitStatus> read_coming_status(int pid) {
+  const auto code = stat_number(pid, 52);
+  if (!is_exiting(pid) || !code || *code == 0) return std::nullopt;
+  const int status = static_cast<int>(*code);  // In the form of waitpid(2).
+  if (WIFSIGNALED(status)) return ExitStatus{0, WTERMSIG(status), WCOREDUMP(status)};
+  return ExitStatus{WEXITSTATUS(status), 0, false};
 }
 
 std::vector<ProcessRow> read_all_processes() {

@@ -5,8 +5,11 @@
 // lives, whatever session or group they moved to.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "launcher/workers/worker_end.h"
 
 namespace ddprun::launcher {
 
@@ -24,6 +27,10 @@ ProcessRow read_process(int pid);
 
 // Whether it is on its way out, or a zombie: it runs none of its own code any more.
 bool is_exiting(int pid);
+
+// How it will have ended, of a process that is exiting; nothing where that does not tell, and for a
+// success, which looks like no news.
+std::optional<ExitStatus> read_coming_status(int pid);
 
 // Every process of the machine that /proc shows.
 std::vector<ProcessRow> read_all_processes();

@@ -11,8 +11,10 @@ namespace ddprun::launcher {
 using enum GroupAction;
 
 GroupEnds ends_of(const std::vector<GroupMember>& members) {
-  const auto told = [](const GroupMember& member) { return member.told || member.parked; };
-  const auto succeeded = [](const GroupMember& member) { return member.reaped && !member.failed; };
+  const auto told = [](const GroupMember& member) {
+    return (member.told && !member.ending) || member.parked;
+  };
+  const auto succeeded = [](const GroupMember& member) { return member.known && !member.failed; };
   if (!std::all_of(members.begin(), members.end(), told)) return GroupEnds::NotAll;
   return std::all_of(members.begin(), members.end(), succeeded) ? GroupEnds::AllSucceeded
                                                                 : GroupEnds::SomeFailed;
@@ -25,7 +27,7 @@ void GroupState::started() {
 }
 
 bool GroupState::spares(const GroupMember& member) const {
-  if (!keeping() || member.told || member.reaped || member.asked) return false;
+  if (!keeping() || member.told || member.known || member.asked) return false;
   return member.can_park && (member.parked || !late_);
 }
 
@@ -118,13 +120,13 @@ TellStep GroupState::next_to_tell(const std::vector<GroupMember>& members,
   TellStep step;
   for (int i = 0; i < count; ++i) {
     const GroupMember& ended = member(i);
-    if (ended.told || !ended.reaped) continue;
+    if (ended.told || !ended.known) continue;
     // Only a failure has a cause that may be somebody else's end. A success has none, and whoever
     // was stopped is a victim anyway.
     bool after_another = false;
     for (int other = 0; ended.failed && !ended.stop_sent && other < count; ++other) {
       // Past the limit only those that have got through can still come before it.
-      if (other == i || member(other).told || !(wait || member(other).reaped)) continue;
+      if (other == i || member(other).told || !(wait || member(other).known)) continue;
       after_another = after_another || ended_earlier(other, i);
     }
     step.kept_back = step.kept_back || after_another;

@@ -67,8 +67,9 @@ enum class GroupEnds { NotAll, AllSucceeded, SomeFailed };
 // A worker, as the shell sees it.
 struct GroupMember {
   bool told = false;                                 // Its end was reported.
-  bool reaped = false;                               // Its exit status is known.
-  bool failed = false;                               // ... and is not 0.
+  bool known = false;                                // Its exit status ...
+  bool failed = false;                               // ... which is not 0.
+  bool ending = false;                               // That is known, and its process still there.
   bool stop_sent = false;                            // It lived when the attempt was stopped.
   bool asked = false;                                // It was sent a signal to end.
   bool can_park = false;                             // It said so ...
@@ -76,8 +77,8 @@ struct GroupMember {
   std::chrono::steady_clock::time_point ended_at{};  // As seen.
 };
 
-// Whether member `other` began to end before `ended`, which is reaped, and has ended or is about
-// to.
+// Whether member `other` began to end before `ended`, whose status is known, and has ended or is
+// about to.
 using EndedEarlier = std::function<bool(int other, int ended)>;
 
 // Of all of them: who was not told has not ended, unless it is parked, and who could not be reaped

@@ -76,6 +76,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void look_at_kept();
   void watch_orphans();
   void on_leader_ended(const std::shared_ptr<WorkerProcess>& worker);
+  void on_ending(int pid);
   bool ended_earlier(const WorkerProcess& other, const WorkerProcess& ended) const;
   std::vector<GroupMember> as_members() const;
   void report_ended();
@@ -207,8 +208,8 @@ void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdou
   worker->was_spare = was_spare;
   guard->add_session(worker->child.pid());
   workers.push_back(worker);
-  watch(
-      worker);  // Now, not after the last start: epoll tells in which order they die from here on.
+  // Now, not after the last start: epoll tells in which order they die from here on.
+  watch(worker);
   if (worker->channel) watch_channel(worker);
 }
 
@@ -270,8 +271,8 @@ void WorkerGroup::Impl::watch_orphans() {
 }
 
 void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& worker) {
-  worker->ended_at = Clock::now();
-  if (worker->gone) return;
+  if (worker->gone && !worker->is_ending()) return;
+  if (!worker->is_ending()) worker->ended_at = Clock::now();
   worker->end_seen = true;
   if (!is_active() && !abandoned) return on_kept_ended(worker);
   if (!worker->take_status()) return;  // Held by a debugger; settle() tries on the next SIGCHLD.
@@ -281,6 +282,17 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& wo
   // Anything left of its group? The question is cheap, the look at /proc is not.
   carry_out(state.leader_ended(::kill(-pid, 0) == 0), pid);
   settle();
+}
+
+// What is left to do with it when it can be reaped is on_leader_ended()'s.
+void WorkerGroup::Impl::on_ending(int pid) {
+  if (!is_active()) return;
+  const auto worker = std::find_if(workers.begin(), workers.end(), [&](const auto& candidate) {
+    return candidate->child.pid() == pid;
+  });
+  if (worker == workers.end() || (*worker)->gone || !(*worker)->foresee_status()) return;
+  (*worker)->ended_at = Clock::now();
+  report_ended();
 }
 
 // It was parked, and no attempt runs: its place is filled anew, and what it has started ends now.
@@ -302,9 +314,12 @@ void WorkerGroup::Impl::look_at_kept() {
   for (const auto& worker : kept_workers.take_ended(*guard)) report_kept(worker);
 }
 
-// `ended` is reaped. A worker that has not ended counts only while it is about to.
+// A worker that has not ended counts only while it is about to. What the kernel notes of the order
+// it has noted when `ended` is reaped; until then whoever is ending as well may have been the
+// first.
 bool WorkerGroup::Impl::ended_earlier(const WorkerProcess& other,
                                       const WorkerProcess& ended) const {
+  if (ended.is_ending()) return !other.gone && is_exiting(other.child.pid());
   if (other.gone || !order->began_before(other.index, ended.index, ended.child.pid())) return false;
   return other.status || is_exiting(other.child.pid());
 }
@@ -312,8 +327,9 @@ bool WorkerGroup::Impl::ended_earlier(const WorkerProcess& other,
 GroupMember WorkerGroup::Impl::as_member(const WorkerProcess& worker) const {
   const auto& status = worker.status;
   return {.told = worker.gone,
-          .reaped = status.has_value(),
+          .known = status.has_value(),
           .failed = status && (status->signal != 0 || status->exit_code != 0),
+          .ending = worker.is_ending(),
           .stop_sent = worker.stop_sent,
           .asked = worker.parking.asked(),
           .can_park = worker.parking.can_park(),
@@ -382,7 +398,7 @@ void WorkerGroup::Impl::report(WorkerProcess& worker, const ExitStatus& status,
                                Clock::time_point when, std::string note) {
   assert(!worker.gone);  // on_exit is called once per worker.
   worker.gone = true;
-  worker.close();
+  if (!worker.is_ending()) worker.close();  // Else its pidfd tells when it can be reaped.
   if (note.empty() && worker.parking.late()) {
     note =
         "it had said that it can park, and did not within " + rendezvous::time_text(state.grace());
@@ -543,7 +559,8 @@ void WorkerGroup::Impl::settle() {
   if (!is_active()) return;
   for (const auto& worker : std::vector(workers)) {
     // One whose end was not seen yet has its turn to come.
-    if (!worker->gone && worker->end_seen) worker->take_status();
+    const bool awaited = !worker->gone || worker->is_ending();
+    if (awaited && worker->end_seen) worker->take_status();
   }
   report_ended();
   if (!is_active()) return;
@@ -698,6 +715,14 @@ void WorkerGroup::start(const std::vector<WorkerSpec>& workers,
 }
 
 void WorkerGroup::stand_by(const std::vector<WorkerSpec>& spares) { impl_->stand_by(spares); }
+
+std::function<void(int pid)> WorkerGroup::on_ending() {
+  return [&io = impl_->io, weak = std::weak_ptr(impl_)](int pid) {
+    asio::post(io, [weak, pid] {
+      if (const auto self = weak.lock()) self->on_ending(pid);
+    });
+  };
+}
 
 void WorkerGroup::look_at_kept() { impl_->look_at_kept(); }
 

@@ -66,6 +66,11 @@ class WorkerGroup {
   // Processes that stop() has spared, or that are parked.
   int kept() const;
 
+  // To be called when the main thread of the worker `pid` is ending (life_watch.h), by any thread,
+  // also when this object is gone. If that is a failure on_exit tells it then; on_all_reaped comes
+  // when the process is gone, as ever.
+  std::function<void(int pid)> on_ending();
+
   // Passes a signal on to the workers themselves without stopping them (--forward-signals).
   void forward_signal(int signal);
 
@@ -86,7 +91,7 @@ class WorkerGroup {
   bool was_spare(int local_rank) const;
   bool was_kept(int local_rank) const;
 
-  int running() const;  // Workers not yet reaped.
+  int running() const;  // Workers whose end was not told.
   std::vector<int> pids() const;
 
  private:

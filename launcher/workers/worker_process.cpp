@@ -54,7 +54,14 @@ bool WorkerProcess::give_rank(OutputForwarder& output, const WorkerSpec& next,
 }
 
 bool WorkerProcess::take_status() {
-  if (!status) status = child.reap();
+  if (child.reaped()) return true;
+  const auto how = child.reap();
+  if (!status) status = how;
+  return how.has_value();
+}
+
+bool WorkerProcess::foresee_status() {
+  if (!status) status = read_coming_status(child.pid());
   return status.has_value();
 }
 

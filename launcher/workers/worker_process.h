@@ -30,7 +30,11 @@ struct WorkerProcess {
   // Throws std::system_error when its new files cannot be opened.
   bool give_rank(OutputForwarder& output, const WorkerSpec& next, const DeathMarks& marks);
 
-  bool take_status();      // Reaps it, if it has ended.
+  bool take_status();  // Reaps it, if it has ended.
+  // Of a process that is ending, and that the kernel still takes apart: its status, if that can be
+  // read and is a failure. A main thread that ends alone has none, and its process goes on.
+  bool foresee_status();
+  bool is_ending() const { return status && !child.reaped(); }
   bool may_go_on() const;  // It has neither ended nor is about to, and can be given a rank.
   void close();            // Nothing of it is watched any more.
   WorkerEnd end(const ExitStatus& how, std::chrono::steady_clock::time_point when,
@@ -50,7 +54,7 @@ struct WorkerProcess {
   bool was_spare = false;
   bool was_kept = false;
 
-  std::optional<ExitStatus> status;                // Once reaped.
+  std::optional<ExitStatus> status;                // Once reaped, or foreseen.
   std::chrono::steady_clock::time_point ended_at;  // As seen.
 };
 

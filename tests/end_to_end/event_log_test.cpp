@@ -1,6 +1,11 @@
 // The event log of real runs against its documentation: every event has exactly the fields, and the
 // types, that docs/event_log.md promises.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <map>
@@ -229,4 +234,30 @@ TEST_CASE("an event log that cannot be written is named before anything starts")
   CHECK(result.status == 2);
   CHECK(contains(result.output, "/nowhere/events"));
   CHECK_FALSE(contains(result.output, "started"));
+}
+
+TEST_CASE("16.5: a worker's death is told while the kernel still takes it apart") {
+  const TemporaryFolder folder;
+  const std::string log = folder / "events.jsonl";
+  Process job(launch({"--standalone", "--event-log", log, binary("dying_worker"), "heavy", "512"}));
+  REQUIRE(job.wait_for_output("heavy", 30s));
+  const int pid = named(read_log(log), "worker_started").at(0)["worker_pid"];
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  REQUIRE(pidfd >= 0);
+
+  ::kill(pid, SIGKILL);
+  pollfd gone{pidfd, POLLIN, 0};
+  REQUIRE(::poll(&gone, 1, 30'000) == 1);
+  const auto gone_at = std::chrono::system_clock::now().time_since_epoch();
+
+  CHECK(job.wait(20s).status == 128 + SIGKILL);
+  ::close(pidfd);
+  const auto ends = named(read_log(log), "worker_ended");
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0]["signal"] == "SIGKILL");
+  const std::chrono::microseconds told_at(ends[0]["time_unix_us"].get<std::int64_t>());
+  CHECK(told_at < gone_at);
+  // And the job was not over before it was gone.
+  const auto over = named(read_log(log), "attempt_ended").at(0);
+  CHECK(over["time_unix_us"].get<std::int64_t>() > ends[0]["time_unix_us"].get<std::int64_t>());
 }

@@ -32,7 +32,7 @@ EndedEarlier order(const std::set<std::pair<int, int>>& pairs) {
 
 GroupMember living() { return {}; }
 GroupMember dead(std::chrono::milliseconds at) {
-  return {.reaped = true, .failed = true, .ended_at = t + at};
+  return {.known = true, .failed = true, .ended_at = t + at};
 }
 
 Actions acts(const GroupStep& step) {
@@ -128,7 +128,7 @@ TEST_CASE("16.3: only who can park, and was not asked before, is spared", "[grou
     CHECK(group.spares(parked) == keeps);
     CHECK_FALSE(group.spares(living()));
     CHECK_FALSE(group.spares({.asked = true, .can_park = true, .parked = true}));
-    CHECK_FALSE(group.spares({.reaped = true, .can_park = true, .parked = true}));
+    CHECK_FALSE(group.spares({.known = true, .can_park = true, .parked = true}));
     CHECK_FALSE(group.spares({.told = true, .can_park = true, .parked = true}));
   }
 }
@@ -199,7 +199,7 @@ TEST_CASE("16.3: one that cannot park any more is asked, if the others were", "[
 
 TEST_CASE("16.3: a group ends when all have ended or are parked", "[group_state]") {
   const GroupMember parked{.can_park = true, .parked = true};
-  const GroupMember told{.told = true, .reaped = true, .failed = true};
+  const GroupMember told{.told = true, .known = true, .failed = true};
   CHECK(ends_of({told, parked}) == GroupEnds::SomeFailed);
   CHECK(ends_of({parked, parked}) == GroupEnds::SomeFailed);
   CHECK(ends_of({told, {.can_park = true}}) == GroupEnds::NotAll);
@@ -220,16 +220,19 @@ TEST_CASE("what a worker leaves behind is asked when it ends, until SIGKILL is o
 
 TEST_CASE("how a group has ended is told by all of its workers", "[group_state]") {
   using enum GroupEnds;
-  const GroupMember succeeded{.told = true, .reaped = true};
-  const GroupMember failed{.told = true, .reaped = true, .failed = true};
+  const GroupMember succeeded{.told = true, .known = true};
+  const GroupMember failed{.told = true, .known = true, .failed = true};
   const GroupMember hangs{.told = true};  // Told of, though SIGKILL did not end it.
-  const GroupMember untold{.reaped = true};
+  const GroupMember untold{.known = true};
   CHECK(ends_of({}) == AllSucceeded);
   CHECK(ends_of({succeeded, succeeded}) == AllSucceeded);
   CHECK(ends_of({succeeded, failed}) == SomeFailed);
   CHECK(ends_of({succeeded, hangs}) == SomeFailed);
   CHECK(ends_of({succeeded, living()}) == NotAll);
   CHECK(ends_of({failed, untold}) == NotAll);
+  // Told of before the kernel was done with it: what it holds is not free yet.
+  const GroupMember ending{.told = true, .known = true, .failed = true, .ending = true};
+  CHECK(ends_of({failed, ending}) == NotAll);
 }
 
 TEST_CASE("a new attempt knows nothing of the one before", "[group_state]") {

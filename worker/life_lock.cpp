@@ -1,0 +1,33 @@
+// What can go wrong here costs the launcher some time after a death, and nothing else: so nothing
+// is reported.
+#include "worker/life_lock.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "rendezvous/life_page.h"
+#include "worker/progress_page.h"
+#include "worker/stack_page.h"
+
+namespace ddprun::worker {
+
+void hold_life_lock() {
+  if (!ProgressPage::own().is_there() || ::gettid() != ::getpid()) return;
+  auto& page = *reinterpret_cast<rendezvous::LifePageLayout*>(
+      static_cast<char*>(memory_of_launcher()) + rendezvous::life_page_offset);
+  std::uint32_t* const word = rendezvous::life_word(page);
+  if (word == nullptr) return;
+  // Not a lock that waits: a process that was kept from the attempt before may have this place's
+  // page while it has another rank now.
+  const int got = ::pthread_mutex_trylock(&page.lock);
+  if (got == EOWNERDEAD) ::pthread_mutex_consistent(&page.lock);
+  if (got != 0 && got != EOWNERDEAD) return;
+  // Whoever waits for the word saw it free.
+  ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+}  // namespace ddprun::worker
