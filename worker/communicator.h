@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -118,6 +119,10 @@ class Communicator {
 
   // Ends all blocked and later calls on every rank with an error that carries `reason`.
   virtual void abort(const std::string& reason) noexcept = 0;
+  // The reason of an abort, of whichever rank, as far as this one has heard of it; nothing while
+  // calls can be made. From any thread, at the cost of a load: who computes for long between two
+  // calls asks, and need not compute what nobody will use.
+  virtual std::optional<std::string> aborted() const { return std::nullopt; }
 };
 
 struct CommunicatorOptions {

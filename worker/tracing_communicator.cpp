@@ -85,6 +85,7 @@ class TracingCommunicator : public Communicator {
   std::shared_ptr<void> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void replayed(Stream stream) override { inner_->replayed(stream); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  std::optional<std::string> aborted() const override { return inner_->aborted(); }
 
  private:
   std::unique_ptr<Communicator> inner_;

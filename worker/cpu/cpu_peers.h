@@ -57,6 +57,7 @@ class CpuPeers {
   PeerStreams& streams() { return *streams_; }
   CallGuard& guard() { return guard_; }
   void abort(const std::string& reason) noexcept { watch_.abort(reason); }
+  std::optional<std::string> aborted() const { return watch_.reason_if_aborted(); }
 
   // One call in progress. Steps are counted over all collectives, alike on all ranks.
   struct Running {

@@ -32,6 +32,7 @@ class MpiPeers {
   const std::vector<int>& others() const { return others_; }
   CallGuard& guard() { return guard_; }
   MpiControl& control() { return control_; }
+  const MpiControl& control() const { return control_; }
 
   // One call in progress.
   struct Running {

@@ -53,6 +53,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
   void replayed(Stream stream) override;
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
+  std::optional<std::string> aborted() const override { return group_.reason_if_aborted(); }
 
   // Returns when all that was queued on the stream is done, and throws where it was ended instead:
   // CUDA itself does not tell these apart.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace ddprun::worker {
@@ -23,6 +24,9 @@ class Abortable {
   bool aborted() const noexcept { return aborted_.load(std::memory_order_seq_cst); }
   // Of the first abort. Empty before it, and where there was no memory left to keep it.
   std::string reason() const;
+  std::optional<std::string> reason_if_aborted() const {
+    return aborted() ? std::optional(reason()) : std::nullopt;
+  }
 
  protected:
   // For abort(): takes the reason, unless there is one, and then says that it is aborted, so that

@@ -81,5 +81,34 @@ TEST_CASE("a rank that leaves in the middle of training ends its peer's backward
   }
 }
 
+TEST_CASE("16.5: a backward whose step is lost is given up at the next gradient",
+          "[worker][ddp][communicator]") {
+  const auto errors = spawn({2, Wiring::SharedMemory}, [](Communicator& communicator) {
+    at::set_num_threads(1);
+    Sequential net = small_net();
+    DistributedDataParallel ddp(net, communicator);
+    int gradients_of_first_layer = 0;
+    net->parameters().front().register_hook([&](at::Tensor) { gradients_of_first_layer += 1; });
+    at::Tensor out = ddp.forward(batch(communicator.rank()));
+    communicator.barrier();  // The other's abort would end a forward as well.
+    // In the middle of backward, as the thread that listens to the launcher does.
+    out.register_hook([&](at::Tensor) { communicator.abort("the attempt is over"); });
+
+    const std::string what = message_of<CommunicatorError>([&] {
+      try {
+        out.sum().backward();
+      } catch (...) {
+        return std::current_exception();
+      }
+      return std::exception_ptr();
+    }());
+
+    RANK_CHECK(what.find("gave up a step: the attempt is over") != std::string::npos);
+    RANK_CHECK(gradients_of_first_layer == 0);
+    RANK_CHECK(communicator.aborted() == "the attempt is over");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 }  // namespace
 }  // namespace ddprun::worker
