@@ -1,9 +1,8 @@
 // Where this node looks for the job's coordinator, and for how long.
 //
 //   at first       at the endpoint that all nodes know, or where another meeting place says
-//   lost           a member of a round has a part in finding the next one (rendezvous/takeover);
-//   one
-//                  that only stood by, or was cut off, joins again as a new node
+//   lost           a member of a round has a part in finding the next one (rendezvous/takeover); a
+//                  node that only stood by, or was cut off, joins again as a new one
 //   told           by a node that leads, or that knows who does: there
 //   not there      the seat that was named and the endpoint take turns, until the time is over
 //
@@ -29,8 +28,8 @@ struct SearchLimits {
   rendezvous::Milliseconds election_limit{0};     // In which a takeover is decided.
   rendezvous::Milliseconds heartbeat_timeout{0};  // Whoever said that it leads answers within it.
   bool may_be_taken_over = false;
-  bool meets_elsewhere =
-      false;  // Something names the coordinator: no endpoint is known beforehand.
+  // Something names the coordinator: no endpoint is known beforehand.
+  bool meets_elsewhere = false;
 };
 
 struct SearchStep {

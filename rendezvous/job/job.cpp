@@ -375,7 +375,9 @@ void Job::send_on(PeerId peer, const Hello& hello) {
   actions_.push_back(CloseAfterSending{peer});
 }
 
-// Until the answer which of the two agents of its host it is that has the rank.
+// Until the answer which of the two agents of its host it is that has the rank. The newcomer hears
+// so at once: one that gets no answer looks elsewhere for the job, and ends for want of it in place
+// of for the rank.
 void Job::contest_rank(PeerId peer, const Hello& hello, PeerId holder, TimePoint now) {
   actions_.push_back(
       Log{Log::Level::Info,
@@ -384,6 +386,9 @@ void Job::contest_rank(PeerId peer, const Hello& hello, PeerId holder, TimePoint
                       time_text(2 * limits_.heartbeat_interval)),
           peer});
   claims_.add({peer, hello, holder, now + 2 * limits_.heartbeat_interval});
+  tell_spare(peer,
+             fmt::format("another agent of {} has --node-rank {}; it has {} to answer", hello.host,
+                         hello.node_rank.value_or(-1), time_text(2 * limits_.heartbeat_interval)));
 }
 
 void Job::refuse_claims(const Node& holder) {

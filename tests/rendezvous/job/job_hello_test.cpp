@@ -88,6 +88,8 @@ TEST_CASE("a second agent of a host with the rank of a living one is refused",
   Scenario s = two_running(1);
 
   s.join_as(3, "host2", 1);
+  CHECK(s.got_one<Waiting>(3).text ==
+        "another agent of host2 has --node-rank 1; it has 2 s to answer");
   s.run_for(1'000ms, {1, 2});
 
   CHECK(s.got_one<Refused>(3).reason.find("--node-rank 1 is already taken") == 0);
