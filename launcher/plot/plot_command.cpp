@@ -65,13 +65,13 @@ PlotArguments parse_plot(const std::vector<std::string>& arguments) {
 std::string content_of_run_file(const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw std::runtime_error(
+    throw plot_error(
         "cannot read " + path + ": " +
         (fs::exists(path, error) ? "it is no regular file" : "there is no such file or folder"));
   }
   std::ifstream in(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in && !in.eof()) throw std::runtime_error("cannot read " + path);
+  if (!in && !in.eof()) throw plot_error("cannot read " + path);
   return text;
 }
 
@@ -88,7 +88,7 @@ std::vector<std::string> files_of(const std::string& word) {
       missing = fs::exists(path) ? 0 : missing + 1;
       if (missing == 0) files.push_back(path);
     }
-    if (files.empty()) throw std::runtime_error("no rank has a file " + word);
+    if (files.empty()) throw plot_error("no rank has a file " + word);
     return files;
   }
   if (!fs::is_directory(word)) return {word};
@@ -99,7 +99,7 @@ std::vector<std::string> files_of(const std::string& word) {
     }
   }
   std::sort(files.begin(), files.end());
-  if (files.empty()) throw std::runtime_error(word + " holds no file that ends in .jsonl or .json");
+  if (files.empty()) throw plot_error(word + " holds no file that ends in .jsonl or .json");
   return files;
 }
 
@@ -109,9 +109,9 @@ void add_file(RunRecords& run, const std::string& file, const std::string& text,
   // A folder may hold other files, and a run that has just begun an empty one.
   run.notes.push_back(file + " " + problem + "; left out");
   if (named && !text.empty()) {
-    throw std::runtime_error(file +
-                             " has no line of train --metrics or ddprun --event-log; name files "
-                             "that those have written");
+    throw plot_error(file +
+                     " has no line of train --metrics or ddprun --event-log; name files "
+                     "that those have written");
   }
 }
 
@@ -137,8 +137,8 @@ std::vector<RunRecords> read_runs(const std::vector<std::string>& words) {
       add_file(runs.back(), files[i], text, one_file);
     }
     if (runs.size() > runs_max) {
-      throw std::runtime_error(fmt::format("{} runs are too many for one picture; name at most {}",
-                                           runs.size(), runs_max));
+      throw plot_error(fmt::format("{} runs are too many for one picture; name at most {}",
+                                   runs.size(), runs_max));
     }
   }
   return runs;

@@ -100,15 +100,15 @@ class Command(Plot):
         (self.folder / "empty").mkdir(exist_ok=True)
         for arguments, status, words in [
                 ([], 2, "name the files of a run"), (["--colour", "x"], 2, "unknown option --colour"), (["-o"], 2, "-o needs a file"),
-                (["none.jsonl"], 70, "cannot read none.jsonl: there is no such file or folder"),
-                (["words.txt"], 70, "words.txt has no line of train --metrics or ddprun --event-log"),
-                (["empty"], 70, "empty holds no file that ends in .jsonl or .json"),
-                (["m_{rank}"], 70, "no rank has a file m_{rank}"),
+                (["none.jsonl"], 2, "cannot read none.jsonl: there is no such file or folder"),
+                (["words.txt"], 2, "words.txt has no line of train --metrics or ddprun --event-log"),
+                (["empty"], 2, "empty holds no file that ends in .jsonl or .json"),
+                (["m_{rank}"], 2, "no rank has a file m_{rank}"),
                 (["run1", "-o", "missing/report.html"], 70, "cannot write missing/report.html")]:
             with self.subTest(arguments=arguments):
                 done = plot(*arguments, folder=self.folder)
                 self.assertEqual(done.returncode, status, done.stderr)
-                self.assertIn(words, done.stderr)
+                self.assertIn(("ddprun plot: error: " if status == 2 else "") + words, done.stderr)
         help_text = plot("--help", folder=self.folder)
         self.assertEqual(help_text.returncode, 0)
         self.assertIn("usage: ddprun plot", help_text.stdout)
