@@ -245,6 +245,17 @@ Platform of_several_hosts(const std::string& name, const std::string& shown, con
   return platform;
 }
 
+// A container that was not given the list has the variable all the same.
+Platform without_list(const Variables& variables, const char* list) {
+  Platform platform;
+  const std::string found = variables.shown(list);
+  platform.rejected.push_back(found + ": that file cannot be read, or is empty");
+  platform.notes.push_back(found +
+                           " cannot be read, or is empty, and so this is a job of one node: "
+                           "for several give --nnodes, --node-rank and --master-addr");
+  return platform;
+}
+
 void say_port(Platform& platform, const Variables& variables, const char* job) {
   const std::string text = variables.text(job);
   const auto number = platform_number(text.substr(0, text.find_first_of(".[")));
@@ -274,16 +285,17 @@ Platform read_batch_system(const Surroundings& around) {
     // LSB_HOSTS is not set where it would be too long.
     const HostNames listed = hosts_in(variables.text("LSB_HOSTS"));
     const char* const list = listed.empty() ? "LSB_DJOB_HOSTFILE" : "LSB_HOSTS";
-    Platform platform =
-        of_several_hosts("LSF's job", variables.shown(list),
-                         listed.empty() ? hosts_in(around.file(variables.text(list))) : listed,
-                         "\"$LSB_DJOB_HOSTFILE\"", around);
+    const HostNames hosts = listed.empty() ? hosts_in(around.file(variables.text(list))) : listed;
+    if (hosts.empty()) return variables.has(list) ? without_list(variables, list) : Platform{};
+    Platform platform = of_several_hosts("LSF's job", variables.shown(list), hosts,
+                                         "\"$LSB_DJOB_HOSTFILE\"", around);
     if (platform.is_here()) say_port(platform, variables, "LSB_JOBID");
     return platform;
   }
   if (!variables.has("PBS_NODEFILE")) return {};
-  Platform platform = of_several_hosts("PBS's job", variables.shown("PBS_NODEFILE"),
-                                       hosts_in(around.file(variables.text("PBS_NODEFILE"))),
+  const HostNames hosts = hosts_in(around.file(variables.text("PBS_NODEFILE")));
+  if (hosts.empty()) return without_list(variables, "PBS_NODEFILE");
+  Platform platform = of_several_hosts("PBS's job", variables.shown("PBS_NODEFILE"), hosts,
                                        "\"$PBS_NODEFILE\"", around);
   if (platform.is_here()) say_port(platform, variables, "PBS_JOBID");
   return platform;

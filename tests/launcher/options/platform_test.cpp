@@ -236,6 +236,17 @@ TEST_CASE("17.3: batch systems start a script on one of their hosts", "[platform
         "nodes 2 rank 1 at a port " + std::to_string(port_of_job(9, 0)));
 }
 
+TEST_CASE("17.3: a batch system's list of hosts that cannot be read is no silent job of one node",
+          "[platform]") {
+  for (const char* const list : {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE"}) {
+    const Place place = {{{list, "/elsewhere"}, {"LSB_JOBID", list[0] == 'L' ? "9" : ""}}};
+    CAPTURE(list);
+    CHECK(contains(shape_of(place), std::string(list) + "=/elsewhere cannot be read"));
+    CHECK(platform_of(place).rejected.size() == 1);
+    CHECK(shape_of(place, {"--nnodes=1"}) == "");
+  }
+}
+
 TEST_CASE("17.3: the inner platform is the one, and the outer is told as not used", "[platform]") {
   Place place = mpirun("2", "1");
   place.variables.merge(Texts{{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}});
