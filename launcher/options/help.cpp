@@ -23,6 +23,7 @@ struct BriefRow {
 // What -h shows; as many as fit on a screen of 24 lines.
 constexpr BriefRow kBriefRows[] = {
     {"nproc-per-node", "workers on this node"},
+    {"hosts", "start it on these hosts, over ssh"},
     {"nnodes", "nodes of the job"},
     {"node-rank", "rank of this node"},
     {"master-addr", "host of node 0"},
@@ -100,7 +101,11 @@ std::string short_help() {
     if (line.size() + fallback.size() <= kColumns) line += fallback;
     text += line + "\n";
   }
-  return text + "\nddprun --help shows every option. Jobs that run: ddprun status|top|logs|stacks.";
+  std::string names;
+  for (const SubcommandRow& row : subcommand_table()) {
+    names += (names.empty() ? "" : "|") + row.name;
+  }
+  return text + "\nddprun --help shows every option. Without a program: ddprun\n" + names + ".";
 }
 
 std::string full_help() {

@@ -10,6 +10,7 @@
 
 #include "launcher/machine/find_program.h"
 #include "launcher/options/arguments.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/output/placeholders.h"
 
 namespace ddprun::launcher {
@@ -74,10 +75,12 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
   if (std::filesystem::is_directory(name, unreadable)) {
     throw usage_error("the program " + name + " is a folder");
   }
+  const std::string meant = meant_subcommand(name);
   throw usage_error(
       "the program " + name + " was not found: " +
       (has_folder ? "there is no such file"
-                  : "there is no such file here, on PATH, or beside ddprun (" + beside + ")"));
+                  : "there is no such file here, on PATH, or beside ddprun (" + beside + ")") +
+      (meant.empty() ? "" : "; did you mean the command ddprun " + meant + "?"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "command_line/nearest.h"
 #include "launcher/options/arguments.h"
 
 namespace ddprun::launcher {
@@ -43,6 +44,14 @@ const SubcommandRow* find_subcommand(const std::vector<std::string>& arguments) 
     // A mistyped option of ours, which the subcommand will tell; env's own have one dash (env -i).
     return behind[0].rfind("--", 0) == 0 || behind[0] == "-h" ? &*row : nullptr;
   }
+}
+
+std::string meant_subcommand(const std::string& word) {
+  std::vector<std::string> names;
+  for (const SubcommandRow& row : subcommand_table()) names.push_back(row.name);
+  const std::string guess = command_line::nearest(word, names);
+  // Programs have short names as well: "foo" is no misspelt "top".
+  return command_line::edit_distance(word, guess) <= word.size() / 3 ? guess : "";
 }
 
 }  // namespace ddprun::launcher

@@ -23,4 +23,7 @@ const std::vector<SubcommandRow>& subcommand_table();
 // Null: they ask for a program, as all do that stand behind "--" or have a folder.
 const SubcommandRow* find_subcommand(const std::vector<std::string>& arguments);
 
+// The subcommand that a word which is no program was probably meant to be, or "".
+std::string meant_subcommand(const std::string& word);
+
 }  // namespace ddprun::launcher

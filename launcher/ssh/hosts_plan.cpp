@@ -104,8 +104,9 @@ std::string hosts_plan_text(const LaunchOptions& options, const std::string& lau
         command += (command.empty() ? "" : " ") + shell_word(word);
       }
     }
-    text += fmt::format("node {:<4} {}: {} worker(s), {}\n", i, host.name, over_ssh.workers[i],
-                        command);
+    const std::string& workers = over_ssh.workers[i];
+    text += fmt::format("node {:<4} {}: {} {}, {}\n", i, host.name, workers,
+                        workers == "1" ? "worker" : "workers", command);
   }
   for (const std::string& variable :
        choose_environment(over_ssh.exports, own_environment()).variables) {

@@ -7,11 +7,13 @@
 #include "launcher/documents/man_page.h"
 #include "launcher/documents/markdown_table.h"
 #include "launcher/options/help.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::testing::contains;
 using ddprun::testing::content_of;
 
 namespace {
@@ -68,6 +70,7 @@ TEST_CASE("the short help is one screen with the examples first", "[documents]")
   CHECK(width_of(text) <= 80);
   CHECK(text.back() != '\n');
   CHECK(text.find("ddprun --nproc-per-node 2 ./train") < text.find("workers on this node"));
+  for (const SubcommandRow& row : subcommand_table()) CHECK(contains(text, row.name));
 }
 
 TEST_CASE("the whole help has every option, the examples first", "[documents]") {
