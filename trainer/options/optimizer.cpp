@@ -45,7 +45,7 @@ void add_schedule_options(CLI::App& app, LearningRateOptions& rate) {
          "--lr is for one worker, or with BATCH for so many images a step: scale it to this run")
       ->expected(0, 1)
       ->type_name("BATCH")
-      ->check(CLI::Range(std::int64_t{1}, count_max).description(""));
+      ->check(count_in(1, count_max));
   add_choice<LearningRateSchedule>(app, "--lr-schedule", rate.schedule,
                                    {{"step", LearningRateSchedule::Step},
                                     {"multistep", LearningRateSchedule::MultiStep},

@@ -59,7 +59,7 @@ void add_output_options(CLI::App& app, TrainOptions& options) {
          "Print this rank's sample indices of an epoch [0], one a line, and exit")
       ->expected(0, 1)
       ->type_name("EPOCH")
-      ->check(CLI::Range(std::int64_t{0}, count_max).description(""));
+      ->check(count_in(0, count_max));
 }
 
 void check_output_options(const TrainOptions& options) {

@@ -38,14 +38,6 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Enum& value,
                     })->first);
 }
 
-template <typename Value>
-CLI::Option* add_count(CLI::App& app, const std::string& name, Value& value, std::int64_t min,
-                       std::int64_t max, const std::string& help) {
-  return app.add_option(name, value, help)
-      ->check(CLI::Range(min, max).description(""))
-      ->capture_default_str();
-}
-
 // The whole text as a number, or nothing.
 template <typename Number>
 std::optional<Number> parse_number(const std::string& text) {
@@ -54,6 +46,25 @@ std::optional<Number> parse_number(const std::string& text) {
   const auto [rest, error] = std::from_chars(text.data() + text.starts_with('+'), end, value);
   if (error != std::errc{} || rest != end) return std::nullopt;
   return value;
+}
+
+// A check for add_option: a whole number from `min` to `max`.
+inline CLI::Validator count_in(std::int64_t min, std::int64_t max) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const auto value = parse_number<std::int64_t>(text);
+        if (value && *value > max) return "'" + text + "' is more than " + std::to_string(max);
+        const bool right = value && *value >= min;
+        return right ? std::string()
+                     : "'" + text + "' is not a whole number of at least " + std::to_string(min);
+      },
+      "");
+}
+
+template <typename Value>
+CLI::Option* add_count(CLI::App& app, const std::string& name, Value& value, std::int64_t min,
+                       std::int64_t max, const std::string& help) {
+  return app.add_option(name, value, help)->check(count_in(min, max))->capture_default_str();
 }
 
 // A check for add_option: a number (no NaN, no infinity) from `min` to `max`; `words` say so.

@@ -119,10 +119,10 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
          "(running statistics: with --sync-bn or --shards)")
       ->expected(0, 1)
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{1}, count_max).description(""));
+      ->check(count_in(1, count_max));
   // Not above what the sampler takes, whose seed is signed as PyTorch's.
   app.add_option("--seed", options.seed, "Of initial weights and sample order")
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()).description(""))
+      ->check(count_in(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   add_optimizer_options(app, options);
 }

@@ -324,6 +324,17 @@ TEST_CASE("values out of range and unknown words end with code 2", "[trainer][op
   CHECK(parse({"--help"}).exit_code == 0);
 }
 
+TEST_CASE("17.1: a count that is none says what would be one", "[trainer][options]") {
+  const auto problem = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "train");
+    return read_command_line(static_cast<int>(words.size()), words.data(), "").problem;
+  };
+  CHECK(
+      contains(problem({"--epochs", "-1"}), "--epochs: '-1' is not a whole number of at least 0"));
+  CHECK(contains(problem({"--batch-size", "x"}), "'x' is not a whole number of at least 1"));
+  CHECK(contains(problem({"--steps", "3000000000"}), "'3000000000' is more than 2147483647"));
+}
+
 TEST_CASE("a refusal names the options that contradict each other", "[trainer][options]") {
   TrainOptions options;
   options.batch_size = 4;
