@@ -13,6 +13,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/gpu_memory.h"
 #include "trainer/optimizer/loss_guard.h"
+#include "trainer/report/end_line.h"
 #include "trainer/shards/sharded_batch.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
@@ -283,12 +284,9 @@ void verify_at_end(TrainingJob& job) {
 void report_end(TrainingJob& job, const Totals& totals, double seconds) {
   const double rate = totals.seconds > 0 ? static_cast<double>(totals.images) / totals.seconds : 0;
   const double step_s = totals.steps > 0 ? totals.seconds / static_cast<double>(totals.steps) : 0;
-  job.reporter->line(fmt::format(
-      "Done: {} steps{}; trained on {} images in {:.1f} s ({:.1f} images/s), {} steps per worker "
-      "of {:.4f} s on average, {:.1f} s in all",
-      job.state.step,
-      job.validation_set ? fmt::format(", best top-1 {:.2f} %", job.state.best_prec1) : "",
-      totals.images, totals.seconds, rate, totals.steps, step_s, seconds));
+  RunEnd end{job.state.step, {}, totals.images, totals.steps, totals.seconds, seconds};
+  if (job.validation_set) end.best_top1 = job.state.best_prec1;
+  job.reporter->line(end_line(end));
   job.reporter->end("end", {{"step", job.state.step},
                             {"best_prec1", job.state.best_prec1},
                             {"seconds", seconds},
