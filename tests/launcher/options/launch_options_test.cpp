@@ -649,7 +649,7 @@ TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[o
   CHECK(parse({"sh"}, {{"PATH", "/bin"}}, launcher).program[0] == "/bin/sh");
   CHECK(has(refusal({"no-such-program"}).text, "no-such-program was not found"));
   CHECK(has(refusal({"statsu"}).text, "did you mean the command ddprun status?"));
-  CHECK_FALSE(has(refusal({"foo"}).text, "did you mean"));
+  CHECK(refusal({"foo"}).text.find("did you mean") == std::string::npos);
   CHECK(has(refusal({folder.file("data")}).text, "chmod +x"));
   CHECK(has(refusal({folder.path}).text, "is a folder"));
   CHECK(has(refusal({""}).text, "empty"));
