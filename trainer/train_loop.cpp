@@ -149,10 +149,9 @@ StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& i
 }
 
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
-StopReason train_epoch(TrainingJob& job, Totals& totals, EpochReport& epoch) {
+StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
-  TrainingStep step(job);
   LossGuard guard(job.env.rank, [&job] { return folder_of_findings(job); });
   StopReason stop = StopReason::None;
   double rate = 0;
@@ -238,13 +237,13 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
 }
 
 // Training and what is due after it, and the line that says what came of both.
-StopReason run_epoch(TrainingJob& job, Totals& totals) {
+StopReason run_epoch(TrainingJob& job, TrainingStep& step, Totals& totals) {
   Stopwatch watch;
   EpochReport epoch{.epoch = job.state.epoch + 1,
                     .epochs = epochs_of(job.plan),
                     .steps = job.plan.steps_per_epoch,
                     .steps_per_epoch = job.plan.steps_per_epoch};
-  StopReason stop = train_epoch(job, totals, epoch);
+  StopReason stop = train_epoch(job, step, totals, epoch);
   if (stop == StopReason::None) stop = finish_epoch(job, epoch);
   if (stop != StopReason::None) return stop;
   epoch.step = job.state.step;
@@ -299,12 +298,13 @@ void report_end(TrainingJob& job, const Totals& totals, double seconds) {
 StopReason train_to_end(TrainingJob& job) {
   Stopwatch watch;
   Totals totals;
+  TrainingStep step(job);
   bool validated = !job.validation_set;
   StopReason stop = StopReason::None;
   // A run that was stopped between its last step and the validation has that to do alone.
   while (stop == StopReason::None &&
          (job.state.step < job.plan.total_steps || is_epoch_done(job))) {
-    stop = run_epoch(job, totals);
+    stop = run_epoch(job, step, totals);
     validated = true;
   }
   if (!validated && !validate(job, /*in_epoch=*/false)) stop = job.stop->reason();

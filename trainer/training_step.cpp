@@ -37,31 +37,43 @@ void report_loss_scale(TrainingJob& job, bool wait) {
 
 }  // namespace
 
+TrainingStep::TrainingStep(TrainingJob& job) : job_(job), parameters_(job.model->parameters()) {
+  if (!job.options.cuda_graph) return;
+  recorded_.emplace(job, [this](const StepInputs& inputs) { return compute(inputs); });
+}
+
 StepOutput TrainingStep::run(const torch::Tensor& images, const torch::Tensor& labels,
                              double learning_rate) {
+  // Before a recording, which may not change the seed, and before each of its replays.
+  if (!job_.shards) seed_step(job_, job_.env.world_size, job_.env.rank);
+  StepOutput output = recorded_ ? recorded_->run(images, labels, learning_rate)
+                                : compute({images, labels, learning_rate, {}});
+  job_.precision->step_done(job_.state.step + 1);
+  report_loss_scale(job_, /*wait=*/false);
+  return output;
+}
+
+StepOutput TrainingStep::compute(const StepInputs& inputs) {
   job_.parallel->zero_grad();
-  StepOutput output = job_.shards ? run_shards(images, labels) : run_batch(images, labels);
+  StepOutput output = job_.shards ? run_shards(inputs.images, inputs.labels)
+                                  : run_batch(inputs.images, inputs.labels);
   job_.phase("optimizer");
   if (job_.precision->accept(parameters_)) {
     output.gradient_norm = clip();
-    update(learning_rate);
+    update(inputs);
   }
-  job_.precision->step_done(job_.state.step + 1);
-  report_loss_scale(job_, /*wait=*/false);
   return output;
 }
 
 void TrainingStep::finish() { report_loss_scale(job_, /*wait=*/true); }
 
 StepOutput TrainingStep::run_batch(const torch::Tensor& images, const torch::Tensor& labels) {
-  const int workers = job_.env.world_size;
-  seed_step(job_, workers, job_.env.rank);
   const Forward done = forward_backward(images, labels, {});
   const torch::Tensor loss = done.loss.detach();
   return {.loss = loss,
           .counts = batch_counts(done.logits, labels, loss),
           .counted = labels.size(0),
-          .images = labels.size(0) * workers,
+          .images = labels.size(0) * job_.env.world_size,
           .own_loss = loss,
           .gradient_norm = {}};
 }
@@ -139,8 +151,8 @@ torch::Tensor TrainingStep::clip() {
   return clip_gradients(parameters_, *job_.options.clip_grad_norm);
 }
 
-void TrainingStep::update(double learning_rate) {
-  job_.optimizer->step(learning_rate, job_.precision->device_scale());
+void TrainingStep::update(const StepInputs& inputs) {
+  job_.optimizer->step(inputs.learning_rate, job_.precision->device_scale(), inputs.rate_there);
   if (job_.average) job_.average->update();
 }
 

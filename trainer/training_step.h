@@ -3,32 +3,28 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "trainer/recorded_step.h"
+#include "trainer/step_data.h"
 #include "trainer/training_job.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
 
-struct StepOutput {
-  torch::Tensor loss;    // Scalar: the mean over the images that are counted.
-  torch::Tensor counts;  // Of these, as batch_counts() has them.
-  // This rank's images; with --shards those of all shards, wherever they were computed.
-  std::int64_t counted = 0;
-  std::int64_t images = 0;      // Of all workers.
-  torch::Tensor own_loss;       // Scalar: no number if one that this rank computed is none.
-  torch::Tensor gradient_norm;  // Scalar, before clipping; undefined without --clip-grad-norm.
-};
-
+// Of a run, since with --cuda-graph its graph serves all epochs. Must go before the communicator.
 class TrainingStep {
  public:
-  explicit TrainingStep(TrainingJob& job) : job_(job), parameters_(job.model->parameters()) {}
+  explicit TrainingStep(TrainingJob& job);
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
 
   // Gradients are averaged over all ranks, so every rank calls this with its share of the batch.
   // The position in job.state is not changed.
   StepOutput run(const torch::Tensor& images, const torch::Tensor& labels, double learning_rate);
 
-  // After the last one: tells what a GPU had not said yet.
+  // After the last one of an epoch: tells what a GPU had not said yet.
   void finish();
 
  private:
@@ -36,6 +32,9 @@ class TrainingStep {
     torch::Tensor logits;  // (N, classes)
     torch::Tensor loss;    // Scalar: the mean over the N images. May have a graph.
   };
+
+  // All that is done on the device.
+  StepOutput compute(const StepInputs& inputs);
 
   // The batch of this rank, or of its shards.
   StepOutput run_batch(const torch::Tensor& images, const torch::Tensor& labels);
@@ -56,10 +55,11 @@ class TrainingStep {
   // The norm of all gradients, which are scaled down if it is larger than --clip-grad-norm.
   torch::Tensor clip();
 
-  void update(double learning_rate);
+  void update(const StepInputs& inputs);
 
   TrainingJob& job_;
   std::vector<torch::Tensor> parameters_;
+  std::optional<RecordedStep> recorded_;  // With --cuda-graph.
 };
 
 }  // namespace ddprun::trainer

@@ -94,6 +94,7 @@ TEST_CASE("a step asks for no value but for the loss, which a GPU is not waited 
   CHECK(reads_of("--precision fp32") == of_the_guard);
   CHECK(reads_of("--precision bf16") == of_the_guard);
   CHECK(reads_of("--precision fp16 --fused-optimizer --resident-data") == of_the_guard);
+  CHECK(reads_of("--precision fp16 --fused-optimizer --cuda-graph") == of_the_guard);
   // What it is without: the host must know of an overflow before it updates.
   const std::map<std::string, int> of_both{{"report", steps_counted_to - 2},
                                            {"optimizer", steps_counted_to - 2}};

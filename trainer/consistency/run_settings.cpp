@@ -147,6 +147,8 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
                                                        : "off");
   // Another rounding on one rank, and the weights go apart.
   lines.add_flag("--fused-optimizer", options.fused_optimizer);
+  // NCCL wants a collective recorded on all ranks or on none.
+  lines.add_flag("--cuda-graph", options.cuda_graph);
   // Where it is not given the workers decide together, so all must leave it open.
   lines.add("--overlap", options.overlap ? "on" : "off");
   lines.add("--snapshot-every", options.snapshot_every);

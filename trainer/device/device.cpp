@@ -1,6 +1,7 @@
 // The only place that decides between CUDA and the CPU, and says why it is not CUDA.
 #include "trainer/device/device.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <torch/cuda.h>
@@ -42,6 +43,13 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
   return gpu_problem(wishes_of(options), env.local_rank, torch::cuda::device_count());
 }
 
+// For the rest of the process, and before there is a parameter: CUDA records no default stream, and
+// autograd keeps to the stream on which it first saw a parameter.
+void leave_default_stream(torch::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.exchangeStream(guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
+}
+
 DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env,
                          worker::CommunicatorOptions peers) {
   set_gpu_arithmetic(options);
@@ -64,6 +72,7 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
   for (const int gpu : gpus) {
     devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   }
+  if (options.cuda_graph) leave_default_stream(devices.front());
   return {devices.front(), devices, worker::make_nccl_communicator(env, peers)};
 }
 
@@ -86,6 +95,7 @@ void tune_process(const worker::WorkerEnv& env, bool one_thread) {
 void set_gpu_arithmetic(const TrainOptions& options) {
   at::Context& context = at::globalContext();
   context.setBenchmarkCuDNN(options.cudnn_benchmark);
+  context.setDeterministicCuDNN(options.cudnn_deterministic);
   if (options.tf32 == Tf32Option::Auto) return;
   context.setAllowTF32CuDNN(options.tf32 == Tf32Option::On);
   context.setAllowTF32CuBLAS(options.tf32 == Tf32Option::On);

@@ -31,6 +31,12 @@ bool equal(const SgdSegment& a, const SgdSegment& b) {
          a.count == b.count && a.decay == b.decay && a.fresh == b.fresh;
 }
 
+// The chunks of both are the same.
+bool same_counts(const std::vector<SgdSegment>& a, const std::vector<SgdSegment>& b) {
+  const auto same = [](const SgdSegment& x, const SgdSegment& y) { return x.count == y.count; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+}
+
 }  // namespace
 
 bool same_order(const torch::Tensor& a, const torch::Tensor& b) {
@@ -43,7 +49,7 @@ bool same_order(const torch::Tensor& a, const torch::Tensor& b) {
   return true;
 }
 
-void FusedSgd::describe(const std::vector<Slot>& slots, torch::Device device) {
+const FusedSgd::Tables& FusedSgd::describe(const std::vector<Slot>& slots, torch::Device device) {
   std::vector<SgdSegment> segments;
   std::vector<std::int64_t> counts;
   segments.reserve(slots.size());
@@ -58,27 +64,51 @@ void FusedSgd::describe(const std::vector<Slot>& slots, torch::Device device) {
          .fresh = slot.first_step ? 1 : 0});
     counts.push_back(slot.weight.numel());
   }
-  if (std::equal(segments.begin(), segments.end(), segments_.begin(), segments_.end(), equal)) {
-    return;
+  if (recording_) {
+    if (!same_counts(segments, recorded_.segments)) {
+      throw std::logic_error(
+          "a step is recorded that updates other parameters than the one before");
+    }
+    recorded_.segments = std::move(segments);
+    return recorded_;
+  }
+  const std::vector<SgdSegment>& known = tables_.segments;
+  if (std::equal(segments.begin(), segments.end(), known.begin(), known.end(), equal)) {
+    return tables_;
   }
   const std::vector<SegmentChunk> chunks = chunks_of(counts);
-  segments_ = std::move(segments);
-  segment_table_ = upload(segments_, device);
-  chunk_table_ = upload(chunks, device);
-  chunk_count_ = static_cast<std::int64_t>(chunks.size());
+  tables_.segments = std::move(segments);
+  tables_.segment_table = upload(tables_.segments, device);
+  tables_.chunk_table = upload(chunks, device);
+  tables_.chunk_count = static_cast<std::int64_t>(chunks.size());
+  return tables_;
 }
 
-void FusedSgd::step(const std::vector<Slot>& slots, const Rule& rule,
-                    const torch::Tensor& loss_scale) {
-  if (slots.empty()) return;
+void FusedSgd::begin_recording() {
+  if (tables_.segments.empty()) throw std::logic_error("no step was done before the recorded one");
+  recorded_ = tables_;
+  // Zeros: of segments without elements a pass does nothing.
+  recorded_.segment_table = torch::zeros_like(tables_.segment_table);
+  recording_ = true;
+}
+
+void FusedSgd::end_recording() {
+  recording_ = false;
+  recorded_.segment_table.copy_(upload(recorded_.segments, recorded_.segment_table.device()));
+}
+
+SgdPass FusedSgd::step(const std::vector<Slot>& slots, const Rule& rule,
+                       const torch::Tensor& loss_scale) {
+  if (slots.empty()) return {};
   const torch::Device device = slots.front().weight.device();
   const OnDevice on(device);
-  describe(slots, device);
+  const Tables& tables = describe(slots, device);
   auto* const scale = loss_scale.defined() ? pointer_to<LossScale>(loss_scale) : nullptr;
-  const SgdPass pass{.segments = pointer_to<const SgdSegment>(segment_table_),
-                     .chunks = pointer_to<const SegmentChunk>(chunk_table_),
-                     .chunk_count = chunk_count_,
+  const SgdPass pass{.segments = pointer_to<const SgdSegment>(tables.segment_table),
+                     .chunks = pointer_to<const SegmentChunk>(tables.chunk_table),
+                     .chunk_count = tables.chunk_count,
                      .scale = scale,
+                     .learning_rate_at = rule.learning_rate_at,
                      .learning_rate = static_cast<float>(rule.learning_rate),
                      .momentum = static_cast<float>(rule.momentum),
                      .nesterov = rule.nesterov ? 1 : 0};
@@ -88,6 +118,7 @@ void FusedSgd::step(const std::vector<Slot>& slots, const Rule& rule,
   if (scale != nullptr) run_kernel(kernels.find_overflow, pass, scale, on.stream());
   run_kernel(kernels.sgd, pass, on.stream());
   if (scale != nullptr) run_kernel(kernels.advance_scale, scale, LossScaleRule{}, on.stream());
+  return pass;
 }
 
 }  // namespace ddprun::trainer

@@ -26,18 +26,31 @@ class FusedSgd {
     double momentum = 0;
     bool nesterov = false;
     double learning_rate = 0;
+    const float* learning_rate_at = nullptr;  // Where the rate is in the device's memory; or null.
   };
 
   // `loss_scale`: a LossScale in the device's memory, by which gradients are divided, and which
-  // goes on to the next step; undefined: gradients are as they are.
-  void step(const std::vector<Slot>& slots, const Rule& rule, const torch::Tensor& loss_scale);
+  // goes on to the next step; undefined: gradients are as they are. Returns the pass over the
+  // parameters that it queued.
+  SgdPass step(const std::vector<Slot>& slots, const Rule& rule, const torch::Tensor& loss_scale);
+
+  // In between, step() is recorded and not done (step_graph.h), and nothing can be copied to the
+  // device: the recorded pass has a table of its own, which is empty until the end. So there must
+  // have been a step before, of the same parameters; their gradients may lie elsewhere.
+  void begin_recording();
+  void end_recording();
 
  private:
-  void describe(const std::vector<Slot>& slots, torch::Device device);
+  struct Tables {
+    std::vector<SgdSegment> segments;  // As the device has them.
+    torch::Tensor segment_table, chunk_table;
+    std::int64_t chunk_count = 0;
+  };
+  const Tables& describe(const std::vector<Slot>& slots, torch::Device device);
 
-  std::vector<SgdSegment> segments_;  // As the device has them.
-  torch::Tensor segment_table_, chunk_table_;
-  std::int64_t chunk_count_ = 0;
+  Tables tables_;    // Of steps that are done when they are queued.
+  Tables recorded_;  // Of the one that is recorded.
+  bool recording_ = false;
 };
 
 }  // namespace ddprun::trainer

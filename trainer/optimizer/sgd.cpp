@@ -41,9 +41,10 @@ Sgd::Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, S
   }
 }
 
-void Sgd::step(double learning_rate, const torch::Tensor& loss_scale) {
+void Sgd::step(double learning_rate, const torch::Tensor& loss_scale,
+               const torch::Tensor& rate_there) {
   torch::NoGradGuard no_grad;
-  if (options_.own_kernel) return step_by_own_kernel(learning_rate, loss_scale);
+  if (options_.own_kernel) return step_by_own_kernel(learning_rate, loss_scale, rate_there);
   // By what update() must be told: mostly there is one group, which is one fused pass.
   std::array<std::vector<Slot*>, 8> groups;
   for (Slot& slot : slots_) {
@@ -58,7 +59,8 @@ void Sgd::step(double learning_rate, const torch::Tensor& loss_scale) {
   }
 }
 
-void Sgd::step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale) {
+void Sgd::step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale,
+                             const torch::Tensor& rate_there) {
   std::vector<FusedSgd::Slot> updated;
   for (Slot& slot : slots_) {
     if (!slot.parameter.grad().defined()) continue;
@@ -69,7 +71,8 @@ void Sgd::step_by_own_kernel(double learning_rate, const torch::Tensor& loss_sca
     updated.push_back({slot.parameter, gradient_like(slot.parameter), slot.momentum,
                        slot.decays ? options_.weight_decay : 0, first_step});
   }
-  fused_.step(updated, {options_.momentum, options_.nesterov, learning_rate}, loss_scale);
+  const float* const rate_at = rate_there.defined() ? rate_there.data_ptr<float>() : nullptr;
+  fused_.step(updated, {options_.momentum, options_.nesterov, learning_rate, rate_at}, loss_scale);
 }
 
 void Sgd::update(const std::vector<Slot*>& slots, double learning_rate, bool first_step) {

@@ -39,8 +39,14 @@ class Sgd {
   Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, SgdOptions options);
 
   // Parameters without a gradient are left alone.
-  // `loss_scale`: as FusedSgd has it; only with own_kernel.
-  void step(double learning_rate, const torch::Tensor& loss_scale = {});
+  // `loss_scale`: as FusedSgd has it; only with own_kernel. `rate_there`: a scalar of float32 in
+  // the device's memory that is taken for the learning rate; undefined, or only with own_kernel.
+  void step(double learning_rate, const torch::Tensor& loss_scale = {},
+            const torch::Tensor& rate_there = {});
+
+  // As FusedSgd has it; only with own_kernel.
+  void begin_recording() { fused_.begin_recording(); }
+  void end_recording() { fused_.end_recording(); }
 
   // (parameter name, momentum buffer) of every parameter that has been updated; they share memory
   // with the optimizer. Empty without momentum.
@@ -63,7 +69,8 @@ class Sgd {
   };
   std::size_t index_of(const std::string& name) const;  // Throws std::invalid_argument.
   void update(const std::vector<Slot*>& slots, double learning_rate, bool first_step);
-  void step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale);
+  void step_by_own_kernel(double learning_rate, const torch::Tensor& loss_scale,
+                          const torch::Tensor& rate_there);
 
   std::vector<Slot> slots_;
   SgdOptions options_;

@@ -81,12 +81,18 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--cudnn-benchmark,!--no-cudnn-benchmark", options.cudnn_benchmark,
                "Let cuDNN try out its convolutions in the first step of each shape (so it is where "
                "nothing is said), or choose by its rules");
+  app.add_flag(
+      "--cudnn-deterministic", options.cudnn_deterministic,
+      "Only algorithms of cuDNN that come to the same bits each time, which may be slower");
   app.add_flag("--fused-optimizer,!--no-fused-optimizer", options.fused_optimizer,
                "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
                "GPU, so that no step waits for it. Not with lars");
   app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
                "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
                "for images of one size, with the crops and flips of the loader");
+  app.add_flag("--cuda-graph,!--no-cuda-graph", options.cuda_graph,
+               "Record a whole step once, its all-reduces too, and replay it by one launch: for "
+               "steps in which the GPU waits for the host. Needs --fused-optimizer");
   app.add_flag("--gpu-memory", options.gpu_memory,
                "Tell at the start what stays in the GPU's memory, and after the first step what a "
                "batch takes besides");
@@ -114,7 +120,30 @@ void add_launch_options(CLI::App& app, TrainOptions& options) {
             "Seconds to wait for all workers at the start");
 }
 
+namespace {
+
+// What a replay cannot do, for it decides nothing on the host.
+void check_graph_options(const TrainOptions& options) {
+  if (!options.cuda_graph) return;
+  refuse_if(!options.fused_optimizer,
+            "--cuda-graph needs --fused-optimizer: no other kernel finds each step's learning rate "
+            "in the GPU's memory");
+  refuse_if(options.data_parallel > 1,
+            "--cuda-graph is for one GPU a worker, and --data-parallel gives it several");
+  refuse_if(options.shards.has_value(),
+            "--cuda-graph and --shards contradict each other: the host adds up the shards");
+  refuse_if(!options.profile.empty(),
+            "--cuda-graph and --profile contradict each other: a replay has no parts to time");
+  refuse_if(
+      options.precision == PrecisionOption::Fp16 && (options.clip_grad_norm || options.ema_decay),
+      "--cuda-graph with --precision fp16 allows neither --clip-grad-norm nor --ema, for "
+      "which the host must hear of an overflow in each step; bf16 has none");
+}
+
+}  // namespace
+
 void check_device_options(const TrainOptions& options) {
+  check_graph_options(options);
   refuse_if(options.device == DeviceOption::Cpu && options.backend == BackendOption::Nccl,
             "--backend nccl needs GPUs, but --device cpu was given");
   refuse_if(options.device == DeviceOption::Cuda && options.backend == BackendOption::Cpu,

@@ -113,12 +113,14 @@ struct TrainOptions {
   std::vector<int> gpu_ids;  // By local rank, data_parallel of them each; empty: 0, 1, 2 ...
   bool share_gpu = false;    // All workers of the host on one GPU.
   Tf32Option tf32 = Tf32Option::Auto;
-  bool cudnn_benchmark = true;   // Try out cuDNN's algorithms.
-  bool fused_optimizer = false;  // By our own kernel.
-  bool resident_data = false;    // The data sets in the device's memory.
-  bool gpu_memory = false;       // Tell what takes the GPU's memory.
-  worker::InitMethod init;       // Rank and meeting place, where no launcher says them.
-  std::string interface;         // On which workers connect; "" = as the environment says.
+  bool cudnn_benchmark = true;       // Try out cuDNN's algorithms ...
+  bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
+  bool fused_optimizer = false;      // By our own kernel.
+  bool resident_data = false;        // The data sets in the device's memory.
+  bool cuda_graph = false;           // A step is recorded once and replayed.
+  bool gpu_memory = false;           // Tell what takes the GPU's memory.
+  worker::InitMethod init;           // Rank and meeting place, where no launcher says them.
+  std::string interface;             // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;

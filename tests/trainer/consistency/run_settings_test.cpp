@@ -49,6 +49,7 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--sync-bn"},
                                              {"--grad-dtype", "bf16"},
                                              {"--precision", "bf16"},
+                                             {"--fused-optimizer"},
                                              {"--verify-sync"},
                                              {"--optimizer", "lars"},
                                              {"--lr", "0.2"},

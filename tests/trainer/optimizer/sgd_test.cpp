@@ -193,3 +193,39 @@ TEST_CASE("the fused optimizer refuses what its kernel cannot walk over", "[trai
   CHECK(contains(message_of<std::invalid_argument>([&] { optimizer.step(0.1); }),
                  "was given a weight CPUDoubleType"));
 }
+
+TEST_CASE("a recorded update changes nothing, and finds its gradients when it is done again",
+          "[trainer][sgd][fused]") {
+  const auto slots_of = [](const torch::Tensor& weight, const torch::Tensor& gradient) {
+    return std::vector<FusedSgd::Slot>{{.weight = weight, .gradient = gradient}};
+  };
+  const torch::Tensor weight = torch::zeros({5000}), rate = torch::full({}, 0.5F);
+  const FusedSgd::Rule rule{.learning_rate = 99, .learning_rate_at = rate.data_ptr<float>()};
+  FusedSgd optimizer;
+  CHECK_THROWS_AS(optimizer.begin_recording(), std::logic_error);
+  optimizer.step(slots_of(weight, torch::ones({5000})), rule, {});
+  CHECK(torch::equal(weight, torch::full({5000}, -0.5F)));
+
+  // As in a graph: gradients lie where they will lie in each replay.
+  const torch::Tensor recorded_gradient = torch::full({5000}, 2.0F);
+  optimizer.begin_recording();
+  const SgdPass recorded = optimizer.step(slots_of(weight, recorded_gradient), rule, {});
+  optimizer.end_recording();
+  CHECK(torch::equal(weight, torch::full({5000}, -0.5F)));
+  const auto replay = [&] { run_kernel(host_step_kernels().sgd, recorded, nullptr); };
+  replay();
+  CHECK(torch::equal(weight, torch::full({5000}, -1.5F)));
+
+  // A step in between has its gradients elsewhere, and the rate is another one.
+  const torch::Tensor other = torch::full({5000}, 4.0F);
+  rate.fill_(0.25F);
+  optimizer.step(slots_of(weight, other), rule, {});
+  CHECK(torch::equal(weight, torch::full({5000}, -2.5F)));
+  recorded_gradient.fill_(8.0F);
+  replay();
+  CHECK(torch::equal(weight, torch::full({5000}, -4.5F)));
+
+  optimizer.begin_recording();
+  CHECK_THROWS_AS(optimizer.step(slots_of(torch::zeros({7}), torch::zeros({7})), rule, {}),
+                  std::logic_error);
+}

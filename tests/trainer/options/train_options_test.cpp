@@ -155,6 +155,8 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(plain->tf32 == Tf32Option::Auto);
   CHECK_FALSE(plain->fused_optimizer);
   CHECK_FALSE(plain->resident_data);
+  CHECK_FALSE(plain->cuda_graph);
+  CHECK_FALSE(plain->cudnn_deterministic);
   const auto given =
       parse({"--no-cudnn-benchmark", "--tf32", "off", "--fused-optimizer", "--resident-data"})
           .options;
@@ -165,6 +167,25 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK_FALSE(parse({"--fused-optimizer", "--no-fused-optimizer"}).options->fused_optimizer);
   CHECK_FALSE(parse({"--resident-data", "--no-resident-data"}).options->resident_data);
   CHECK(contains(said({"--fused-optimizer", "--optimizer", "lars"}), "--fused-optimizer and"));
+  CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
+}
+
+TEST_CASE("a graph is refused with what the host decides in each step", "[trainer][options]") {
+  const auto with_graph = [](std::vector<const char*> more) {
+    more.insert(more.end(), {"--fused-optimizer", "--cuda-graph"});
+    return more;
+  };
+  CHECK(parse(with_graph({})).options->cuda_graph);
+  CHECK_FALSE(parse({"--cuda-graph", "--no-cuda-graph"}).options->cuda_graph);
+  CHECK(contains(said({"--cuda-graph"}), "--cuda-graph needs --fused-optimizer"));
+  CHECK(contains(said(with_graph({"--data-parallel", "2"})), "one GPU a worker"));
+  CHECK(contains(said(with_graph({"--shards", "2"})), "--cuda-graph and --shards"));
+  CHECK(contains(said(with_graph({"--profile", "folder"})), "--cuda-graph and --profile"));
+  for (const auto* other : {"--clip-grad-norm", "--ema"}) {
+    CHECK(parse(with_graph({other, "0.5", "--precision", "bf16"})).options);
+    CHECK(contains(said(with_graph({other, "0.5", "--precision", "fp16"})),
+                   "allows neither --clip-grad-norm nor --ema"));
+  }
 }
 
 TEST_CASE("the time that one exchange may take is set in seconds", "[trainer][options]") {

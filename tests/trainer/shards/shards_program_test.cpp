@@ -1,11 +1,7 @@
 // The golden chain: `train --shards` ends with the same bits on any number of workers, also when
 // the number changes on the way.
-#include <cstdint>
-#include <cstring>
-#include <nlohmann/json.hpp>
-
 #include "tests/testing/catch.h"
-#include "tests/trainer/train_program.h"
+#include "tests/trainer/trail.h"
 
 using namespace ddprun::trainer;
 
@@ -14,43 +10,6 @@ namespace {
 const std::string small_resnet =
     "--dataset synthetic --image-size 16 --synthetic-images 150 --synthetic-classes 10 "
     "--model resnet20 --lr 0.05 --batch-size 4 ";
-
-// What a run ends with: tensors of its last checkpoint, and what it logged of each step.
-struct Trail {
-  std::string weights;  // With momentum, running statistics and averages.
-  std::vector<Json> steps;
-  std::vector<Json> validations;
-
-  bool operator==(const Trail&) const = default;
-};
-
-Json without_times(const Json& event, const std::vector<std::string>& names) {
-  Json left;
-  for (const std::string& name : names) {
-    if (event.contains(name)) left[name] = event[name];
-  }
-  return left;
-}
-
-std::string tensors_of(const std::filesystem::path& checkpoint) {
-  const std::string all = content_of(checkpoint);
-  std::uint64_t header_bytes = 0;
-  REQUIRE(all.size() > sizeof header_bytes);
-  std::memcpy(&header_bytes, all.data(), sizeof header_bytes);
-  return all.substr(sizeof header_bytes + header_bytes);
-}
-
-Trail trail_of(const ScratchFolder& folder) {
-  Trail trail{tensors_of(folder / "checkpoints/last.safetensors"), {}, {}};
-  for (const Json& event : events(folder / "metrics", "train")) {
-    trail.steps.push_back(
-        without_times(event, {"step", "epoch", "loss", "prec1", "prec5", "grad_norm", "lr"}));
-  }
-  for (const Json& event : events(folder / "metrics", "validation")) {
-    trail.validations.push_back(without_times(event, {"step", "loss", "prec1", "prec5"}));
-  }
-  return trail;
-}
 
 Result train(int workers, const std::string& arguments, const ScratchFolder& folder) {
   const std::string places = "--device cpu --print-freq 1 --metrics " +
