@@ -120,6 +120,7 @@ def test_plan(machine, folder):
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
     one, one_rate = train(folder, "one", *small, "--steps", "60")
     two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
+    graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *GRAPH)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, "--gpu-memory")
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
@@ -137,6 +138,11 @@ def test_plan(machine, folder):
         Step("one worker trains by the kernels of ours", own, 60, needs=(program, GPU), figures=own_rate),
         Step("with them it has the losses of LibTorch's",
              [sys.executable, "-B", SELF, "same-losses", folder], 90, needs=(program, GPU)),
+        Step("one worker trains by replays of a graph", graph, 60, needs=(program, GPU), figures=graph_rate),
+        Step("a graph has the bits of steps without one",
+             [sys.executable, "-B", SELF, "same-bits", folder, "1"], 90, needs=(program, GPU)),
+        Step("so it has with two workers on the GPU",
+             [sys.executable, "-B", SELF, "same-bits", folder, "2"], 120, needs=(program, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
@@ -145,6 +151,7 @@ def test_plan(machine, folder):
 
 # What has no figure yet and is off unless it is asked for.
 OWN_KERNELS = ("--fused-optimizer", "--resident-data")
+GRAPH = (*OWN_KERNELS, "--cuda-graph")
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
@@ -160,12 +167,12 @@ def last_json(text):
     return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
-def host_time_step(folder):
+def host_time_step(folder, name, *more):
     """Batches so small that the GPU waits for the host: then a step's time is the host's."""
     batch = 4
-    argv, rate = train(folder, "host", "--model", "resnet18", "--image-size", "32", "--batch-size", str(batch), "--precision",
-                       "fp16", "--steps", "300", "--print-freq", "50", *OWN_KERNELS)
-    return Step("the host's time for a step of resnet18, 32 px", argv, 40, needs=("build train", GPU),
+    argv, rate = train(folder, f"host-{len(more)}", "--model", "resnet18", "--image-size", "32", "--batch-size", str(batch),
+                       "--precision", "fp16", "--steps", "300", "--print-freq", "50", *more)
+    return Step(f"the host's time for a step of resnet18, 32 px{name}", argv, 40, needs=("build train", GPU),
                 figures=lambda text: {"us": 1e6 * batch / rate(text)["images/s"]})
 
 
@@ -176,7 +183,8 @@ def bench_plan(machine, folder):
              figures=last_json),
         building(machine, "train", 180, "ddprun", "train", "sgd_costs"),
         Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
-        host_time_step(folder),
+        host_time_step(folder, "", *OWN_KERNELS),
+        host_time_step(folder, ", by replays of a graph", *GRAPH),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -188,10 +196,11 @@ def bench_plan(machine, folder):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=last_json))
-        argv, rate = train(folder, f"{model}-{precision}-own", "--model", model, "--image-size", str(side),
-                           "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq", "10",
-                           *OWN_KERNELS)
-        steps.append(Step(f"{name}: train {' '.join(OWN_KERNELS)}", argv, 40, needs=("build train", GPU), figures=rate))
+        for kind, more in (("own", OWN_KERNELS), ("graph", GRAPH)):
+            argv, rate = train(folder, f"{model}-{precision}-{kind}", "--model", model, "--image-size", str(side),
+                               "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq",
+                               "10", *more)
+            steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
     # Last: compiling takes longer than all it is compared with.
     model, side, batch, precision = CASES[0]
     steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
@@ -252,6 +261,39 @@ def same_losses(folder):
         sys.exit(f"losses differ by {worst:.2%}, and may by 1 %")
 
 
+def tensors_of(checkpoint):
+    content = checkpoint.read_bytes()
+    return content[8 + int.from_bytes(content[:8], "little"):]
+
+
+def same_bits(folder, workers):
+    """The same run with a graph and without, over an epoch's end, a smaller last step and checkpoints: the same weights
+    and losses, to the bit. Once more without one where they differ, to know whether such steps repeat at all."""
+    def trail(name, *more):
+        place = folder / f"bits-{workers}-{name}"
+        shutil.rmtree(place, ignore_errors=True)
+        (folder / f"{place.name}.jsonl").unlink(missing_ok=True)
+        argv, _ = train(folder, place.name, "--model", "resnet20", "--image-size", "32", "--batch-size", "64",
+                        "--synthetic-images", str(workers * (64 * 20 + 9)), "--synthetic-classes", "10", "--steps", "50",
+                        "--print-freq", "1", "--nesterov", "--lr-schedule", "cosine", "--warmup-steps", "5",
+                        "--no-cudnn-benchmark", "--cudnn-deterministic", "--fused-optimizer", "--checkpoint-dir", place,
+                        "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *more)
+        subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
+        lines = map(json.loads, (folder / f"{place.name}.jsonl").read_text().splitlines())
+        losses = [line["loss"] for line in lines if line.get("event") == "train"]
+        return losses, tensors_of(place / "last.safetensors")
+
+    plain, graph = trail("plain"), trail("graph", "--cuda-graph")
+    print(json.dumps({"without": plain[0], "with": graph[0]}))
+    if len(plain[0]) != 50:
+        sys.exit(f"a run has {len(plain[0])} losses, not 50")
+    if plain == graph:
+        return
+    first = next((i + 1 for i, (a, b) in enumerate(zip(plain[0], graph[0])) if a != b), "none")
+    repeats = "repeats itself" if trail("again") == plain else "does not repeat itself either"
+    sys.exit(f"with a graph other bits (first loss that differs: step {first}); a run without one {repeats}")
+
+
 def verdict(results):
     states = {result.name: result.state for result in results}
     if states.get(GPU) != PASSED:
@@ -270,6 +312,8 @@ def main():
         return kill_one(pathlib.Path(sys.argv[2]))
     if command == "same-losses":
         return same_losses(pathlib.Path(sys.argv[2]))
+    if command == "same-bits":
+        return same_bits(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
     plan = {"test": test_plan, "bench": bench_plan}[command]
     name = "scripts/test --gpu" if command == "test" else "scripts/bench gpu"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.split("\n\n")[0],
