@@ -196,7 +196,7 @@ def bench_plan(machine, folder):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=last_json))
-        for kind, more in (("own", OWN_KERNELS), ("graph", GRAPH)):
+        for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH)):
             argv, rate = train(folder, f"{model}-{precision}-{kind}", "--model", model, "--image-size", str(side),
                                "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq",
                                "10", *more)
@@ -246,17 +246,17 @@ def kill_one(folder):
 def same_losses(folder):
     """The same run with our kernels and without: losses may differ by rounding, and by what cuDNN chose."""
     found = []
-    for name, more in (("libtorch", ()), ("kernels", OWN_KERNELS)):
+    for name, more in (("libtorch", ()), ("kernels", OWN_KERNELS), ("bytes", ("--device-normalize",))):
         argv, _ = train(folder, f"losses-{name}", "--image-size", "32", "--batch-size", "64", "--steps", "20",
                         "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
                         "--tf32", "off", *more)
         subprocess.run([str(word) for word in argv], check=True)
         lines = (folder / f"losses-{name}.jsonl").read_text().splitlines()
         found.append([line["loss"] for line in map(json.loads, lines) if line.get("event") == "train"])
-    print(json.dumps(dict(zip(("LibTorch's", "ours"), found))))
-    if len(found[0]) != 20 or len(found[1]) != 20:
+    print(json.dumps(dict(zip(("LibTorch's", "ours", "from bytes"), found))))
+    if any(len(losses) != 20 for losses in found):
         sys.exit("a run has not 20 losses")
-    worst = max(abs(a - b) / abs(a) for a, b in zip(*found))
+    worst = max(abs(a - b) / abs(a) for losses in found[1:] for a, b in zip(found[0], losses))
     if not worst < 1e-2:
         sys.exit(f"losses differ by {worst:.2%}, and may by 1 %")
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "trainer/device/byte_batches.h"
 #include "trainer/open_dataset.h"
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -24,10 +25,15 @@ LoaderOptions loader_options(const TrainingJob& job, const Dataset& dataset, boo
   return loader;
 }
 
-// From the device's memory where the set lies there.
-std::unique_ptr<BatchSource> make_batches(const Dataset& dataset, const ResidentSet* resident,
+// From the device's memory where the set lies there; else from the loader, as what the job says.
+std::unique_ptr<BatchSource> make_batches(const TrainingJob& job, const Dataset& dataset,
+                                          const ResidentSet* resident,
                                           std::vector<std::int64_t> indices,
                                           LoaderOptions options) {
+  if (resident == nullptr && job.options.device_normalize) {
+    return std::make_unique<ByteBatches>(dataset, std::move(indices), std::move(options),
+                                         job.place.device);
+  }
   if (resident == nullptr) {
     return std::make_unique<BatchLoader>(dataset, std::move(indices), std::move(options));
   }
@@ -114,13 +120,13 @@ std::unique_ptr<BatchSource> TrainingJob::training_batches() const {
   }
   LoaderOptions loader = loader_options(*this, *training_set, /*train=*/true);
   loader.batch_size *= own.count();
-  return make_batches(*training_set, resident_training_set.get(),
+  return make_batches(*this, *training_set, resident_training_set.get(),
                       step_by_step(orders, plan.batch_size), std::move(loader));
 }
 
 // Every image once: no padding, so replicas may have different numbers.
 std::unique_ptr<BatchSource> TrainingJob::validation_batches(int replica) const {
-  return make_batches(*validation_set, resident_validation_set.get(),
+  return make_batches(*this, *validation_set, resident_validation_set.get(),
                       worker::evaluation_indices(validation_set->size(), plan.replicas, replica),
                       loader_options(*this, *validation_set, /*train=*/false));
 }

@@ -91,7 +91,8 @@ TEST_CASE("a replay does all that its step does", "[trainer][graph]") {
        {"--model convnet --precision fp16", "--model convnet --accumulate 2 --clip-grad-norm 0.5",
         "--model resnet20 --ema 0.9 --momentum 0", "--model resnet20 --sync-bn --verify-sync 3",
         "--model resnet20 --precision bf16 --grad-dtype bf16 --no-overlap",
-        "--model resnet20 --resident-data --augment pad-crop,flip --label-smoothing 0.1"}) {
+        "--model resnet20 --resident-data --augment pad-crop,flip --label-smoothing 0.1",
+        "--model convnet --device-normalize --augment pad-crop,flip"}) {
     INFO(more);
     const Trail plain = run(small + more, 2);
     std::string output;

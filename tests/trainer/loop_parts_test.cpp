@@ -8,6 +8,7 @@
 #include "trainer/batch_plan.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/data/memory_dataset.h"
+#include "trainer/device/byte_batches.h"
 #include "trainer/device/resident_batches.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/report/reporter.h"
@@ -125,6 +126,63 @@ TEST_CASE("resident data gives the loader's batches, bit for bit", "[trainer][lo
     }
     CHECK_FALSE(resident.next());
     CHECK(resident.skipped().empty());
+  }
+}
+
+TEST_CASE("batches that travel as bytes are the loader's, bit for bit",
+          "[trainer][loader][bytes]") {
+  const MemoryDataset dataset = small_dataset(11);
+  const std::vector<std::int64_t> indices{10, 3, 3, 0, 9, 1, 2, 5, 4, 8};
+  for (const int side : {2, 3, 5}) {  // Also larger than the images, and odd.
+    for (const bool channels_last : {false, true}) {
+      for (const int threads : {0, 2}) {
+        INFO(side << " pixels, last: " << channels_last << ", threads: " << threads);
+        SampleOptions sample{.transform = {.side = side, .resize_side = side},
+                             .normalization = dataset.normalization(),
+                             .seed = 4,
+                             .epoch = 3,
+                             .channels_last = channels_last};
+        sample.transform.augment = {.flip = true, .pad_crop = true, .padding = 1};
+        const LoaderOptions options{.batch_size = 4, .threads = threads, .sample = sample};
+        ByteBatches bytes(dataset, indices, options, torch::kCPU);
+        BatchLoader loader(dataset, indices, options);
+        CHECK(bytes.batches() == loader.batches());
+        std::vector<Batch> kept;  // Memory that is used again must not be theirs.
+        while (auto batch = bytes.next()) kept.push_back(std::move(*batch));
+        CHECK(bytes.taken() == bytes.batches());
+        for (const Batch& batch : kept) {
+          const auto expected = loader.next();
+          REQUIRE(expected);
+          CHECK(torch::equal(batch.images, expected->images));
+          CHECK(batch.images.strides() == expected->images.strides());
+          CHECK(torch::equal(batch.labels, expected->labels));
+          CHECK(batch.indices == expected->indices);
+        }
+        CHECK_FALSE(loader.next());
+      }
+    }
+  }
+}
+
+TEST_CASE("of batches that travel as bytes images are left out and replaced as by the loader",
+          "[trainer][loader][bytes]") {
+  const FailingDataset dataset;
+  for (const auto policy : {BadImagePolicy::Omit, BadImagePolicy::Replace}) {
+    const LoaderOptions options{.batch_size = 3,
+                                .threads = 0,
+                                .sample = {.transform = {.side = 2, .resize_side = 2},
+                                           .normalization = dataset.normalization(),
+                                           .on_bad_image = policy}};
+    ByteBatches bytes(dataset, first(10), options, torch::kCPU);
+    BatchLoader loader(dataset, first(10), options);
+    while (const auto expected = loader.next()) {
+      const auto batch = bytes.next();
+      REQUIRE(batch);
+      CHECK(torch::equal(batch->images, expected->images));
+      CHECK(batch->indices == expected->indices);
+    }
+    CHECK_FALSE(bytes.next());
+    CHECK(bytes.skipped().size() == loader.skipped().size());
   }
 }
 

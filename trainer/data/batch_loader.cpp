@@ -60,14 +60,16 @@ BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& make
   const auto memory = torch::TensorOptions().pinned_memory(options_.pinned);
   Made result;
   Batch& batch = result.batch;
-  batch.images = torch::empty({count, channels, side, side}, memory, layout);
+  const auto type = options_.sample.bytes ? torch::kUInt8 : torch::kFloat32;
+  batch.images = torch::empty({count, channels, side, side}, memory.dtype(type), layout);
   batch.labels = torch::empty({count}, memory.dtype(torch::kInt64));
-  float* out = batch.images.data_ptr<float>();
+  auto* const out = static_cast<std::uint8_t*>(batch.images.data_ptr());
+  const std::int64_t image_bytes = channels * side * side * batch.images.element_size();
   std::int64_t* labels = batch.labels.data_ptr<std::int64_t>();
   for (std::int64_t i = begin; i < begin + count; ++i) {
     const auto made = static_cast<std::int64_t>(batch.indices.size());
-    const auto sample = maker.make(indices_[static_cast<std::size_t>(i)],
-                                   out + made * channels * side * side, result.skipped);
+    const auto sample =
+        maker.make(indices_[static_cast<std::size_t>(i)], out + made * image_bytes, result.skipped);
     if (!sample) continue;
     labels[made] = sample->label;
     batch.indices.push_back(sample->index);

@@ -15,7 +15,8 @@
 namespace ddprun::trainer {
 
 struct Batch {
-  torch::Tensor images;               // (N, C, H, W) float, normalised; the loader's on the CPU.
+  // (N, C, H, W) float, normalised, or bytes that are not; the loader's on the CPU.
+  torch::Tensor images;
   torch::Tensor labels;               // (N) int64
   std::vector<std::int64_t> indices;  // (N) Of the images in the data set.
 };

@@ -27,8 +27,11 @@ struct SamplePlacement {
   bool flip = false;  // After the shift.
 };
 
-// Writes channels * height * width floats: channel planes, or pixel by pixel (channels_last).
+// Writes channels * height * width floats, or the bytes as they are: channel planes, or pixel by
+// pixel (channels_last).
 void write_normalized(const ImageView& image, const SamplePlacement& placement,
                       const NormalizationTable& table, bool channels_last, float* out);
+void write_bytes(const ImageView& image, const SamplePlacement& placement, bool channels_last,
+                 std::uint8_t* out);
 
 }  // namespace ddprun::trainer

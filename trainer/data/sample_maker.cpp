@@ -50,7 +50,7 @@ SampleMaker::SampleMaker(const Dataset& dataset, const SampleOptions& options)
       table_(options.normalization),
       reader_(dataset.make_reader()) {}
 
-std::optional<Sample> SampleMaker::make(std::int64_t index, float* out,
+std::optional<Sample> SampleMaker::make(std::int64_t index, void* out,
                                         std::vector<SkippedImage>& skipped) {
   std::int64_t image = index;
   for (int tries = 0;; ++tries) {
@@ -76,7 +76,7 @@ std::optional<Sample> SampleMaker::make(std::int64_t index, float* out,
 
 // `key_index`: the sample that random draws belong to, so that two samples which got the same
 // image do not look the same.
-void SampleMaker::write(std::int64_t image, std::int64_t key_index, float* out) {
+void SampleMaker::write(std::int64_t image, std::int64_t key_index, void* out) {
   const SamplePlan plan = plan_sample(reader_->open(image), options_.transform,
                                       {options_.seed, options_.epoch, key_index});
   const DecodedImage decoded = reader_->decode({.top = plan.box_top,
@@ -89,8 +89,12 @@ void SampleMaker::write(std::int64_t image, std::int64_t key_index, float* out) 
   const std::int64_t side = options_.transform.side;
   const ImageView resized =
       resampler_.resize(part, box, plan.resized, {plan.window_top, plan.window_left, side, side});
-  write_normalized(resized, {plan.shift_down, plan.shift_right, plan.flip}, table_,
-                   options_.channels_last, out);
+  const SamplePlacement placement{plan.shift_down, plan.shift_right, plan.flip};
+  if (options_.bytes) {
+    write_bytes(resized, placement, options_.channels_last, static_cast<std::uint8_t*>(out));
+  } else {
+    write_normalized(resized, placement, table_, options_.channels_last, static_cast<float*>(out));
+  }
 }
 
 }  // namespace ddprun::trainer

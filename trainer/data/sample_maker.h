@@ -1,4 +1,4 @@
-// One sample of a data set -> the floats of its place in a batch: read, cut, resize, mirror,
+// One sample of a data set -> the values of its place in a batch: read, cut, resize, mirror,
 // normalise. No LibTorch here. A core: no sockets, threads or clock.
 #pragma once
 
@@ -27,7 +27,8 @@ struct SampleOptions {
   std::uint64_t seed = 0;  // With the epoch and the sample: what is drawn at random.
   std::int64_t epoch = 0;
   BadImagePolicy on_bad_image = BadImagePolicy::Fail;
-  bool channels_last = false;  // Order of a sample's floats.
+  bool channels_last = false;  // Order of a sample's values.
+  bool bytes = false;          // A sample stays bytes; who gets it normalises.
 };
 
 struct SkippedImage {
@@ -45,13 +46,14 @@ class SampleMaker {
  public:
   SampleMaker(const Dataset& dataset, const SampleOptions& options);
 
-  // Writes channels * side * side floats to `out`; what was passed over on the way is added to
-  // `skipped`. Nothing is returned, and nothing was written, for an image to be omitted. Throws
-  // DataError. The same index gives the same floats, whatever was made before.
-  std::optional<Sample> make(std::int64_t index, float* out, std::vector<SkippedImage>& skipped);
+  // Writes channels * side * side values to `out`, floats or, with SampleOptions::bytes, bytes;
+  // what was passed over on the way is added to `skipped`. Nothing is returned, and nothing was
+  // written, for an image to be omitted. Throws DataError. The same index gives the same values,
+  // whatever was made before.
+  std::optional<Sample> make(std::int64_t index, void* out, std::vector<SkippedImage>& skipped);
 
  private:
-  void write(std::int64_t image, std::int64_t key_index, float* out);
+  void write(std::int64_t image, std::int64_t key_index, void* out);
 
   const Dataset& dataset_;
   const SampleOptions options_;

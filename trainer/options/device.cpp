@@ -90,6 +90,10 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
                "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
                "for images of one size, with the crops and flips of the loader");
+  app.add_flag(
+      "--device-normalize,!--no-device-normalize", options.device_normalize,
+      "Copy batches to the GPU as bytes, while the step before computes, and normalise them "
+      "there by a kernel of ours");
   app.add_flag("--cuda-graph,!--no-cuda-graph", options.cuda_graph,
                "Record a whole step once, its all-reduces too, and replay it by one launch: for "
                "steps in which the GPU waits for the host. Needs --fused-optimizer");
@@ -155,6 +159,8 @@ void check_device_options(const TrainOptions& options) {
   refuse_if(options.fused_optimizer && options.optimizer == OptimizerKind::Lars,
             "--fused-optimizer and --optimizer lars contradict each other: the kernel has one rate "
             "for all layers");
+  refuse_if(options.device_normalize && options.resident_data,
+            "--device-normalize has no meaning with --resident-data, which copies no batches");
   refuse_if(options.share_gpu && options.data_parallel > 1,
             "--share-gpu puts all workers on one GPU, and --data-parallel each on several: give "
             "one of them");

@@ -117,6 +117,7 @@ struct TrainOptions {
   bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
   bool fused_optimizer = false;      // By our own kernel.
   bool resident_data = false;        // The data sets in the device's memory.
+  bool device_normalize = false;     // Batches travel as bytes.
   bool cuda_graph = false;           // A step is recorded once and replayed.
   bool gpu_memory = false;           // Tell what takes the GPU's memory.
   worker::InitMethod init;           // Rank and meeting place, where no launcher says them.

@@ -286,6 +286,47 @@ torch::Tensor cast(torch::Device device, const torch::Tensor& values, NumberForm
   return result.own.cpu();
 }
 
+struct NormalizeCase {
+  std::int64_t images, channels, plane;
+};
+// Around a block, with planes of odd sizes, and a batch without images.
+const std::vector<NormalizeCase> normalize_cases{{0, 3, 9},   {1, 1, 1},  {1, 3, 85}, {1, 1, 256},
+                                                 {1, 1, 257}, {7, 3, 49}, {5, 4, 33}};
+
+torch::Tensor bytes_of(const NormalizeCase& one) {
+  torch::manual_seed(5);
+  return torch::randint(256, {one.images * one.channels * one.plane}, torch::kUInt8);
+}
+
+Normalization normalization_of(const NormalizeCase& one) {
+  Normalization result;
+  for (std::int64_t channel = 0; channel < one.channels; ++channel) {
+    result.mean.push_back(0.1F * static_cast<float>(channel + 1));
+    result.deviation.push_back(0.3F + 0.1F * static_cast<float>(channel));
+  }
+  return result;
+}
+
+torch::Tensor normalize(torch::Device device, const NormalizeCase& one, const torch::Tensor& bytes,
+                        bool channels_last) {
+  const NormalizationTable table(normalization_of(one));
+  const torch::Tensor table_there =
+      bytes_on(device, std::vector<float>(table.of_channel(0), table.of_channel(one.channels)));
+  const torch::Tensor there = bytes.to(device);
+  const Guarded images(device, torch::zeros({bytes.numel()}), torch::kFloat32);
+  const NormalizeBatch batch{.bytes = there.data_ptr<std::uint8_t>(),
+                             .table = static_cast<const float*>(table_there.data_ptr()),
+                             .images = images.own.data_ptr<float>(),
+                             .elements = bytes.numel(),
+                             .plane = one.plane,
+                             .channels = static_cast<std::int32_t>(one.channels),
+                             .channels_last = channels_last};
+  run_kernel(step_kernels(device.is_cuda()).normalize, batch, stream_of(device));
+  if (device.is_cuda()) torch::cuda::synchronize();
+  CHECK(images.whole());
+  return images.own.cpu();
+}
+
 // Every bit pattern of a format of 16 bits.
 torch::Tensor all_patterns(torch::ScalarType type) {
   return torch::arange(0, 65536, torch::kInt32).to(torch::kInt16).view(type);
@@ -454,9 +495,34 @@ TEST_CASE("casts are LibTorch's, for every number", "[step-kernels][cast]") {
   }
 }
 
+TEST_CASE("a batch of bytes becomes the loader's floats", "[step-kernels][normalize]") {
+  for (const NormalizeCase& one : normalize_cases) {
+    INFO(one.images << " images, " << one.channels << " channels, " << one.plane << " pixels");
+    for (const bool channels_last : {false, true}) {
+      const torch::Tensor bytes = bytes_of(one);
+      const torch::Tensor found = normalize(torch::kCPU, one, bytes, channels_last);
+      const NormalizationTable table(normalization_of(one));
+      const auto* const from = bytes.data_ptr<std::uint8_t>();
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < bytes.numel(); ++i) {
+        const std::int64_t channel =
+            channels_last ? i % one.channels : i / one.plane % one.channels;
+        if (found.data_ptr<float>()[i] != table.of_channel(channel)[from[i]]) ++wrong;
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("on a GPU the kernels have the bits of the loops", "[step-kernels][gpu]") {
   if (const std::string reason = no_gpu(); !reason.empty()) DDPRUN_SKIP(reason);
   const torch::Device gpu(torch::kCUDA, 0);
+  for (const NormalizeCase& one : normalize_cases) {
+    for (const bool channels_last : {false, true}) {
+      CHECK(torch::equal(normalize(gpu, one, bytes_of(one), channels_last),
+                         normalize(torch::kCPU, one, bytes_of(one), channels_last)));
+    }
+  }
   for (const Recipe& recipe : recipes) {
     for (const auto type : {torch::kBFloat16, torch::kHalf}) {
       const Trained there = train(gpu, recipe, type, true);

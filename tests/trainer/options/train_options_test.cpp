@@ -170,6 +170,14 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 
+TEST_CASE("batches travel as bytes where they travel at all", "[trainer][options]") {
+  CHECK_FALSE(parse({}).options->device_normalize);
+  CHECK(parse({"--device-normalize"}).options->device_normalize);
+  CHECK_FALSE(parse({"--device-normalize", "--no-device-normalize"}).options->device_normalize);
+  CHECK(contains(said({"--device-normalize", "--resident-data"}),
+                 "--device-normalize has no meaning with --resident-data"));
+}
+
 TEST_CASE("a graph is refused with what the host decides in each step", "[trainer][options]") {
   const auto with_graph = [](std::vector<const char*> more) {
     more.insert(more.end(), {"--fused-optimizer", "--cuda-graph"});

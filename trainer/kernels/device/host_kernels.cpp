@@ -43,10 +43,16 @@ bool cast(const CastPass& pass, void*, KernelProblem&) {
   return true;
 }
 
+bool normalize(const NormalizeBatch& batch, void*, KernelProblem&) {
+  for_each_thread(normalize_blocks(batch),
+                  [&](KernelPlace place) { normalize_thread(batch, place); });
+  return true;
+}
+
 }  // namespace
 
 const StepKernels& host_step_kernels() {
-  static constexpr StepKernels kernels{sgd, find_overflow, advance_scale, gather, cast};
+  static constexpr StepKernels kernels{sgd, find_overflow, advance_scale, gather, cast, normalize};
   return kernels;
 }
 

@@ -13,6 +13,7 @@
 
 #include "trainer/kernels/device/cast_kernel.h"
 #include "trainer/kernels/device/gather_kernel.h"
+#include "trainer/kernels/device/normalize_kernel.h"
 #include "trainer/kernels/device/sgd_kernel.h"
 
 namespace ddprun::trainer {
@@ -37,11 +38,12 @@ struct StepKernels {
                         KernelProblem& problem);
   bool (*gather)(const GatherBatch& batch, void* stream, KernelProblem& problem);
   bool (*cast)(const CastPass& pass, void* stream, KernelProblem& problem);
+  bool (*normalize)(const NormalizeBatch& batch, void* stream, KernelProblem& problem);
 };
 
 // The name under which the CUDA module has a function that returns its table. The number changes
 // with the structures: another version's module must not be mistaken for this one's.
-inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_1";
+inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_2";
 using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();

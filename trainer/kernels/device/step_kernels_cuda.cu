@@ -31,6 +31,10 @@ __global__ void __launch_bounds__(kernel_threads) cast_kernel(CastPass pass) {
   cast_thread(pass, here());
 }
 
+__global__ void __launch_bounds__(kernel_threads) normalize_kernel(NormalizeBatch batch) {
+  normalize_thread(batch, here());
+}
+
 // Launches `kernel` on so many blocks; none is no launch, which CUDA would refuse. A grid's first
 // side may have 2^31 - 1.
 template <typename... Parameters, typename... Arguments>
@@ -82,13 +86,18 @@ bool cast(const CastPass& pass, void* stream, KernelProblem& problem) {
   return launch("cast", cast_kernel, pass.chunk_count, kernel_threads, stream, problem, pass);
 }
 
+bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem) {
+  return launch("normalize", normalize_kernel, normalize_blocks(batch), kernel_threads, stream,
+                problem, batch);
+}
+
 }  // namespace
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
-ddprun_step_kernels_1() {
+ddprun_step_kernels_2() {
   static constexpr ddprun::trainer::StepKernels kernels{
       ddprun::trainer::sgd, ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
-      ddprun::trainer::gather, ddprun::trainer::cast};
+      ddprun::trainer::gather, ddprun::trainer::cast, ddprun::trainer::normalize};
   return &kernels;
 }
