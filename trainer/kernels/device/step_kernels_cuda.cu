@@ -97,7 +97,7 @@ bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
 ddprun_step_kernels_2() {
   static constexpr ddprun::trainer::StepKernels kernels{
-      ddprun::trainer::sgd, ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
-      ddprun::trainer::gather, ddprun::trainer::cast, ddprun::trainer::normalize};
+      ddprun::trainer::sgd,    ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
+      ddprun::trainer::gather, ddprun::trainer::cast,          ddprun::trainer::normalize};
   return &kernels;
 }
