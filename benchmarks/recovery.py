@@ -4,7 +4,7 @@
 Three hosts (network namespaces, so it needs root) of two workers each. A cell is a loss at a named moment: the job is
 stopped at its gate (phase_gate.py), struck, and let go on. Each ends with the hash of the state after every step of every
 rank, and the last checkpoint, equal to the undisturbed run's, and no process or file left. Its time is that from the loss
-to the end of the first step that had not been done before: the launchers' (heartbeat timeout 1 s), the meeting, the state,
+to the end of the first step that had not been done before: the launchers' (heartbeat timeout 1 s, unless said), the meeting, the state,
 and the step itself, which takes some ten milliseconds of each worker. A static job waits for its host, which the harness
 starts again as a service would; so its time has a cold start of `train` in it, and so has the loss of a worker without spare.
 """
@@ -25,7 +25,7 @@ import chaos
 import measure
 from hosts import Hosts
 from phase_gate import Gate
-from recovery_job import NODES, WORKERS, Broken, Golden, Job
+from recovery_job import HEARTBEAT_S, NODES, WORKERS, Broken, Golden, Job
 
 HELP = __doc__.partition("\n\n")[2]
 STEPS = 12
@@ -191,7 +191,7 @@ class Place:
         folder.mkdir()
         return folder
 
-    def cell(self, mode, fault, phase, plant=""):
+    def cell(self, mode, fault, phase, plant="", heartbeat_s=HEARTBEAT_S):
         """Its seconds. Raises Broken with what the launchers said."""
         golden, folder = self.golden, self.job_folder()
         self.gate.events.clear()
@@ -199,7 +199,7 @@ class Place:
             job = None
             try:
                 job = Job(hosts, self.gate, folder, mode, STEPS, spares=WORKERS if fault == "spare" else 0, plant=plant,
-                          comes_back=mode == "static")
+                          comes_back=mode == "static", heartbeat_s=heartbeat_s)
                 return run_cell(job, fault, phase, golden)
             except Broken as broken:
                 raise Broken(f"{broken}\n{job.story() if job else ''}") from None
@@ -237,7 +237,7 @@ def matrix(options):
                 seconds, failed = found[mode, fault, phase]
                 began = time.monotonic()
                 try:
-                    seconds.append(place.cell(mode, fault, phase))
+                    seconds.append(place.cell(mode, fault, phase, heartbeat_s=options.heartbeat))
                     text = f"{1e3 * seconds[-1]:7.0f} ms to the next new step"
                 except Broken as broken:
                     found[mode, fault, phase] = (seconds, failed + 1)
@@ -247,7 +247,10 @@ def matrix(options):
         text = table(found, mode)
         print(f"\n{mode}, milliseconds\n\n{text}")
         if options.docs:
-            bench.write_into_docs(f"recovery-{mode}", f"`scripts/bench recovery matrix --rounds {options.rounds}`, "
+            command = f"scripts/bench recovery matrix --rounds {options.rounds}"
+            if options.heartbeat != HEARTBEAT_S:
+                command += f" --heartbeat {options.heartbeat:g}"
+            bench.write_into_docs(f"recovery-{mode}", f"`{command}`, "
                                   f"{datetime.date.today()}, {machine}; milliseconds, medians (minimum - maximum)\n\n{text}")
     failed = sum(count for _, count in found.values())
     print(f"\n{len(wanted) * options.rounds - failed} of {len(wanted) * options.rounds} cells end with the golden bits")
@@ -290,6 +293,8 @@ def arguments(argv):
     cells.add_argument("cells", nargs="*", metavar="MODE/LOSS/MOMENT", default=["*"],
                        help=f"such as 'elastic/cut/*'; of {', '.join(MODES)}; {', '.join(FAULTS)}; {', '.join(PHASES)} [all]")
     cells.add_argument("--rounds", type=int, default=1, help="how often each cell is run [1]")
+    cells.add_argument("--heartbeat", type=float, default=HEARTBEAT_S, metavar="SECONDS",
+                       help="after which a silent node is lost [%(default)g]")
     cells.add_argument("--docs", action="store_true", help="also put the tables into docs/measurements/recovery.md")
     cells.set_defaults(run=matrix)
     plants = kinds.add_parser("planted", help="faults of the product that the harness has to notice")

@@ -66,10 +66,11 @@ class Golden:
 class Job:
     """`comes_back`: a host starts its launcher again when that has ended, as a service would."""
 
-    def __init__(self, hosts, gate, folder, mode, steps, spares=0, plant="", comes_back=False, tie_breaker=None):
+    def __init__(self, hosts, gate, folder, mode, steps, spares=0, plant="", comes_back=False, tie_breaker=None,
+                 heartbeat_s=HEARTBEAT_S):
         self.hosts, self.gate, self.folder, self.mode = hosts, gate, folder, mode
         self.steps, self.spares, self.plant = steps, spares, plant
-        self.comes_back, self.tie_breaker = comes_back, tie_breaker
+        self.comes_back, self.tie_breaker, self.heartbeat_s = comes_back, tie_breaker, heartbeat_s
         self.began, self.ended = time.monotonic(), None
         self.launchers = {}
         self.statuses = {host: [] for host in range(NODES)}
@@ -85,7 +86,7 @@ class Job:
             self.start(host)
 
     def start(self, host):
-        conf = f"heartbeat_timeout={HEARTBEAT_S},keep_alive_interval=0.2,join_timeout=60"
+        conf = f"heartbeat_timeout={self.heartbeat_s},keep_alive_interval={self.heartbeat_s / 5:g},join_timeout=60"
         nodes = ["--nproc-per-node", str(WORKERS), "--max-restarts", "100000", "--spares", str(self.spares)]
         if self.mode == "elastic":
             nodes += ["--nnodes", f"1:{NODES}", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}",

@@ -1,8 +1,7 @@
 // A step whose work on the device is a graph (--cuda-graph): the inputs that change from step to
 // step lie in memory that stays, where a replay finds them.
 //
-//   rate, images, labels --> memory that stays --> graph: forward, loss, backward, all-reduce,
-//   update
+//   rate, images, labels --> memory that stays --> graph: forward, backward, all-reduce, update
 #pragma once
 
 #include <functional>

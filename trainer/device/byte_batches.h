@@ -1,9 +1,8 @@
 // Batches that travel to the device as bytes, on a stream of their own, and are normalised there
 // (--device-normalize): a quarter of the bytes of floats, while the step before still computes.
 //
-//   copy stream     ... wait until slot is free | copy batch n+1 ->  slot |
-//   compute stream  ... step n ..........................................| wait | normalise | step
-//   n+1
+//   copy stream     ... wait until the slot is free | copy batch n + 1 into it
+//   compute stream  ... step n ............................................... | normalise | n + 1
 #pragma once
 
 #include <c10/core/Event.h>
