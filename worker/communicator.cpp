@@ -1,4 +1,5 @@
-// What every communicator shares: messages for those that have none under way, sizes of types.
+// What every communicator shares: messages for those that have none under way, what those whose
+// memory is the host's need not do otherwise, sizes of types.
 #include "worker/communicator.h"
 
 namespace ddprun::worker {
@@ -22,6 +23,11 @@ std::unique_ptr<Request> Communicator::irecv(void* data, std::size_t count, Data
                                              Stream stream) {
   recv(data, count, type, peer, stream);
   return std::make_unique<DoneRequest>();
+}
+
+void Communicator::all_gather_on_host(const void* send, void* recv, std::size_t bytes,
+                                      Stream stream) {
+  all_gather(send, recv, bytes, DataType::UInt8, stream);
 }
 
 std::size_t bytes_of(DataType type) {

@@ -106,6 +106,18 @@ class Communicator {
   // Returns when every rank has called it (CUDA: after synchronizing the stream).
   virtual void barrier(Stream stream = nullptr) = 0;
 
+  // CUDA: returns when all that was queued on the stream is done, and throws where it was ended
+  // instead, because a peer is gone or somebody aborted: CUDA does not tell these apart, and what
+  // an ended collective leaves is anything. So nothing that is to be kept, weights or a state that
+  // was broadcast, may be made of a result before. After an error what was queued may write to its
+  // memory until the stream is empty. On the CPU there is nothing to wait for.
+  virtual void wait(Stream /*stream*/ = nullptr) {}
+
+  // all_gather() of `bytes` of the host's memory, whatever memory the communicator is for: for the
+  // little that ranks agree on before they train. Returns when it is there.
+  virtual void all_gather_on_host(const void* send, void* recv, std::size_t bytes,
+                                  Stream stream = nullptr);
+
   // Memory from which the collectives are fastest: a mapping shared with the ranks of this host on
   // the CPU (no copies), registered memory on CUDA. Collective: all ranks ask for the same sizes in
   // the same order. Zeroed, 64-byte aligned at least. Must be released before the communicator.
@@ -113,8 +125,10 @@ class Communicator {
 
   // CUDA: a graph that has recorded calls of this communicator was launched on the stream. They are
   // watched from now on as if they had been made now, the timeout included; a graph's launch is not
-  // seen otherwise. All graphs must be destroyed before the communicator, which waits for them for
-  // a while and is then left behind.
+  // seen otherwise. All graphs, executable ones too, must be destroyed before the communicator,
+  // also after an error: NCCL waits for them. 10 s (or the collective timeout, if that is less)
+  // after the error or the beginning of its end the communicator is left behind, with the memory of
+  // allocate() that it may still use, and says so.
   virtual void replayed(Stream /*stream*/) {}
 
   // Ends all blocked and later calls on every rank with an error that carries `reason`.
@@ -134,7 +148,8 @@ struct CommunicatorOptions {
   std::string collective_timeout_name = "CommunicatorOptions::collective_timeout";
   // A wait for peers that takes so long is told of, once, through on_slow_wait: in which call, and
   // who keeps this rank. Called by the thread that waits (NCCL: by one of the communicator); must
-  // not call the communicator. Empty: a line on standard error.
+  // not call the communicator. Empty: a line on standard error. NCCL: told there, too, when a
+  // communicator is left behind (replayed()).
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(const std::string& text)> on_slow_wait;
   // A wait to meet them, which may last for hours, is told of there after this time and then each
@@ -145,7 +160,8 @@ struct CommunicatorOptions {
   // (10.1.0.0/16). "" = GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, else the way to the store.
   std::string interface;
   // While it is readable nobody is waited for to be met: CommunicatorError. Must stay open until
-  // the peers are met, and is not closed (Membership::interrupt_fd). -1: none. CPU only.
+  // the peers are met, and NCCL has started; is not closed (Membership::options). -1: none. Not
+  // over MPI.
   int interrupt_fd = -1;
   int cuda_device = 0;  // NCCL only.
 };

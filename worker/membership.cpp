@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "rendezvous/unique_fd.h"
@@ -220,9 +221,9 @@ bool Membership::job_is_over() const {
 }
 
 StateLead find_lead(Communicator& communicator, const StatePosition& own) {
-  static_assert(sizeof(StatePosition) == 2 * sizeof(std::int64_t));
+  static_assert(std::is_trivially_copyable_v<StatePosition>);
   std::vector<StatePosition> ranks(static_cast<std::size_t>(communicator.world_size()));
-  communicator.all_gather(&own, ranks.data(), 2, DataType::Int64);
+  communicator.all_gather_on_host(&own, ranks.data(), sizeof own);
   return find_lead(ranks);
 }
 

@@ -18,6 +18,11 @@
 // then starts the next one with those that are parked in next_rank(), and with spares or new
 // processes in the places of the dead. Its promise stays: never two attempts at once.
 //
+// Over NCCL the same, with make_nccl_communicator(), and with two rules more. The state changes
+// only behind communicator->wait(stream), since a collective that was ended looks like one that
+// succeeded. And CUDA graphs that have recorded calls are destroyed before the communicator
+// (Communicator::replayed). The process keeps the GPU of its first rank: its local rank may change.
+//
 // A worker that a peer's end throws out must write no error file (declare_failure): the launcher
 // blames whoever has one. examples/elastic_train.cpp is a whole program.
 //
@@ -95,8 +100,8 @@ class Membership {
   std::unique_ptr<Impl> impl_;
 };
 
-// Which rank's state all go on from, asked at the beginning of each attempt. Collective; of a
-// communicator whose memory is the host's. Throws CommunicatorError.
+// Which rank's state all go on from, asked at the beginning of each attempt. Collective, over any
+// communicator: positions are gathered on the host. Throws CommunicatorError.
 StateLead find_lead(Communicator& communicator, const StatePosition& own);
 
 }  // namespace ddprun::worker

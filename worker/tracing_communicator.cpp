@@ -82,6 +82,13 @@ class TracingCommunicator : public Communicator {
     inner_->barrier(stream);
   }
 
+  void wait(Stream stream) override { inner_->wait(stream); }
+
+  void all_gather_on_host(const void* send, void* recv, std::size_t bytes, Stream stream) override {
+    const Span span(tracer_, {"all_gather", bytes, stream});
+    inner_->all_gather_on_host(send, recv, bytes, stream);
+  }
+
   std::shared_ptr<void> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void replayed(Stream stream) override { inner_->replayed(stream); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/fake_cuda/cudart_objects.h"
 #include "tests/fake_cuda/switches.h"
@@ -235,10 +236,19 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   std::memset(data, value, bytes);
   return device_state();
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+// The host's memory is pageable: what is to go from there is copied first, and what comes is there
+// on return.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  if (kind == cudaMemcpyHostToDevice) {
+    const auto* const first = static_cast<const char*>(from);
+    real(stream)->give([=, staged = std::vector<char>(first, first + bytes)] {
+      std::memcpy(to, staged.data(), bytes);
+    });
+    return cudaSuccess;
+  }
   real(stream)->give([=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
+  return kind == cudaMemcpyDeviceToHost ? real(stream)->synchronize() : cudaSuccess;
 }
 
 }  // extern "C"

@@ -5,6 +5,10 @@
 // A collective goes in chunks. Each rank puts its part into its slot, counts `written` up, waits
 // for all others to do so, reads their slots, and counts `read` up; a slot is used again when all
 // have read it. Messages have a slot for each pair of ranks.
+//
+// A kernel that is aborted counts as having written and read all that its peers wait for, as NCCL's
+// do (postPeer() in its src/device/prims_simple.h): theirs then end, with anything in their memory.
+// A peer further along in NCCL's ring gets it for all ranks, so it does here.
 #pragma once
 
 #include <nccl.h>
@@ -32,6 +36,7 @@ struct Board {
     std::uint64_t host;
     int device;
     std::atomic<std::uint64_t> written, read;
+    std::atomic<bool> gave_up;  // A kernel of it was aborted.
     Called called;
   };
   struct alignas(64) Channel {

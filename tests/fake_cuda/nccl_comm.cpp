@@ -34,8 +34,12 @@ bool ncclComm::wait(const std::function<bool()>& condition) const {
 bool ncclComm::exchange(const Called& called, const void* send, std::size_t count,
                         std::size_t bytes, const Take& take) {
   Board::Rank* const ranks = board->ranks;
+  const auto gave_up = [](const Board::Rank& other) { return other.gave_up.load(); };
   const auto all = [&](const auto& condition) {
-    return wait([&] { return std::all_of(ranks, ranks + world, condition); });
+    return wait([&] {
+      return std::all_of(ranks, ranks + world, condition) ||
+             std::any_of(ranks, ranks + world, gave_up);
+    });
   };
   const std::size_t at_once = slot_bytes / bytes;
   std::vector<const void*> slots;
@@ -158,8 +162,8 @@ void run(void* data) {
       set_last_error("NET/Socket : peer 127.0.0.1<1> is out of reach");
       comm.state = ncclRemoteError;
       comm.wait([] { return false; });
-    } else {
-      launched->kernel(comm);
+    } else if (!launched->kernel(comm)) {
+      comm.board->ranks[comm.rank].gave_up = true;
     }
   }
   if (launched->in_graph) return;

@@ -47,6 +47,7 @@ struct Cluster {
   std::chrono::milliseconds slow_wait{30'000};
   std::function<void(int rank, const std::string& text)> on_slow_wait;
   std::chrono::milliseconds connect_timeout = testing::patience(std::chrono::seconds{20});
+  int interrupt_fd = -1;
   std::vector<int> cuda_devices{0, 1, 2, 3, 4, 5, 6, 7};  // Of each rank; over NCCL.
 };
 
@@ -55,6 +56,7 @@ inline CommunicatorOptions options_of(const Cluster& cluster, int rank) {
   options.connect_timeout = cluster.connect_timeout;
   options.collective_timeout = cluster.collective_timeout;
   options.slow_wait = cluster.slow_wait;
+  options.interrupt_fd = cluster.interrupt_fd;
   if (cluster.on_slow_wait) {
     options.on_slow_wait = [tell = cluster.on_slow_wait, rank](const std::string& text) {
       tell(rank, text);

@@ -63,7 +63,8 @@ void DeviceWatchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (group_->aborted()) {
-      lock.unlock();  // It waits for kernels, and stop() and watch() must not wait for those.
+      lock.unlock();  // stop() and watch() must not wait for it.
+      group_->wait_until_known();
       handle_->abort();
       return;
     }

@@ -5,7 +5,9 @@
 //   NCCL's own error                        --+    says why; only then, and so also for the reasons
 //   a peer's death or abort, our abort()    -----> that come from elsewhere: ncclCommAbort
 //
-// In that order, because an aborted kernel looks like one that succeeded.
+// In that order, because an aborted kernel looks like one that succeeded; and not before all peers
+// know of it, because such a kernel also posts to its peers what it never wrote (postPeer() of
+// NCCL's src/device/prims_simple.h), so that theirs end with anything in their memory.
 #pragma once
 
 #include <condition_variable>

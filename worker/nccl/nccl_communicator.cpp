@@ -1,6 +1,8 @@
 // The collectives over NCCL, and the module's entry point.
 #include "worker/nccl/nccl_communicator.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -26,12 +28,18 @@ std::string describe(const NcclPeers& peers) {
          ", device " + std::to_string(peers.device);
 }
 
+bool is_readable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return fd >= 0 && ::poll(&entry, 1, 0) > 0;
+}
+
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(NcclPeers peers, const CommunicatorOptions& options)
     : rank_(peers.rank),
       world_size_(peers.world_size),
       timeout_(options.collective_timeout),
+      teller_(options),
       description_(describe(peers)),
       handle_(std::make_shared<NcclHandle>(peers.device, end_time())),
       watchdog_(rank_, handle_, options),
@@ -39,12 +47,14 @@ NcclCommunicator::NcclCommunicator(NcclPeers peers, const CommunicatorOptions& o
       guard_(rank_, world_size_, group_) {
   check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
   try {
-    start_nccl(peers);
+    start_nccl(peers, options.interrupt_fd);
     barrier_word_ = allocate(sizeof(int));
     watchdog_.start(group_);
   } catch (const std::exception& problem) {
     group_.abort("rank " + std::to_string(rank_) + ": " + problem.what());  // Or they wait.
     handle_->abort();
+    // Its threads read the environment, which who has lost this attempt is about to change.
+    handle_->wait_for_end();
     throw;
   }
 }
@@ -60,15 +70,30 @@ NcclCommunicator::~NcclCommunicator() {
   const bool drained = watchdog_.drain(deadline);
   watchdog_.stop();
   // Before memory is given back: that waits for kernels, and nobody else would end them now.
-  if (!drained) handle_->abort();
+  if (!drained) {
+    group_.abort("rank " + std::to_string(rank_) +
+                 " closed the communicator before its work on the device was done");
+    group_.wait_until_known();
+    handle_->abort();
+  }
   barrier_word_.reset();
   // A peer that is gone by now must not hold us.
   handle_->finish(deadline, [this] { return group_.aborted(); });
-  handle_->wait_for_end();
+  if (!handle_->wait_for_end()) tell_left_behind();
 }
 
-void NcclCommunicator::start_nccl(const NcclPeers& peers) {
-  const std::string problem = settle(handle_->start(peers.id, rank_, world_size_), peers.deadline);
+void NcclCommunicator::tell_left_behind() const {
+  teller_.tell(
+      "rank " + std::to_string(rank_) + ": NCCL's communicator did not end within " +
+      std::to_string(end_time().count()) +
+      " ms and is left behind with its memory: a CUDA graph that has recorded its calls was "
+      "not destroyed before it, or the device does not answer; destroy graphs first, "
+      "executable ones and those they were made of");
+}
+
+void NcclCommunicator::start_nccl(const NcclPeers& peers, int interrupt_fd) {
+  const std::string problem =
+      settle(handle_->start(peers.id, rank_, world_size_), peers.deadline, interrupt_fd);
   if (!problem.empty()) {
     group_.abort("rank " + std::to_string(rank_) + ": ncclCommInitRankConfig " + problem);
   }
@@ -77,12 +102,14 @@ void NcclCommunicator::start_nccl(const NcclPeers& peers) {
                           group_.reason());
 }
 
-std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline) {
+std::string NcclCommunicator::settle(ncclResult_t result, Clock::time_point deadline,
+                                     int interrupt_fd) {
   const auto begun = Clock::now();
   while (result == ncclInProgress) {
     if (group_.aborted()) return "";
     const auto now = Clock::now();
     if (now >= deadline) return "did not end in time";
+    if (is_readable(interrupt_fd)) return "was interrupted";
     if (now - begun < spin_time) {
       std::this_thread::yield();
     } else {
@@ -184,12 +211,31 @@ void NcclCommunicator::barrier(Stream stream) {
   wait_for(call, stream);
 }
 
+// By way of memory of the device: NCCL moves no other, and the failures are those of any
+// collective.
+void NcclCommunicator::all_gather_on_host(const void* send, void* recv, std::size_t bytes,
+                                          Stream stream) {
+  const std::size_t all = bytes * static_cast<std::size_t>(world_size_);
+  const auto memory = allocate(all + bytes);
+  char* const own = static_cast<char*>(memory.get()) + all;
+  const auto on = static_cast<cudaStream_t>(stream);
+  check_cuda(cudaMemcpyAsync(own, send, bytes, cudaMemcpyHostToDevice, on), "cudaMemcpyAsync");
+  all_gather(own, memory.get(), bytes, DataType::UInt8, stream);
+  wait(stream);
+  check_cuda(cudaMemcpyAsync(recv, memory.get(), all, cudaMemcpyDeviceToHost, on),
+             "cudaMemcpyAsync");
+  wait(stream);
+}
+
 void NcclCommunicator::wait_for(const Call& call, Stream stream) {
   const CallGuard::Inside inside(guard_);
   const auto deadline = Clock::now() + timeout_ + watchdog_time;
   for (;;) {
     const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
-    guard_.throw_if_aborted(call);  // Asked after the query: an aborted kernel ends early.
+    // Asked after the query: an aborted kernel ends early, this rank's as well as a peer's, whose
+    // word of it may lie unread if this process was stopped meanwhile.
+    if (status == cudaSuccess) group_.catch_up();
+    guard_.throw_if_aborted(call);
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) {
       fail(call, std::string("failed: ") + cudaGetErrorString(status));

@@ -23,6 +23,7 @@
 #include "worker/nccl/nccl_connect.h"
 #include "worker/nccl/nccl_handle.h"
 #include "worker/peers/call_guard.h"
+#include "worker/peers/slow_wait.h"
 #include "worker/peers/watch.h"
 
 namespace ddprun::worker {
@@ -50,23 +51,22 @@ class NcclCommunicator final : public Communicator {
   void send(const void* data, std::size_t count, DataType type, int peer, Stream stream) override;
   void recv(void* data, std::size_t count, DataType type, int peer, Stream stream) override;
   void barrier(Stream stream) override;
+  void wait(Stream stream) override { wait_for(last_, stream); }
+  void all_gather_on_host(const void* send, void* recv, std::size_t bytes, Stream stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override { return handle_->allocate(bytes); }
   void replayed(Stream stream) override;
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
   std::optional<std::string> aborted() const override { return group_.reason_if_aborted(); }
 
-  // Returns when all that was queued on the stream is done, and throws where it was ended instead:
-  // CUDA itself does not tell these apart.
-  void wait(Stream stream) { wait_for(last_, stream); }
-
  private:
   using Clock = std::chrono::steady_clock;
 
-  void start_nccl(const NcclPeers& peers);
+  void start_nccl(const NcclPeers& peers, int interrupt_fd);
   std::chrono::milliseconds end_time() const;
   // Waits while NCCL works in the background. What went wrong; "": nothing, or the group was
   // aborted meanwhile.
-  std::string settle(ncclResult_t result, Clock::time_point deadline);
+  std::string settle(ncclResult_t result, Clock::time_point deadline, int interrupt_fd = -1);
+  void tell_left_behind() const;
   // Has `function`(communicator, stream) called, and what it queues watched.
   template <typename Function>
   void queue(const Call& call, Stream stream, Function function);
@@ -77,6 +77,7 @@ class NcclCommunicator final : public Communicator {
   const int rank_;
   const int world_size_;
   const std::chrono::milliseconds timeout_;
+  const SlowWaitTeller teller_;
   std::string description_;
   const std::shared_ptr<NcclHandle> handle_;
   DeviceWatchdog watchdog_;

@@ -82,7 +82,7 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
   std::vector<PeerAddress> addresses;
   for (const std::string& text : texts) addresses.push_back(parse_peer_address(text));
   peers.id = parse_nccl_id(texts[0].substr(texts[0].rfind(' ') + 1));
-  std::vector<PeerSockets> sockets = mesh.connect(addresses, peers.deadline);
+  std::vector<PeerSockets> sockets = mesh.connect(addresses, peers.deadline, options.interrupt_fd);
   peers.watched = to_watch(sockets, addresses);
   return peers;
 }

@@ -34,6 +34,8 @@ class SlowWaitTeller {
   // `call` as in "all_reduce(...), call 17"; `cause`: "rank 1 did not answer (...)".
   void tell(int rank, Clock::time_point since, const std::string& call,
             const std::string& cause) const;
+  // Anything else that is worth a word.
+  void tell(const std::string& text) const { tell_(text); }
   // "timed out after 600 s (--collective-timeout sets the limit)"
   std::string timed_out() const;
 

@@ -30,6 +30,7 @@ constexpr std::uint32_t kind_answer = 4;
 constexpr std::uint32_t kind_hearing_query = 5;
 constexpr std::uint32_t kind_hearing = 6;
 constexpr std::size_t text_bytes_max = 2048;
+constexpr auto catch_up_pause = std::chrono::microseconds{50};
 
 // The kernel gave up on a connection because nothing came from the other host, not because the peer
 // closed it. The second and third are what a router, or our own kernel, said meanwhile.
@@ -67,6 +68,7 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<void()> wake)
       received_(peers_.size()),
       wake_(std::move(wake)),
       departed_(peers_.size()),
+      known_(peers_.size()),
       send_errors_(peers_.size()),
       answers_(peers_.size()),
       exceptions_before_(std::uncaught_exceptions()),
@@ -91,7 +93,7 @@ PeerWatch::~PeerWatch() {
 void PeerWatch::abort(const std::string& reason) noexcept {
   {
     const std::lock_guard lock(mutex_);  // Not between a waiter's look and its sleep.
-    record(reason);
+    if (record(reason)) aborted_at_ = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
   wake_();
@@ -116,6 +118,41 @@ void PeerWatch::settle(int peer) {
   changed_.wait_until(lock, deadline, [&] { return aborted() || departed(peer); });
 }
 
+void PeerWatch::wait_until_known() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, aborted_at_ + knowing_time, [&] {
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      if (peers_[rank].connection && !departed_[rank] && !known_[rank]) return false;
+    }
+    return true;
+  });
+}
+
+void PeerWatch::note_known(std::size_t peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    known_[peer] = true;
+  }
+  changed_.notify_all();
+}
+
+bool PeerWatch::has_unread() const {
+  std::vector<pollfd> polled;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (!peers_[rank].connection || known_[rank]) continue;
+    polled.push_back({peers_[rank].connection.get(), POLLIN, 0});
+  }
+  return !polled.empty() && ::poll(polled.data(), polled.size(), 0) > 0;
+}
+
+void PeerWatch::catch_up() {
+  const auto deadline = std::chrono::steady_clock::now() + settle_time;
+  // In this order: what is not unread any more has been read under reading_.
+  while (!aborted() && (has_unread() || reading_) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(catch_up_pause);
+  }
+}
+
 void PeerWatch::run() {
   std::vector<pollfd> polled;
   std::vector<std::size_t> ranks;  // Of polled[1..].
@@ -132,9 +169,11 @@ void PeerWatch::run() {
       return;
     }
     if (polled[0].revents != 0) return;
+    reading_ = true;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (polled[i + 1].revents != 0) open_[ranks[i]] = read_from(ranks[i]);
     }
+    reading_ = false;
     give_verdict();
   }
 }
@@ -154,6 +193,7 @@ bool PeerWatch::read_from(std::size_t peer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   // A send that failed took the connection's error with it: what is left to read is a mere end.
   lose(peer, got < 0 ? errno : send_errors_[peer].load());
+  note_known(peer);
   return false;
 }
 
@@ -230,7 +270,10 @@ void PeerWatch::handle_messages(std::size_t peer) {
 }
 
 void PeerWatch::handle(std::size_t peer, std::uint32_t kind, const std::string& text) {
-  if (kind == kind_abort) return abort(text);
+  if (kind == kind_abort) {
+    abort(text);
+    return note_known(peer);
+  }
   if (kind == kind_query) {
     const RankSet ranks = waiting_for_.load();
     return send_to(peer, kind_answer, as_bytes(ranks));

@@ -37,6 +37,8 @@ constexpr auto hearing_time = std::chrono::milliseconds{1'000};
 // For a connection to tell why its peer's data ended: longer than others are asked about a peer
 // that fell silent.
 constexpr auto settle_time = 2 * hearing_time;
+// For peers to say that they know of an abort. A process that is stopped says nothing.
+constexpr auto knowing_time = std::chrono::milliseconds{1'000};
 
 class PeerWatch final : public Abortable {
  public:
@@ -61,6 +63,13 @@ class PeerWatch final : public Abortable {
   // settle_time.
   void settle(int peer);
 
+  // Once aborted: waits until all peers that are still there know it, too, which each says by an
+  // Abort of its own. For knowing_time since the abort at most.
+  void wait_until_known();
+  // Waits until all that has come from the peers so far was read: what one of them said before
+  // something that this thread has just seen is in aborted() then. For settle_time at most.
+  void catch_up();
+
   // Whom this rank's blocked call waits for; what Queries are answered with. 0: in no call.
   void set_waiting_for(RankSet ranks) noexcept { waiting_for_.store(ranks); }
   // Asks every peer whom it waits for; index = rank. Waits for the answers for answer_time, or
@@ -70,6 +79,8 @@ class PeerWatch final : public Abortable {
  private:
   void run();
   bool read_from(std::size_t peer);  // False: nothing more will come from this peer.
+  void note_known(std::size_t peer);
+  bool has_unread() const;
   void handle_messages(std::size_t peer);
   void lose(std::size_t peer, int error);
   void suspect(std::size_t peer);
@@ -94,11 +105,14 @@ class PeerWatch final : public Abortable {
   std::vector<std::string> received_;  // Bytes of messages that are not complete yet.
   std::function<void()> wake_;
   std::vector<std::atomic<bool>> departed_;
+  std::vector<std::atomic<bool>> known_;  // Those that have said Abort, or will say nothing more.
+  std::atomic<bool> reading_{false};
   std::vector<std::atomic<int>> send_errors_;
   std::atomic<bool> spread_{false};
   std::atomic<RankSet> waiting_for_{0};
 
-  std::mutex mutex_;  // Guards answers_, and what changed_ tells of.
+  std::mutex mutex_;  // Guards answers_ and aborted_at_, and what changed_ tells of.
+  std::chrono::steady_clock::time_point aborted_at_{};
   std::vector<std::optional<RankSet>> answers_;
   std::condition_variable changed_;
   std::mutex send_mutex_;  // One message at a time on the connections.

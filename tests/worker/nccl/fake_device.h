@@ -56,6 +56,7 @@ struct FakeDevice {
     bool operator==(const Reduction&) const = default;
   };
   std::vector<Reduction> reductions;  // What ncclAllReduce was asked for.
+  const void* gathered = nullptr;     // What ncclAllGather was to send.
 
   // Set before there is another thread.
   std::function<void()> on_abort = [] {};  // In ncclCommAbort.

@@ -1,8 +1,13 @@
 // What is refused, what is waited for, and how work that cannot end is ended on all ranks.
 #include "worker/nccl/nccl_communicator.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <array>
+#include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/mapped_exchange.h"
@@ -131,6 +136,17 @@ TEST_CASE("a barrier waits for the stream, and fails with it", "[worker][cuda]")
         "access was encountered");
 }
 
+TEST_CASE("what the host gathers goes by way of the device's memory", "[worker][cuda]") {
+  Lone job;
+  const std::int64_t own[] = {41, 3};
+  std::int64_t all[2] = {};
+  job.communicator().all_gather_on_host(own, all, sizeof own, nullptr);
+  CHECK(job.fake.called == std::vector<std::string>{"all_gather"});
+  CHECK(job.fake.gathered != own);
+  CHECK(all[0] == 41);
+  CHECK(all[1] == 3);
+}
+
 TEST_CASE("what is recorded into a graph is watched from each replay on", "[worker][cuda]") {
   Lone job;
   job.fake.capturing = true;
@@ -188,6 +204,74 @@ TEST_CASE("what one rank gives up with ends NCCL on all", "[worker][cuda]") {
   for (std::thread& rank : ranks) rank.join();
   CHECK(aborts == 2);
   for (const std::string& error : errors) CHECK(contains(error, "rank 1 has had enough"));
+}
+
+namespace {
+
+// Rank 0 of two; what rank 1 says and hears goes through `peer`.
+NcclPeers with_peer(ddprun::rendezvous::UniqueFd& peer) {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  peer = ddprun::rendezvous::UniqueFd(ends[1]);
+  NcclPeers peers;
+  peers.world_size = 2;
+  peers.deadline = std::chrono::steady_clock::now() + patience(20s);
+  peers.watched.resize(2);
+  peers.watched[1] = {PeerLink(ddprun::rendezvous::UniqueFd(ends[0])), "rank 1"};
+  return peers;
+}
+
+// As worker/peers/watch.cpp sends it.
+std::string abort_message(const std::string& reason) {
+  const std::uint32_t header[] = {0x57504444, 2, static_cast<std::uint32_t>(reason.size())};
+  return std::string(reinterpret_cast<const char*>(header), sizeof header) + reason;
+}
+
+}  // namespace
+
+TEST_CASE("NCCL is aborted once the peers know of it, whose kernels it would end early",
+          "[worker][cuda]") {
+  FakeDevice fake;
+  device = &fake;
+  std::atomic<bool> peer_knows{false}, aborted_before{false};
+  Happening aborted;
+  fake.on_abort = [&] {
+    aborted_before = !peer_knows;
+    aborted.happen();
+  };
+  ddprun::rendezvous::UniqueFd peer;
+  NcclCommunicator communicator(with_peer(peer), {});
+
+  std::thread answers([&] {
+    std::string got;
+    char bytes[256];
+    while (!contains(got, "enough")) {
+      pollfd polled{peer.get(), POLLIN, 0};
+      ::poll(&polled, 1, -1);
+      const ssize_t count = ::recv(peer.get(), bytes, sizeof bytes, 0);
+      if (count == 0) return;
+      if (count > 0) got.append(bytes, static_cast<std::size_t>(count));
+    }
+    const std::string answer = abort_message("enough");
+    peer_knows = true;
+    static_cast<void>(::send(peer.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+  });
+  communicator.abort("enough");
+  CHECK(aborted.wait());
+  answers.join();
+  CHECK_FALSE(aborted_before);
+}
+
+TEST_CASE("a peer that says nothing of an abort holds it up for a second at most",
+          "[worker][cuda]") {
+  FakeDevice fake;
+  device = &fake;
+  Happening aborted;
+  fake.on_abort = [&] { aborted.happen(); };
+  ddprun::rendezvous::UniqueFd peer;
+  NcclCommunicator communicator(with_peer(peer), {});
+  communicator.abort("enough");
+  CHECK(aborted.wait());
 }
 
 TEST_CASE("an average is NCCL's own, in one call on the stream that was given", "[worker][cuda]") {

@@ -1,5 +1,6 @@
 // What NCCL, its library and the device do wrong by themselves, over tests/fake_cuda: each is an
 // error in time, in words, on all ranks.
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
@@ -177,6 +179,53 @@ TEST_CASE("a rank that does not get through NCCL's start ends that of all, in ti
   }
 }
 
+TEST_CASE("what interrupts a meeting ends it, and NCCL's start", "[worker][nccl]") {
+  const ddprun::rendezvous::UniqueFd over(::eventfd(1, EFD_CLOEXEC));
+  Cluster cluster{.world = 2};
+  cluster.interrupt_fd = over.get();
+  for (const std::string& error : spawn(cluster, sum)) {
+    INFO(error);
+    CHECK(contains(error, "stopped connecting to its peers: it was interrupted"));
+  }
+
+  const Switch hung("FAKE_NCCL_HANG_INIT", "0");  // One that meets nobody gets that far.
+  cluster.world = 1;
+  const std::string error = spawn(cluster, sum).front();
+  INFO(error);
+  CHECK(contains(error, "ncclCommInitRankConfig was interrupted"));
+}
+
+TEST_CASE("positions are gathered on the host by way of the device", "[worker][nccl]") {
+  const auto errors = spawn({.world = 3}, [](Communicator& comm) {
+    const std::int64_t own[] = {10 + comm.rank(), 7};
+    std::int64_t all[6] = {};
+    comm.all_gather_on_host(own, all, sizeof own);
+    const std::vector<std::int64_t> got(all, all + 6);
+    if (got != std::vector<std::int64_t>{10, 7, 11, 7, 12, 7}) throw std::logic_error("wrong");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("a collective that a peer has ended early is never taken for a result",
+          "[worker][nccl]") {
+  for (int round = 0; round < 20; ++round) {
+    std::counting_semaphore<> called(0);
+    std::atomic<int> results{0};
+    const auto errors = spawn({.world = 3}, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 2) {
+        acquire(called, 2);
+        comm.abort("enough");
+        return;
+      }
+      called.release();
+      sum(comm);
+      ++results;
+    });
+    CHECK(results == 0);
+  }
+}
+
 TEST_CASE("a slow rank is waited for, and told of once", "[worker][nccl]") {
   const Switch slow("FAKE_NCCL_SLOW", "1:300");
   std::atomic<int> told{0};
@@ -266,7 +315,12 @@ TEST_CASE("a replay that a peer does not make is late, and the peer is named", "
 TEST_CASE("a communicator whose graphs still exist is closed in time, and they can go afterwards",
           "[worker][nccl]") {
   for (const bool aborted : {false, true}) {
-    const Cluster cluster{.world = 2, .collective_timeout = patience(200ms)};
+    Cluster cluster{.world = 2, .collective_timeout = patience(200ms)};
+    std::atomic<int> told{0};
+    cluster.on_slow_wait = [&](int, const std::string& text) {
+      told += contains(text, ": NCCL's communicator did not end within ") &&
+              contains(text, "destroy graphs first");
+    };
     std::vector<std::unique_ptr<RecordedSum>> graphs(2);
     const auto begun = std::chrono::steady_clock::now();
     spawn(cluster, [&](Communicator& comm) {
@@ -277,5 +331,6 @@ TEST_CASE("a communicator whose graphs still exist is closed in time, and they c
     });
     INFO("aborted: " << aborted);
     CHECK(std::chrono::steady_clock::now() - begun < cluster.collective_timeout + patience(5s));
+    CHECK(told == 2);
   }
 }

@@ -1,11 +1,15 @@
 // NCCL's communicator for cases that are written for the CPU: each rank has a stream, and a call
-// returns when what it queued is done. Memory is the host's, so only over tests/fake_cuda.
+// returns when what it queued is done. Memory is the host's, so only over tests/fake_cuda; and
+// since it may be gone after an error, that is thrown when no kernel writes any more.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "tests/testing/mapped_exchange.h"
+#include "tests/testing/patience.h"
 #include "worker/nccl/nccl_communicator.h"
 
 namespace ddprun::worker {
@@ -31,35 +35,34 @@ class WaitingNccl final : public Communicator {
   bool is_cuda() const override { return true; }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op, Stream) override {
-    nccl_->all_reduce(data, count, type, op, stream_);
-    wait();
+    finish([&] { nccl_->all_reduce(data, count, type, op, stream_); });
   }
   void all_gather(const void* send, void* recv, std::size_t count, DataType type, Stream) override {
-    nccl_->all_gather(send, recv, count, type, stream_);
-    wait();
+    finish([&] { nccl_->all_gather(send, recv, count, type, stream_); });
   }
   void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                       Stream) override {
-    nccl_->reduce_scatter(send, recv, count, type, op, stream_);
-    wait();
+    finish([&] { nccl_->reduce_scatter(send, recv, count, type, op, stream_); });
   }
   void broadcast(void* data, std::size_t count, DataType type, int root, Stream) override {
-    nccl_->broadcast(data, count, type, root, stream_);
-    wait();
+    finish([&] { nccl_->broadcast(data, count, type, root, stream_); });
   }
   void send(const void* data, std::size_t count, DataType type, int peer, Stream) override {
-    nccl_->send(data, count, type, peer, stream_);
-    wait();
+    finish([&] { nccl_->send(data, count, type, peer, stream_); });
   }
   void recv(void* data, std::size_t count, DataType type, int peer, Stream) override {
-    nccl_->recv(data, count, type, peer, stream_);
-    wait();
+    finish([&] { nccl_->recv(data, count, type, peer, stream_); });
   }
   void barrier(Stream) override { nccl_->barrier(stream_); }
   std::shared_ptr<void> allocate(std::size_t bytes) override { return nccl_->allocate(bytes); }
   void replayed(Stream) override {
-    nccl_->replayed(stream_);
-    wait();
+    finish([&] { nccl_->replayed(stream_); });
+  }
+  void wait(Stream = nullptr) override {
+    finish([] {});
+  }
+  void all_gather_on_host(const void* send, void* recv, std::size_t bytes, Stream) override {
+    nccl_->all_gather_on_host(send, recv, bytes, stream_);
   }
   void abort(const std::string& reason) noexcept override { nccl_->abort(reason); }
 
@@ -67,7 +70,23 @@ class WaitingNccl final : public Communicator {
   cudaStream_t stream() const { return stream_; }
 
  private:
-  void wait() { nccl_->wait(stream_); }
+  template <typename Call>
+  void finish(const Call& call) {
+    try {
+      call();
+      nccl_->wait(stream_);
+    } catch (const CommunicatorError&) {
+      const auto deadline = std::chrono::steady_clock::now() + testing::patience(stall_limit);
+      while (cudaStreamQuery(stream_) == cudaErrorNotReady &&
+             std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      throw;
+    }
+  }
+
+  static constexpr std::chrono::seconds stall_limit{
+      2};  // A device that stands still writes nothing.
 
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<NcclCommunicator> nccl_;
