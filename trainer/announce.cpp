@@ -52,6 +52,12 @@ void announce(TrainingJob& job) {
           : "",
       job.communicator().description(), batch_text(job),
       job.training_set ? fmt::format(", {} steps an epoch", job.plan.steps_per_epoch) : ""));
+  if (job.options.shards && job.place.device.is_cuda() && !job.options.evaluate) {
+    reporter.line(
+        "--shards on a GPU: each step has the same samples with any number of workers, and each "
+        "once; "
+        "its bits are not the same twice, since GPU kernels and NCCL add in an order of their own");
+  }
   reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
                            {"dataset", job.identity.dataset},

@@ -152,7 +152,7 @@ std::optional<ValidationReport> evaluate(TrainingJob& job) {
   // Each row comes from one rank alone, so the sum has the same bits whoever has which rows.
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
-  counts = counts.to(torch::kCPU).sum(0);
+  counts = worker::result_on_host(job.communicator(), counts).sum(0);
   job.end_phase();
   const double* sums = counts.data_ptr<double>();
   const std::int64_t counted = job.validation_set->size() - left_out;

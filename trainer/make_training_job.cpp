@@ -26,6 +26,7 @@
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/sync_batch_norm.h"
+#include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -108,10 +109,11 @@ void open_named_files(TrainingJob& job) {
 // The device, and the communicator so that the profiler sees what goes through it.
 void open_place(TrainingJob& job) {
   const worker::CommunicatorOptions peers = communicator_options(job.options);
-  job.place = open_device(job.options, job.env, job.members ? job.members->options(peers) : peers);
-  if (job.options.shards && !job.place.device.is_cpu()) {
-    throw UsageError("--shards: GPU kernels do not promise the same bits twice: give --device cpu");
-  }
+  // Model and data lie where the first attempt of this process put them, whatever its local rank
+  // is.
+  if (!job.gpu_place) job.gpu_place = job.env.local_rank;
+  job.place = open_device(job.options, job.env, *job.gpu_place,
+                          job.members ? job.members->options(peers) : peers);
   if (job.members) job.guard = job.members->guard(job.communicator());
   if (job.options.profile.empty() || job.options.evaluate) return;
   open_profiler(job);
@@ -256,8 +258,9 @@ worker::DataParallelOptions parallel_options(TrainingJob& job) {
 void make_shards(TrainingJob& job) {
   if (!job.options.shards || job.options.evaluate) return;
   // MPI adds in the order that it likes.
-  const auto sums = job.options.backend == BackendOption::Mpi ? ShardedBatch::Sums::InAnyOrder
-                                                              : ShardedBatch::Sums::InTreeOrder;
+  const auto sums = job.place.device.is_cuda()                  ? ShardedBatch::Sums::AnyBits
+                    : job.options.backend == BackendOption::Mpi ? ShardedBatch::Sums::InAnyOrder
+                                                                : ShardedBatch::Sums::InTreeOrder;
   job.shards =
       std::make_unique<ShardedBatch>(*job.model, job.communicator(), *job.options.shards, sums);
 }
@@ -394,6 +397,8 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   share_state(job, lead);
   if (in_place) verify_shared(job, lead);
   if (lead.any && !in_place) verify_snapshot(job, lead);
+  // On a GPU what was broadcast may be nothing yet, or nothing at all (Communicator::wait).
+  if (job.members) job.communicator().wait(worker::current_stream(job.place.device));
   job.holds_state = !options.evaluate;
   if (!options.evaluate) job.progress.emplace(job.env);
   start_writer(job);

@@ -120,7 +120,8 @@ std::vector<worker::StatePosition> gather_positions(TrainingJob& job,
                                                     const worker::StatePosition& own) {
   if (job.env.world_size == 1) return {own};
   torch::Tensor pair = torch::tensor({own.step, own.epoch}, torch::kInt64).to(job.place.device);
-  const torch::Tensor all = worker::all_gather(job.communicator(), pair).to(torch::kCPU);
+  const torch::Tensor all =
+      worker::result_on_host(job.communicator(), worker::all_gather(job.communicator(), pair));
   std::vector<worker::StatePosition> ranks;
   for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
     ranks.push_back({all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()});
@@ -266,7 +267,7 @@ void share_state(TrainingJob& job, const worker::StateLead& lead) {
                      static_cast<double>(own.step), own.best_prec1},
                     torch::kFloat64));
   worker::broadcast(job.communicator(), numbers, lead.root);
-  numbers = numbers.to(torch::kCPU);
+  numbers = worker::result_on_host(job.communicator(), numbers);
   const double* value = numbers.data_ptr<double>();
   job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
                static_cast<std::int64_t>(value[2]), value[3]};

@@ -20,7 +20,7 @@ void StepMeters::data_ready() {
 }
 
 void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images) {
-  last_counts_ = counts;
+  last_counts_ = counts.to(counts_.device());  // With --shards they were summed up on the host.
   counts_ += last_counts_;
   last_counted_ = counted;
   counted_ += counted;

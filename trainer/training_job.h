@@ -64,6 +64,7 @@ struct TrainingJob {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
+  std::optional<int> gpu_place;  // The local rank that this process had first.
   std::unique_ptr<ResidentSet> resident_training_set;  // With --resident-data, as the sets above.
   std::unique_ptr<ResidentSet> resident_validation_set;
   std::optional<worker::Membership::Guard> guard;  // With `members`.

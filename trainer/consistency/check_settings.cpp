@@ -14,14 +14,13 @@ namespace {
 std::vector<std::string> gather_texts(worker::Communicator& communicator, torch::Device device,
                                       const std::string& text) {
   const auto bytes = static_cast<std::int64_t>(text.size());
-  const torch::Tensor sizes =
-      worker::all_gather(communicator, torch::tensor({bytes}, torch::kInt64).to(device))
-          .to(torch::kCPU)
-          .flatten();
+  const auto gather = [&](const torch::Tensor& own) {
+    return worker::result_on_host(communicator, worker::all_gather(communicator, own.to(device)));
+  };
+  const torch::Tensor sizes = gather(torch::tensor({bytes}, torch::kInt64)).flatten();
   torch::Tensor mine = torch::zeros({sizes.max().item<std::int64_t>()}, torch::kUInt8);
   std::copy(text.begin(), text.end(), mine.data_ptr<std::uint8_t>());
-  const torch::Tensor all =
-      worker::all_gather(communicator, mine.to(device)).to(torch::kCPU).contiguous();
+  const torch::Tensor all = gather(mine).contiguous();
   std::vector<std::string> texts;
   for (std::int64_t rank = 0; rank < sizes.numel(); ++rank) {
     const auto* const first = all.data_ptr<std::uint8_t>() + rank * mine.numel();

@@ -29,7 +29,8 @@ std::vector<std::vector<std::uint64_t>> gather(worker::Communicator& communicato
                                                torch::Device device) {
   torch::Tensor hashes = torch::empty({static_cast<std::int64_t>(own.size())}, torch::kInt64);
   std::memcpy(hashes.data_ptr(), own.data(), own.size() * sizeof(own[0]));
-  const torch::Tensor all = worker::all_gather(communicator, hashes.to(device)).cpu();
+  const torch::Tensor all =
+      worker::result_on_host(communicator, worker::all_gather(communicator, hashes.to(device)));
   std::vector<std::vector<std::uint64_t>> rows;
   for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
     const auto* row = all.data_ptr<std::int64_t>() + rank * all.size(1);

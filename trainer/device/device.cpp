@@ -29,7 +29,7 @@ GpuWishes wishes_of(const TrainOptions& options) {
 
 // Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
 // about CUDA before.
-std::string reason_against_cuda(const TrainOptions& options, const worker::WorkerEnv& env) {
+std::string reason_against_cuda(const TrainOptions& options, int gpu_place) {
   std::error_code ignored;
   if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -40,7 +40,7 @@ std::string reason_against_cuda(const TrainOptions& options, const worker::Worke
     return error.what();
   }
   if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
-  return gpu_problem(wishes_of(options), env.local_rank, torch::cuda::device_count());
+  return gpu_problem(wishes_of(options), gpu_place, torch::cuda::device_count());
 }
 
 // For the rest of the process, and before there is a parameter: CUDA records no default stream, and
@@ -50,10 +50,10 @@ void leave_default_stream(torch::Device device) {
   guard.exchangeStream(guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
 }
 
-DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env,
+DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& env, int gpu_place,
                          worker::CommunicatorOptions peers) {
   set_gpu_arithmetic(options);
-  const std::vector<int> gpus = gpus_of(wishes_of(options), env.local_rank);
+  const std::vector<int> gpus = gpus_of(wishes_of(options), gpu_place);
   peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
@@ -114,15 +114,15 @@ worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
   return result;
 }
 
-DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env,
+DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env, int gpu_place,
                            const worker::CommunicatorOptions& peers) {
   const bool nccl = options.backend == BackendOption::Nccl;
   const bool required = options.device == DeviceOption::Cuda || nccl;
   const bool wanted =
       required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
   if (wanted) {
-    const std::string reason = reason_against_cuda(options, env);
-    if (reason.empty()) return open_cuda(options, env, peers);
+    const std::string reason = reason_against_cuda(options, gpu_place);
+    if (reason.empty()) return open_cuda(options, env, gpu_place, peers);
     if (required) {
       throw UsageError(fmt::format(
           "--{} cannot be used: {}; give --{} to train on the CPU where no GPU can be used",

@@ -29,10 +29,11 @@ void set_gpu_arithmetic(const TrainOptions& options);
 // How this worker reaches the others, as the command line says.
 worker::CommunicatorOptions communicator_options(const TrainOptions& options);
 
-// Connects to the other workers, as `peers` says. Throws UsageError when `--device cuda` cannot be
-// had, with the reason; worker::CommunicatorError when peers cannot be met. --device auto is the
-// CPU on a machine without a usable GPU; all workers must come to the same answer.
-DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env,
+// Connects to the other workers, as `peers` says, with the GPU of local rank `gpu_place`. Throws
+// UsageError when `--device cuda` cannot be had, with the reason; worker::CommunicatorError when
+// peers cannot be met. --device auto is the CPU on a machine without a usable GPU; all workers must
+// come to the same answer.
+DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env, int gpu_place,
                            const worker::CommunicatorOptions& peers);
 
 }  // namespace ddprun::trainer

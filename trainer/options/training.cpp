@@ -55,7 +55,7 @@ void add_batch_options(CLI::App& app, TrainOptions& options) {
   add_count(
       app, "--shards", options.shards, 1, shards_max,
       "Train as so many workers would, bit for bit, on however many there are, up to as many: "
-      "a step is always so many batches");
+      "a step is always so many batches. On GPUs: the same samples, not the same bits");
   add_choice<RecoverOption>(
       app, "--recover", options.recover,
       {{"restart", RecoverOption::Restart}, {"in-place", RecoverOption::InPlace}},
@@ -90,8 +90,6 @@ void check_shards(const TrainOptions& options) {
   refuse_if(options.print_sample_order.has_value(),
             "--print-sample-order shows what a worker takes: shard v of --shards V takes what "
             "--rank v --world-size V shows");
-  refuse_if(options.device == DeviceOption::Cuda || options.backend == BackendOption::Nccl,
-            "--shards needs --device cpu: GPU kernels do not promise the same bits twice");
 }
 
 }  // namespace

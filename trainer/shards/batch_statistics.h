@@ -16,7 +16,7 @@ namespace ddprun::trainer {
 class BatchStatistics {
  public:
   // Throws std::invalid_argument for a model with buffers of another kind, which may hold anything.
-  // On the CPU, in float32.
+  // In float32. Those of a GPU are computed with on the host, too, so each shard waits for it once.
   explicit BatchStatistics(const torch::nn::Module& model);
   ~BatchStatistics();
   BatchStatistics(const BatchStatistics&) = delete;
@@ -34,6 +34,12 @@ class BatchStatistics {
   void update(const float* sums, int shards);
 
  private:
+  bool on_host() const { return buffers_.empty() || buffers_.front().is_cpu(); }
+  void write(const float* from) const;
+  std::vector<std::int64_t> read_batches() const;  // By norm.
+  // Ends the step: `running` and so many batches more.
+  void end_step(const float* running, std::int64_t more);
+
   struct Norm {
     std::shared_ptr<torch::nn::BatchNorm2dImpl> module;
     double momentum;

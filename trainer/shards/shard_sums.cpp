@@ -25,12 +25,12 @@ ShardSums::ShardSums(int shards, std::vector<torch::Tensor> parameters, std::int
       slices_(slices),
       counter_(shards) {
   for (const torch::Tensor& parameter : parameters_) {
-    if (parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32 &&
+    if (parameter.device() == device() && parameter.scalar_type() == torch::kFloat32 &&
         parameter.is_non_overlapping_and_dense()) {
       continue;
     }
-    throw std::invalid_argument("shards: a parameter is no dense float32 on the CPU, but " +
-                                parameter.toString());
+    throw std::invalid_argument("shards: a parameter is no dense float32 on " + device().str() +
+                                ", but " + parameter.toString());
   }
 }
 
@@ -40,7 +40,7 @@ FlatSum ShardSums::make_sum() const {
     gradients += rounded_up(parameter.numel(), flat_alignment);
   }
   FlatSum sum;
-  sum.flat = torch::zeros({rounded_up(gradients + figures_, flat_alignment * slices_)});
+  sum.flat = torch::zeros({rounded_up(gradients + figures_, flat_alignment * slices_)}, device());
   // Below autograd, as those of FlatGradients: gradients must not be views in its sense.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   sum.all_gradients = sum.flat.narrow(0, 0, gradients);

@@ -4,7 +4,7 @@
 //   shard 4      5        6        7          of 8, on a rank that has the second half
 //   [4]       [4+5]   [4+5][6]  [4 .. 7]      in flat memory: as many at a time as the tree is high
 //
-// Float32 on the CPU.
+// Float32, on one device.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct FlatSum {
 class ShardSums {
  public:
   // `flat` can be cut into so many `slices` of one size. Memory is taken when it is needed. Throws
-  // std::invalid_argument for a parameter that is not dense float32 on the CPU.
+  // std::invalid_argument for a parameter that is not dense float32 on the device of the first.
   ShardSums(int shards, std::vector<torch::Tensor> parameters, std::int64_t figures,
             std::int64_t slices);
 
@@ -46,6 +46,10 @@ class ShardSums {
   FlatSum make_sum() const;
 
  private:
+  torch::Device device() const {
+    return parameters_.empty() ? torch::Device(torch::kCPU) : parameters_.front().device();
+  }
+
   int shards_;
   std::vector<torch::Tensor> parameters_;
   std::int64_t figures_;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/torch/tensor_collectives.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -17,6 +19,10 @@ std::vector<torch::Tensor> trained_parameters(const torch::nn::Module& model) {
     if (parameter.requires_grad()) parameters.push_back(parameter);
   }
   return parameters;
+}
+
+torch::Device device_of(const std::vector<torch::Tensor>& parameters) {
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
 }
 
 // Where a batch begins must not show in its sums: some libraries' depend on the alignment.
@@ -37,16 +43,18 @@ ShardedBatch::ShardedBatch(const torch::nn::Module& model, worker::Communicator&
       parameters_(trained_parameters(model)),
       statistics_(model),
       sums_(shards, parameters_, statistics_.size() + plain_size, world_size_),
-      figures_(torch::zeros({statistics_.size() + plain_size})) {
-  const bool exact = sums == Sums::InTreeOrder && ranks_continue_tree(shards, world_size_);
-  if (world_size_ > 1 && !exact) exchange_.emplace(communicator, shards);
+      figures_(torch::zeros({statistics_.size() + plain_size}, device_of(parameters_))),
+      host_figures_(figures_.cpu()) {
+  const bool by_ranks = sums == Sums::AnyBits ||
+                        (sums == Sums::InTreeOrder && ranks_continue_tree(shards, world_size_));
+  if (world_size_ > 1 && !by_ranks) exchange_.emplace(communicator, shards);
 }
 
 void ShardedBatch::prepare(worker::DataParallelOptions& options) {
   // They are equal on all ranks after each step, and ranks have different numbers of forwards.
   options.broadcast_buffers = false;
   if (!reduces_in_backward()) return;
-  if (!options.queue) options.queue = worker::reduction_queue_of(communicator_, torch::kCPU);
+  if (!options.queue) options.queue = worker::reduction_queue_of(communicator_, figures_.device());
   queue_ = options.queue;
   if (world_size_ == shards_) return;
   options.sum = true;
@@ -80,9 +88,12 @@ ShardedFigures ShardedBatch::run(worker::DistributedDataParallelBase& parallel,
   } else {
     reduce_after_backward();
   }
+  // From here on weights are made of it. On a GPU sums that were ended look like sums.
+  communicator_.wait(worker::current_stream(figures_.device()));
   divide_gradients();
   sums_.clear();
-  statistics_.update(figures_.data_ptr<float>(), shards_);
+  if (!figures_.is_cpu()) host_figures_.copy_(figures_);
+  statistics_.update(host_figures_.data_ptr<float>(), shards_);
   const float* const plain = plain_figures();
   const float loss = plain[0] / static_cast<float>(shards_);
   const std::int64_t all = size * shards_;
@@ -96,11 +107,12 @@ ShardedFigures ShardedBatch::run(worker::DistributedDataParallelBase& parallel,
 
 void ShardedBatch::forward_done(const torch::Tensor& loss, const torch::Tensor& counts) {
   own_loss_ = own_loss_.defined() ? own_loss_ + loss.detach() : loss.detach();
-  statistics_.take(figures_.data_ptr<float>());
+  statistics_.take(host_figures_.data_ptr<float>());
   float* const plain = plain_figures();
   plain[0] = loss.item<float>();
   plain[1] = counts[1].item<float>();
   plain[2] = counts[2].item<float>();
+  if (!figures_.is_cpu()) figures_.copy_(host_figures_);
   if (!reducing_) return;
   sums_.complete_figures(figures_);
   // Ahead of the buckets, on every rank: after them it would be one more wait for the others.

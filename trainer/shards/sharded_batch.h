@@ -2,9 +2,13 @@
 // gradients, BatchNorm's running statistics, loss and accuracy have the same bits as with one rank
 // a shard.
 //
+// On a GPU it is the same step, of the same samples, and not the same bits: its kernels and NCCL
+// add in an order of their own.
+//
 // Where the tree over ranks is the rest of the tree over shards, DistributedDataParallel reduces
 // what this rank has added up, bucket by bucket, while the backward of its last shard goes on.
-// Elsewhere sums go through SliceExchange after backward.
+// Elsewhere sums go through SliceExchange after backward. On a GPU each rank adds up all that it
+// has, and they are always reduced during backward.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +37,11 @@ struct ShardedFigures {
 
 class ShardedBatch {
  public:
-  // What the communicator's all_reduce promises of its order.
-  enum class Sums { InTreeOrder, InAnyOrder };
+  // What the communicator's all_reduce promises of its order; AnyBits: nothing, and nothing is
+  // asked for, as on a GPU, where not even a shard has the same bits twice.
+  enum class Sums { InTreeOrder, InAnyOrder, AnyBits };
 
-  // For a model on the CPU. Model and communicator must outlive it.
+  // Model and communicator must outlive it.
   ShardedBatch(const torch::nn::Module& model, worker::Communicator& communicator, int shards,
                Sums sums);
 
@@ -62,7 +67,7 @@ class ShardedBatch {
 
  private:
   bool reduces_in_backward() const { return !exchange_ && world_size_ > 1; }
-  float* plain_figures() { return figures_.data_ptr<float>() + statistics_.size(); }
+  float* plain_figures() { return host_figures_.data_ptr<float>() + statistics_.size(); }
   // The gradients of this rank's shards, and the sums over all shards of figures_.
   void reduce_after_backward();
   void divide_gradients();
@@ -74,7 +79,8 @@ class ShardedBatch {
   std::vector<torch::Tensor> parameters_;
   BatchStatistics statistics_;
   ShardSums sums_;
-  torch::Tensor figures_;  // Statistics, loss, two counts: of one shard, then of all.
+  torch::Tensor figures_;       // Statistics, loss, two counts: of one shard, then of all.
+  torch::Tensor host_figures_;  // The same, or a copy where those are on a GPU.
   torch::Tensor own_loss_;
   bool reducing_ = false;  // The backward of the shard at hand reduces.
   std::shared_ptr<worker::ReductionQueue> queue_;

@@ -39,14 +39,15 @@ StopBallot StopVote::ballot() {
 StopBallot StopVote::greatest_of_all(StopBallot own) {
   if (communicator_.world_size() == 1) {
     // A lone worker calls nothing else that would tell it that the attempt is over, because others
-    // come (Membership). On a GPU it would wait for the stream.
+    // come (Membership). On a GPU it would wait for the stream; there each step with --shards asks.
     if (!communicator_.is_cuda()) communicator_.barrier();
     return own;
   }
   torch::Tensor numbers =
       torch::tensor({static_cast<double>(own.reason), own.beat_s}, torch::kFloat64).to(device_);
   worker::all_reduce(communicator_, numbers, worker::ReduceOp::Max);
-  numbers = numbers.to(torch::kCPU);  // Waits for a GPU: another reason not to vote at each step.
+  // Waits for a GPU: another reason not to vote at each step.
+  numbers = worker::result_on_host(communicator_, numbers);
   const double* number = numbers.data_ptr<double>();
   return {static_cast<StopReason>(static_cast<int>(number[0])), number[1]};
 }

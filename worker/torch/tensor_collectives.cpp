@@ -95,6 +95,11 @@ at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor) {
   return gathered;
 }
 
+at::Tensor result_on_host(Communicator& communicator, const at::Tensor& tensor) {
+  communicator.wait(current_stream(tensor.device()));
+  return tensor.to(at::kCPU);
+}
+
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
                            at::Device device) {
   std::shared_ptr<void> memory = communicator.allocate(bytes);

@@ -32,6 +32,10 @@ void broadcast(Communicator& communicator, at::Tensor& tensor, int root);
 // [world_size, *tensor.shape], row r from rank r.
 at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor);
 
+// What a collective has left in `tensor`, in the host's memory. Waits for it, and throws where it
+// was ended instead (Communicator::wait).
+at::Tensor result_on_host(Communicator& communicator, const at::Tensor& tensor);
+
 // Memory from communicator.allocate() as a flat tensor that keeps it alive.
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
                            at::Device device);

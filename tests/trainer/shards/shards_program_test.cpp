@@ -143,7 +143,6 @@ TEST_CASE("what shards cannot be is refused by name", "[trainer][program][shards
   CHECK(contains(refusal(1, two + "--grad-dtype bf16"), "--grad-dtype bf16 and --shards"));
   CHECK(contains(refusal(1, two + "--data-parallel 2"), "--data-parallel and --shards"));
   CHECK(contains(refusal(1, two + "--print-sample-order 0"), "--rank v --world-size V"));
-  CHECK(contains(refusal(1, two + "--backend nccl"), "--shards needs --device cpu"));
 }
 
 TEST_CASE("a checkpoint remembers its number of shards", "[trainer][program][shards]") {
