@@ -119,7 +119,7 @@ def follow(events, metrics, spares):
 def run(rounds):
     shards = ["--shards", "2"]
     samples = measure.alternate({"cold": lambda: one_job(0), "spares": lambda: one_job(2),
-                                 "restart": lambda: one_job(2, shards),
+                                 "restart": lambda: one_job(2, [*shards, "--recover", "restart"]),
                                  "in place": lambda: one_job(2, [*shards, "--recover", "in-place"])}, rounds)
     cold, warm = samples["cold"], samples["spares"]
     restart, in_place = samples["restart"], samples["in place"]

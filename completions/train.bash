@@ -35,7 +35,7 @@ _train_value() {
     --model) offer="-W 'resnet18 resnet34 resnet50 resnet101 resnet152 resnet20 resnet32 resnet44 resnet56 resnet110 convnet convnet-large'" ;;
     --stem) offer="-W 'auto imagenet small'" ;;
     --weights) offer="-f" ;;
-    --recover) offer="-W 'in-place restart'" ;;
+    --recover) offer="-W 'auto in-place restart'" ;;
     --grad-dtype) offer="-W 'bf16 fp32'" ;;
     --optimizer) offer="-W 'lars sgd'" ;;
     --lr-schedule) offer="-W 'cosine multistep step'" ;;

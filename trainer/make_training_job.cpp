@@ -313,7 +313,7 @@ void add_recipe_parts(TrainingJob& job) {
   job.checkpoint_parts.push_back(average_part(*job.average));
 }
 
-// What is trained, and outlives an attempt with --recover in-place.
+// What is trained, and outlives an attempt with a recovery in place.
 void make_trained_parts(TrainingJob& job) {
   job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));

@@ -55,7 +55,7 @@ void leave_attempt(TrainingJob& job) {
 }
 
 worker::StateLead find_state(TrainingJob& job) {
-  if (job.options.recover != RecoverOption::InPlace || job.options.evaluate) return {};
+  if (!job.options.recovers_in_place()) return {};
   worker::StatePosition own;
   if (job.holds_state) own = {job.state.step, job.state.epoch};
   const worker::StateLead lead = worker::find_lead(job.communicator(), own);

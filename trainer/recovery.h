@@ -1,5 +1,5 @@
-// --recover in-place: what a worker gives up and what it keeps when its attempt is over, and how
-// those that kept their state and those that have none come to the same one.
+// Recovery in place (--recover): what a worker gives up and what it keeps when its attempt is over,
+// and how those that kept their state and those that have none come to the same one.
 #pragma once
 
 #include "trainer/training_job.h"

@@ -134,7 +134,7 @@ void keep_what_is_done(StopSignals& signals, const worker::WorkerEnv& place) {
 // the last one by what became of its peers, and its launcher has said so.
 bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
                       StopSignals& signals) {
-  if (!job.members) return false;
+  if (!job.members || !job.members->offered()) return false;
   // Where no attempt follows the launcher says so by SIGTERM, and there is no step to agree on.
   signals.let_go();
   if (!job.members->attempt_is_over()) return false;
@@ -159,9 +159,9 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
   StopSignals signals;
   const auto owned = std::move(begun);  // The job's vote uses the signals, so it goes before them.
   TrainingJob& job = *owned;
-  if (options.recover == RecoverOption::InPlace && !options.evaluate) {
+  if (options.recovers_in_place()) {
     job.members = std::make_unique<worker::Membership>();
-    if (env.restart_count > 0) keep_what_is_done(signals, env);
+    if (env.restart_count > 0 && job.members->offered()) keep_what_is_done(signals, env);
   }
   for (;;) {
     try {

@@ -53,7 +53,7 @@ struct TrainingJob {
   std::function<void(const TrainingJob& job, const std::string& phase)> on_phase;
 
   TrainOptions options;
-  std::unique_ptr<worker::Membership> members;  // With --recover in-place.
+  std::unique_ptr<worker::Membership> members;  // Where it recovers in place.
   worker::WorkerEnv env;
   std::unique_ptr<Dataset> training_set;    // Null with --evaluate.
   std::unique_ptr<Dataset> validation_set;  // Null with --no-validation.

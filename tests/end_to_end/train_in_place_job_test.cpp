@@ -18,9 +18,9 @@ constexpr auto limit = 120s;
 
 std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name,
                                   const std::string& steps) {
-  auto command = small_training({"--shards", "4", "--recover", "in-place", "--print-freq", "1",
-                                 "--checkpoint-every", "5", "--steps", steps, "--checkpoint-dir",
-                                 folder / name, "--metrics", folder / (name + ".jsonl")});
+  auto command = small_training({"--shards", "4", "--print-freq", "1", "--checkpoint-every", "5",
+                                 "--steps", steps, "--checkpoint-dir", folder / name, "--metrics",
+                                 folder / (name + ".jsonl")});
   command[0] = DDPRUN_DYING_TRAIN;
   return command;
 }

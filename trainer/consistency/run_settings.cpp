@@ -133,7 +133,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("--batch-size", facts.micro_batch_size);
   lines.add("--accumulate", options.accumulate);
   lines.add_given("--shards", options.shards);
-  lines.add("--recover", options.recover == RecoverOption::InPlace ? "in-place" : "restart");
+  lines.add("--recover", options.recovers_in_place() ? "in-place" : "restart");
   lines.add_given("--steps", options.steps);
   const bool endless = !options.epochs && options.steps;
   lines.add("--epochs", endless ? "as --steps needs" : std::to_string(options.epochs_max()));

@@ -98,6 +98,14 @@ std::int64_t TrainOptions::epochs_max() const {
   return steps ? std::numeric_limits<std::int64_t>::max() : epochs_by_default;
 }
 
+// Not by whether this process has a launcher that offers it, or the world can shrink: who is to
+// give its state to whom is asked of all ranks, and one may have been started otherwise.
+bool TrainOptions::recovers_in_place() const {
+  if (evaluate) return false;
+  if (recover != RecoverOption::Auto) return recover == RecoverOption::InPlace;
+  return shards.has_value() && backend != BackendOption::Mpi;
+}
+
 void add_all_options(CLI::App& app, TrainOptions& options) {
   app.set_help_flag();                 // Which would be one for both -h and --help.
   app.option_defaults()->take_last();  // As argparse: a script's caller may override by appending.

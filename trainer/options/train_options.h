@@ -33,8 +33,9 @@ enum class LayoutOption { Auto, Nchw, ChannelsLast };
 enum class ConvolutionOption { Auto, Direct };  // Auto: Winograd's where it pays.
 enum class Tf32Option { Auto, On, Off };        // Auto: as LibTorch has it.
 enum class OptimizerKind { Sgd, Lars };
-// After the loss of a worker: all begin the next attempt anew, or those that are left go on.
-enum class RecoverOption { Restart, InPlace };
+// After the loss of a worker: all begin the next attempt anew, or those that are left go on. Auto:
+// TrainOptions::recovers_in_place().
+enum class RecoverOption { Auto, Restart, InPlace };
 enum class GradientType { Parameters, BFloat16 };  // In which gradients travel.
 
 struct TrainOptions {
@@ -70,7 +71,7 @@ struct TrainOptions {
   std::optional<std::int64_t> global_batch_size;  // Of a step, over all workers.
   std::int64_t accumulate = 1;                    // Micro batches a step.
   std::optional<int> shards;                      // A step has so many, whatever the workers.
-  RecoverOption recover = RecoverOption::Restart;
+  RecoverOption recover = RecoverOption::Auto;
   LearningRateOptions learning_rate;
   OptimizerKind optimizer = OptimizerKind::Sgd;
   double momentum = 0.9;
@@ -132,6 +133,9 @@ struct TrainOptions {
   int data_parallel = 1;  // Replicas of the model in each worker.
 
   std::int64_t epochs_max() const;  // The number of epochs after which training ends by itself.
+  // By what is the same on all ranks and in all attempts. Where no launcher offers another rank it
+  // means nothing.
+  bool recovers_in_place() const;
 };
 
 // What main must do after parsing: train, or end with this code (0 after --help, 2 after bad

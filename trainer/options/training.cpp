@@ -58,11 +58,12 @@ void add_batch_options(CLI::App& app, TrainOptions& options) {
       "a step is always so many batches. On GPUs: the same samples, not the same bits");
   add_choice<RecoverOption>(
       app, "--recover", options.recover,
-      {{"restart", RecoverOption::Restart}, {"in-place", RecoverOption::InPlace}},
-      "After the loss of a worker all begin anew from a checkpoint; or, with --shards and where "
-      "the "
-      "launcher gives the others a rank again, these keep process, data and model, and redo the "
-      "step");
+      {{"auto", RecoverOption::Auto},
+       {"restart", RecoverOption::Restart},
+       {"in-place", RecoverOption::InPlace}},
+      "After the loss of a worker: restart, all begin anew from a checkpoint; in-place, with "
+      "--shards and where the launcher gives the others a rank again these keep process, data and "
+      "model, and redo the step; auto, in-place with --shards, but with --backend mpi restart");
 }
 
 // What a worker can leave half done and do again, and with whom.

@@ -94,18 +94,25 @@ TEST_CASE("a recipe that contradicts itself ends with code 2", "[trainer][option
 TEST_CASE("16.3: a recovery in place is refused where a step cannot be done again",
           "[trainer][options][recipe]") {
   using Arguments = std::vector<const char*>;
-  CHECK(parse({"--shards", "2"}).options->recover == RecoverOption::Restart);
-  CHECK(parse({"--shards", "2", "--recover", "in-place"}).options->recover ==
-        RecoverOption::InPlace);
-  for (const Arguments& more : {Arguments{}, Arguments{"--shards", "2", "--backend", "mpi"},
-                                Arguments{"--shards", "2", "--device", "cuda"},
-                                Arguments{"--shards", "2", "--backend", "nccl"}}) {
+  CHECK(parse({"--shards", "2", "--recover", "in-place"}).options->recovers_in_place());
+  for (const Arguments& more : {Arguments{}, Arguments{"--shards", "2", "--backend", "mpi"}}) {
     Arguments all = {"--recover", "in-place"};
     all.insert(all.end(), more.begin(), more.end());
     CHECK(parse(all).exit_code == 2);
   }
   CHECK(parse({"--shards", "2", "--backend", "mpi"}).exit_code == 0);
   CHECK(parse({"--shards", "2", "--recover", "somehow"}).exit_code == 2);
+}
+
+TEST_CASE("16.3: a recovery is in place where nothing is said and a step can be done again",
+          "[trainer][options][recipe]") {
+  CHECK(parse({"--shards", "2"}).options->recovers_in_place());
+  CHECK(parse({"--shards", "2", "--recover", "auto"}).options->recovers_in_place());
+  CHECK(parse({"--shards", "2", "--device", "cuda"}).options->recovers_in_place());
+  CHECK_FALSE(parse({"--shards", "2", "--recover", "restart"}).options->recovers_in_place());
+  CHECK_FALSE(parse({"--shards", "2", "--backend", "mpi"}).options->recovers_in_place());
+  CHECK_FALSE(parse({}).options->recovers_in_place());
+  CHECK_FALSE(parse({"--recover", "auto"}).options->recovers_in_place());
 }
 
 TEST_CASE("values that no recipe can have end with code 2", "[trainer][options][recipe]") {
