@@ -55,8 +55,8 @@ void announce(TrainingJob& job) {
   if (job.options.shards && job.place.device.is_cuda() && !job.options.evaluate) {
     reporter.line(
         "--shards on a GPU: each step has the same samples with any number of workers, and each "
-        "once; "
-        "its bits are not the same twice, since GPU kernels and NCCL add in an order of their own");
+        "once; its bits are not the same twice, since GPU kernels and NCCL add in an order of "
+        "their own");
   }
   reporter.begin(job.state.step, describe_run(job));
   reporter.event("start", {{"model", job.identity.model},
