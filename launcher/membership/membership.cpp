@@ -562,13 +562,14 @@ void Membership::announce() {
 
 // Should the lost node be started again, it opens a new job of the same name at the endpoint that
 // all know, and waits there for the others (RoundLimits::look_around). Nobody but this node can
-// tell it that the job has gone on.
+// tell it that the job has gone on. Who ends calls nobody: where all launchers are told to end and
+// are started again, the new one would give way to a job that refuses it.
 asio::awaitable<void> Membership::tell_first_endpoint() {
   asio::steady_timer timer(io_);
   const int term = term_;
-  while (!left_ && leads() && term_ == term) {
+  while (!left_ && leads() && term_ == term && !search_.round().ends()) {
     const rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
-    if (left_ || !leads()) co_return;
+    if (left_ || !leads() || search_.round().ends()) co_return;
     for (const std::string& address : resolved.addresses) {
       tell({.node_id = {}, .host = {}, .address = address, .port = options_.endpoint_port});
     }

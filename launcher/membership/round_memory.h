@@ -21,6 +21,8 @@ class RoundMemory {
   // Whether the round could go on for this node under another coordinator: not if it has none, or
   // goes itself, or if the job's verdict is out.
   bool could_go_on() const { return seat_ && !ends_; }
+  // This node goes, or the job's verdict is out.
+  bool ends() const { return ends_; }
   // It stands by beside a round that others are in.
   bool only_waits() const { return !seat_ && !ends_ && succession_.attempt >= 0; }
   bool finish_heard() const { return finish_heard_; }

@@ -135,6 +135,47 @@ TEST_CASE("16.1: a node 0 that is started again after a takeover joins the job t
   job.succeeds({0, 1, 2});
 }
 
+// As when a JobSet restarts all pods in place: every launcher is told to end, node 0's container is
+// gone at once and begins anew, and the others' still give their workers their grace. Of such a job
+// nobody may lead the fresh node 0 back into what is ending.
+TEST_CASE("17.3: elastic launchers that start again do not meet those that still end") {
+  SKIP_WITHOUT_HOSTS();
+  const NetworkHosts hosts(3);
+  const auto start = [&](int host, const std::string& program) {
+    return std::make_unique<Process>(
+        hosts.on(host, launch({"--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                               NetworkHosts::address(0), "--rdzv-id", "train", "--shutdown-timeout",
+                               "4", "--rdzv-conf", "heartbeat_timeout=1,keep_alive_interval=0.2"}) +
+                           shell(program)));
+  };
+  std::vector<std::unique_ptr<Process>> old_nodes, nodes;
+  for (int host = 0; host < 3; ++host) {
+    old_nodes.push_back(start(host,
+                              "trap '' TERM; echo \"old of $WORLD_SIZE\"; "
+                              "while :; do sleep 0.1; done"));
+  }
+  for (const auto& node : old_nodes) REQUIRE(node->wait_for_output("old of 3", 60s));
+  for (const auto& node : old_nodes) node->send_signal(SIGTERM);
+  old_nodes[0]->send_signal(SIGKILL);
+  old_nodes[0]->wait(20s);
+
+  const std::string fresh = "echo \"new, attempt $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE\"";
+  nodes.push_back(start(0, fresh));
+  for (int host = 1; host < 3; ++host) {
+    const auto ended = old_nodes[static_cast<std::size_t>(host)]->wait(60s);
+    INFO(ended.output);
+    CHECK(ended.ended);
+    CHECK_FALSE(contains(ended.output, "attempt 1"));
+    nodes.push_back(start(host, fresh));
+  }
+  for (const auto& node : nodes) {
+    const auto ended = node->wait(60s);
+    INFO(ended.output);
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "new, attempt 0 of 3"));
+  }
+}
+
 TEST_CASE("16.1: a node that alone has lost node 0 joins the job again") {
   SKIP_WITHOUT_HOSTS();
   ElasticJob job(4);

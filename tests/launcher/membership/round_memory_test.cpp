@@ -52,9 +52,13 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
   CHECK_FALSE(RoundMemory().could_go_on());
   RoundMemory memory = in_round(0, 0);
   CHECK(memory.could_go_on());
+  CHECK_FALSE(memory.ends());
   SECTION("not with a new life") { memory.forget(); }
   SECTION("not after the verdict") { memory.heard(Stop{.attempt = 0, .final_verdict = true}); }
-  SECTION("not who leaves") { memory.said(Leaving{15}); }
+  SECTION("not who leaves") {
+    memory.said(Leaving{15});
+    CHECK(memory.ends());  // Nor does it call others to it.
+  }
   CHECK_FALSE(memory.could_go_on());
 }
 
