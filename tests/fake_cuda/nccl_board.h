@@ -7,7 +7,7 @@
 // have read it. Messages have a slot for each pair of ranks.
 //
 // A kernel that is aborted counts as having written and read all that its peers wait for, as NCCL's
-// do (postPeer() in its src/device/prims_simple.h): theirs then end, with anything in their memory.
+// do (postPeer() in its prims_simple): theirs then end, with anything in their memory.
 // A peer further along in NCCL's ring gets it for all ranks, so it does here.
 #pragma once
 

@@ -7,7 +7,7 @@
 //
 // In that order, because an aborted kernel looks like one that succeeded; and not before all peers
 // know of it, because such a kernel also posts to its peers what it never wrote (postPeer() of
-// NCCL's src/device/prims_simple.h), so that theirs end with anything in their memory.
+// NCCL's prims_simple), so that theirs end with anything in their memory.
 #pragma once
 
 #include <condition_variable>
