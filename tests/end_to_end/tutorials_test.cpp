@@ -117,7 +117,7 @@ TEST_CASE("tutorial: PyTorch on AWS, the same started by hand over tcp, a file a
                          "cpu"});
     }
     for (Arguments& worker : workers) worker[2] = workers.front()[2];  // One port for both.
-    CHECK(contains(run_together(workers), "Done: 1 step;"));
+    CHECK(contains(run_together(workers), "Done: 1 step"));
   }
 }
 
