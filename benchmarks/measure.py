@@ -103,7 +103,7 @@ def table(rows, peer_name):
     """A Markdown table: medians, (minimum - maximum), and how many times better ours is."""
     lines = [f"| what | unit | ours | {peer_name} | ratio |", "|---|---|---:|---:|---:|"]
     for r in rows:
-        ratio = "-" if r["ratio"] is None else f"{r['ratio']:.3g} x"
+        ratio = "-" if r["ratio"] is None else f"{number(r['ratio'])} x"
         lines.append(f"| {r['what']} | {r['unit']} | {cell(r['ours'])} | {cell(r['peer'])} | {ratio} |")
     return "\n".join(lines)
 
