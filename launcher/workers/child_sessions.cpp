@@ -101,7 +101,7 @@ std::optional<ExitStatus> read_coming_status(int pid) {
   const auto code = stat_number(pid, 52);
   if (!is_exiting(pid) || !code || *code == 0) return std::nullopt;
   const int status = static_cast<int>(*code);  // In the form of waitpid(2).
-  if (WIFSIGNALED(status)) return ExitStatus{0, WTERMSIG(status), WCOREDUMP(status)};
+  if (WIFSIGNALED(status)) return ExitStatus{0, WTERMSIG(status), WCOREDUMP(status) != 0};
   return ExitStatus{WEXITSTATUS(status), 0, false};
 }
 
