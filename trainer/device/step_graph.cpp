@@ -44,6 +44,7 @@ class DeviceGraph : public StepGraph {
     try {
       work();
     } catch (...) {
+      // Before the exception goes on: until then the allocator takes and frees for the recording.
       calls_.give_up(graph_);
       throw;
     }
