@@ -57,11 +57,14 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
       return become(Stopping, "the attempt is over everywhere",
                     {final_exit_status ? StopWorkers : ParkWorkers}, signal);
     case Stopping:
-      if (!kept_) return stay("stopping already: it is reported when no worker is left");
+      if (final_exit_status && !kept_) {
+        return stay("stopping already: it is reported when no worker is left");
+      }
       if (final_exit_status) {
         return become(Stopping, "no attempt follows for those who can park", {StopWorkers}, signal);
       }
       if (left_with_ || end_ || rejoins_) return stay("another attempt is not for this node");
+      // Also where nobody can: the dead are not waited for any longer than they are in its way.
       return become(Stopping, "another attempt follows for those who can park", {ParkWorkers},
                     signal);
     case Stopped:

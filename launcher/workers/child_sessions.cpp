@@ -64,16 +64,6 @@ bool kernel_lists_children() {
   return listed;
 }
 
-std::vector<int> read_children(int pid) {
-  std::vector<int> children;
-  const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
-  for (int task : numbered_entries(tasks)) {
-    std::istringstream list(read_small_file(tasks + std::to_string(task) + "/children"));
-    for (int child; list >> child;) children.push_back(child);
-  }
-  return children;
-}
-
 }  // namespace
 
 ProcessRow read_process(int pid) {
@@ -114,8 +104,19 @@ std::vector<ProcessRow> read_all_processes() {
   return table;
 }
 
+std::optional<std::vector<int>> read_children(int pid) {
+  if (!kernel_lists_children()) return std::nullopt;
+  std::vector<int> children;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
+  for (int task : numbered_entries(tasks)) {
+    std::istringstream list(read_small_file(tasks + std::to_string(task) + "/children"));
+    for (int child; list >> child;) children.push_back(child);
+  }
+  return children;
+}
+
 std::vector<int> read_own_children() {
-  if (kernel_lists_children()) return read_children(::getpid());
+  if (const auto listed = read_children(::getpid())) return *listed;
   std::vector<int> children;
   for (const ProcessRow& row : read_all_processes()) {
     if (row.parent == ::getpid()) children.push_back(row.pid);
@@ -158,7 +159,8 @@ std::vector<ProcessRow> read_with_descendants(const std::vector<int>& roots) {
     const ProcessRow row = read_process(pid);
     if (row.pid == 0) continue;
     found.push_back(row);
-    for (int child : read_children(pid)) open.push_back(child);
+    const auto listed = read_children(pid);
+    if (listed) open.insert(open.end(), listed->begin(), listed->end());
   }
   return found;
 }

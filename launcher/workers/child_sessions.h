@@ -35,6 +35,9 @@ std::optional<ExitStatus> read_coming_status(int pid);
 // Every process of the machine that /proc shows.
 std::vector<ProcessRow> read_all_processes();
 
+// The direct children of a process, where the kernel lists them.
+std::optional<std::vector<int>> read_children(int pid);
+
 // The direct children of this process.
 std::vector<int> read_own_children();
 

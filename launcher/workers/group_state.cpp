@@ -11,11 +11,18 @@ namespace ddprun::launcher {
 using enum GroupAction;
 
 GroupEnds ends_of(const std::vector<GroupMember>& members) {
-  const auto told = [](const GroupMember& member) {
+  const auto gone = [](const GroupMember& member) {
     return (member.told && !member.ending) || member.parked;
   };
+  const auto freed = [](const GroupMember& member) {
+    return member.told && member.ending && member.only_memory;
+  };
   const auto succeeded = [](const GroupMember& member) { return member.known && !member.failed; };
-  if (!std::all_of(members.begin(), members.end(), told)) return GroupEnds::NotAll;
+  if (!std::all_of(members.begin(), members.end(),
+                   [&](const GroupMember& member) { return gone(member) || freed(member); })) {
+    return GroupEnds::NotAll;
+  }
+  if (!std::all_of(members.begin(), members.end(), gone)) return GroupEnds::BeingFreed;
   return std::all_of(members.begin(), members.end(), succeeded) ? GroupEnds::AllSucceeded
                                                                 : GroupEnds::SomeFailed;
 }
@@ -93,6 +100,10 @@ GroupStep GroupState::leader_ended(bool left_behind) const {
 GroupStep GroupState::looked(GroupEnds ends, bool leftovers, TimePoint now) {
   if (!active_) return {{}, "no workers"};
   if (ends == GroupEnds::NotAll) return {{}, "workers live"};
+  if (ends == GroupEnds::BeingFreed) {
+    if (!another_follows() || leftovers) return {{}, "the kernel takes a worker apart"};
+    return finished(Finish, "what is left is memory, and the next attempt need not wait for it");
+  }
   if (!leftovers) return finished(Finish, "nothing is left");
   // An orphan may have been born since the last look: each look asks, or kills, those that are new.
   if (killing_) return {{Kill}, "something is left, and the grace is over"};

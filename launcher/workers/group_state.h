@@ -8,6 +8,9 @@
 //      | and leaves something behind             |
 //      +------> Asked    +--------> nothing left: finished
 //
+// A dead process stays until the kernel has freed its memory, a tenth of a second for each
+// gigabyte. Where another attempt follows, nobody waits for that.
+//
 // Where another attempt may follow, stop() may spare those who can park
 // (rendezvous/spare_channel.h): Keep::Held until the job's verdict is known, Keep::Parking when
 // another attempt follows. Who is parked counts as gone; when the others are, the group finishes,
@@ -62,7 +65,8 @@ struct GroupStep {
 // follows; the same, and one follows.
 enum class Keep { Nobody, Held, Parking };
 
-enum class GroupEnds { NotAll, AllSucceeded, SomeFailed };
+// BeingFreed: all have ended, and of some there is memory left that the kernel frees.
+enum class GroupEnds { NotAll, BeingFreed, AllSucceeded, SomeFailed };
 
 // A worker, as the shell sees it.
 struct GroupMember {
@@ -70,6 +74,7 @@ struct GroupMember {
   bool known = false;                                // Its exit status ...
   bool failed = false;                               // ... which is not 0.
   bool ending = false;                               // That is known, and its process still there.
+  bool only_memory = false;                          // Of which just its memory is left to free.
   bool stop_sent = false;                            // It lived when the attempt was stopped.
   bool asked = false;                                // It was sent a signal to end.
   bool can_park = false;                             // It said so ...
@@ -122,6 +127,7 @@ class GroupState {
   bool active() const { return active_; }
   bool killing() const { return killing_; }
   bool keeping() const { return keep_ != Keep::Nobody; }
+  bool another_follows() const { return keep_ == Keep::Parking; }
   std::chrono::milliseconds grace() const { return grace_; }  // Of the last stop().
   int signal() const { return signal_; }                      // How processes are asked to end.
   std::optional<TimePoint> deadline() const { return deadline_; }  // For deadline_passed().

@@ -9,6 +9,8 @@
 //                  v                        |
 //             SIGTERM, grace, SIGKILL, kill_wait
 //
+// A worker's end is told before its process is gone (life_watch.h), and where another attempt
+// follows one that leaves only memory is not waited for (freed_workers.h).
 // A worker that is parked (rendezvous/spare_channel.h) is left out of this, and is among the kept
 // ones (kept_workers.h) until the next start().
 #include "launcher/workers/worker_group.h"
@@ -33,6 +35,7 @@
 #include "launcher/workers/child_guard.h"
 #include "launcher/workers/child_launch.h"
 #include "launcher/workers/child_process.h"
+#include "launcher/workers/freed_workers.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/kept_workers.h"
 #include "launcher/workers/worker_members.h"
@@ -57,7 +60,8 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         child_signal(io),
         deadline_timer(io),
         order_timer(io),
-        kept_workers(forwarder, group_limits.kill_wait) {}
+        kept_workers(forwarder, group_limits.kill_wait),
+        freed_workers(forwarder) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
   void stand_by(const std::vector<WorkerSpec>& spare_specs);
@@ -76,6 +80,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void look_at_kept();
   void watch_orphans();
   void on_leader_ended(const std::shared_ptr<WorkerProcess>& worker);
+  void on_freed();
   void on_ending(int pid);
   bool ended_earlier(const WorkerProcess& other, const WorkerProcess& ended) const;
   std::vector<GroupMember> as_members() const;
@@ -92,7 +97,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void give_up();
   void settle();
   void keep_guard();
-  void finish();
+  void finish(bool given_up);
   void kill_now();
   std::vector<int> leaders() const;
   std::set<int> kept_sessions() const;
@@ -122,6 +127,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::set<int> named_leftovers;                            // Of this attempt.
   std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
   KeptWorkers kept_workers;                                 // Of the one before, while none runs.
+  FreedWorkers freed_workers;                               // Of the one before.
   std::string over_why;                                     // For those who can park ...
   Clock::time_point over_at;                                // ... since then.
   WorkerMembers members;
@@ -271,6 +277,7 @@ void WorkerGroup::Impl::watch_orphans() {
 }
 
 void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& worker) {
+  if (freed_workers.has(worker)) return on_freed();
   if (worker->gone && !worker->is_ending()) return;
   if (!worker->is_ending()) worker->ended_at = Clock::now();
   worker->end_seen = true;
@@ -284,6 +291,12 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& wo
   settle();
 }
 
+// One that cannot be reaped, since a debugger holds it, has its turn at the next SIGCHLD.
+void WorkerGroup::Impl::on_freed() {
+  freed_workers.reap(*guard);
+  settle();
+}
+
 // What is left to do with it when it can be reaped is on_leader_ended()'s.
 void WorkerGroup::Impl::on_ending(int pid) {
   if (!is_active()) return;
@@ -293,6 +306,7 @@ void WorkerGroup::Impl::on_ending(int pid) {
   if (worker == workers.end() || (*worker)->gone || !(*worker)->foresee_status()) return;
   (*worker)->ended_at = Clock::now();
   report_ended();
+  if (state.another_follows()) settle();
 }
 
 // It was parked, and no attempt runs: its place is filled anew, and what it has started ends now.
@@ -330,6 +344,7 @@ GroupMember WorkerGroup::Impl::as_member(const WorkerProcess& worker) const {
           .known = status.has_value(),
           .failed = status && (status->signal != 0 || status->exit_code != 0),
           .ending = worker.is_ending(),
+          .only_memory = worker.only_memory,
           .stop_sent = worker.stop_sent,
           .asked = worker.parking.asked(),
           .can_park = worker.parking.can_park(),
@@ -495,7 +510,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
       case GroupAction::GiveUp:
         return give_up();
       case GroupAction::Finish:
-        return finish();
+        return finish(/*given_up=*/false);
     }
   }
   watch_deadline();
@@ -551,7 +566,7 @@ void WorkerGroup::Impl::give_up() {
     if (worker->gone || stays(*worker)) continue;
     report(*worker, ExitStatus{0, SIGKILL, false}, Clock::now(), "");
   }
-  finish();
+  finish(/*given_up=*/true);
 }
 
 // Looks at what is left: reaps adopted orphans, and ends the group when nothing is.
@@ -561,10 +576,12 @@ void WorkerGroup::Impl::settle() {
     // One whose end was not seen yet has its turn to come.
     const bool awaited = !worker->gone || worker->is_ending();
     if (awaited && worker->end_seen) worker->take_status();
+    if (state.another_follows() && worker->is_ending()) worker->look_at_leavings();
   }
   report_ended();
   if (!is_active()) return;
   keep_guard();
+  freed_workers.reap(*guard);
   bool left = false;
   // Again after each that is reaped: what it had started is ours from its end on, and the look that
   // found it may have gone past those before.
@@ -580,6 +597,8 @@ void WorkerGroup::Impl::settle() {
       }
     }
   }
+  // One attempt is not waited for, never two: a process that cannot end shows.
+  left = left || !freed_workers.empty();
   if (is_active()) carry_out(state.looked(ends_of(as_members()), left, Clock::now()));
 }
 
@@ -594,7 +613,7 @@ void WorkerGroup::Impl::keep_guard() {
   }
 }
 
-void WorkerGroup::Impl::finish() {
+void WorkerGroup::Impl::finish(bool given_up) {
   assert(!state.active());
   if (spares) spares->attempt_ended();
   deadline_timer.cancel();
@@ -604,10 +623,15 @@ void WorkerGroup::Impl::finish() {
   asio::error_code ignored;
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
+  if (given_up) freed_workers.release();
   for (const auto& worker : std::exchange(workers, {})) {
     if (!worker->gone) {
       output.pump(*worker->stream);
       kept_workers.keep(worker);
+      continue;
+    }
+    if (worker->is_ending() && !given_up) {
+      freed_workers.add(worker);
       continue;
     }
     output.drain(*worker->stream);
@@ -624,6 +648,8 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
   for (const auto& worker : workers) {
     if (!worker->child.reaped() && !stays(*worker)) pids.push_back(worker->child.pid());
   }
+  const std::vector<int> freed = freed_workers.pids();
+  pids.insert(pids.end(), freed.begin(), freed.end());
   return pids;
 }
 
@@ -648,6 +674,7 @@ void WorkerGroup::Impl::kill_members() {
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
 void WorkerGroup::Impl::kill_now() {
   for (const auto& worker : kept_workers.release()) workers.push_back(worker);
+  for (const auto& worker : freed_workers.release()) workers.push_back(worker);
   if (workers.empty()) return;
   const auto limit = Clock::now() + limits.kill_wait;
   for (;;) {

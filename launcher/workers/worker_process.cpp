@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/workers/child_sessions.h"
+#include "launcher/workers/leavings.h"
 #include "launcher/workers/rank_channel.h"
 #include "rendezvous/spare_channel.h"
 
@@ -63,6 +64,10 @@ bool WorkerProcess::take_status() {
 bool WorkerProcess::foresee_status() {
   if (!status) status = read_coming_status(child.pid());
   return status.has_value();
+}
+
+void WorkerProcess::look_at_leavings() {
+  only_memory = only_memory || leaves_only_memory(child.pid());
 }
 
 bool WorkerProcess::may_go_on() const {

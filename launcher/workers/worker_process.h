@@ -35,6 +35,8 @@ struct WorkerProcess {
   // read and is a failure. A main thread that ends alone has none, and its process goes on.
   bool foresee_status();
   bool is_ending() const { return status && !child.reaped(); }
+  // Of one that is ending: whether only its memory is left to free (leavings.h).
+  void look_at_leavings();
   bool may_go_on() const;  // It has neither ended nor is about to, and can be given a rank.
   void close();            // Nothing of it is watched any more.
   WorkerEnd end(const ExitStatus& how, std::chrono::steady_clock::time_point when,
@@ -48,9 +50,10 @@ struct WorkerProcess {
   Parking parking;
   int index = 0;  // In the group.
   std::chrono::steady_clock::time_point started_at;
-  bool stop_sent = false;  // The group was stopped while it was alive.
-  bool end_seen = false;   // The pidfd has become readable, and it was its turn.
-  bool gone = false;       // Its end was reported.
+  bool stop_sent = false;    // The group was stopped while it was alive.
+  bool end_seen = false;     // The pidfd has become readable, and it was its turn.
+  bool gone = false;         // Its end was reported.
+  bool only_memory = false;  // Once seen: what it leaves does not grow.
   bool was_spare = false;
   bool was_kept = false;
 

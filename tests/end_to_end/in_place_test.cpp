@@ -10,6 +10,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/json_lines.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
@@ -29,9 +30,7 @@ struct Node {
   std::map<int, int> pids(const std::string& name, int attempt,
                           const std::string& flag = "") const {
     std::map<int, int> found;
-    std::ifstream file(folder / "events");
-    for (std::string line; std::getline(file, line);) {
-      const auto event = nlohmann::json::parse(line);
+    for (const auto& event : whole_json_lines(folder / "events")) {
       if (event.at("event") != name || event.at("attempt") != attempt) continue;
       if (!flag.empty() && event.at(flag) != true) continue;
       found[event.at("rank")] = event.at("worker_pid");
@@ -39,10 +38,9 @@ struct Node {
     return found;
   }
   int count(const std::string& name) const {
-    std::ifstream file(folder / "events");
     int count = 0;
-    for (std::string line; std::getline(file, line);) {
-      count += nlohmann::json::parse(line).at("event") == name;
+    for (const auto& event : whole_json_lines(folder / "events")) {
+      count += event.at("event") == name;
     }
     return count;
   }

@@ -9,6 +9,7 @@
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/end_to_end/endless_job.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/json_lines.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 
@@ -35,9 +36,7 @@ struct Job {
   // The pids in events of this name, by local rank; the last one counts.
   std::map<int, int> pids(const std::string& name) const {
     std::map<int, int> found;
-    std::ifstream file(folder / "events");
-    for (std::string line; std::getline(file, line);) {
-      const auto event = nlohmann::json::parse(line);
+    for (const auto& event : whole_json_lines(folder / "events")) {
       if (event.at("event") == name) found[event.at("local_rank")] = event.at("spare_pid");
     }
     return found;

@@ -6,6 +6,7 @@
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/json_lines.h"
 
 using namespace ddprun::testing;
 
@@ -28,9 +29,7 @@ std::vector<std::string> two_workers(const std::vector<std::string>& program) {
 
 std::vector<nlohmann::json> events(const TemporaryFolder& folder, const std::string& name) {
   std::vector<nlohmann::json> found;
-  std::ifstream file(folder / "metrics");
-  for (std::string line; std::getline(file, line);) {
-    nlohmann::json event = nlohmann::json::parse(line);
+  for (nlohmann::json& event : whole_json_lines(folder / "metrics")) {
     if (event.at("event") == name) found.push_back(std::move(event));
   }
   return found;

@@ -47,7 +47,10 @@ TEST_CASE("a failed worker is reported before the others are stopped, and only o
   CHECK(step.actions == Actions{ReportFailure, HoldWorkers});
   CHECK(step.signal == SIGTERM);
   CHECK(agent.worker_failed().actions.empty());
-  CHECK(agent.stop_received(SIGTERM, {}).actions.empty());
+  SECTION("another attempt follows") {
+    CHECK(agent.stop_received(SIGTERM, {}).actions == Actions{ParkWorkers});
+  }
+  SECTION("none follows") { CHECK(agent.stop_received(SIGTERM, 9).actions.empty()); }
   CHECK(agent.workers_reaped().actions == Actions{ReportReaped});
 
   CHECK(agent.round_started().actions == Actions{StartWorkers});

@@ -233,6 +233,34 @@ TEST_CASE("how a group has ended is told by all of its workers", "[group_state]"
   // Told of before the kernel was done with it: what it holds is not free yet.
   const GroupMember ending{.told = true, .known = true, .failed = true, .ending = true};
   CHECK(ends_of({failed, ending}) == NotAll);
+  GroupMember freed = ending;
+  freed.only_memory = true;
+  CHECK(ends_of({failed, freed}) == BeingFreed);
+  CHECK(ends_of({freed, ending}) == NotAll);
+  CHECK(ends_of({freed, living()}) == NotAll);
+  CHECK(ends_of({freed, {.can_park = true, .parked = true}}) == BeingFreed);
+}
+
+TEST_CASE("16.3: memory that is being freed is waited for, unless another attempt follows",
+          "[group_state]") {
+  GroupState group = running_group();
+  CHECK(acts(group.looked(GroupEnds::BeingFreed, false, t)).empty());
+  group.stop(SIGTERM, 30s, t, Keep::Held);
+  CHECK(acts(group.looked(GroupEnds::BeingFreed, false, t)).empty());
+  CHECK(group.active());
+
+  SECTION("none follows") {
+    group.stop(SIGTERM, 30s, t);
+    CHECK(acts(group.looked(GroupEnds::BeingFreed, false, t)).empty());
+    CHECK(acts(group.looked(GroupEnds::SomeFailed, false, t)) == Actions{Finish});
+  }
+  SECTION("another follows") {
+    group.stop(SIGTERM, 30s, t, Keep::Parking);
+    // What a worker has left behind ends first.
+    CHECK(acts(group.looked(GroupEnds::BeingFreed, true, t)).empty());
+    CHECK(acts(group.looked(GroupEnds::BeingFreed, false, t)) == Actions{Finish});
+    CHECK_FALSE(group.active());
+  }
 }
 
 TEST_CASE("a new attempt knows nothing of the one before", "[group_state]") {

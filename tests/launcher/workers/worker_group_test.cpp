@@ -167,6 +167,26 @@ class Debugger {
 
 int open_pidfd(int pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
+// A worker whose memory the kernel takes some 50 ms to free. `before`: what it does first, in
+// Python.
+WorkerSpec with_much_memory(int rank, const std::string& before = "") {
+  WorkerSpec spec = shell(rank, "");
+  spec.argv = {"python3", "-c",
+               before +
+                   "\nimport mmap, time\nsize = 512 << 20\nmemory = mmap.mmap(-1, size)\n"
+                   "memory.madvise(15)  # MADV_NOHUGEPAGE: huge pages are given back at once.\n"
+                   "memory[::4096] = b'x' * (size // 4096)\n"
+                   "print('full', flush=True)\ntime.sleep(300)"};
+  return spec;
+}
+
+// Kills it, and tells the group of it as soon as the kernel has begun to take it apart.
+void kill_and_tell(WorkerGroup& group, int pid) {
+  ::kill(pid, SIGKILL);
+  while (!is_exiting(pid)) ::sched_yield();
+  group.on_ending()(pid);
+}
+
 }  // namespace
 
 TEST_CASE("a group reports every worker's exit code and then that all are reaped", "[group]") {
@@ -475,6 +495,99 @@ TEST_CASE("16.3: who parks is in the next attempt what it was, with what it has 
   CHECK(job.group->kept() == 0);
   CHECK_FALSE(is_alive(child));
   CHECK_FALSE(is_alive(pids[0]));
+}
+
+TEST_CASE("16.3: the next attempt does not wait until the memory of the dead is free", "[group]") {
+  bool before_it_was_free = false;
+  // Once is enough: on a busy machine the kernel may be done before this process has its turn.
+  for (int round = 0; round < 20 && !before_it_was_free; ++round) {
+    Job job;
+    // What most workers have: a connection, a file.
+    job.group->start(
+        {parker(0, park_at_once + "; sleep 300"),
+         with_much_memory(1,
+                          "import socket, tempfile; pair = socket.socketpair()\n"
+                          "f = tempfile.TemporaryFile()\n"
+                          "l = socket.create_server(('127.0.0.1', 0))\n"
+                          "c = socket.create_connection(l.getsockname()); l.close()")});
+    REQUIRE(job.wait_for("ready"));
+    REQUIRE(job.wait_for("full"));
+    const auto pids = job.group->pids();
+    const int pidfd = open_pidfd(pids[1]);
+
+    kill_and_tell(*job.group, pids[1]);
+    REQUIRE(job.run_until([&] { return !job.exits.empty(); }));
+    CHECK(job.exits[0].signal == SIGKILL);
+    job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+    REQUIRE(job.run_until_reaped());
+    before_it_was_free = !ends_within(pidfd, 0);
+    job.reaped = false;
+    job.group->start({parker(0, ""), shell(1, "sleep 300")});
+    CHECK(job.group->was_kept(0));
+
+    // Its pid is reaped in the attempt that follows, and is not told of again.
+    REQUIRE(job.run_until([&] { return read_process(pids[1]).pid == 0; }));
+    CHECK(job.exits.size() == 1);
+    ::close(pidfd);
+    job.group->stop(SIGKILL, 0s);
+    REQUIRE(job.run_until_reaped());
+  }
+  CHECK(before_it_was_free);
+}
+
+TEST_CASE("16.3: a job is not over before the memory of its workers is free", "[group]") {
+  Job job;
+  job.group->start({with_much_memory(0)});
+  REQUIRE(job.wait_for("full"));
+  const int pid = job.group->pids()[0];
+  const int pidfd = open_pidfd(pid);
+  kill_and_tell(*job.group, pid);
+  REQUIRE(job.run_until([&] { return !job.exits.empty(); }));
+
+  SECTION("where no attempt follows") { job.group->stop(SIGTERM, 20s); }
+  SECTION("and an attempt that followed does not end before it either") {
+    job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+    REQUIRE(job.run_until_reaped());
+    job.reaped = false;
+    job.group->start({shell(0, "exit 0")});
+  }
+
+  REQUIRE(job.run_until_reaped());
+  CHECK(ends_within(pidfd, 0));
+  CHECK(read_process(pid).pid == 0);
+  ::close(pidfd);
+}
+
+TEST_CASE("16.3: who leaves more than memory is waited for", "[group]") {
+  std::string before;
+  SECTION("a child") { before = "import subprocess; subprocess.Popen(['sleep', '300'])"; }
+  SECTION("a device") { before = "device = open('/dev/ptmx', 'rb')"; }
+  SECTION("a port that is listened at") {
+    before = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
+  }
+  SECTION("a port of datagrams") {
+    before = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0))";
+  }
+  SECTION("a file that is locked") {
+    before = "import fcntl, tempfile; f = tempfile.TemporaryFile(); fcntl.flock(f, fcntl.LOCK_EX)";
+  }
+  SECTION("a range of a file that is locked") {
+    before = "import fcntl, tempfile; f = tempfile.TemporaryFile(); fcntl.lockf(f, fcntl.LOCK_EX)";
+  }
+  Job job;
+  job.group->start({with_much_memory(0, before)});
+  REQUIRE(job.wait_for("full"));
+  const int pid = job.group->pids()[0];
+  const int pidfd = open_pidfd(pid);
+
+  kill_and_tell(*job.group, pid);
+  REQUIRE(job.run_until([&] { return !job.exits.empty(); }));
+  job.group->stop(SIGTERM, 20s, Keep::Parking, "why");
+
+  REQUIRE(job.run_until_reaped());
+  CHECK(ends_within(pidfd, 0));
+  CHECK(read_process(pid).pid == 0);
+  ::close(pidfd);
 }
 
 TEST_CASE("16.3: an attempt may go on without a place, whose next worker warms up beside it",
