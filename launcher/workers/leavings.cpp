@@ -104,29 +104,40 @@ bool is_locked(const std::filesystem::path& info) {
   return false;
 }
 
-}  // namespace
-
-bool leaves_only_memory(int pid) {
-  if (!is_exiting(pid)) return false;
-  const auto children = read_children(pid);
-  if (!children || !children->empty()) return false;
-  const std::filesystem::path process = "/proc/" + std::to_string(pid);
+// Of one of the threads, which share them: whether its files are all there, and none is in the way.
+bool has_only_harmless_files(const std::filesystem::path& thread) {
   Inodes sockets;
-  bool any = false;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(process / "fd", error), end;
-       !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(thread / "fd", error), end; !error && entry != end;
+       entry.increment(error)) {
     const std::string path = std::filesystem::read_symlink(entry->path(), error).native();
     if (error || may_be_a_device(path)) return false;
-    if (path.starts_with("/") && is_locked(process / "fdinfo" / entry->path().filename())) {
+    if (path.starts_with("/") && is_locked(thread / "fdinfo" / entry->path().filename())) {
       return false;
     }
     if (const auto inode = socket_inode(path)) sockets.insert(*inode);
-    any = true;
   }
-  // Without any they have been taken away, and may be closed just now; who speaks with a launcher
-  // had some.
-  return !error && any && !any_holds_a_port(sockets);
+  if (error || any_holds_a_port(sockets)) return false;
+  // They are taken away all at once, and closed after that: those that are still there were all
+  // seen. Who speaks with a launcher has some.
+  return std::filesystem::directory_iterator(thread / "fd", error) !=
+         std::filesystem::directory_iterator();
+}
+
+}  // namespace
+
+// The thread that is the last to end frees the memory, and its descriptors are there until then;
+// the main thread may have none by now.
+bool leaves_only_memory(int pid) {
+  const auto children = read_children(pid);
+  if (!is_exiting(pid) || !children || !children->empty()) return false;
+  const std::filesystem::path threads = "/proc/" + std::to_string(pid) + "/task";
+  std::error_code error;
+  for (std::filesystem::directory_iterator thread(threads, error), end; !error && thread != end;
+       thread.increment(error)) {
+    if (has_only_harmless_files(thread->path())) return true;
+  }
+  return false;
 }
 
 }  // namespace ddprun::launcher

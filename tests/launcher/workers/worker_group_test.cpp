@@ -502,14 +502,18 @@ TEST_CASE("16.3: the next attempt does not wait until the memory of the dead is 
   // Once is enough: on a busy machine the kernel may be done before this process has its turn.
   for (int round = 0; round < 20 && !before_it_was_free; ++round) {
     Job job;
-    // What most workers have: a connection, a file.
+    // What most workers have: a connection, a file, and threads, one of which frees the memory.
     job.group->start(
         {parker(0, park_at_once + "; sleep 300"),
-         with_much_memory(1,
-                          "import socket, tempfile; pair = socket.socketpair()\n"
-                          "f = tempfile.TemporaryFile()\n"
-                          "l = socket.create_server(('127.0.0.1', 0))\n"
-                          "c = socket.create_connection(l.getsockname()); l.close()")});
+         with_much_memory(
+             1,
+             "import socket, tempfile; pair = socket.socketpair()\n"
+             "f = tempfile.TemporaryFile()\n"
+             "l = socket.create_server(('127.0.0.1', 0))\n"
+             "c = socket.create_connection(l.getsockname()); l.close()\n"
+             "import threading, time\n"
+             "for i in range(4):\n"
+             "  threading.Thread(target=time.sleep, args=(300,), daemon=True).start()")});
     REQUIRE(job.wait_for("ready"));
     REQUIRE(job.wait_for("full"));
     const auto pids = job.group->pids();
