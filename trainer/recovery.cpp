@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <iostream>
 #include <vector>
 
 #include "trainer/consistency/verify_sync.h"
+#include "trainer/ruined_state.h"
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
 #include "worker/torch/tensor_collectives.h"
@@ -21,6 +23,17 @@ void drop_state(TrainingJob& job) {
   job.precision.reset();
   job.model.reset();
   job.state = {};
+}
+
+// A loss that says so may not have come any more.
+void give_up_ruined(TrainingJob& job) {
+  if (!job.holds_state || is_finite(*job.model)) return;
+  job.holds_state = false;
+  std::cerr << fmt::format(
+                   "train: warning: rank {}: the weights after step {} are infinite or no numbers, "
+                   "and are given to nobody: the job goes on from its last checkpoint",
+                   job.env.rank, job.state.step)
+            << std::endl;
 }
 
 std::vector<torch::Tensor> model_tensors(const TrainingJob& job) {
@@ -51,6 +64,7 @@ void leave_attempt(TrainingJob& job) {
   job.profiler.reset();
   job.reporter.reset();
   job.folder.reset();
+  give_up_ruined(job);
   if (!job.holds_state) drop_state(job);
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/gpu_memory.h"
 #include "trainer/optimizer/loss_guard.h"
 #include "trainer/report/end_line.h"
+#include "trainer/ruined_state.h"
 #include "trainer/shards/sharded_batch.h"
 #include "trainer/step_meters.h"
 #include "trainer/training_step.h"
@@ -171,7 +172,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
     job.state.samples_done += output.images;
     job.stop->hold();  // Before anybody hears of the step: who then says stop means to keep it.
     job.phase("report");
-    guard.watch(output.own_loss, {job.state.step, job.state.epoch, batch->indices});
+    check_loss(job, guard, output, {job.state.step, job.state.epoch, batch->indices});
     meters.step_done(output.counts, output.counted, output.images);
     meters.communicated(job.parallel->exposed_communication());
     tell_step(job, output, meters);

@@ -127,6 +127,7 @@ struct TrainingJob {
   bool note_accuracy(double prec1);
   // Reports what has been written since, without waiting.
   void report_written();
+  // After a loss that is no number. Also ranks that keep none may call it.
   void drop_snapshots();
   // After a loss that is no number: snapshots are dropped; and if it came from the newest
   // checkpoint's weights, that one is renamed, so that the next start does not meet the same.

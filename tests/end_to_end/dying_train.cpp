@@ -1,9 +1,11 @@
 // `train`, but it says who it is when it begins an attempt, and kills itself at named points:
 // DYING_TRAIN="ATTEMPT RANK PHASE STEP ...", a phase being one that TrainingJob::on_phase tells of.
-// With stop:PHASE it is only told to stop there, by SIGTERM, and with halt:PHASE it is halted.
+// With stop:PHASE it is only told to stop there, by SIGTERM, and with halt:PHASE it is halted. With
+// nan:PHASE one of its weights is no number from there on, as after a fault of its memory.
 #include <signal.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -35,6 +37,11 @@ std::vector<Death> read_deaths() {
   return deaths;
 }
 
+void ruin_a_weight(const TrainingJob& job) {
+  const torch::NoGradGuard no_grad;
+  job.model->parameters().front().fill_(std::nan(""));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -60,6 +67,7 @@ int main(int argc, char** argv) {
       // process at once.
       if ("stop:" + begun == death.phase && !std::exchange(told_to_stop, true)) ::raise(SIGTERM);
       if ("halt:" + begun == death.phase) ::raise(SIGSTOP);
+      if ("nan:" + begun == death.phase) ruin_a_weight(job);
     }
   });
 }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/end_to_end/small_training.h"
+#include "tests/end_to_end/recovering_training.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 
@@ -14,32 +14,11 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr auto limit = 120s;
+constexpr auto limit = recovery_limit;
 
 std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name,
                                   const std::string& steps) {
-  auto command = small_training({"--shards", "4", "--print-freq", "1", "--checkpoint-every", "5",
-                                 "--steps", steps, "--checkpoint-dir", folder / name, "--metrics",
-                                 folder / (name + ".jsonl")});
-  command[0] = DDPRUN_DYING_TRAIN;
-  return command;
-}
-
-// Who was which rank in an attempt, by what the workers say.
-std::map<int, int> pids_of(const std::string& output, int attempt) {
-  std::map<int, int> pids;
-  const std::string begin = "attempt " + std::to_string(attempt) + " rank ";
-  for (std::size_t at = 0; (at = output.find(begin, at)) != output.npos; at += begin.size()) {
-    const std::string line = output.substr(at, output.find('\n', at) - at);
-    if (contains(line, "is pid ")) pids[number_after(line, begin)] = number_after(line, "is pid ");
-  }
-  return pids;
-}
-
-std::map<std::string, std::string> with_wish(const std::string& wish) {
-  auto variables = one_thread;
-  variables["DYING_TRAIN"] = wish;
-  return variables;
+  return recovering_training(folder, name, steps);
 }
 
 void require_output(Process& process, const std::string& text) {
@@ -62,15 +41,6 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
     return false;
   };
   CHECK(process.wait_until(trains, limit));
-}
-
-// The weights after so many steps of one worker that is left alone.
-std::string golden_tensors(const std::string& steps) {
-  TemporaryFolder folder;
-  const auto alone = run(training(folder, "alone", steps), limit, one_thread);
-  INFO(alone.output);
-  REQUIRE(alone.status == 0);
-  return newest_tensors(folder / "alone");
 }
 
 // SIGTERM has kept the work, and it is that of one worker that is left alone.

@@ -19,7 +19,7 @@
 #include "rendezvous/hosted_store.h"
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/unique_fd.h"
-#include "tests/end_to_end/small_training.h"
+#include "tests/end_to_end/recovering_training.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 
@@ -180,17 +180,6 @@ class Job {
   std::unique_ptr<rendezvous::HostedStore> store_;
   std::vector<std::unique_ptr<Worker>> workers_;  // By rank.
 };
-
-// Who was which rank in an attempt, by what the workers say.
-std::map<int, int> pids_of(const std::string& output, int attempt) {
-  std::map<int, int> pids;
-  const std::string begin = "attempt " + std::to_string(attempt) + " rank ";
-  for (std::size_t at = 0; (at = output.find(begin, at)) != output.npos; at += begin.size()) {
-    const std::string line = output.substr(at, output.find('\n', at) - at);
-    pids[number_after(line, begin)] = number_after(line, "is pid ");
-  }
-  return pids;
-}
 
 // Of each step what was logged of it, and of each validation.
 std::map<std::string, nlohmann::json> figures(const std::string& metrics) {

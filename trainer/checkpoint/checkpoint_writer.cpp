@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/finite_values.h"
+#include "trainer/checkpoint/finite_tensor.h"
 #include "trainer/report/meters.h"
 
 namespace ddprun::trainer {
@@ -30,28 +30,9 @@ NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
   return tensors;
 }
 
-std::optional<FloatKind> float_kind(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat16:
-      return FloatKind::Half;
-    case torch::kBFloat16:
-      return FloatKind::BFloat16;
-    case torch::kFloat32:
-      return FloatKind::Single;
-    case torch::kFloat64:
-      return FloatKind::Double;
-    default:
-      return std::nullopt;
-  }
-}
-
-// The tensors are this object's copies: on the CPU, and without holes in their memory.
 void check_finite(const CheckpointFile& file) {
   for (const auto& [name, tensor] : file.contents.tensors) {
-    const auto kind = float_kind(tensor);
-    if (!kind) continue;
-    const std::span bytes(static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes());
-    if (all_finite(bytes, *kind)) continue;
+    if (all_finite(tensor)) continue;
     throw CheckpointError(fmt::format(
         "{} is not saved: '{}' holds values that are infinite or not numbers, and nothing can be "
         "trained from them; what was saved before stays: go on from it with a lower --lr, with "
