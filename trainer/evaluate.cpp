@@ -102,12 +102,12 @@ class ValidationLines {
 
 // Adds what this rank computes to `counts`, a row a replica, which is as batch_counts() has it;
 // returns the images that cannot be read. Nothing when all ranks stop.
-std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch::Tensor& counts) {
+std::optional<BadImages> evaluate_share(TrainingJob& job, torch::Tensor& counts) {
   const torch::InferenceMode inference;
   const AutocastGuard autocast = job.precision->autocast();  // Weights are converted once.
   ValidationBeats beats(job);
   ValidationLines lines(job);
-  std::vector<SkippedImage> skipped;
+  BadImages bad;
   std::int64_t before = 0;  // Batches of the replicas before.
   for (int replica = job.own_replicas().first; replica < job.own_replicas().end; ++replica) {
     const auto batches = job.validation_batches(replica);
@@ -126,14 +126,14 @@ std::optional<std::vector<SkippedImage>> evaluate_share(TrainingJob& job, torch:
     }
     before += batches->taken();
     if (beats.done(before) != StopReason::None) return std::nullopt;
-    skipped.insert(skipped.end(), batches->skipped().begin(), batches->skipped().end());
+    note_bad_images(bad, batches->skipped());
   }
-  return skipped;
+  return bad;
 }
 
 }  // namespace
 
-std::optional<ValidationReport> evaluate(TrainingJob& job) {
+std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
   Stopwatch watch;
   job.phase("validation");
   // Running statistics are each rank's own until now; rank 0's count, as in PyTorch's DDP.
@@ -142,13 +142,13 @@ std::optional<ValidationReport> evaluate(TrainingJob& job) {
   // Made out here: a tensor of inference mode could not be added up outside of it.
   torch::Tensor counts =
       torch::zeros({job.plan.replicas, 3}, torch::dtype(torch::kFloat64).device(job.place.device));
-  const auto skipped = evaluate_share(job, counts);
+  const auto bad = evaluate_share(job, counts);
   job.model->train();
-  if (!skipped) {
+  if (!bad) {
     job.end_phase();
     return std::nullopt;
   }
-  const std::int64_t left_out = report_bad_images(job, *skipped, "validation");
+  const std::int64_t left_out = report_bad_images(job, *bad, "validation", /*tell=*/!again);
   // Each row comes from one rank alone, so the sum has the same bits whoever has which rows.
   worker::all_reduce(job.communicator(), counts, worker::ReduceOp::Sum);
 
@@ -184,7 +184,7 @@ std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
   report->best_prec1 = job.state.best_prec1;
   job.reporter->validation(*report, in_epoch);
   const ModelAverage::Swap swap(*job.average);
-  report = evaluate(job);  // Its buffers become rank 0's, too.
+  report = evaluate(job, /*again=*/true);  // Its buffers become rank 0's, too.
   if (!report) return std::nullopt;
   report->averaged = true;
   validation.averaged = report;

@@ -23,6 +23,7 @@ void drop_state(TrainingJob& job) {
   job.precision.reset();
   job.model.reset();
   job.state = {};
+  job.bad_images.clear();
 }
 
 // A loss that says so may not have come any more.

@@ -156,9 +156,11 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   LossGuard guard(job.env.rank, [&job] { return folder_of_findings(job); });
   StopReason stop = StopReason::None;
   double rate = 0;
+  std::size_t noted = 0;  // Of the images that cannot be read.
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
     job.begin_step();
     const auto batch = batches->next();
+    noted = note_bad_images(job.bad_images, batches->skipped(), noted);
     if (!batch) break;
     const torch::Tensor images = to_device(batch->images, job.place.device);  // (N, C, H, W)
     const torch::Tensor labels = to_device(batch->labels, job.place.device);  // (N)
@@ -185,7 +187,8 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   guard.finish();  // Nothing is saved of a step whose loss is none.
   step.finish();
   note_training(epoch, meters, job, rate);
-  report_bad_images(job, batches->skipped(), "training");
+  report_bad_images(job, job.bad_images, "training");
+  job.bad_images.clear();
   totals.steps += meters.steps();
   totals.seconds += meters.seconds();
   totals.images += meters.images();

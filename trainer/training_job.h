@@ -78,6 +78,7 @@ struct TrainingJob {
   std::unique_ptr<ModelAverage> average;  // With --ema.
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
+  BadImages bad_images;      // Met in this epoch's training, also by attempts before.
   bool holds_state = false;  // It is this run's, and may be given to other ranks.
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};

@@ -2,6 +2,7 @@
 // normalise. No LibTorch here. A core: no sockets, threads or clock.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ struct SkippedImage {
   std::int64_t index = 0;
   std::string reason;  // Names the file.
 };
+
+// Each once, by its number in the set: why it cannot be read.
+using BadImages = std::map<std::int64_t, std::string>;
 
 struct Sample {
   std::int64_t index = 0;  // Of the image that was read.

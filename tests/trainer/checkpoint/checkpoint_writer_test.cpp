@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/finite_tensor.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/report/meters.h"
 
@@ -71,6 +74,29 @@ TEST_CASE("one save makes a checkpoint and the best weights", "[trainer][checkpo
   CHECK(torch::equal(folder.read({0, 1}).tensors[0].second, torch::ones({1000})));
   CHECK(torch::equal(read_safetensors(scratch / "best.safetensors").tensors[0].second,
                      torch::ones({1000})));
+}
+
+TEST_CASE("what is no number is found in every kind of tensor and every layout",
+          "[trainer][checkpoint]") {
+  for (const auto type : {torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      const torch::Tensor all = torch::ones({2, 3, 4, 4}, type);
+      for (const torch::Tensor& tensor :
+           {all, all.contiguous(torch::MemoryFormat::ChannelsLast), all.transpose(0, 1)}) {
+        torch::Tensor ruined = tensor.clone();
+        CHECK(all_finite(ruined));
+        ruined[-1][-1][-1][-1] = bad;
+        CHECK_FALSE(all_finite(ruined));
+      }
+      // One with holes in its memory: what lies in them is not looked at.
+      torch::Tensor wide = torch::ones({4, 4}, type);
+      wide[0][3] = bad;
+      CHECK(all_finite(wide.narrow(1, 0, 3)));
+      CHECK_FALSE(all_finite(wide.narrow(1, 1, 3)));
+    }
+  }
+  CHECK(all_finite(torch::full({2}, std::numeric_limits<std::int64_t>::max(), torch::kInt64)));
+  CHECK(all_finite(torch::empty({0})));
 }
 
 TEST_CASE("weights that are no numbers are not saved, and the checkpoint before stays",

@@ -36,6 +36,12 @@ void make_folder(const fs::path& root, unsigned images) {
   }
 }
 
+int times_of(const std::string& text, const std::string& output) {
+  int times = 0;
+  for (std::size_t at = 0; (at = output.find(text, at)) != output.npos; at += text.size()) ++times;
+  return times;
+}
+
 }  // namespace
 
 TEST_CASE("two workers train on a folder of images, the same with any number of threads",
@@ -308,4 +314,42 @@ TEST_CASE("an image that cannot be read ends the run with its name, or is report
   CHECK(contains(result.output, "1 image could not be read and was left out of the validation"));
   CHECK(events(folder / "metrics", "train").size() == 6);
   CHECK(events(folder / "metrics", "validation").back()["images"] == 3);
+}
+
+TEST_CASE("images that cannot be read are told once, the same whoever has which shards",
+          "[trainer][program][data][shards]") {
+  const ScratchFolder folder;
+  make_folder(folder / "set", 14);
+  for (const char* animal : {"cat", "dog"}) {
+    for (int i = 0; i < 6; ++i) {
+      write_bytes(folder / "set/train" / animal / (std::to_string(i) + ".jpg"), "");
+    }
+  }
+  write_bytes(folder / "set/val/dog/1.jpg", "text");
+  // The average is validated, too, with the same images.
+  const std::string arguments =
+      std::string("--dataset imagefolder --data") + argument(folder / "set") +
+      " --image-size 28 --epochs 2 --batch-size 3 --shards 4 --ema 0.9 --on-bad-image skip";
+  std::vector<std::string> told;
+  for (const int workers : {1, 2, 4}) {
+    const Result result = train(workers, arguments, folder);
+    INFO(workers << " workers: " << result.output);
+    REQUIRE(result.code == 0);
+    const std::string replaced = "12 images could not be read and were replaced in epoch ";
+    for (const std::string epoch : {"1", "2"}) {
+      CHECK(times_of(replaced + epoch, result.output) == 1);
+      CHECK(
+          times_of("1 image could not be read and was left out of the validation in epoch " + epoch,
+                   result.output) == 1);
+    }
+    // Ten of them by name, and the one of the validation.
+    CHECK(times_of(": it is empty", result.output) == 2 * 10);
+    CHECK(times_of("and 2 more", result.output) == 2);
+    CHECK(times_of("val/dog/1.jpg: ", result.output) == 2);
+    const auto begin = result.output.find(replaced);
+    const std::string more = "and 2 more";
+    told.push_back(result.output.substr(begin, result.output.find(more, begin) - begin));
+    CHECK(told.back() == told.front());
+    CHECK(told.back().find("cat/0.jpg") < told.back().find("cat/1.jpg"));  // In the set's order.
+  }
 }
