@@ -1,0 +1,114 @@
+// What a job goes on from when no worker is left: the memory of a node whose launcher lives, else
+// the disk. Two nodes, so that each has a memory and a launcher of its own.
+#include <csignal>
+#include <memory>
+
+#include "tests/end_to_end/recovering_training.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = recovery_limit;
+
+// Epochs of 8 steps, each of which ends with a checkpoint on the disk; in memory each 2 steps.
+std::vector<std::string> training(const TemporaryFolder& folder, const std::string& name) {
+  return small_training({"--shards", "4", "--print-freq", "1", "--steps", "24", "--snapshot-every",
+                         "2", "--checkpoint-dir", folder / name});
+}
+
+// Two nodes with two workers each, past the disk's checkpoint of step 8 and before that of step 16.
+class TwoNodes {
+ public:
+  explicit TwoNodes(const TemporaryFolder& folder) : folder_(folder) { start(); }
+
+  void start() {
+    const std::uint16_t port = free_port();
+    const std::vector<std::string> options = {"--nproc-per-node", "2",  "--max-restarts", "1",
+                                              "--restart-memory", "64M"};
+    for (int node = 0; node < 2; ++node) {
+      nodes_[node] = std::make_unique<Process>(
+          launch_node(node, port, options, training(folder_, "job")), one_thread);
+    }
+  }
+  void wait_until_in_the_second_epoch() {
+    const bool there = nodes_[0]->wait_for_output("Epoch: [2][4/8]", limit);
+    INFO(nodes_[0]->output());
+    REQUIRE(there);
+  }
+  // All before any of them can do something about the others.
+  void kill_all_workers() {
+    std::vector<int> workers;
+    for (const auto& node : nodes_) {
+      for (const int pid : descendants_running(node->pid(), "train")) workers.push_back(pid);
+    }
+    REQUIRE(workers.size() == 4);
+    for (const int pid : workers) ::kill(pid, SIGSTOP);
+    for (const int pid : workers) ::kill(pid, SIGKILL);
+  }
+  void kill_launchers() {
+    std::vector<int> all;
+    for (const auto& node : nodes_) {
+      for (const int pid : descendants_of(node->pid())) all.push_back(pid);
+    }
+    for (const auto& node : nodes_) node->send_signal(SIGKILL);
+    REQUIRE(wait_until_gone(all, limit));
+  }
+  // Both end well; what node 0 has said, with that of rank 0.
+  std::string ends_well() {
+    const auto first = nodes_[0]->wait(limit), second = nodes_[1]->wait(limit);
+    INFO(first.output << second.output);
+    REQUIRE(first.status == 0);
+    REQUIRE(second.status == 0);
+    return first.output;
+  }
+  std::string tensors() const { return newest_tensors(folder_ / "job"); }
+
+ private:
+  const TemporaryFolder& folder_;
+  std::unique_ptr<Process> nodes_[2];
+};
+
+std::string golden() {
+  TemporaryFolder folder;
+  const auto alone = run(training(folder, "alone"), limit, one_thread);
+  INFO(alone.output);
+  REQUIRE(alone.status == 0);
+  return newest_tensors(folder / "alone");
+}
+
+}  // namespace
+
+TEST_CASE("16.5: when all workers of all nodes die at once the job goes on from memory",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  TwoNodes job(folder);
+  job.wait_until_in_the_second_epoch();
+
+  job.kill_all_workers();
+
+  const std::string output = job.ends_well();
+  INFO(output);
+  REQUIRE(contains(output, "resumed from memory"));
+  CHECK(number_after(output.substr(output.find("resumed from memory")), "step ") > 8);
+  CHECK_FALSE(contains(output, "goes on in place"));  // Nobody was left who could.
+  const bool same_weights = job.tensors() == golden();
+  CHECK(same_weights);
+}
+
+TEST_CASE("16.5: when all launchers are gone, too, the same command goes on from the disk",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  TwoNodes job(folder);
+  job.wait_until_in_the_second_epoch();
+
+  job.kill_launchers();
+  job.start();
+
+  const std::string output = job.ends_well();
+  INFO(output);
+  CHECK(contains(output, "epoch_0001_step_0000008.safetensors: epoch 1, step 8"));
+  CHECK_FALSE(contains(output, "resumed from memory"));
+  const bool same_weights = job.tensors() == golden();
+  CHECK(same_weights);
+}
