@@ -12,6 +12,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "worker/stack_page.h"
 #include "worker/worker_env.h"
@@ -51,33 +53,57 @@ void* map_page(const std::string& place) {
   return page == MAP_FAILED ? nullptr : page;
 }
 
+// A mapping stays for good: this process may hold its life lock there (worker/life_lock.h), and a
+// wait that is over is taken back where it was told. There are as many as a node has places.
+void* mapped_once(const std::string& place) {
+  static std::map<std::string, void*> mappings;
+  const auto [entry, fresh] = mappings.try_emplace(place, nullptr);
+  if (fresh) entry->second = map_page(place);
+  return entry->second;
+}
+
+void* place_in_environment() {
+  return mapped_once(environment_variable(rendezvous::progress_page_variable).value_or(""));
+}
+
+void*& place_of_launcher() {
+  static void* memory = place_in_environment();
+  return memory;
+}
+
 double smoothed(double before, double now, bool first) {
   return first ? now : before + weight_of_last_step * (now - before);
 }
 
+// Null where no launcher has made it one that this library knows.
+Layout* layout_at(void* memory) {
+  auto* const page = static_cast<Layout*>(memory);
+  if (page == nullptr ||
+      std::memcmp(page->magic, rendezvous::progress_page_magic, sizeof page->magic) != 0 ||
+      page->version != rendezvous::progress_page_version || page->bytes < bytes_of_first_layout) {
+    return nullptr;
+  }
+  return page;
+}
+
 }  // namespace
 
-void* memory_of_launcher() {
-  static void* const memory =
-      map_page(environment_variable(rendezvous::progress_page_variable).value_or(""));
-  return memory;
-}
+void* memory_of_launcher() { return place_of_launcher(); }
 
 ProgressPage& ProgressPage::own() {
   static ProgressPage page(memory_of_launcher());
   return page;
 }
 
-ProgressPage::ProgressPage(void* memory) {
-  auto* const page = static_cast<Layout*>(memory);
-  if (page == nullptr ||
-      std::memcmp(page->magic, rendezvous::progress_page_magic, sizeof page->magic) != 0 ||
-      page->version != rendezvous::progress_page_version || page->bytes < bytes_of_first_layout) {
-    return;
-  }
-  page_ = page;
+ProgressPage::ProgressPage(void* memory) : page_(layout_at(memory)) {
   now_.step = now_.total_steps = now_.epoch = -1;
   now_.loss = std::numeric_limits<double>::quiet_NaN();
+}
+
+void ProgressPage::follow_rank() {
+  place_of_launcher() = place_in_environment();
+  page_ = layout_at(place_of_launcher());
+  answer_for_stacks();
 }
 
 void ProgressPage::phase(std::string_view name) {

@@ -44,6 +44,11 @@ class ProgressPage {
 
   bool is_there() const { return page_ != nullptr; }
 
+  // For own(), in a process that has got its rank of another attempt, in the environment: the
+  // launcher looks for it at its local rank's place, which may be another one now. Stacks are
+  // answered for there, too. No other thread may call, or read the environment, meanwhile.
+  void follow_rank();
+
   // What this rank does from now on, in a word or two (31 bytes are kept).
   void phase(std::string_view name);
   void step_done(const StepFacts& step);

@@ -1,11 +1,16 @@
 // What a worker says through its page, and what of it the launcher believes.
 #include "launcher/watch/progress_pages.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "tests/testing/catch.h"
 #include "worker/progress_page.h"
@@ -200,4 +205,40 @@ TEST_CASE("16.3: a page of a launcher that knows of no waits is written as befor
   CHECK(ProgressPage(memory.memory).is_there());
   --memory.layout().bytes;
   CHECK_FALSE(ProgressPage(memory.memory).is_there());
+}
+
+TEST_CASE("17.2: a process that was kept says it at the place of its new local rank", "[watch]") {
+  ProgressPages pages(2);
+  const auto place = [&](int local_rank) {
+    return std::to_string(pages.fd()) + ":" +
+           std::to_string(rendezvous::progress_page_stride * static_cast<std::size_t>(local_rank));
+  };
+  const pid_t worker = ::fork();  // Which has a page of its own, and one only.
+  if (worker == 0) {
+    for (const int local_rank : {1, 0}) {
+      ::setenv(rendezvous::progress_page_variable, place(local_rank).c_str(), 1);
+      ProgressPage::own().follow_rank();
+      ProgressPage::own().step_done({.step = 7 - local_rank, .images = 50});
+    }
+    ::setenv(rendezvous::progress_page_variable, "nowhere", 1);
+    ProgressPage::own().follow_rank();
+    ProgressPage::own().step_done({.step = 8, .images = 50});
+    // At the last place that it had.
+    ::setenv(rendezvous::progress_page_variable, place(0).c_str(), 1);
+    ProgressPage::own().follow_rank();
+    ::kill(::getpid(), SIGSTOP);
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(worker, &status, WUNTRACED) == worker);
+  REQUIRE(WIFSTOPPED(status));
+
+  CHECK(pages.read(1)->step == 6);
+  CHECK(pages.read(0)->step == 7);
+  CHECK(pages.read(0)->images == 100);  // Of the process, in both attempts.
+  // Its stack is asked for where it is now.
+  CHECK(pages.ask_stack(0, worker));
+
+  ::kill(worker, SIGKILL);
+  ::waitpid(worker, nullptr, 0);
 }
