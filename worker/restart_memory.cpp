@@ -119,7 +119,13 @@ bool RestartMemory::overwrite(const void* data, std::size_t bytes, std::size_t a
 
 void RestartMemory::commit() {
   half(writing_).bytes = added_;
-  const std::uint64_t number = half(1 - writing_).number + 1;
+  std::uint64_t number = half(1 - writing_).number + 1;
+  // The last number there is, which none of our writers comes to: after it this would be no content
+  // for ever.
+  if (number == 0) {
+    std::atomic_ref(half(1 - writing_).number).store(0, std::memory_order_seq_cst);
+    number = 1;
+  }
   std::atomic_ref(half(writing_).number).store(number, std::memory_order_release);
 }
 
