@@ -1,6 +1,7 @@
 // Recovery in place under ddprun: workers and nodes die, and those that are left keep their
 // processes and come to the bits of a run that nobody disturbed.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,6 +42,18 @@ void wait_until_it_trains(Process& process, const std::string& metrics, int atte
     return false;
   };
   CHECK(process.wait_until(trains, limit));
+}
+
+// 24 images of two classes, one of which is none.
+void make_images(const std::string& folder) {
+  const std::filesystem::path image = DDPRUN_SOURCE_DIR "/tests/fuzz/corpus/jpeg/baseline";
+  for (const std::string name : {"/train/cat/", "/train/dog/"}) {
+    std::filesystem::create_directories(folder + name);
+    for (int i = 0; i < 12; ++i) {
+      std::filesystem::copy_file(image, folder + name + std::to_string(i) + ".jpg");
+    }
+  }
+  std::ofstream(folder + "/train/cat/3.jpg") << "this is no image";
 }
 
 // SIGTERM has kept the work, and it is that of one worker that is left alone.
@@ -225,4 +238,47 @@ TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done 
   CHECK(ended.status != 0);
   CHECK(pids_of(ended.output, 1).size() == 1);
   require_saved_by_sigterm(ended.output, folder / "first");
+}
+
+TEST_CASE("16.3: an image that a survivor could not read before a recovery is told of after it",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  make_images(folder / "set");
+  int told = 0;
+  // In the last of three steps; the image was in one before.
+  for (const std::string victim : {"0", "1"}) {
+    const auto job = launch({"--standalone",
+                             "--nproc-per-node",
+                             "2",
+                             "--max-restarts",
+                             "1",
+                             DDPRUN_DYING_TRAIN,
+                             "--dataset",
+                             "imagefolder",
+                             "--data",
+                             folder / "set",
+                             "--no-validation",
+                             "--image-size",
+                             "16",
+                             "--model",
+                             "convnet",
+                             "--batch-size",
+                             "2",
+                             "--shards",
+                             "4",
+                             "--seed",
+                             "3",
+                             "--device",
+                             "cpu",
+                             "--epochs",
+                             "1",
+                             "--on-bad-image",
+                             "skip"});
+    const auto ended = run(job, limit, with_wish("0 " + victim + " forward 2"));
+    INFO(ended.output);
+    REQUIRE(ended.status == 0);
+    REQUIRE(contains(ended.output, "goes on in place from step 2"));
+    told += times_said(ended.output, "1 image could not be read and was replaced in epoch 1");
+  }
+  CHECK(told == 1);  // What the dead one alone had met is lost with it.
 }
