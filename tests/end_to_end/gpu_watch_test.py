@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-BIN, FAKE = pathlib.Path(sys.argv[2]), sys.argv[3]
+BIN, FAKE = pathlib.Path(sys.argv[2]).resolve(), os.path.abspath(sys.argv[3])
 DDPRUN = str(BIN / "ddprun")
 GIB = 1 << 30
 

@@ -14,7 +14,7 @@ import unittest
 
 from free_port import free_port
 
-SOURCE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 PATIENCE_S = 280
 
 

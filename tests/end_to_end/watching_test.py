@@ -20,7 +20,7 @@ import termios
 import time
 import unittest
 
-SOURCE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 DDPRUN = str(BIN / "ddprun")
 
 
