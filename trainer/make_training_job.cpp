@@ -60,7 +60,7 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
       .tensorboard = job.options.tensorboard};
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
-    options.columns = columns;
+    options.columns = terminal_columns;
   }
   return std::make_unique<Reporter>(std::cout, options);
 }

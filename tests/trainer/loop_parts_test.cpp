@@ -412,11 +412,40 @@ TEST_CASE("a progress line fits the terminal and is wiped before other lines",
 
   std::ostringstream out;
   {
-    Reporter reporter(out, {.terminal = true, .columns = 60});
+    Reporter reporter(out, {.terminal = true});
     reporter.progress(report);
     reporter.line("next");
   }
   CHECK(out.str().ends_with("\r\x1b[Knext\n"));
+  {
+    Reporter failing(out, {.terminal = true});
+    failing.progress(report);
+  }
+  CHECK(out.str().ends_with("\r\x1b[K"));  // Why it failed is told next.
+}
+
+TEST_CASE("17.1: a progress line follows the terminal's width, and never goes on in the next line",
+          "[trainer][reporter]") {
+  StepReport report;
+  report.step_in_epoch = 5;
+  report.steps_per_epoch = 10;
+  std::size_t columns = 70;
+  std::ostringstream out;
+  Reporter reporter(out, {.terminal = true, .columns = [&] { return columns; }});
+  const auto drawn = [&] {
+    out.str("");
+    reporter.progress(report);
+    return out.str();
+  };
+  const auto row_of = [&](std::size_t width) {
+    return "\r\x1b[?7l" + progress_line(report, width - 1) + "\x1b[K\x1b[?7h";
+  };
+
+  CHECK(drawn() == row_of(70));
+  columns = 40;
+  CHECK(drawn() == row_of(40));
+  columns = 0;  // Not to be had for a moment.
+  CHECK(drawn() == row_of(40));
 }
 
 TEST_CASE("a rank that stands has neither speed nor end", "[trainer][reporter]") {

@@ -120,6 +120,8 @@ Reporter::~Reporter() {
     // Whether that checkpoint came to be is not known, and told by whoever does know.
     if (pending_) pending_->save = EpochReport::Save::None;
     tell_epoch();
+    clear_progress();  // What ended the run is told next, and not behind the row.
+    out_ << std::flush;
   }
   ended_.notify_all();
   if (watch_.joinable()) watch_.join();
@@ -134,7 +136,7 @@ void Reporter::watch_for_a_stand() {
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, look_interval, [this] { return ending_; })) {
     if (!row_shown_ || !last_step_) continue;
-    draw(progress_line(*last_step_, options_.columns - 1, now_s() - last_step_s_));
+    draw(progress_line(*last_step_, row_columns(), now_s() - last_step_s_));
   }
 }
 
@@ -172,8 +174,16 @@ void Reporter::clear_progress() {
 }
 
 // A character in the last column makes some terminals begin the next line.
+std::size_t Reporter::row_columns() {
+  if (const std::size_t now = options_.columns(); now > 0) columns_ = now;
+  return columns_ - 1;
+}
+
+// What is too wide all the same is cut by the terminal (DECAWM off and on again): through a
+// launcher's pipe nobody hears that its window has become narrower, and a row that went on in the
+// next line would leave its begin behind each time.
 void Reporter::draw(const std::string& row) {
-  out_ << '\r' << row.substr(0, options_.columns - 1) << "\x1b[K" << std::flush;
+  out_ << "\r\x1b[?7l" << row.substr(0, row_columns()) << "\x1b[K\x1b[?7h" << std::flush;
   row_shown_ = true;
 }
 
@@ -251,7 +261,7 @@ void Reporter::progress(const StepReport& report) {
   drawn_at_s_ = now;
   last_step_ = report;
   last_step_s_ = now;
-  draw(progress_line(report, options_.columns - 1));
+  draw(progress_line(report, row_columns()));
 }
 
 void Reporter::status(const std::string& text) {

@@ -39,6 +39,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <ostream>
@@ -108,7 +109,8 @@ class Reporter {
     bool terminal = false;  // Draw the progress line, too.
     int rank_told = -1;  // Steps are told by every rank, and this is its number; -1: rank 0 alone.
     bool step_lines = false;  // --print-freq's lines; otherwise a line comes when it is time.
-    std::size_t columns = 80;
+    // Of the terminal, asked for at each row, since people resize windows; 0: as it was before.
+    std::function<std::size_t()> columns = [] { return std::size_t{80}; };
     std::filesystem::path metrics;      // Empty: none.
     std::filesystem::path tensorboard;  // A folder. Empty: none.
   };
@@ -154,6 +156,7 @@ class Reporter {
   // All with mutex_ held.
   void print(const std::string& text);
   void tell_epoch();
+  std::size_t row_columns();
   void draw(const std::string& row);
   void clear_progress();
   void watch_for_a_stand();  // On a thread of its own.
@@ -173,6 +176,7 @@ class Reporter {
   std::condition_variable ended_;
   bool ending_ = false;
   bool row_shown_ = false;
+  std::size_t columns_ = 80;
   std::optional<StepReport> last_step_;  // In the row that is shown.
   double last_step_s_ = 0;
   std::thread watch_;  // Where a row is shown.

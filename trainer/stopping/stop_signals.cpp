@@ -19,6 +19,7 @@ constexpr std::int64_t same_wish_ms = 1'000;
 
 std::atomic<bool> holding{false};
 std::atomic<bool> telling{false};
+std::atomic<bool> on_terminal{false};
 std::atomic<bool> all_agreed{false};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
@@ -59,6 +60,8 @@ void on_ending_signal(int signal) {
   ending_signal = signal;
   if (!all_agreed) ::alarm(patience_whole_s);
   if (telling) {
+    // A terminal shows ^C behind the row that is there.
+    if (on_terminal) say("\n");
     say(signal == SIGINT
             ? "train: Ctrl-C: stopping after a step that all workers agree on; another one ends at "
               "once\n"
@@ -86,6 +89,7 @@ StopSignals::StopSignals() {
   holding = telling = all_agreed = usr1_seen = false;
   ending_signal = 0;
   ending_since_ms = 0;
+  on_terminal = ::isatty(STDERR_FILENO) == 1;
   for (const int signal : stop_signals) {
     struct sigaction before {};
     ::sigaction(signal, nullptr, &before);

@@ -2,9 +2,12 @@
 #include "trainer/stopping/stop_signals.h"
 
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <string_view>
 
 #include "tests/testing/catch.h"
 
@@ -55,6 +58,25 @@ TEST_CASE("a signal is a wish once there is something to keep", "[trainer][stop]
     });
     CHECK(end == survived);
   }
+}
+
+TEST_CASE("17.1: on a terminal the answer to Ctrl-C begins a line of its own", "[trainer][stop]") {
+  int terminal = -1, other_end = -1;
+  REQUIRE(::openpty(&terminal, &other_end, nullptr, nullptr, nullptr) == 0);
+  const int end = end_of_child([&] {
+    ::dup2(other_end, STDERR_FILENO);
+    StopSignals signals;
+    signals.hold(/*tell=*/true);
+    ::raise(SIGINT);
+  });
+  CHECK(end == survived);
+
+  char shown[256];
+  const ssize_t size = ::read(terminal, shown, sizeof(shown));
+  REQUIRE(size > 0);
+  CHECK(std::string_view(shown, static_cast<std::size_t>(size)).starts_with("\r\ntrain: Ctrl-C: "));
+  ::close(other_end);
+  ::close(terminal);
 }
 
 TEST_CASE("SIGUSR1 is a wish from the start, which SIGTERM outranks", "[trainer][stop]") {
