@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-SOURCE, BIN = pathlib.Path(sys.argv[1]), sys.argv[2]
+SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
 sys.path.insert(0, str(SOURCE / "benchmarks"))
 import charts  # noqa: E402
 import line_chart  # noqa: E402

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-SOURCE = pathlib.Path(sys.argv[1])
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
 LIMIT_S = 120
 # A job that trains, and goes on.
 FAKE_DDPRUN = """#!{python}

@@ -7,7 +7,7 @@ import re
 import sys
 import unittest
 
-SOURCE = pathlib.Path(sys.argv[1])
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
 # Those that people read; the figures of docs/measurements have rules of their own.
 DOCUMENTS = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
 WORDS_MAX = 80

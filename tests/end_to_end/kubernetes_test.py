@@ -17,7 +17,7 @@ except ImportError:
     print("SKIPPED: no PyYAML (python3-yaml) for this Python")
     sys.exit(0)
 
-SOURCE, DDPRUN = pathlib.Path(sys.argv[1]), sys.argv[2]
+SOURCE, DDPRUN = pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2])
 FOLDER = SOURCE / "examples" / "kubernetes"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 # What Trainer v2's torch runtime adds (its plugin's constants), for a TrainJob of two nodes.

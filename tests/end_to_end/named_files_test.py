@@ -9,7 +9,7 @@ import re
 import sys
 import unittest
 
-SOURCE = pathlib.Path(sys.argv[1])
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
 FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "rendezvous", "scripts",
            "tests", "trainer", "worker")
 # Files of others: of the system, of libraries, of an installed package, of a reader, and places that stand for any.
