@@ -407,7 +407,8 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .ran_ms = ms_between(began_at_, file.recorded_at),
           .message = file.message,
           .log_files = log_files(local_rank),
-          .age_ms = ms_between(file.recorded_at, wall_now())};
+          .age_ms = ms_between(file.recorded_at, wall_now()),
+          .usage_error = file.usage_error};
 }
 
 std::optional<FirstCause> LocalAttempt::error_before_stop() const {
@@ -433,6 +434,11 @@ std::optional<ErrorFile> LocalAttempt::read_error_file(int local_rank) const {
   return parse_error_file(
       std::move(file->content),
       {.modified = file->modified_ns, .attempt_began = began_at_, .now = wall_now()});
+}
+
+bool LocalAttempt::says_usage_error(int local_rank) const {
+  const auto file = read_error_file(local_rank);
+  return file && file->usage_error;
 }
 
 std::map<int, ErrorFile> LocalAttempt::read_error_files() const {
@@ -498,6 +504,7 @@ FirstCause LocalAttempt::cause_of(const WorkerEnd& end) const {
     cause.oom_killed = false;  // The kernel may have killed something else of the job.
   }
   cause.retriable = !rendezvous::asks_to_be_queued_again(cause);
+  cause.usage_error = says_usage_error(end.local_rank);
   cause.advice = advice_for(cause);
   return cause;
 }

@@ -132,6 +132,7 @@ class LocalAttempt {
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;
   rendezvous::FirstCause blame(const WorkerEnd& end) const;
   std::optional<ErrorFile> read_error_file(int local_rank) const;
+  bool says_usage_error(int local_rank) const;
   std::map<int, ErrorFile> read_error_files() const;  // By local rank.
   std::vector<RecordedError> recorded(const std::map<int, ErrorFile>& files) const;
   std::string log_files(int local_rank) const;

@@ -80,7 +80,7 @@ void open_profiler(TrainingJob& job) {
                           .warn = [&job](const auto& text) { job.reporter->warning(text); }},
         job.env);
   } catch (const std::runtime_error& error) {
-    throw UsageError(std::string(error.what()) + kNameAnother);
+    throw UnusablePlaceError(std::string(error.what()) + kNameAnother);
   }
 }
 
@@ -94,15 +94,15 @@ void open_named_files(TrainingJob& job) {
                          options.evaluate ? Access::ReadOnly : Access::Save,
                          job.env.restart_count > 0 ? last_attempts_limit : 0ms);
     } catch (const UnusableFolderError& error) {
-      throw UsageError(error.what() + std::string(options.evaluate
-                                                      ? "; name the folder of a training"
-                                                      : kNameAnother));
+      throw UnusablePlaceError(error.what() + std::string(options.evaluate
+                                                              ? "; name the folder of a training"
+                                                              : kNameAnother));
     }
   }
   try {
     job.reporter = make_reporter(job);
   } catch (const std::runtime_error& error) {
-    throw UsageError(std::string(error.what()) + kNameAnother);
+    throw UnusablePlaceError(std::string(error.what()) + kNameAnother);
   }
 }
 

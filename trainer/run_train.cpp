@@ -62,20 +62,34 @@ std::string text_of(const std::exception& error) {
   return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
+// Whether every attempt of this command would meet it.
+enum class Heals { Perhaps, Never };
+
+Heals heals(const std::exception& error) {
+  const bool of_the_user = dynamic_cast<const UsageError*>(&error) != nullptr &&
+                           dynamic_cast<const UnusablePlaceError*>(&error) == nullptr;
+  return of_the_user ? Heals::Never : Heals::Perhaps;
+}
+
+bool record(const std::string& what, Heals heals) {
+  return heals == Heals::Never ? worker::record_usage_error(what) : worker::record_error(what);
+}
+
 // Whether a launcher shows what this process leaves in its error file: then all workers refuse the
 // same options, and one message is enough.
-bool launcher_will_tell(const std::string& what) {
+bool launcher_will_tell(const std::string& what, Heals heals) {
   const auto file = worker::environment_variable("TORCHELASTIC_ERROR_FILE");
   if (!file || file->empty()) return false;
   worker::WorkerEnv env;
   env.error_file = *file;
   worker::install_error_handlers(env);  // Which may not have been done yet.
-  return worker::record_error(what);
+  return record(what, heals);
 }
 
 // Says it to people and to the launcher.
-int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what) {
-  if (exit_code == usage_exit_code && launcher_will_tell(what)) return exit_code;
+int fail(int exit_code, const worker::WorkerEnv& env, const std::string& what,
+         Heals heals = Heals::Perhaps) {
+  if (exit_code == usage_exit_code && launcher_will_tell(what, heals)) return exit_code;
   worker::record_error(what);
   const std::string rank = fmt::format("rank {}: ", env.rank);
   // "rank 1: ..." and "rank 1 of 4 could not ..." say it themselves.
@@ -174,6 +188,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       // Here and not in run_train(): on the way there the exception would close the communicator,
       // and peers that notice could fail, and be blamed, before this rank has said what was the
       // matter.
+      record(text_of(error), heals(error));
       worker::declare_failure(job.place.communicator.get(), text_of(error));
       throw;
     }
@@ -197,10 +212,11 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
   worker::WorkerEnv env;
   if (argc < 2) {
     return fail(usage_exit_code, env,
-                "say what to train on, such as --dataset mnist\n" + short_help());
+                "say what to train on, such as --dataset mnist\n" + short_help(), Heals::Never);
   }
   const CommandLine command_line = read_command_line(argc, argv, version_text());
-  if (!command_line.problem.empty()) return fail(usage_exit_code, env, command_line.problem);
+  if (!command_line.problem.empty())
+    return fail(usage_exit_code, env, command_line.problem, Heals::Never);
   if (!command_line.options) return command_line.exit_code;
   auto job = std::make_unique<TrainingJob>();
   job->on_phase = [hook = std::move(on_phase)](const TrainingJob& of, const std::string& phase) {
@@ -219,7 +235,7 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
     tune(*command_line.options, env);
     return run(std::move(job), *command_line.options, env);
   } catch (const UsageError& error) {
-    return fail(usage_exit_code, env, error.what());
+    return fail(usage_exit_code, env, error.what(), heals(error));
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const std::exception& error) {

@@ -144,7 +144,10 @@ timespec wall_time() {
   return now;
 }
 
-bool write_error(std::string_view message, std::string_view stack, const timespec& when) {
+enum class Fault { Unknown, OfTheUser };
+
+bool write_error(std::string_view message, std::string_view stack, const timespec& when,
+                 Fault fault = Fault::Unknown) {
   const ErrorPlace& place = error_places[error_place.load()];
   if (place.final_path[0] == '\0') return true;
   {
@@ -159,6 +162,7 @@ bool write_error(std::string_view message, std::string_view stack, const timespe
     // the file system ticks in milliseconds. torch passes over keys that it does not know.
     file.raw(R"(", "timestamp_ns": )");
     file.number(when.tv_sec * 1'000'000'000LL + when.tv_nsec);
+    if (fault == Fault::OfTheUser) file.raw(R"(, "usage_error": true)");
     file.raw("}}}\n");
     if (!file.finish()) {
       ::unlink(place.temporary_path);
@@ -248,15 +252,21 @@ std::string describe_current_exception() {
   std::abort();
 }
 
-}  // namespace
-
-bool record_error(const std::string& message) noexcept {
+bool record(const std::string& message, Fault fault) noexcept {
   if (recorded.exchange(true)) return true;
   try {
-    return write_error(message, "", wall_time());
+    return write_error(message, "", wall_time(), fault);
   } catch (...) {
     return false;
   }
+}
+
+}  // namespace
+
+bool record_error(const std::string& message) noexcept { return record(message, Fault::Unknown); }
+
+bool record_usage_error(const std::string& message) noexcept {
+  return record(message, Fault::OfTheUser);
 }
 
 void change_error_file(const WorkerEnv& env) {

@@ -1,12 +1,14 @@
 // Leaves the cause of this process's death where the launcher finds it: TORCHELASTIC_ERROR_FILE,
-// in the format that torch's error handler writes, with one key more:
+// in the format that torch's error handler writes, with two keys more:
 //
 //   {"message": {"message": "<type>: <what>", "extraInfo": {"py_callstack": "...",
 //                                                           "timestamp": "<unix seconds>",
-//                                                           "timestamp_ns": <the same, exactly>}}}
+//                                                           "timestamp_ns": <the same, exactly>,
+//                                                           "usage_error": true}}}
 //
-// The file appears whole or not at all (temporary name, rename). The first cause wins: what follows
-// it in the same process is a consequence. Source: torch.distributed.elastic, ErrorHandler.
+// "usage_error" is left out where it is false. The file appears whole or not at all (temporary
+// name, rename). The first cause wins: what follows it in the same process is a consequence.
+// Source: torch.distributed.elastic, ErrorHandler.
 #pragma once
 
 #include <string>
@@ -18,6 +20,12 @@ namespace ddprun::worker {
 // Writes the cause; does nothing when no error file is wanted or one was written before. Never
 // throws; false if the file could not be written. Safe from any thread.
 bool record_error(const std::string& message) noexcept;
+
+// The same for what the user gave wrong: options, or files that they name, as every attempt of the
+// same command would meet it again. When the process then ends with status 2 in a job's first
+// attempt, ddprun starts no other one, whatever --max-restarts is. Not for what may be otherwise a
+// moment later, as a folder that another process has locked.
+bool record_usage_error(const std::string& message) noexcept;
 
 // For a worker that goes on in another attempt: what it dies of from now on is written to
 // env.error_file, and nothing of before was. From one thread; others may fail meanwhile. Only after

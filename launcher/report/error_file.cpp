@@ -36,6 +36,12 @@ const json* nested_extra(const json& file) {
   return message == nullptr ? nullptr : member(*message, "extraInfo");
 }
 
+// Beside the message as our workers write it, or in a flat file beside everything.
+const json* extra(const json& file, const char* name) {
+  const json* nested = nested_extra(file);
+  return member(nested != nullptr ? *nested : file, name);
+}
+
 // The text and, where there is one, the traceback of a "message" of torch's.
 std::string torch_message(const json& file) {
   const json* message = member(file, "message");
@@ -43,8 +49,8 @@ std::string torch_message(const json& file) {
   if (message->is_string()) return stripped(message->get_ref<const std::string&>());
   const json* inner = member(*message, "message");
   std::string text = inner != nullptr && inner->is_string() ? inner->get<std::string>() : "";
-  const json* extra = nested_extra(file);
-  const json* stack = extra == nullptr ? nullptr : member(*extra, "py_callstack");
+  const json* nested = nested_extra(file);
+  const json* stack = nested == nullptr ? nullptr : member(*nested, "py_callstack");
   // Our own error files without a stack hold the message twice, for torch's reader shows this
   // alone.
   if (stack != nullptr && stack->is_string() && stack->get_ref<const std::string&>() != text) {
@@ -54,11 +60,9 @@ std::string torch_message(const json& file) {
   return stripped(text);
 }
 
-// A time beside the message, or in a flat file beside everything; as a text or as a number, since
-// torch's reader takes both in both places.
+// A text or a number, since torch's reader takes both in both places.
 std::optional<std::int64_t> time_stamp(const json& file, const char* name) {
-  const json* extra = nested_extra(file);
-  const json* stamp = member(extra != nullptr ? *extra : file, name);
+  const json* stamp = extra(file, name);
   if (stamp == nullptr) return std::nullopt;
   if (stamp->is_number_integer()) return stamp->get<std::int64_t>();
   if (!stamp->is_string()) return std::nullopt;
@@ -100,6 +104,8 @@ ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
   result.message = error_file_message(content);
   set_recorded_at(result, file, times);
   result.whole = file.is_object();
+  const json* usage_error = extra(file, "usage_error");
+  result.usage_error = usage_error != nullptr && *usage_error == true;
   result.content = std::move(content);
   return result;
 }

@@ -19,6 +19,7 @@ struct ErrorFile {
   WallNs recorded_at = 0;  // When its writer met the error.
   bool exact = false;      // As its writer says. Else the file system's clock, which ticks slowly.
   bool whole = false;      // A JSON object. Else foreign text, or still being written.
+  bool usage_error = false;  // Its writer says that what its user gave is wrong.
 };
 
 // The times that a time stamp is checked against.

@@ -272,6 +272,7 @@ std::string_view advice_for_signal(const FirstCause& cause) {
 
 std::string_view advice_for_code(const FirstCause& cause) {
   if (cause.signal != 0) return "";
+  if (cause.usage_error) return "mend what its message names, and start the job again";
   if (cause.exit_code == 127) {
     return "127 is a shell's word for a command that was not found: check its name and PATH";
   }

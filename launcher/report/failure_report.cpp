@@ -285,6 +285,7 @@ ordered_json cause_json(const FirstCause& cause) {
           {"memory_peak_bytes", cause.memory_peak_bytes},
           {"core", cause.core},
           {"log_files", split(cause.log_files)},
+          {"usage_error", cause.usage_error},
           {"advice", cause.advice}};
 }
 

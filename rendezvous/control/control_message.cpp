@@ -243,6 +243,7 @@ void cause_fields(Visitor& visit, auto& cause) {
   if (visit.has("ended_first")) visit.text("ended_first", cause.ended_first, short_bytes_max);
   if (visit.has("hung_ms")) visit.number("hung_ms", cause.hung_ms, 0, INT64_MAX);
   if (visit.has("age_ms")) visit.number("age_ms", cause.age_ms, 0, INT64_MAX);
+  if (visit.has("usage_error")) visit.flag("usage_error", cause.usage_error);
 }
 
 template <class Visitor>

@@ -54,6 +54,8 @@ struct FirstCause {
   // The worker lived and said nothing new for so long, and its launcher killed it; 0: it did not.
   std::int64_t hung_ms = 0;
   std::int64_t age_ms = 0;  // How long before this was sent it had happened, as its node knows.
+  // Its error file says that what its user gave is wrong (worker/error_file.h).
+  bool usage_error = false;
 
   bool operator==(const FirstCause&) const = default;
 };

@@ -28,6 +28,11 @@ bool alike(const FirstCause& one, const FirstCause& other) {
          (!words.empty() && words == last_line(other.last_stderr));
 }
 
+bool shows_a_wrong_command(const FirstCause& cause) {
+  return cause.kind == FirstCause::Kind::WorkerFailed && cause.usage_error && cause.attempt == 0 &&
+         cause.signal == 0 && cause.exit_code == exit_status::usage;
+}
+
 // The next of a sequence of numbers that look random (splitmix64, Steele et al. 2014).
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t mixed = (state += 0x9e3779b97f4a7c15);
@@ -75,6 +80,11 @@ RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds 
     decision.reason = "the job ends (--max-restarts 0)";
   } else if (left == 0) {
     decision.reason = "no restarts are left";
+  } else if (shows_a_wrong_command(cause)) {
+    decision.reason = fmt::format(
+        "it says that what it was given is wrong, which another attempt would be given again: the "
+        "job ends with {} left",
+        counted(left, "restart"));
   } else if (limits_.same_failures_max > 0 && same_ >= limits_.same_failures_max) {
     decision.reason = fmt::format(
         "the same {} times in a row, each within {} of the start, so that another attempt would "

@@ -95,6 +95,25 @@ TEST_CASE("a recorded error is a torch error file with message and time", "[work
   CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
 }
 
+TEST_CASE("17.1: what the user gave wrong is told apart from other errors",
+          "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder / "error.json";
+  run_child(file, [] {
+    record_usage_error("unknown option --x");
+    record_error("a consequence");
+  });
+  const auto wrong = read_json(file)["message"];
+  CHECK(wrong["message"] == "unknown option --x");
+  CHECK(wrong["extraInfo"]["usage_error"] == true);
+
+  run_child(file, [] {
+    record_error("the disk is full");
+    record_usage_error("a consequence");
+  });
+  CHECK_FALSE(read_json(file)["message"]["extraInfo"].contains("usage_error"));
+}
+
 TEST_CASE("text that is not UTF-8 still gives valid JSON", "[worker][error_file]") {
   const Folder folder;
   const fs::path file = folder / "error.json";

@@ -24,6 +24,12 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A place to write to that cannot be used: named wrong, or held by a training that is about to end.
+class UnusablePlaceError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 enum class DatasetKind { Mnist, Cifar10, Stl10, ImageFolder, Csv, Synthetic };
 // "mnist", "cifar10", "stl10", "imagefolder", "csv" or "synthetic".
 std::string name_of(DatasetKind kind);

@@ -42,7 +42,8 @@ FirstCause segfault() {
           .advice = "buy more memory",
           .ended_first = "rank 1 (pid 8 on vm) ended with exit code 1 after 3 s",
           .hung_ms = 61'000,
-          .age_ms = 2'345};
+          .age_ms = 2'345,
+          .usage_error = true};
 }
 
 std::string error_of(std::string_view line) {
@@ -76,6 +77,7 @@ TEST_CASE("a first cause from an older agent lacks what that does not know",
   CHECK(cause.last_stderr == "no cheese");
   CHECK_FALSE(cause.oom_killed);
   CHECK(cause.advice == "");
+  CHECK_FALSE(cause.usage_error);
 }
 
 TEST_CASE("a hello arrives with and without a node rank", "[rendezvous][control_message]") {

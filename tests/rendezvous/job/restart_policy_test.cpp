@@ -2,6 +2,7 @@
 #include "rendezvous/job/restart_policy.h"
 
 #include <set>
+#include <vector>
 
 #include "tests/testing/catch.h"
 
@@ -30,6 +31,35 @@ TEST_CASE("a failure that another attempt cannot heal takes none", "[rendezvous]
   RestartPolicy policy({.restarts_max = 2}, seed);
 
   CHECK_FALSE(policy.on_failure({.exit_code = 127, .retriable = false}, 0ms).restart);
+}
+
+TEST_CASE("17.1: what a worker was given wrong ends the job in its first attempt",
+          "[rendezvous][restart]") {
+  const FirstCause wrong{.exit_code = exit_status::usage, .usage_error = true};
+
+  const RestartDecision decision = RestartPolicy({.restarts_max = 3}, seed).on_failure(wrong, 1s);
+
+  CHECK_FALSE(decision.restart);
+  INFO(decision.reason);
+  CHECK(decision.reason.find("what it was given is wrong") != std::string::npos);
+  CHECK(decision.reason.find("ends with 3 restarts left") != std::string::npos);
+}
+
+TEST_CASE("17.1: anything less than a wrong command of a first attempt is restarted",
+          "[rendezvous][restart]") {
+  const FirstCause wrong{.exit_code = exit_status::usage, .usage_error = true};
+  std::vector<FirstCause> others(6, wrong);
+  others[0].usage_error = false;  // argparse ends with 2, too.
+  others[1].exit_code = 1;
+  others[2].signal = 9;
+  others[3].attempt = 1;
+  others[4].kind = FirstCause::Kind::StartFailed;
+  others[5].kind = FirstCause::Kind::NodeLost;
+
+  for (const FirstCause& other : others) {
+    INFO("case " << &other - others.data());
+    CHECK(RestartPolicy({.restarts_max = 1}, seed).on_failure(other, 1s).restart);
+  }
 }
 
 TEST_CASE("the first restart comes at once, further ones wait longer and longer",

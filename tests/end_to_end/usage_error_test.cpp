@@ -1,0 +1,77 @@
+// What the user gave wrong is told once, and does not use up the restarts.
+#include <nlohmann/json.hpp>
+
+#include "tests/end_to_end/small_training.h"
+#include "tests/testing/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr auto limit = 120s;
+
+struct EndedJob {
+  ProcessResult result;
+  nlohmann::json report;
+};
+
+EndedJob run_job(const TemporaryFolder& folder, const std::vector<std::string>& program) {
+  const std::string report = folder / "report";
+  EndedJob job{run(launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "2",
+                           "--restart-backoff", "0", "--report", report}) +
+                       program,
+                   limit),
+               {}};
+  INFO(job.result.output);
+  job.report = nlohmann::json::parse(content_of(report));
+  return job;
+}
+
+int occurrences(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("17.1: what the user gave train wrong ends the job at once, whatever restarts are left") {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
+      {{binary("train"), "--no-such-option"}, "unknown option --no-such-option"},
+      {{binary("train"), "--dataset", "mnist", "--data", folder / "none"}, folder / "none"},
+      {small_training({"--batch-size", "1000000"}), "is larger than the data"}};
+  for (const auto& [command, told] : wrong) {
+    const EndedJob job = run_job(folder, command);
+    INFO(job.result.output);
+    CHECK(job.result.status == 2);
+    CHECK(job.report["attempts"] == 1);
+    CHECK(job.report["first_cause"]["usage_error"] == true);
+    CHECK(contains(job.report["first_cause"]["advice"], "start the job again"));
+    CHECK(occurrences(job.result.output, told) == 1);
+    CHECK(contains(job.result.output, "the job ends with 2 restarts left"));
+  }
+}
+
+TEST_CASE("17.1: exit status 2 alone, and a place that may be free in a moment, are restarted") {
+  const TemporaryFolder folder;
+  for (const auto& command : {shell("exit 2"), small_training({"--profile", "/proc/none"})}) {
+    const EndedJob job = run_job(folder, command);
+    INFO(job.result.output);
+    CHECK(job.result.status == 2);
+    CHECK(job.report["attempts"] == 3);
+    CHECK(job.report["first_cause"]["usage_error"] == false);
+  }
+}
+
+TEST_CASE("17.1: from the second attempt on a job does not end for what one worker was given") {
+  const TemporaryFolder folder;
+  // As a file of options that somebody has just changed, or a node that came with another command.
+  const EndedJob job = run_job(
+      folder, shell("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec " + binary("train") +
+                    " --no-such-option"));
+
+  INFO(job.result.output);
+  CHECK(job.report["attempts"] == 3);
+  CHECK(job.report["first_cause"]["usage_error"] == true);
+}
