@@ -67,9 +67,9 @@ TEST_CASE("17.1: exit status 2 alone, and a place that may be free in a moment, 
 TEST_CASE("17.1: from the second attempt on a job does not end for what one worker was given") {
   const TemporaryFolder folder;
   // As a file of options that somebody has just changed, or a node that came with another command.
-  const EndedJob job = run_job(
-      folder, shell("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec " + binary("train") +
-                    " --no-such-option"));
+  const EndedJob job =
+      run_job(folder, shell("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec " +
+                            binary("train") + " --no-such-option"));
 
   INFO(job.result.output);
   CHECK(job.report["attempts"] == 3);

@@ -171,6 +171,21 @@ TEST_CASE("a time stamp that cannot be, or is none, is not believed", "[launcher
   CHECK(parse_error_file(nested("1"), times).whole);
 }
 
+TEST_CASE("17.1: an error file that says so, and no other, is one of wrong usage",
+          "[launcher][error_file]") {
+  const auto says = [](const std::string& file) {
+    return parse_error_file(file, times).usage_error;
+  };
+  CHECK(says(nested(R"("1700000002", "usage_error": true)")));
+  CHECK(says(R"({"message": "m", "usage_error": true})"));
+  for (const char* other : {"false", "1", "\"true\"", "null", "[true]"}) {
+    CHECK_FALSE(says(nested(std::string(R"("1700000002", "usage_error": )") + other)));
+  }
+  CHECK_FALSE(says(nested("\"1700000002\"")));
+  CHECK_FALSE(says("usage_error: true"));
+  CHECK_FALSE(says("[true]"));
+}
+
 TEST_CASE("14.8: a message that equals its call stack is told once", "[launcher][first_error]") {
   CHECK(error_file_message(nested("\"1\"")) == "KeyError");
 }
