@@ -248,6 +248,15 @@ std::string progress_line(const JobSnapshot& job) {
   return text;
 }
 
+// The failures stand below the ranks, and so, of many ranks, below a screen of 24 rows.
+std::string last_failure_line(const JobSnapshot& job) {
+  constexpr std::size_t ranks_above_failures_max = 8;
+  if (job.failures.empty() || all_ranks(job).size() <= ranks_above_failures_max) return "";
+  const std::string how_many =
+      job.failures_total > 1 ? fmt::format(" of {}", job.failures_total) : "";
+  return fmt::format("last failure{}: {}", how_many, shown(job.failures.back().text));
+}
+
 std::vector<std::string> head_lines(const JobSnapshot& job) {
   std::vector<std::string> lines = {
       fmt::format("{}: {} (launcher {} on {})", job_name(job), shown(job.program), job.launcher_pid,
@@ -257,6 +266,7 @@ std::vector<std::string> head_lines(const JobSnapshot& job) {
   if (const auto slowest = slowest_of(all_ranks(job))) {
     lines.push_back(fmt::format("  slowest: rank {} {}", slowest->rank, slowest->why));
   }
+  if (const std::string text = last_failure_line(job); !text.empty()) lines.push_back("  " + text);
   if (!job.log_dir.empty() && job.others.empty()) {
     lines.push_back("  logs: " + shown(job.log_dir));
   }

@@ -127,6 +127,21 @@ TEST_CASE("17.2: a failure stays visible; a name cannot draw on the terminal", "
   }
 }
 
+TEST_CASE("17.2: of many ranks the last failure stands above them, where a screen begins",
+          "[watch]") {
+  JobSnapshot job = running_job();
+  job.failures = {{.text = "rank 2 hung"}, {.text = "rank 3 was killed"}};
+  job.failures_total = 2;
+  CHECK_FALSE(holds(text_of(job), "last failure"));  // It is seen below two ranks.
+  while (job.ranks.size() < 9) job.ranks.push_back(job.ranks.back());
+  const std::string text = text_of(job);
+  CHECK(holds(text, "\n  last failure of 2: rank 3 was killed\nRANK "));
+  CHECK(holds(text, "\n  failures so far: 2\n"));
+  job.failures.clear();
+  job.failures_total = 0;
+  CHECK_FALSE(holds(text_of(job), "last failure"));
+}
+
 TEST_CASE("17.2: what a rank does is said by itself, else by the kernel, else by its end",
           "[watch]") {
   const auto rank = [](char state, RankState how = RankState::Running) {
