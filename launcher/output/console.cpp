@@ -62,7 +62,15 @@ void OutputConsole::add(const void* writer, std::string_view prefix, std::string
   if (line_start && open_line_writer_ != nullptr) start_line();
   const std::size_t begin = text_.size();
   append(prefix, text, line_start);
+  if (terminal_ && writer == bar_writer_ && text.ends_with(kEraseLine)) return wipe_line();
   end_text(writer, begin);
+}
+
+// The writer has wiped its row, and may say no more: its prefix alone would be left.
+void OutputConsole::wipe_line() {
+  text_ += kEraseLine;
+  open_line_writer_ = nullptr;
+  bar_.clear();
 }
 
 // Another writer's line is unfinished. A progress bar on a terminal makes room and is drawn again

@@ -63,6 +63,7 @@ class OutputConsole {
   void choose_kind();
   void start_line();
   void append(std::string_view prefix, std::string_view text, bool line_start);
+  void wipe_line();
   void end_text(const void* writer, std::size_t begin);
   ssize_t write_once();
   void wait_until_writable();

@@ -119,6 +119,27 @@ TEST_CASE("on a terminal a line stands above the progress bar, which stays", "[o
   ::close(other);
 }
 
+TEST_CASE("17.1: of a progress bar that its worker wipes no prefix is left", "[output][terminal]") {
+  Screen screen;
+  const int bar = screen.add(0, "[0]:"), other = screen.add(1, "[1]:");
+  put(bar, "\r 10%");
+  screen.shown();
+  put(bar, "\r\033[K");
+  CHECK(screen.shown() == "\r[0]:\033[K\r\033[K");
+  put(other, "hello\n");
+  CHECK(screen.shown() == "[1]:hello\n");
+  put(bar, "\r 20%");  // It may draw again ...
+  CHECK(screen.shown() == "\r[0]: 20%");
+  put(bar, "\r\033[Knext\n");  // ... and write in place of it.
+  CHECK(screen.shown() == "\r[0]:\033[Knext\n");
+  put(bar, "\r\033[K");
+  screen.shown();
+  put(bar, "last\n");
+  CHECK(screen.shown() == "[0]:last\n");
+  ::close(bar);
+  ::close(other);
+}
+
 TEST_CASE("of two progress bars only that of the lowest rank moves", "[output][terminal]") {
   Screen screen;
   const int zero = screen.add(0, "[0]:"), one = screen.add(1, "[1]:");
