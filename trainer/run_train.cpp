@@ -65,7 +65,7 @@ std::string text_of(const std::exception& error) {
 // Whether every attempt of this command would meet it.
 enum class Heals { Perhaps, Never };
 
-Heals heals(const std::exception& error) {
+Heals how_it_heals(const std::exception& error) {
   const bool of_the_user = dynamic_cast<const UsageError*>(&error) != nullptr &&
                            dynamic_cast<const UnusablePlaceError*>(&error) == nullptr;
   return of_the_user ? Heals::Never : Heals::Perhaps;
@@ -188,7 +188,8 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       // Here and not in run_train(): on the way there the exception would close the communicator,
       // and peers that notice could fail, and be blamed, before this rank has said what was the
       // matter.
-      record(text_of(error), heals(error));
+      record(text_of(error),
+             how_it_heals(error));  // The next line would not say whose fault it is.
       worker::declare_failure(job.place.communicator.get(), text_of(error));
       throw;
     }
@@ -235,7 +236,7 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
     tune(*command_line.options, env);
     return run(std::move(job), *command_line.options, env);
   } catch (const UsageError& error) {
-    return fail(usage_exit_code, env, error.what(), heals(error));
+    return fail(usage_exit_code, env, error.what(), how_it_heals(error));
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const std::exception& error) {

@@ -8,11 +8,10 @@
 //               (a program need not say how far it is)
 //   sameness    the same worker that fails in the same way right after its start, again and again,
 //               will not be healed by one more attempt
-//   usage       a worker that says of itself that what its user gave is wrong, and ends with 2,
-//   ends
-//               the job where that comes to light: in the first attempt. Later ones have something
-//               to lose, and have got over it before: what is wrong may be a node that came since
-//               then. The status alone says nothing, it is any program's
+//   usage       a worker that says that what its user gave is wrong, and ends with 2, ends a job in
+//               its first attempt. Later ones have something to lose, and have got over that point
+//               before: what is wrong may be a node that came since then. The status alone says
+//               nothing, it is any program's
 // A core: no sockets, threads or clock.
 #pragma once
 
