@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <future>
 #include <iostream>
 #include <vector>
 
@@ -26,15 +27,14 @@ void drop_state(TrainingJob& job) {
   job.bad_images.clear();
 }
 
-// A loss that says so may not have come any more.
 void give_up_ruined(TrainingJob& job) {
-  if (!job.holds_state || is_finite(*job.model)) return;
   job.holds_state = false;
   std::cerr << fmt::format(
                    "train: warning: rank {}: the weights after step {} are infinite or no numbers, "
                    "and are given to nobody: the job goes on from its last checkpoint",
                    job.env.rank, job.state.step)
             << std::endl;
+  drop_state(job);
 }
 
 std::vector<torch::Tensor> model_tensors(const TrainingJob& job) {
@@ -65,8 +65,19 @@ void leave_attempt(TrainingJob& job) {
   job.profiler.reset();
   job.reporter.reset();
   job.folder.reset();
-  give_up_ruined(job);
   if (!job.holds_state) drop_state(job);
+}
+
+// A pass over the weights of a ResNet-50 takes longer than all else here; and the wait for a rank
+// has nothing to do.
+bool next_rank(TrainingJob& job) {
+  auto sound = job.holds_state ? std::async(std::launch::async,
+                                            [&model = *job.model] { return is_finite(model); })
+                               : std::future<bool>();
+  if (!job.members->next_rank()) return false;
+  // A loss that would have said so may not have come any more.
+  if (sound.valid() && !sound.get()) give_up_ruined(job);
+  return true;
 }
 
 worker::StateLead find_state(TrainingJob& job) {

@@ -12,6 +12,10 @@ namespace ddprun::trainer {
 // whole; make_training_job() makes the rest again. Waits for the checkpoint that is being written.
 void leave_attempt(TrainingJob& job);
 
+// Waits for a rank in another attempt (worker::Membership). Weights that are infinite or no numbers
+// are given up meanwhile, with a warning. False: there is none.
+bool next_rank(TrainingJob& job);
+
 // Whose state the attempt begins with. Collective, where the job recovers in place; otherwise, and
 // where nobody holds one: nobody's. Throws worker::CommunicatorError.
 worker::StateLead find_state(TrainingJob& job);

@@ -153,8 +153,7 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
   signals.let_go();
   if (!job.members->attempt_is_over()) return false;
   leave_attempt(job);
-  if (!job.members->next_rank()) return false;
-  worker::ProgressPage::own().follow_rank();
+  if (!next_rank(job)) return false;
   const worker::WorkerEnv place = read_environment(options);
   keep_what_is_done(signals, place);
   env = meet(options, place);

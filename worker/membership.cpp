@@ -20,6 +20,7 @@
 
 #include "rendezvous/unique_fd.h"
 #include "worker/membership_state.h"
+#include "worker/progress_page.h"
 #include "worker/rank_environment.h"
 #include "worker/worker_env.h"
 
@@ -211,6 +212,7 @@ bool Membership::next_rank() {
     impl_->parked = false;
   }
   take_environment(environment);
+  ProgressPage::own().follow_rank();
   impl_->say(rendezvous::can_park);
   return true;
 }
