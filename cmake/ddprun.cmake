@@ -94,6 +94,27 @@ function(ddprun_library name)
                         UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_UNITS})
 endfunction()
 
+# ddprun_network_library(NAME ...): the same, COLD, for code of which most includes Asio, JSON or spdlog; it
+# shares one precompiled header, rendezvous/costly_headers.h. With g++ alone: packages are made by zig, with
+# which that was not tried, and few fuzz targets take these libraries.
+function(ddprun_network_library name)
+  ddprun_library(${name} ${ARGN} COLD)
+  # Of all of them, since a precompiled header is valid for one set of these libraries' macros alone.
+  target_link_libraries(${name} PUBLIC asio nlohmann_json::nlohmann_json spdlog::spdlog)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    return()
+  endif()
+  if(NOT TARGET ddprun_network_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/network_pch.cpp "// Holds the precompiled headers of Asio, JSON and spdlog.\n")
+    add_library(ddprun_network_pch STATIC ${CMAKE_BINARY_DIR}/network_pch.cpp)
+    target_include_directories(ddprun_network_pch PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(ddprun_network_pch PUBLIC asio nlohmann_json::nlohmann_json spdlog::spdlog)
+    target_precompile_headers(ddprun_network_pch PRIVATE ${CMAKE_SOURCE_DIR}/rendezvous/costly_headers.h)
+    target_compile_options(ddprun_network_pch PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ddprun_network_pch)
+endfunction()
+
 # ddprun_torch_library(NAME ...): the same for code that includes LibTorch; it shares one
 # precompiled header, worker/torch/libtorch.h. All of it is COLD: loops over elements are LibTorch's, or in libraries
 # without it (ddprun_kernels, ddprun_data, ddprun_communicator). A precompiled header is valid for one
