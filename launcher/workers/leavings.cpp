@@ -2,21 +2,19 @@
 // once.
 #include "launcher/workers/leavings.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <charconv>
-#include <cstring>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -104,30 +102,38 @@ bool is_locked(const std::filesystem::path& info) {
   return false;
 }
 
-// Of one of the threads, which share them: whether its files are all there, and none is in the way.
-bool has_only_harmless_files(const std::filesystem::path& thread) {
+// A process with more open files is waited for: the launcher has others to listen to meanwhile.
+constexpr int looked_at_max = 1'000;
+
+// Of one of the threads, which share its files: whether none of them is in the way. Nothing: it has
+// none any more.
+std::optional<bool> has_only_harmless_files(const std::filesystem::path& thread) {
+  const auto files = thread / "fd";
   Inodes sockets;
+  int seen = 0;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(thread / "fd", error), end; !error && entry != end;
+  for (std::filesystem::directory_iterator entry(files, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string path = std::filesystem::read_symlink(entry->path(), error).native();
-    if (error || may_be_a_device(path)) return false;
+    if (error) break;
+    if (++seen > looked_at_max || may_be_a_device(path)) return false;
     if (path.starts_with("/") && is_locked(thread / "fdinfo" / entry->path().filename())) {
       return false;
     }
     if (const auto inode = socket_inode(path)) sockets.insert(*inode);
   }
-  if (error || any_holds_a_port(sockets)) return false;
-  // They are taken away all at once, and closed after that: those that are still there were all
-  // seen. Who speaks with a launcher has some.
-  return std::filesystem::directory_iterator(thread / "fd", error) !=
-         std::filesystem::directory_iterator();
+  if (seen > 0 && any_holds_a_port(sockets)) return false;
+  // They are taken away all at once, and closed after that: if there are any still, all were seen.
+  // Who speaks with a launcher has some.
+  const std::filesystem::directory_iterator left(files, error), none;
+  if (error || left == none) return std::nullopt;
+  return true;
 }
 
 }  // namespace
 
-// The thread that is the last to end frees the memory, and its descriptors are there until then;
-// the main thread may have none by now.
+// The thread that is the last to end frees the memory, and its files are there until then; the main
+// thread may have none by now.
 bool leaves_only_memory(int pid) {
   const auto children = read_children(pid);
   if (!is_exiting(pid) || !children || !children->empty()) return false;
@@ -135,7 +141,7 @@ bool leaves_only_memory(int pid) {
   std::error_code error;
   for (std::filesystem::directory_iterator thread(threads, error), end; !error && thread != end;
        thread.increment(error)) {
-    if (has_only_harmless_files(thread->path())) return true;
+    if (const auto harmless = has_only_harmless_files(thread->path())) return *harmless;
   }
   return false;
 }
