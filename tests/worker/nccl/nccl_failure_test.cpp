@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
@@ -34,8 +38,29 @@ class Switch {
   const char* name_;
 };
 
+// Numbers that a call may still write to when it has thrown: on a device cudaFree would wait for
+// that. So they are given back when all tests are over.
+class DeviceFloats {
+ public:
+  explicit DeviceFloats(std::size_t count, float value = 0) : numbers_(count, value) {}
+  ~DeviceFloats() {
+    static std::mutex mutex;
+    static std::deque<std::vector<float>> kept;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(numbers_));
+  }
+  DeviceFloats(const DeviceFloats&) = delete;
+  DeviceFloats& operator=(const DeviceFloats&) = delete;
+
+  float* data() { return numbers_.data(); }
+  std::size_t size() const { return numbers_.size(); }
+
+ private:
+  std::vector<float> numbers_;
+};
+
 void sum(Communicator& comm) {
-  std::vector<float> data(100, 1.0f);
+  DeviceFloats data(100, 1.0f);
   comm.all_reduce(data.data(), data.size(), DataType::Float32, ReduceOp::Sum);
 }
 
@@ -43,23 +68,23 @@ const std::map<std::string, std::function<void(Communicator&)>> all_calls{
     {"ncclAllReduce", sum},
     {"ncclAllGather",
      [](Communicator& comm) {
-       std::vector<float> one(10), all(30);
+       DeviceFloats one(10), all(30);
        comm.all_gather(one.data(), all.data(), 10, DataType::Float32);
      }},
     {"ncclReduceScatter",
      [](Communicator& comm) {
-       std::vector<float> all(30), one(10);
+       DeviceFloats all(30), one(10);
        comm.reduce_scatter(all.data(), one.data(), 10, DataType::Float32, ReduceOp::Sum);
      }},
     {"ncclBroadcast",
      [](Communicator& comm) {
-       std::vector<float> data(10);
+       DeviceFloats data(10);
        comm.broadcast(data.data(), 10, DataType::Float32, 1);
      }},
     {"ncclRecv",
      [](Communicator& comm) {
-       float value = 0;
-       comm.recv(&value, 1, DataType::Float32, (comm.rank() + 1) % comm.world_size());
+       DeviceFloats value(1);
+       comm.recv(value.data(), 1, DataType::Float32, (comm.rank() + 1) % comm.world_size());
      }},
     {"ncclCommInitRankConfig", [](Communicator&) {}},
 };
