@@ -57,16 +57,14 @@ AgentStep AgentStateMachine::stop_received(int signal, std::optional<int> final_
       return become(Stopping, "the attempt is over everywhere",
                     {final_exit_status ? StopWorkers : ParkWorkers}, signal);
     case Stopping:
-      if (final_exit_status && !kept_) {
-        return stay("stopping already: it is reported when no worker is left");
-      }
       if (final_exit_status) {
+        if (!kept_) return stay("stopping already: it is reported when no worker is left");
         return become(Stopping, "no attempt follows for those who can park", {StopWorkers}, signal);
       }
       if (left_with_ || end_ || rejoins_) return stay("another attempt is not for this node");
-      // Also where nobody can: the dead are not waited for any longer than they are in its way.
-      return become(Stopping, "another attempt follows for those who can park", {ParkWorkers},
-                    signal);
+      // Also where nobody can park: the group waits for the dead only as far as they are in its
+      // way.
+      return become(Stopping, "another attempt follows", {ParkWorkers}, signal);
     case Stopped:
       if (!kept_ || !final_exit_status) return stay("no worker is left, or it is parked");
       return become(Stopping, "no attempt follows for those that are parked", {StopWorkers},

@@ -187,8 +187,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       // Here and not in run_train(): on the way there the exception would close the communicator,
       // and peers that notice could fail, and be blamed, before this rank has said what was the
       // matter.
-      record(text_of(error),
-             how_it_heals(error));  // The next line would not say whose fault it is.
+      record(text_of(error), how_it_heals(error));  // First: declare_failure() knows no fault.
       worker::declare_failure(job.place.communicator.get(), text_of(error));
       throw;
     }

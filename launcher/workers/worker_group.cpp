@@ -10,7 +10,7 @@
 //             SIGTERM, grace, SIGKILL, kill_wait
 //
 // A worker's end is told before its process is gone (life_watch.h), and where another attempt
-// follows one that leaves only memory is not waited for (freed_workers.h).
+// follows one that leaves only memory is not waited for (ending_workers.h).
 // A worker that is parked (rendezvous/spare_channel.h) is left out of this, and is among the kept
 // ones (kept_workers.h) until the next start().
 #include "launcher/workers/worker_group.h"
@@ -35,7 +35,7 @@
 #include "launcher/workers/child_guard.h"
 #include "launcher/workers/child_launch.h"
 #include "launcher/workers/child_process.h"
-#include "launcher/workers/freed_workers.h"
+#include "launcher/workers/ending_workers.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/kept_workers.h"
 #include "launcher/workers/worker_members.h"
@@ -61,7 +61,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         deadline_timer(io),
         order_timer(io),
         kept_workers(forwarder, group_limits.kill_wait),
-        freed_workers(forwarder) {}
+        ending_workers(forwarder) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
   void stand_by(const std::vector<WorkerSpec>& spare_specs);
@@ -127,7 +127,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   std::set<int> named_leftovers;                            // Of this attempt.
   std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
   KeptWorkers kept_workers;                                 // Of the one before, while none runs.
-  FreedWorkers freed_workers;                               // Of the one before.
+  EndingWorkers ending_workers;                             // Of the one before; being freed.
   std::string over_why;                                     // For those who can park ...
   Clock::time_point over_at;                                // ... since then.
   WorkerMembers members;
@@ -277,7 +277,7 @@ void WorkerGroup::Impl::watch_orphans() {
 }
 
 void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& worker) {
-  if (freed_workers.has(worker)) return on_freed();
+  if (ending_workers.has(worker)) return on_freed();
   if (worker->gone && !worker->is_ending()) return;
   if (!worker->is_ending()) worker->ended_at = Clock::now();
   worker->end_seen = true;
@@ -293,7 +293,7 @@ void WorkerGroup::Impl::on_leader_ended(const std::shared_ptr<WorkerProcess>& wo
 
 // One that cannot be reaped, since a debugger holds it, has its turn at the next SIGCHLD.
 void WorkerGroup::Impl::on_freed() {
-  freed_workers.reap(*guard);
+  ending_workers.reap(*guard);
   settle();
 }
 
@@ -581,7 +581,7 @@ void WorkerGroup::Impl::settle() {
   report_ended();
   if (!is_active()) return;
   keep_guard();
-  freed_workers.reap(*guard);
+  ending_workers.reap(*guard);
   bool left = false;
   // Again after each that is reaped: what it had started is ours from its end on, and the look that
   // found it may have gone past those before.
@@ -597,8 +597,9 @@ void WorkerGroup::Impl::settle() {
       }
     }
   }
-  // One attempt is not waited for, never two: a process that cannot end shows.
-  left = left || !freed_workers.empty();
+  // The dead of the attempt before are waited for at this one's end at the latest: one that hangs
+  // in the kernel is named then.
+  left = left || !ending_workers.empty();
   if (is_active()) carry_out(state.looked(ends_of(as_members()), left, Clock::now()));
 }
 
@@ -623,7 +624,7 @@ void WorkerGroup::Impl::finish(bool given_up) {
   asio::error_code ignored;
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
-  if (given_up) freed_workers.release();
+  if (given_up) ending_workers.release();
   for (const auto& worker : std::exchange(workers, {})) {
     if (!worker->gone) {
       output.pump(*worker->stream);
@@ -631,7 +632,7 @@ void WorkerGroup::Impl::finish(bool given_up) {
       continue;
     }
     if (worker->is_ending() && !given_up) {
-      freed_workers.add(worker);
+      ending_workers.add(worker);
       continue;
     }
     output.drain(*worker->stream);
@@ -648,7 +649,7 @@ std::vector<int> WorkerGroup::Impl::leaders() const {
   for (const auto& worker : workers) {
     if (!worker->child.reaped() && !stays(*worker)) pids.push_back(worker->child.pid());
   }
-  const std::vector<int> freed = freed_workers.pids();
+  const std::vector<int> freed = ending_workers.pids();
   pids.insert(pids.end(), freed.begin(), freed.end());
   return pids;
 }
@@ -674,7 +675,7 @@ void WorkerGroup::Impl::kill_members() {
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
 void WorkerGroup::Impl::kill_now() {
   for (const auto& worker : kept_workers.release()) workers.push_back(worker);
-  for (const auto& worker : freed_workers.release()) workers.push_back(worker);
+  for (const auto& worker : ending_workers.release()) workers.push_back(worker);
   if (workers.empty()) return;
   const auto limit = Clock::now() + limits.kill_wait;
   for (;;) {

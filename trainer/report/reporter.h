@@ -23,9 +23,8 @@
 //               end)
 //   checkpoint_copied  step, waited_s (for the write before it), copied_s: what a save held up
 //   checkpoint  step, path, seconds   (written)
-//   bad_images  epoch, pass ("training" or "validation"), images: unreadable ones, each once, of
-//   all ranks end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker,
-//   step_s_avg
+//   bad_images  epoch, pass ("training" or "validation"), images (of all ranks, each once)
+//   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)
 //   stopped     step, epoch, reason ("SIGTERM", "SIGINT", "SIGUSR1", "--max-time"), saved (whether
 //               that step is in a checkpoint); instead of "end"

@@ -12,11 +12,11 @@
 
 namespace ddprun::launcher {
 
-class FreedWorkers {
+class EndingWorkers {
  public:
   using Process = std::shared_ptr<WorkerProcess>;
 
-  explicit FreedWorkers(OutputForwarder& output) : output_(output) {}
+  explicit EndingWorkers(OutputForwarder& output) : output_(output) {}
 
   void add(Process process);
   bool has(const Process& process) const;
