@@ -9,6 +9,17 @@
 #include "trainer/kernels/winograd/vector.h"
 #include "trainer/kernels/winograd/winograd.h"
 
+// Each for the processors that it is called on, in place of all three clones: without AVX-512 the
+// blocks of multiply_wide() do not fit into the registers, and to move them about took g++ most of
+// a minute.
+#if defined(DDPRUN_HAS_VECTOR_CLONES)
+#define DDPRUN_WIDE __attribute__((target("arch=x86-64-v4")))
+#define DDPRUN_NARROW __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define DDPRUN_WIDE
+#define DDPRUN_NARROW
+#endif
+
 namespace ddprun::trainer {
 namespace {
 
@@ -98,11 +109,12 @@ DDPRUN_INLINE void multiply_rows(const WinogradProduct& product) {
   }
 }
 
-// Whether the loader has picked the clone for AVX-512.
+// All of x86-64-v4 that multiply_wide() may use.
 bool has_wide_registers() {
 #if defined(DDPRUN_HAS_VECTOR_CLONES)
   static const bool wide = __builtin_cpu_supports("avx512f") &&
                            __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512cd") &&
                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return wide;
 #else
@@ -112,7 +124,7 @@ bool has_wide_registers() {
 
 }  // namespace
 
-DDPRUN_VECTOR_CLONES
+DDPRUN_WIDE
 void multiply_wide(const WinogradProduct& product) {
   switch (product.columns / lanes) {
     case 4:
@@ -126,7 +138,7 @@ void multiply_wide(const WinogradProduct& product) {
   }
 }
 
-DDPRUN_VECTOR_CLONES
+DDPRUN_NARROW
 void multiply_narrow(const WinogradProduct& product) {
   WinogradProduct part = product;
   for (std::int64_t column = 0; column < product.columns; column += lanes) {
