@@ -15,7 +15,7 @@ _train_options() {
     --max-time --batch-size --global-batch-size --accumulate --shards --recover --label-smoothing
     --grad-dtype --verify-sync --seed --optimizer --lr --scale-lr --lr-schedule --lr-step-epochs
     --lr-milestones --lr-gamma --warmup-steps --warmup-epochs --momentum --weight-decay --no-decay
-    --lars-trust --clip-grad-norm --ema --print-freq --metrics --tensorboard --profile
+    --lars-trust --clip-grad-norm --ema --print-freq --metrics --report --tensorboard --profile
     --profile-steps --print-sample-order --checkpoint-dir --checkpoint-every --snapshot-every
     --keep-checkpoints --resume --device --backend --dist-backend --memory-format --conv-algorithm
     --precision --collective-timeout --gpu-ids --tf32 --data-parallel --init-method --dist-url

@@ -12,7 +12,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/environment_report.h"
 #include "launcher/options/surroundings.h"
-#include "launcher/plot/plot_command.h"
+#include "launcher/plot_command.h"
 #include "launcher/watch/run_watch.h"
 #include "launcher/watch/watch_command.h"
 #include "rendezvous/control/first_cause.h"

@@ -57,7 +57,9 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
       .rank_told = job.options.print_all_ranks && job.env.world_size > 1 ? job.env.rank : -1,
       .step_lines = job.options.step_lines || job.options.print_all_ranks,
       .metrics = metrics_path(job.options.metrics, job.env.rank),
-      .tensorboard = job.options.tensorboard};
+      .tensorboard = job.options.tensorboard,
+      .page_of = job.options.metrics};
+  if (job.is_first_rank()) options.page = job.options.report;
   if (const std::size_t columns = terminal_columns(); columns > 0) {
     options.terminal = true;
     options.columns = terminal_columns;

@@ -14,7 +14,7 @@ constexpr std::size_t points_max = 4'096;
 constexpr std::size_t happenings_max = 200;
 constexpr std::size_t spans_max = 1'000;
 
-void append(Curve& curve, double step, double value) {
+void append(plot::Curve& curve, double step, double value) {
   while (!curve.empty() && curve.back().at >= step) curve.pop_back();
   curve.push_back({step, value});
   if (curve.size() < points_max) return;
@@ -51,7 +51,7 @@ void JobHistory::add(const JobSnapshot& job, double now_s) {
 }
 
 void JobHistory::note_attempt(const JobSnapshot& job, double now_s) {
-  LauncherTrack& track = records_.launchers.front();
+  plot::LauncherTrack& track = records_.launchers.front();
   track.last_s = now_s;
   if (job.attempts > attempts_) {
     const double began_s = std::max(track.began_s, now_s - job.since_s);

@@ -2,8 +2,8 @@
 // same records out that ddprun plot draws. A core; bounded, however long the job.
 #pragma once
 
-#include "launcher/plot/run_records.h"
 #include "launcher/watch/job_snapshot.h"
+#include "plot/run_records.h"
 
 namespace ddprun::launcher {
 
@@ -12,14 +12,14 @@ class JobHistory {
   // A later snapshot than those before; `now_s` since 1970.
   void add(const JobSnapshot& job, double now_s);
 
-  const RunRecords& records() const { return records_; }
+  const plot::RunRecords& records() const { return records_; }
 
  private:
   void note_attempt(const JobSnapshot& job, double now_s);
   void note_failures(const JobSnapshot& job);
   void note_progress(const JobSnapshot& job);
 
-  RunRecords records_;
+  plot::RunRecords records_;
   int attempts_ = 0;
   int failures_ = 0;
   bool awaits_step_ = false;  // Of an attempt after the first one: from where it went on.

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plot/axis.h"
-#include "launcher/plot/report_page.h"
-#include "launcher/plot/svg_text.h"
-#include "launcher/plot/time_charts.h"
+#include "plot/axis.h"
+#include "plot/report_page.h"
+#include "plot/svg_text.h"
+#include "plot/time_charts.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -41,7 +41,7 @@ look();
 
 std::string cells(const std::vector<std::string>& texts) {
   std::string row = "<tr>";
-  for (const std::string& text : texts) row += "<td>" + escaped_markup(text) + "</td>";
+  for (const std::string& text : texts) row += "<td>" + plot::escaped_markup(text) + "</td>";
   return row + "</tr>\n";
 }
 
@@ -69,9 +69,9 @@ std::string rank_row(const RankSnapshot& rank, const std::string& host) {
   const bool lives = rank.use.processes > 0;
   return cells(
       {std::to_string(rank.rank), host, std::to_string(rank.pid), state_of(rank), step, said.phase,
-       said.images_per_s > 0 ? tick_text(said.images_per_s) : "", milliseconds_text(said.step_s),
-       milliseconds_text(said.data_s), milliseconds_text(said.wait_s),
-       lives ? fmt::format("{} MB", rank.use.rss_bytes >> 20) : "",
+       said.images_per_s > 0 ? plot::tick_text(said.images_per_s) : "",
+       milliseconds_text(said.step_s), milliseconds_text(said.data_s),
+       milliseconds_text(said.wait_s), lives ? fmt::format("{} MB", rank.use.rss_bytes >> 20) : "",
        lives ? fmt::format("{:.1f} s", rank.use.cpu_s) : "", rank.gpu ? gpu_text(*rank.gpu) : ""});
 }
 
@@ -87,7 +87,7 @@ std::string silent_nodes(const JobSnapshot& job) {
   for (const NodeView& node : job.others) {
     if (!node.ranks.empty()) continue;
     text += fmt::format("<p class=\"note\">node on {}: nothing is known of its ranks</p>\n",
-                        escaped_markup(host_of_view(node)));
+                        plot::escaped_markup(host_of_view(node)));
   }
   return text;
 }
@@ -115,8 +115,8 @@ std::string rank_table(const JobSnapshot& job) {
   }
   text += silent_nodes(job);
   if (const auto slowest = slowest_of(all_ranks(job))) {
-    text +=
-        fmt::format("<p>slowest: rank {}, {}</p>\n", slowest->rank, escaped_markup(slowest->why));
+    text += fmt::format("<p>slowest: rank {}, {}</p>\n", slowest->rank,
+                        plot::escaped_markup(slowest->why));
   }
   return text;
 }
@@ -140,14 +140,14 @@ std::string status_page(const JobSnapshot& job) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'\">";
   const std::string title = "ddprun " + job.run_id;
-  return page_head(title, policy) + "<h1>" + escaped_markup(title) +
+  return plot::page_head(title, policy) + "<h1>" + plot::escaped_markup(title) +
          "</h1>\n<p id=\"word\" class=\"note\"></p>\n<div id=\"content\"></div>\n" + page_script +
          "</body></html>\n";
 }
 
-std::string status_content(const JobSnapshot& job, const RunRecords& history) {
-  return "<p id=\"state\">" + escaped_markup(head_line(job)) + "</p>\n" + rank_table(job) +
-         "<main>\n" + run_charts({history}) + "</main>\n";
+std::string status_content(const JobSnapshot& job, const plot::RunRecords& history) {
+  return "<p id=\"state\">" + plot::escaped_markup(head_line(job)) + "</p>\n" + rank_table(job) +
+         "<main>\n" + plot::run_charts({history}) + "</main>\n";
 }
 
 }  // namespace ddprun::launcher

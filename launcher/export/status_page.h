@@ -4,13 +4,13 @@
 
 #include <string>
 
-#include "launcher/plot/run_records.h"
 #include "launcher/watch/job_snapshot.h"
+#include "plot/run_records.h"
 
 namespace ddprun::launcher {
 
 // Needs nothing but itself and what it asks its own server for: "content".
 std::string status_page(const JobSnapshot& job);
-std::string status_content(const JobSnapshot& job, const RunRecords& history);
+std::string status_content(const JobSnapshot& job, const plot::RunRecords& history);
 
 }  // namespace ddprun::launcher

@@ -36,7 +36,7 @@ def paragraphs(text):
 def messages_of_programs():
     """The string literals of the sources; adjacent ones as the compiler joins them."""
     found = []
-    for room in ("launcher", "rendezvous", "worker", "trainer"):
+    for room in ("launcher", "plot", "rendezvous", "worker", "trainer"):
         for path in (SOURCE / room).rglob("*.cpp"):
             text = re.sub(r'"\s*\n\s*(?://[^\n]*\n\s*)*"', "", path.read_text()).replace('\\"', "''")
             text = re.sub(r"\{[^{}\n]{0,12}\}", "\0", text)

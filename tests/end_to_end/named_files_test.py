@@ -10,7 +10,7 @@ import sys
 import unittest
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "rendezvous", "scripts",
+FOLDERS = ("benchmarks", "cmake", "completions", "data/mnist", "docs", "examples", "launcher", "packaging", "plot", "rendezvous", "scripts",
            "tests", "trainer", "worker")
 # Files of others: of the system, of libraries, of an installed package, of a reader, and places that stand for any.
 FOREIGN = re.compile(r"^build_info\.h$|(^|/)(torch|linux|tensorflow|tensorboard|nccl)/|^(torch|mpi|nccl|unistd|CUDAStream)\.h$"

@@ -117,12 +117,13 @@ class Command(Plot):
     def test_the_trainers_own_metrics_are_drawn(self):
         done = subprocess.run([BIN / "train", "--dataset", "synthetic", "--synthetic-images", "64", "--image-size", "16", "--model",
                                "convnet", "--batch-size", "16", "--epochs", "2", "--print-freq", "1", "--workers", "0",
-                               "--device", "cpu", "--metrics", "m_{rank}.jsonl"], cwd=self.folder, capture_output=True, text=True, timeout=300)
+                               "--device", "cpu", "--metrics", "m_{rank}.jsonl", "--report", "own.html"], cwd=self.folder, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [json.loads(line) for line in (self.folder / "m_0.jsonl").read_text().splitlines()]
         drawn = plot("m_{rank}.jsonl", "-o", "train.html", folder=self.folder)
         self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
         page = (self.folder / "train.html").read_text()
+        self.assertEqual((self.folder / "own.html").read_text(), page)
         last = [line for line in lines if line["event"] == "train"][-1]
         self.assertIn(f"<td>8 of 8</td><td>{last['loss']:.4g}</td>", page)
         accuracy = [line["prec1"] for line in lines if line["event"] == "validation"]

@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/plot/report_page.h"
-#include "launcher/plot/run_records.h"
-#include "launcher/plot/time_charts.h"
+#include "plot/report_page.h"
+#include "plot/run_records.h"
+#include "plot/time_charts.h"
 #include "tests/fuzz/finding.h"
 
-using namespace ddprun::launcher;
+using namespace ddprun::plot;
 using ddprun::fuzz::require;
 
 namespace {

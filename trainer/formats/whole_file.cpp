@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 namespace ddprun::trainer {
 namespace {
@@ -49,6 +50,23 @@ std::string read_whole_file(const std::filesystem::path& path) {
     throw FileAccessError(fmt::format("{}: cannot be read: {}", name, std::strerror(error)));
   }
   return bytes;
+}
+
+void write_whole_file(const std::filesystem::path& path, std::string_view content) {
+  const std::string unfinished = path.string() + ".new";
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << content;
+  file.close();
+  if (!file) {
+    throw FileAccessError(
+        fmt::format("{}: cannot be written: {}", unfinished, std::strerror(errno)));
+  }
+  std::error_code error;
+  std::filesystem::rename(unfinished, path, error);
+  if (error) {
+    throw FileAccessError(fmt::format("{}: cannot be renamed to {}: {}", unfinished, path.string(),
+                                      error.message()));
+  }
 }
 
 }  // namespace ddprun::trainer

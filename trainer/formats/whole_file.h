@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace ddprun::trainer {
 
@@ -21,5 +22,10 @@ class FileAccessError : public FileError {
 
 // Regular files only. Throws FileError.
 std::string read_whole_file(const std::filesystem::path& path);
+
+// Puts `content` in the place of whatever file was there, in one step (another name, rename): a
+// reader finds the old one or the new one. Not for what must be on the disk when it returns. Throws
+// FileAccessError.
+void write_whole_file(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace ddprun::trainer

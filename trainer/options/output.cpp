@@ -44,10 +44,23 @@ void add_output_options(CLI::App& app, TrainOptions& options) {
       "--no-validation", [&] { options.validation = false; }, "Do not validate after epochs");
   app.add_flag("--evaluate", options.evaluate,
                "Only validate the given weights or checkpoint; needs no training images");
-  app.add_option("--metrics", options.metrics,
-                 "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
-                 "its own")
-      ->type_name("FILE");
+  CLI::Option* const metrics =
+      app.add_option(
+             "--metrics", options.metrics,
+             "Append rank 0's JSON lines to this file; with {rank} in its name every rank's to "
+             "its own")
+          ->type_name("FILE");
+  app.add_option("--report", options.report,
+                 "Write what --metrics tells as a page with pictures, after each epoch and at the "
+                 "end; ddprun plot lays several runs over each other")
+      ->type_name("FILE.html")
+      ->needs(metrics)
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            if (name.ends_with(".html")) return std::string();
+            return "it is a page for a browser, so '" + name + "' must end in .html";
+          },
+          ""));
   app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard's event files here")
       ->type_name("DIR");
   add_profile_options(app, options);

@@ -99,6 +99,7 @@ struct TrainOptions {
   bool print_all_ranks = false;                    // Not rank 0 alone.
   bool validation = true;                          // After each epoch and at the end.
   bool evaluate = false;                           // Only validate.
+  std::string report;                              // A page of what `metrics` says; empty = none.
   std::string metrics;                             // JSON lines; empty = none. May hold {rank}.
   std::filesystem::path tensorboard;               // Folder of event files; empty = none.
   std::filesystem::path profile;                   // Folder of traces; empty = none.

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <utility>
 
+#include "trainer/formats/whole_file.h"
 #include "trainer/profile/op_spans.h"
 #include "worker/wording.h"
 
@@ -128,17 +128,10 @@ std::string Profiler::write() {
                        .pid = ::getpid(),
                        .wall_minus_monotonic_ns = wall_minus_monotonic_ns()};
   const std::vector<TraceSpan> spans = recorder_.take(process);
-  const std::string unfinished = path_.string() + ".new";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << trace_json(process, spans);
-  file.close();
-  if (!file) {
-    return fmt::format("cannot write the trace to {}: {}", unfinished, std::strerror(errno));
-  }
-  std::error_code error;
-  std::filesystem::rename(unfinished, path_, error);
-  if (error) {
-    return fmt::format("cannot rename {} to {}: {}", unfinished, path_.string(), error.message());
+  try {
+    write_whole_file(path_, trace_json(process, spans));
+  } catch (const FileAccessError& error) {
+    return fmt::format("the trace is lost: {}", error.what());
   }
   return "";
 }

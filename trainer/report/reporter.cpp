@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "trainer/report/run_page.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -110,6 +112,7 @@ Reporter::Reporter(std::ostream& out, Options options) : out_(out), options_(std
                                            options_.metrics.string(), std::strerror(errno)));
     }
   }
+  if (!options_.page.empty()) require_place(options_.page);
   if (shows_row()) watch_ = std::thread([this] { watch_for_a_stand(); });
 }
 
@@ -157,9 +160,21 @@ void Reporter::end(const std::string& name, const MetricsFields& fields) {
     clear_progress();
   }
   event(name, fields);
+  write_page();
   if (!tensorboard_) return;
   tensorboard_->flush();
   warn_of_tensorboard();
+}
+
+// Once is enough of what went wrong: it would go wrong after each epoch.
+void Reporter::write_page() {
+  if (options_.page.empty()) return;
+  try {
+    write_run_page(options_.page, options_.page_of);
+  } catch (const std::runtime_error& error) {
+    warning(fmt::format("--report: {}; no page is written any more", error.what()));
+    options_.page.clear();
+  }
 }
 
 void Reporter::warn_of_tensorboard() {
@@ -217,10 +232,13 @@ void Reporter::warning(const std::string& text) {
 
 void Reporter::epoch(const EpochReport& report) {
   if (!options_.enabled) return;
-  const std::lock_guard lock(mutex_);
-  tell_epoch();
-  pending_ = report;
-  if (report.save != EpochReport::Save::Begun) tell_epoch();
+  {
+    const std::lock_guard lock(mutex_);
+    tell_epoch();
+    pending_ = report;
+    if (report.save != EpochReport::Save::Begun) tell_epoch();
+  }
+  write_page();
 }
 
 void Reporter::written(std::int64_t step) {

@@ -112,9 +112,11 @@ class Reporter {
     std::function<std::size_t()> columns = [] { return std::size_t{80}; };
     std::filesystem::path metrics;      // Empty: none.
     std::filesystem::path tensorboard;  // A folder. Empty: none.
+    std::filesystem::path page;         // Of `page_of`, written anew after each epoch. Empty: none.
+    std::string page_of;                // As --metrics was given, with all ranks' files.
   };
 
-  // Throws std::runtime_error when the metrics or the event file cannot be opened.
+  // Throws std::runtime_error when a file cannot be opened, or no page be written where it shall.
   Reporter(std::ostream& out, Options options);
   ~Reporter();
   Reporter(const Reporter&) = delete;
@@ -160,6 +162,7 @@ class Reporter {
   void clear_progress();
   void watch_for_a_stand();  // On a thread of its own.
   void warn_of_tensorboard();
+  void write_page();
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
 
   std::ostream& out_;

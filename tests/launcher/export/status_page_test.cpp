@@ -8,6 +8,8 @@
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::plot::Curve;
+using ddprun::plot::RunRecords;
 using namespace ddprun::testing;
 
 namespace {

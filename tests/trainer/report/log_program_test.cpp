@@ -261,6 +261,36 @@ TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][pro
   CHECK(contains(out, "ETA 0:"));
 }
 
+TEST_CASE("a page with pictures is written anew after each epoch", "[trainer][program]") {
+  const ScratchFolder folder;
+  const std::string arguments = "--epochs 2 --metrics " + quoted(folder / "m_{rank}.jsonl") +
+                                " --report " + quoted(folder / "run.html");
+  train(folder, arguments + " --checkpoint-dir " + quoted(folder / "kept") + " --steps 5", 2);
+  const std::string first = content_of(folder / "run.html");
+  CHECK(contains(first, "<td>5 of 5</td>"));
+  CHECK(contains(first, "rank 1: data"));
+
+  // A run that goes on from there has both parts in its page.
+  train(folder, arguments + " --checkpoint-dir " + quoted(folder / "kept") + " --resume auto", 2);
+  const std::string second = content_of(folder / "run.html");
+  CHECK(contains(second, "<td>8 of 8</td>"));
+  CHECK(contains(second, "restart 1, from step 5"));
+  CHECK_FALSE(std::filesystem::exists(folder / "run.html.new"));
+}
+
+TEST_CASE("a page that cannot be written any more costs a warning", "[trainer][program]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "run.html");
+  train(folder, "--epochs 2 --metrics " + quoted(folder / "m.jsonl") + " --report " +
+                    quoted(folder / "run.html"));
+  const std::string out = content_of(folder / "out");
+  INFO(out);
+  const std::string warning = "warning: --report: ";
+  REQUIRE(contains(out, warning));
+  CHECK(out.find(warning) == out.rfind(warning));
+  CHECK(contains(out, "Done: 14 steps"));
+}
+
 TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
   const ScratchFolder folder;
   std::string arguments = "--dataset synthetic --synthetic-images 960 --synthetic-classes 10";
@@ -312,14 +342,16 @@ TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") 
 
 TEST_CASE("folders that cannot be written are refused before training", "[trainer][program]") {
   const ScratchFolder folder;
-  for (const std::string option : {"--tensorboard", "--profile"}) {
-    const int code = run_command(
-        by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " + option + " /proc/none",
-        folder / "out");
+  for (const std::string option :
+       {"--tensorboard /proc/none", "--profile /proc/none", "--report /proc/none/r.html"}) {
+    const int code = run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " +
+                                     "--metrics " + quoted(folder / "m") + " " + option,
+                                 folder / "out");
     INFO(content_of(folder / "out"));
     CHECK(code == 2);
-    CHECK(contains(content_of(folder / "out"), option + ": cannot"));
+    CHECK(contains(content_of(folder / "out"), option.substr(0, option.find(' ')) + ": "));
     CHECK(contains(content_of(folder / "out"), "/proc/none"));
+    CHECK(contains(content_of(folder / "out"), "name a place where this user may write"));
   }
 }
 

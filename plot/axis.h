@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 enum class Scale {
   Even,        // From the smallest value to the largest.
@@ -36,4 +36,4 @@ class Axis {
 // "0.05", "1.5k", "2M": at most four digits.
 std::string tick_text(double value);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 struct Point {
   double at = 0;  // The step.
@@ -89,4 +89,4 @@ std::optional<std::int64_t> rank_of_metrics(std::string_view text);
 // understood.
 std::size_t add_records(RunRecords& run, std::string_view text, const std::string& file);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -1,13 +1,13 @@
 // Ticks are counted by a whole number and not by adding up: of large numbers that lie close to each
 // other a sum may never reach the end.
-#include "launcher/plot/axis.h"
+#include "plot/axis.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 constexpr double log_ratio_least = 50;
@@ -91,4 +91,4 @@ std::string tick_text(double value) {
   return fmt::format("{:.4g}", value);
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plot/axis.h"
-#include "launcher/plot/run_records.h"
+#include "plot/axis.h"
+#include "plot/run_records.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 struct ChartCurve {
   std::string name;  // Shown when somebody points at it.
@@ -41,4 +41,4 @@ std::string draw(const LineChart& chart);
 // highest.
 Curve thinned(const Curve& curve, std::size_t columns);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -1,14 +1,14 @@
 // Coordinates have one digit behind the point: a tenth of a pixel, of which no eye sees more.
-#include "launcher/plot/line_chart.h"
+#include "plot/line_chart.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "launcher/plot/svg_text.h"
+#include "plot/svg_text.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 constexpr double chart_width = 620, chart_height = 260;
@@ -115,4 +115,4 @@ std::string draw(const LineChart& chart) {
   return text + "</svg></figure>\n";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

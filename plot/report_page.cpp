@@ -1,16 +1,16 @@
 // Charts that nothing is known for are left out, not shown empty.
-#include "launcher/plot/report_page.h"
+#include "plot/report_page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "launcher/plot/axis.h"
-#include "launcher/plot/line_chart.h"
-#include "launcher/plot/svg_text.h"
-#include "launcher/plot/time_charts.h"
+#include "plot/axis.h"
+#include "plot/line_chart.h"
+#include "plot/svg_text.h"
+#include "plot/time_charts.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 using Kind = ChartCurve::Kind;
@@ -168,4 +168,4 @@ std::string report_page(const std::vector<RunRecords>& runs) {
   return text + "</body></html>\n";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 // As text or between quotes; what no page may hold (control characters) becomes a space.
 std::string escaped_markup(std::string_view words);
@@ -22,4 +22,4 @@ constexpr std::size_t series_colors = 6;
 // good, bad, data, waiting, compute; grid, axis, mark; words, quiet.
 const std::string& page_style();
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

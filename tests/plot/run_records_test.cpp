@@ -1,10 +1,10 @@
 // What is read of metrics and event logs, whole or damaged.
-#include "launcher/plot/run_records.h"
+#include "plot/run_records.h"
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 
-using namespace ddprun::launcher;
+using namespace ddprun::plot;
 
 namespace {
 
@@ -35,7 +35,7 @@ std::string event_line(const std::string& event, double time_s, const std::strin
 
 }  // namespace
 
-TEST_CASE("curves of a run are what its lines say", "[launcher][plot]") {
+TEST_CASE("curves of a run are what its lines say", "[plot]") {
   const RunRecords run =
       records_of(begin_line + train_line(10, 2.5, 1005) + train_line(20, 1.5, 1010) +
                  R"({"event":"validation","step":20,"loss":1.25,"prec1":60,"time":1011})" + "\n" +
@@ -55,7 +55,7 @@ TEST_CASE("curves of a run are what its lines say", "[launcher][plot]") {
   CHECK(run.notes.empty());
 }
 
-TEST_CASE("steps that were done again count once, and their time twice", "[launcher][plot]") {
+TEST_CASE("steps that were done again count once, and their time twice", "[plot]") {
   const std::string again =
       R"({"event":"start","rank":0,"world_size":2,"resumed_from_step":10,"restart_count":1,)"
       R"("time":1020})"
@@ -75,7 +75,7 @@ TEST_CASE("steps that were done again count once, and their time twice", "[launc
   CHECK(run.ended.empty());
 }
 
-TEST_CASE("another rank's file adds its times alone", "[launcher][plot]") {
+TEST_CASE("another rank's file adds its times alone", "[plot]") {
   RunRecords run;
   add_records(run, begin_line + train_line(10, 3, 1005), "m_0.jsonl");
   std::string other = begin_line;
@@ -89,7 +89,7 @@ TEST_CASE("another rank's file adds its times alone", "[launcher][plot]") {
   CHECK(run.ranks.at(1).steps == 10);
 }
 
-TEST_CASE("a line that is half there, or none, is left out and said", "[launcher][plot]") {
+TEST_CASE("a line that is half there, or none, is left out and said", "[plot]") {
   const std::string text = begin_line + "no JSON\n[1]\n" + train_line(10, 2, 1005) +
                            train_line(20, 1, 1006).substr(0, 30);
   const RunRecords run = records_of(text);
@@ -105,7 +105,7 @@ TEST_CASE("a line that is half there, or none, is left out and said", "[launcher
   CHECK(records_of(whole).train_loss.size() == 1);
 }
 
-TEST_CASE("what is no number has no place in a curve", "[launcher][plot]") {
+TEST_CASE("what is no number has no place in a curve", "[plot]") {
   // JSON has no NaN: the trainer writes null.
   const RunRecords run = records_of(
       begin_line + R"({"event":"train","step":10,"loss":null,"lr":0.1})" + "\n" +
@@ -116,7 +116,7 @@ TEST_CASE("what is no number has no place in a curve", "[launcher][plot]") {
   CHECK(run.learning_rate == Curve{{10, 0.1}, {20, 0.1}});
 }
 
-TEST_CASE("an event log tells attempts, and who failed in them", "[launcher][plot]") {
+TEST_CASE("an event log tells attempts, and who failed in them", "[plot]") {
   const RunRecords run = records_of(
       event_line("launcher_started", 100) + event_line("attempt_started", 101) +
       event_line("worker_ended", 105,

@@ -1,5 +1,5 @@
 // Both are rows of bars, with a name at the left.
-#include "launcher/plot/time_charts.h"
+#include "plot/time_charts.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "launcher/plot/axis.h"
-#include "launcher/plot/svg_text.h"
+#include "plot/axis.h"
+#include "plot/svg_text.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 constexpr double rows_width = 620, rows_left = 120, rows_right = 606;
@@ -194,4 +194,4 @@ std::string draw_timeline(const std::string& title, const std::vector<LauncherTr
          "</figure>\n";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -3,15 +3,15 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "launcher/plot/axis.h"
-#include "launcher/plot/line_chart.h"
-#include "launcher/plot/report_page.h"
-#include "launcher/plot/svg_text.h"
-#include "launcher/plot/time_charts.h"
+#include "plot/axis.h"
+#include "plot/line_chart.h"
+#include "plot/report_page.h"
+#include "plot/svg_text.h"
+#include "plot/time_charts.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 
-using namespace ddprun::launcher;
+using namespace ddprun::plot;
 using ddprun::testing::contains;
 
 namespace {
@@ -78,7 +78,7 @@ Curve curve_in(const std::string& svg) {
 
 }  // namespace
 
-TEST_CASE("a curve's points lie where the axes say their values", "[launcher][plot]") {
+TEST_CASE("a curve's points lie where the axes say their values", "[plot]") {
   const Curve given{{10, 2.5}, {20, 1.75}, {30, 2}, {100, 0.5}};
   LineChart chart{"Loss", {{"run", 0, ChartCurve::Kind::Thin, given}}, {{30, "restart 1"}}};
 
@@ -96,7 +96,7 @@ TEST_CASE("a curve's points lie where the axes say their values", "[launcher][pl
   CHECK(draw({"Nothing", {{"run", 0, ChartCurve::Kind::Thin, {}}}, {}}) == "");
 }
 
-TEST_CASE("a few values are dots that tell their numbers", "[launcher][plot]") {
+TEST_CASE("a few values are dots that tell their numbers", "[plot]") {
   const std::string svg =
       draw({"Top-1", {{"a: validation", 1, ChartCurve::Kind::Dots, {{7, 91.25}, {14, 93}}}}, {}});
   CHECK(contains(svg, "<title>a: validation, step 7: 91.25</title>"));
@@ -104,7 +104,7 @@ TEST_CASE("a few values are dots that tell their numbers", "[launcher][plot]") {
 }
 
 TEST_CASE("an axis is logarithmic where the first values would hide all others",
-          "[launcher][plot]") {
+          "[plot]") {
   const Axis axis({0.01, 100}, 0, 400, Scale::LogAllowed);
   CHECK(axis.logarithmic());
   CHECK(axis.place(1) == Approx(200));
@@ -114,7 +114,7 @@ TEST_CASE("an axis is logarithmic where the first values would hide all others",
 }
 
 TEST_CASE("every axis ends, has ticks within it, and keeps equal values in the middle",
-          "[launcher][plot]") {
+          "[plot]") {
   const double values[] = {0, 1e-12, 1, 1 + 1e-12, -3, 1e15, 1e15 + 0.25, 1e30, -1e30};
   for (const double a : values) {
     for (const double b : values) {
@@ -135,7 +135,7 @@ TEST_CASE("every axis ends, has ticks within it, and keeps equal values in the m
   CHECK(tick_text(-2e6) == "-2M");
 }
 
-TEST_CASE("of very many points the highest and the lowest stay", "[launcher][plot]") {
+TEST_CASE("of very many points the highest and the lowest stay", "[plot]") {
   Curve many;
   for (int i = 0; i < 100'000; ++i) many.push_back({double(i), std::sin(i * 0.001)});
   many[54'321].value = 50;
@@ -152,7 +152,7 @@ TEST_CASE("of very many points the highest and the lowest stay", "[launcher][plo
   CHECK(thinned(few, 500) == few);
 }
 
-TEST_CASE("the parts of a rank's bar are as long as its times", "[launcher][plot]") {
+TEST_CASE("the parts of a rank's bar are as long as its times", "[plot]") {
   RankTime time{10, 2, 3.0, 20};
   CHECK(shares_of(time).data == Approx(0.2));
   CHECK(shares_of(time).waiting == Approx(0.3));
@@ -173,7 +173,7 @@ TEST_CASE("the parts of a rank's bar are as long as its times", "[launcher][plot
   CHECK(contains(draw_shares("Time", {{0, time}}), "compute and communication 80.0 %"));
 }
 
-TEST_CASE("of a thousand ranks those that hold up the others are shown", "[launcher][plot]") {
+TEST_CASE("of a thousand ranks those that hold up the others are shown", "[plot]") {
   std::map<std::int64_t, RankTime> ranks;
   for (int i = 0; i < 1000; ++i) ranks[i] = {10, 1, i == 777 ? 0.0 : 4.0, 20};
   const std::string svg = draw_shares("Time", ranks);
@@ -182,7 +182,7 @@ TEST_CASE("of a thousand ranks those that hold up the others are shown", "[launc
   CHECK_FALSE(contains(svg, "rank 900"));
 }
 
-TEST_CASE("a timeline's bars are as long as the attempts", "[launcher][plot]") {
+TEST_CASE("a timeline's bars are as long as the attempts", "[plot]") {
   LauncherTrack track{"node-1", 7, 100, 140, {}, {}};
   track.attempts = {{0, 100, 110, false}, {1, 120, 140, true}};
   track.happenings = {{109, "rank 3 ended by SIGKILL", true}};
@@ -199,7 +199,7 @@ TEST_CASE("a timeline's bars are as long as the attempts", "[launcher][plot]") {
   CHECK(contains(svg, "<b>9.000 s</b> 2 launchers: rank 3 ended by SIGKILL"));
 }
 
-TEST_CASE("what a file says is text in the page and nothing else", "[launcher][plot]") {
+TEST_CASE("what a file says is text in the page and nothing else", "[plot]") {
   RunRecords run;
   run.name = "<script>alert(1)</script>&\"'\x01";
   run.model = "</style><b>";

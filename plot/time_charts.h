@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plot/run_records.h"
+#include "plot/run_records.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 // Parts of a rank's time in steps; they add up to 1.
 struct TimeShares {
@@ -25,4 +25,4 @@ std::string draw_shares(const std::string& title, const std::map<std::int64_t, R
 // One row for each launcher with its attempts, and a list of what happened. "" without launchers.
 std::string draw_timeline(const std::string& title, const std::vector<LauncherTrack>& launchers);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

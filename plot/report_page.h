@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plot/run_records.h"
+#include "plot/run_records.h"
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 
 std::string report_page(const std::vector<RunRecords>& runs);
 
@@ -16,4 +16,4 @@ std::string run_charts(const std::vector<RunRecords>& runs);
 // What a page begins with, up to and with <body>; `head` goes into it as it stands.
 std::string page_head(const std::string& title, const std::string& head = "");
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

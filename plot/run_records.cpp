@@ -1,6 +1,6 @@
 // Both formats are lines of JSON with a word in "event"; the words of the two differ, so a file may
 // even hold both.
-#include "launcher/plot/run_records.h"
+#include "plot/run_records.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 using RecordJson = nlohmann::json;
@@ -268,4 +268,4 @@ std::size_t add_records(RunRecords& run, std::string_view text, const std::strin
   return understood;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -1,9 +1,9 @@
 // Colors are CSS classes because an attribute cannot depend on prefers-color-scheme.
-#include "launcher/plot/svg_text.h"
+#include "plot/svg_text.h"
 
 #include <fmt/format.h>
 
-namespace ddprun::launcher {
+namespace ddprun::plot {
 namespace {
 
 struct PageColor {
@@ -88,4 +88,4 @@ const std::string& page_style() {
   return style;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::plot

@@ -1,0 +1,23 @@
+// Which files are one run: a folder is, with all that it holds; a file is, and what belongs to it
+// is named after it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plot/run_records.h"
+
+namespace ddprun::plot {
+
+// What was named is not there, cannot be read, or is no file of a run: says which, and what to
+// name.
+struct RunFilesError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+// Each word is a file, a folder, or a name with {rank} in it, which stands for the files of all
+// ranks. Throws RunFilesError.
+std::vector<RunRecords> read_runs(const std::vector<std::string>& words);
+
+}  // namespace ddprun::plot
