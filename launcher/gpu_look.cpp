@@ -8,7 +8,7 @@
 
 #include "launcher/machine/nvml.h"
 #include "launcher/options/launch_options.h"
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 
 namespace ddprun::launcher {
 namespace {

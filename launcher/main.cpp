@@ -19,11 +19,11 @@
 #include "launcher/options/help.h"
 #include "launcher/options/launch_options.h"
 #include "launcher/options/subcommands.h"
+#include "launcher/output/run_directory.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/ssh/hosts_job.h"
 #include "launcher/ssh/started_node.h"
 #include "launcher/subcommands.h"
-#include "launcher/workers/child_process.h"
-#include "launcher/workers/run_directory.h"
 #include "rendezvous/control/first_cause.h"
 
 namespace {

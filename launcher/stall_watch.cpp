@@ -10,11 +10,11 @@
 #include <set>
 #include <utility>
 
+#include "launcher/processes/child_sessions.h"
 #include "launcher/stall/nccl_ras.h"
 #include "launcher/watch/job_stacks.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/rank_stacks.h"
-#include "launcher/workers/child_sessions.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {

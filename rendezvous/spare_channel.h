@@ -59,7 +59,7 @@ inline constexpr const char* attempt_over_variable = "DDPRUN_ATTEMPT_OVER";
 // of spares must not take itself for the only worker, and train alone.
 inline constexpr const char* no_rank_yet = "spare";
 
-// Semaphores that tell the launcher who died first (launcher/workers/death_order.h). A worker is
+// Semaphores that tell the launcher who died first (launcher/processes/death_order.h). A worker is
 // given them between fork and exec; a spare has that behind it, and takes them by itself.
 inline constexpr const char* death_marks_variable = "DDPRUN_DEATH_MARKS";
 

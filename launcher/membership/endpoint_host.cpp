@@ -14,7 +14,7 @@
 #include "launcher/machine/descriptor_budget.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/options/endpoint_options.h"
-#include "launcher/workers/child_process.h"
+#include "launcher/processes/child_process.h"
 #include "rendezvous/attempt_name.h"
 #include "rendezvous/progress_key.h"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/options/launch_options.h"
+#include "launcher/processes/exit_status.h"
 #include "launcher/report/failure_report.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/unique_fd.h"

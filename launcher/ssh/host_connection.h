@@ -14,7 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/workers/child_process.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/exit_status.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 
 namespace ddprun::launcher {
 

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/unique_fd.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "launcher/output/forwarder.h"
-#include "launcher/workers/child_process.h"
-#include "launcher/workers/death_order.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/death_order.h"
 #include "launcher/workers/start_error.h"
 #include "launcher/workers/worker_spec.h"
 #include "rendezvous/unique_fd.h"

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/processes/worker_members.h"
 #include "launcher/workers/start_error.h"
-#include "launcher/workers/worker_members.h"
 
 namespace ddprun::launcher {
 

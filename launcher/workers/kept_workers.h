@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/workers/child_guard.h"
+#include "launcher/processes/child_guard.h"
 #include "launcher/workers/worker_process.h"
 
 namespace ddprun::launcher {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/workers/death_order.h"
+#include "launcher/processes/death_order.h"
 #include "launcher/workers/worker_spec.h"
 #include "rendezvous/unique_fd.h"
 

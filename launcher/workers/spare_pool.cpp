@@ -20,8 +20,8 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/workers/background_priority.h"
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/background_priority.h"
+#include "launcher/processes/child_sessions.h"
 #include "launcher/workers/rank_channel.h"
 #include "launcher/workers/start_error.h"
 #include "rendezvous/control/first_cause.h"

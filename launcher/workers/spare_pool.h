@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "launcher/output/forwarder.h"
-#include "launcher/workers/child_guard.h"
+#include "launcher/processes/child_guard.h"
+#include "launcher/processes/death_order.h"
+#include "launcher/processes/exit_status.h"
 #include "launcher/workers/child_launch.h"
-#include "launcher/workers/death_order.h"
 #include "launcher/workers/spare_plan.h"
-#include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_spec.h"
 
 namespace ddprun::launcher {

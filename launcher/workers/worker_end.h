@@ -10,13 +10,6 @@
 
 namespace ddprun::launcher {
 
-// What wait(2) tells of a process.
-struct ExitStatus {
-  int exit_code = 0;  // Meaningful when signal == 0.
-  int signal = 0;     // The signal that ended it, or 0.
-  bool core_dumped = false;
-};
-
 struct WorkerEnd {
   int rank = 0;
   int local_rank = 0;

@@ -32,13 +32,13 @@
 #include <set>
 #include <system_error>
 
-#include "launcher/workers/child_guard.h"
+#include "launcher/processes/child_guard.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/worker_members.h"
 #include "launcher/workers/child_launch.h"
-#include "launcher/workers/child_process.h"
 #include "launcher/workers/ending_workers.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/kept_workers.h"
-#include "launcher/workers/worker_members.h"
 #include "launcher/workers/worker_process.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/time_text.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launcher/output/forwarder.h"
-#include "launcher/workers/child_guard.h"
+#include "launcher/processes/child_guard.h"
 #include "launcher/workers/group_state.h"
 #include "launcher/workers/local_places.h"
 #include "launcher/workers/spare_pool.h"

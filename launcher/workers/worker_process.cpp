@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/workers/child_sessions.h"
-#include "launcher/workers/leavings.h"
+#include "launcher/processes/child_sessions.h"
+#include "launcher/processes/leavings.h"
 #include "launcher/workers/rank_channel.h"
 #include "rendezvous/spare_channel.h"
 

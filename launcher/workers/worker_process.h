@@ -11,9 +11,10 @@
 #include <string>
 
 #include "launcher/output/forwarder.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/death_order.h"
+#include "launcher/processes/exit_status.h"
 #include "launcher/workers/child_launch.h"
-#include "launcher/workers/child_process.h"
-#include "launcher/workers/death_order.h"
 #include "launcher/workers/parking.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_spec.h"

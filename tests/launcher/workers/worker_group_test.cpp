@@ -15,8 +15,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "launcher/workers/child_process.h"
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 

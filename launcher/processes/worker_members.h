@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 
 namespace ddprun::launcher {
 

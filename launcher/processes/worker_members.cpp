@@ -1,10 +1,10 @@
 // Looked up anew each time: between two looks processes end, start others, and are adopted.
-#include "launcher/workers/worker_members.h"
+#include "launcher/processes/worker_members.h"
 
 #include <signal.h>
 #include <unistd.h>
 
-#include "launcher/workers/child_process.h"
+#include "launcher/processes/child_process.h"
 
 namespace ddprun::launcher {
 

@@ -1,5 +1,5 @@
 // Where a run's files are, and which of them stay.
-#include "launcher/workers/run_directory.h"
+#include "launcher/output/run_directory.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Two ways through /proc: the kernel's lists of children where it has them, else all processes.
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 
 #include <dirent.h>
 #include <fcntl.h>

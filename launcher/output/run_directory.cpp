@@ -1,6 +1,6 @@
 // Folders that are made late, may be gone early, and must not cost the job its report: nothing here
 // throws but make_attempt().
-#include "launcher/workers/run_directory.h"
+#include "launcher/output/run_directory.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

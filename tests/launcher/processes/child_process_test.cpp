@@ -1,5 +1,5 @@
 // One child: how it starts, what it inherits, how it ends.
-#include "launcher/workers/child_process.h"
+#include "launcher/processes/child_process.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -21,7 +21,7 @@
 
 #include "launcher/machine/cpu_topology.h"
 #include "launcher/machine/find_program.h"
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;

@@ -1,6 +1,6 @@
 // The kernel wakes a waiter of a dead holder's word only where the word says that there is one, so
 // each look at a held word says so in it.
-#include "launcher/workers/life_watch.h"
+#include "launcher/processes/life_watch.h"
 
 #include <linux/futex.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // clone by hand, because posix_spawn can set neither a parent-death signal nor a semaphore's undo.
-#include "launcher/workers/child_process.h"
+#include "launcher/processes/child_process.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>

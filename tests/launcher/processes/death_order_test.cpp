@@ -1,5 +1,5 @@
 // The kernel's word on which of several processes began to end first.
-#include "launcher/workers/death_order.h"
+#include "launcher/processes/death_order.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Deaths as the kernel marks them in the words of robust locks.
-#include "launcher/workers/life_watch.h"
+#include "launcher/processes/life_watch.h"
 
 #include <linux/futex.h>
 #include <poll.h>
@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "launcher/processes/child_sessions.h"
 #include "launcher/watch/progress_pages.h"
-#include "launcher/workers/child_sessions.h"
 #include "rendezvous/life_page.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"

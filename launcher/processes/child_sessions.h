@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/workers/worker_end.h"
+#include "launcher/processes/exit_status.h"
 
 namespace ddprun::launcher {
 

@@ -1,7 +1,7 @@
 // The guard is forked, not executed: it needs no program of its own to be installed, and holds the
 // launcher's pages, which it never writes. It waits in recv() on a socket whose other end only the
 // launcher has, so that any death of the launcher ends that wait.
-#include "launcher/workers/child_guard.h"
+#include "launcher/processes/child_guard.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/workers/child_process.h"
-#include "launcher/workers/child_sessions.h"
-#include "launcher/workers/run_directory.h"
+#include "launcher/output/run_directory.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/child_sessions.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {

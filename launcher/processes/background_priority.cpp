@@ -1,6 +1,6 @@
 // Means that cannot be taken back are left alone: a worker that stayed behind the others would hold
 // up the whole job.
-#include "launcher/workers/background_priority.h"
+#include "launcher/processes/background_priority.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <system_error>
 
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/workers/death_order.h"
-#include "launcher/workers/worker_end.h"
+#include "launcher/processes/death_order.h"
+#include "launcher/processes/exit_status.h"
 
 namespace ddprun::launcher {
 

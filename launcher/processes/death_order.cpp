@@ -1,6 +1,6 @@
 // A pair's semaphore: 1 while the lower of the two lives, plus 2 while the higher does; 0 with the
 // pid of who was the last to end.
-#include "launcher/workers/death_order.h"
+#include "launcher/processes/death_order.h"
 
 #include <sys/ipc.h>
 

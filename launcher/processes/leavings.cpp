@@ -1,6 +1,6 @@
 // A dead process's descriptors are in /proc until its memory is freed, and are taken away all at
 // once.
-#include "launcher/workers/leavings.h"
+#include "launcher/processes/leavings.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "launcher/workers/child_sessions.h"
+#include "launcher/processes/child_sessions.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
