@@ -28,8 +28,8 @@ struct SegmentAddress {
 // One mapping of a segment, the owner's or a peer's. Movable; unmaps and closes when destroyed.
 class SharedSegment {
  public:
-  // A new zeroed segment of at least `bytes`, backed by memory at once, so that a full machine is
-  // an error here and not a SIGBUS later. Throws std::system_error.
+  // A new zeroed segment of at least `bytes`, whose memory is reserved at once, so that a full
+  // machine is an error here and not a SIGBUS later. Throws std::system_error.
   static SharedSegment create(std::size_t bytes, const std::string& token);
 
   // Another process's (or thread's) segment. Throws std::runtime_error that says why it cannot be
