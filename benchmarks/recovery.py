@@ -23,96 +23,14 @@ import time
 import bench
 import chaos
 import measure
+import recovery_peer
 from hosts import Hosts
+from losses import FAULTS, PHASES, STEPS, away_host, hold_before, strike
 from phase_gate import Gate
 from recovery_job import HEARTBEAT_S, NODES, WORKERS, Broken, Golden, Job
 
 HELP = __doc__.partition("\n\n")[2]
-STEPS = 12
-STRUCK_STEP = 3  # A checkpoint follows two steps later.
-SAVED_STEP = 5
 MODES = ("elastic", "static")
-PLACES = [(host, local) for host in range(NODES) for local in range(WORKERS)]
-VICTIM, SECOND, SURVIVOR = (1, 1), (2, 0), (2, 1)
-
-# What is lost: (what it is, who stands still at the gate).
-FAULTS = {
-    "worker": ("a worker is killed", [VICTIM]),
-    "spare": ("a worker with a spare is killed", [VICTIM]),
-    "agent": ("a node's launcher is killed", [VICTIM]),
-    "cut": ("a node's cable is pulled", [VICTIM]),
-    "frozen": ("a node stands still (SIGSTOP)", [VICTIM]),
-    "node0": ("node 0's launcher is killed", [(0, 1)]),
-    "node0-cut": ("node 0's cable is pulled", [(0, 1)]),
-    "node0-frozen": ("node 0 stands still", [(0, 1)]),
-    "two": ("two workers of two nodes are killed", [VICTIM, SECOND]),
-    "all-but-one": ("all workers but one are killed", [place for place in PLACES if place != SURVIVOR]),
-}
-PHASES = {
-    "forming": "meeting the peers",
-    "data": "loading data",
-    "forward": "forward",
-    "reducing": "reducing gradients",
-    "prepared": "before the optimizer",
-    "applied": "after the optimizer",
-    "checkpoint": "saving",
-    "joining": "taking the state over",
-}
-
-
-def hold_before(job, fault, phase):
-    """Brings the job to the moment, and says which workers are to be struck."""
-    victims = FAULTS[fault][1]
-
-    def hold_victims(name, step):
-        job.hold(f"{victims} at {name}", lambda event: event.attempt == 0 and event.phase == name and event.step == step
-                 and event.place in victims, len(victims))
-        return victims
-
-    if phase == "forming":
-        return hold_victims("meet", 0)
-    if phase == "reducing":
-        helper = next(place for place in reversed(PLACES) if place not in victims)
-        job.hold("one before its reduction", lambda event: event.attempt == 0 and event.phase == "backward"
-                 and event.step == STRUCK_STEP and event.place == helper)
-        job.wait("all others in the reduction",
-                 lambda: len(job.events(attempt=0, phase="backward", step=STRUCK_STEP)) == len(PLACES))
-        time.sleep(0.05)  # They are a backward away from the wait for the one that stands still; any place will do.
-        return victims
-    if phase == "checkpoint":
-        saving = job.hold("rank 0 saving", lambda event: event.attempt == 0 and event.phase == "checkpoint"
-                          and event.step == SAVED_STEP)[0].place
-        return [saving] if len(victims) == 1 else [saving, *(place for place in victims if place != saving)]
-    if phase == "joining":
-        job.hold("a worker", lambda event: event.attempt == 0 and event.phase == "forward" and event.step == STRUCK_STEP
-                 and event.place == SECOND)
-        job.kill_worker(SECOND)
-        job.gate.release()
-        job.hold("its successor", lambda event: event.attempt > 0 and event.phase == "state" and event.place == SECOND)
-        return victims
-    name, step = {"prepared": ("optimizer", STRUCK_STEP), "applied": ("report", STRUCK_STEP + 1)}.get(phase, (phase, STRUCK_STEP))
-    return hold_victims(name, step)
-
-
-def away_host(fault):
-    return 0 if fault.startswith("node0") else VICTIM[0]
-
-
-def strike(job, fault, victims):
-    """The loss itself; what heals it later."""
-    if fault in ("worker", "spare", "two", "all-but-one"):
-        for place in victims:
-            job.kill_worker(place)
-        return None
-    host = away_host(fault)
-    if fault.endswith("cut"):
-        job.hosts.plug(host, False)
-        return lambda: job.hosts.plug(host, True)
-    if fault.endswith("frozen"):
-        job.hosts.signal(host, signal.SIGSTOP)
-        return lambda: job.hosts.signal(host, signal.SIGCONT)
-    job.kill_launcher(host)
-    return None
 
 
 def joined(job):
@@ -257,6 +175,11 @@ def matrix(options):
     return 1 if failed else 0
 
 
+def beside_torchrun(options):
+    with tempfile.TemporaryDirectory() as folder:
+        return recovery_peer.run(options, lambda: Place(folder))
+
+
 def planted(_):
     """The harness itself: what a recovery must never do is done, and has to be noticed."""
     missed = []
@@ -297,6 +220,11 @@ def arguments(argv):
                        help="after which a silent node is lost [%(default)g]")
     cells.add_argument("--docs", action="store_true", help="also put the tables into docs/measurements/recovery.md")
     cells.set_defaults(run=matrix)
+    peer = kinds.add_parser("torchrun", help="the same losses in the middle of a step under torchrun")
+    peer.add_argument("--rounds", type=int, default=1, help="how often each is run [1]")
+    peer.add_argument("--losses", default="", help="which; all when left out")
+    peer.add_argument("--docs", action="store_true", help="also put the table into docs/measurements/recovery.md")
+    peer.set_defaults(run=beside_torchrun)
     plants = kinds.add_parser("planted", help="faults of the product that the harness has to notice")
     plants.set_defaults(run=planted)
     random_kills = kinds.add_parser("chaos", help="a loss at random every so often, and what is left of the time")

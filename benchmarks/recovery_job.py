@@ -23,10 +23,10 @@ class Broken(Exception):
     """The job did what none may; the text says what."""
 
 
-def training(folder, steps):
+def training(folder, steps, recover="in-place"):
     return [measure.ours("gated_train"), "--dataset", "synthetic", "--image-size", "16", "--synthetic-images", "1920",
             "--synthetic-classes", "10", "--model", "resnet20", "--batch-size", "4", "--shards", str(SHARDS), "--seed", "3",
-            "--device", "cpu", "--no-validation", "--print-freq", "1000", "--recover", "in-place", "--resume", "auto",
+            "--device", "cpu", "--no-validation", "--print-freq", "1000", "--recover", recover, "--resume", "auto",
             "--checkpoint-every", str(CHECKPOINT_EVERY), "--checkpoint-dir", str(folder / "saved"), "--steps", str(steps),
             "--epochs", "1000000"]
 
@@ -85,7 +85,8 @@ class Job:
         for host in range(NODES):
             self.start(host)
 
-    def start(self, host):
+    def command(self, host):
+        """What starts the node's workers there."""
         conf = f"heartbeat_timeout={self.heartbeat_s},keep_alive_interval={self.heartbeat_s / 5:g},join_timeout=60"
         nodes = ["--nproc-per-node", str(WORKERS), "--max-restarts", "100000", "--spares", str(self.spares)]
         if self.mode == "elastic":
@@ -94,14 +95,17 @@ class Job:
         else:
             nodes += ["--nnodes", str(NODES), "--node-rank", str(host), "--master-addr", self.hosts.address(0), "--master-port",
                       PORT, "--rdzv-conf", conf + ",takeover=true"]
+        nodes += ["--event-log", str(self.folder / f"events{host}")]
+        return [measure.ours("ddprun"), *nodes, *training(self.folder, self.steps)]
+
+    def start(self, host):
         environment = measure.environment(
             OMP_NUM_THREADS="1", TRAIN_GATE=self.gate.path, TRAIN_HOST=str(host), TRAIN_PLANT=self.plant,
             XDG_CONFIG_HOME=str(self.folder / "config"), TMPDIR=str(self.folder / f"tmp{host}"),
             XDG_RUNTIME_DIR=str(self.folder / f"run{host}"))
-        nodes += ["--event-log", str(self.folder / f"events{host}")]
         with open(self.output_path(host), "a") as output:
             self.launchers[host] = subprocess.Popen(
-                self.hosts.on(host, [measure.ours("ddprun"), *nodes, *training(self.folder, self.steps)]), env=environment,
+                self.hosts.on(host, self.command(host)), env=environment,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
     def output_path(self, host):

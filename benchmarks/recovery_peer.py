@@ -1,0 +1,99 @@
+"""The same losses under torchrun: the same workers, which go on from their last checkpoint as its restarts have it.
+
+torchrun knows no moments and no spares, so each loss happens at one of them, in the middle of a step. Its workers live on when
+it is killed itself, and would train unseen; so where a launcher is lost the whole host is: what runs on it gets SIGKILL.
+"""
+import datetime
+import shutil
+import signal
+import time
+
+import bench
+import measure
+from hosts import Hosts
+from losses import FAULTS, STEPS, away_host, hold_before, strike
+from recovery_job import NODES, PORT, WORKERS, Broken, Job, training
+
+PHASE = "forward"
+LIMIT_S = 120  # For the next step; torchrun's own limits are minutes.
+
+
+class TorchrunJob(Job):
+    def command(self, host):
+        nodes = f"1:{NODES}" if self.mode == "elastic" else str(NODES)
+        return [measure.peer("torchrun"), "--no-python", "--nnodes", nodes, "--nproc-per-node", str(WORKERS),
+                "--max-restarts", "100", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}",
+                "--rdzv-id", "job", "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", self.hosts.address(host),
+                *training(self.folder, self.steps, recover="restart")]
+
+
+def next_step(job, struck):
+    """The first that had not been done when the loss happened."""
+    reports = job.events(phase="report")
+    furthest = max((event.step for event in reports if event.when <= struck), default=0)
+    return next((event for event in reports if event.when > struck and event.step > furthest), None)
+
+
+def lose_host(job, host):
+    job.ended_by_us.add(host)
+    job.hosts.signal(host, signal.SIGKILL)
+
+
+def one(place, mode, fault):
+    """Milliseconds to the next new step, or a word for what came instead."""
+    folder = place.job_folder()
+    place.gate.events.clear()
+    with Hosts(NODES, folder) as hosts:
+        job = TorchrunJob(hosts, place.gate, folder, mode, STEPS, comes_back=mode == "static")
+        try:
+            victims = hold_before(job, fault, PHASE)
+            struck = time.monotonic()
+            if fault in ("agent", "node0"):
+                lose_host(job, away_host(fault))
+            else:
+                strike(job, fault, victims)
+            job.gate.release()
+            try:
+                found = job.gate.wait(lambda _: next_step(job, struck), LIMIT_S, job.look)
+            except Broken:
+                return f"all end after {time.monotonic() - struck:.1f} s"
+            return 1e3 * (found.when - struck) if found else f"nothing for {LIMIT_S} s"
+        except Broken as broken:
+            raise Broken(f"{broken}\n{job.story()}") from None
+        finally:
+            place.gate.release()
+            job.end()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def cell(results):
+    """What came of all rounds."""
+    times = [result for result in results if not isinstance(result, str)]
+    words = [result for result in results if isinstance(result, str)]
+    if not times:
+        return words[-1]
+    text = measure.cell(measure.summary(times)) if len(times) > 1 else measure.number(times[0])
+    return text + (f"; {len(words)} of {len(results)}: {words[-1]}" if words else "")
+
+
+def run(options, place_of):
+    if not measure.peer("torchrun"):
+        raise measure.Unavailable(measure.NO_PEER)
+    names = [name for name in FAULTS if name != "spare" and (not options.losses or name in options.losses.split(","))]
+    found = {(mode, name): [] for name in names for mode in ("elastic", "static")}
+    machine = measure.machine()
+    with place_of() as place:
+        for _ in range(options.rounds):
+            for (mode, name), results in found.items():
+                results.append(one(place, mode, name))
+                text = results[-1] if isinstance(results[-1], str) else f"{results[-1]:.0f} ms to the next new step"
+                print(f"{mode:8} {name:12} {text}", flush=True)
+    lines = ["| lost, in the middle of a step | elastic | static |", "|---|---:|---:|"]
+    lines += [f"| {FAULTS[name][0]} | {cell(found['elastic', name])} | {cell(found['static', name])} |" for name in names]
+    text = "\n".join(lines)
+    print(f"\nunder torchrun, milliseconds to the next new step\n\n{text}")
+    if options.docs:
+        bench.write_into_docs("recovery-torchrun", f"`scripts/bench recovery torchrun --rounds {options.rounds}`, "
+                              f"{datetime.date.today()}, {machine}; milliseconds to the next new step, medians (minimum - "
+                              f"maximum)\n\n{text}")
+    return 0
