@@ -210,6 +210,7 @@ bool Membership::next_rank() {
     if (impl_->state.phase() != Phase::Given) return false;
     environment = impl_->state.take_rank();
     impl_->parked = false;
+    if (impl_->state.phase() == Phase::Over) raise_event(impl_->interrupt);
   }
   take_environment(environment);
   ProgressPage::own().follow_rank();

@@ -24,8 +24,13 @@ void MembershipState::hear(std::string_view bytes) {
 
 void MembershipState::hear_message(const rendezvous::Environment& message) {
   if (const auto why = rendezvous::attempt_over(message)) {
-    if (phase_ != Phase::Working) return;
-    phase_ = Phase::Over;
+    if (phase_ == Phase::Working) {
+      phase_ = Phase::Over;
+    } else if (phase_ == Phase::Given) {
+      over_before_taken_ = true;  // It comes once: who skipped it would wait for peers that left.
+    } else {
+      return;
+    }
     why_ = *why;
   } else if (phase_ == Phase::Parked) {
     phase_ = Phase::Given;
@@ -45,7 +50,8 @@ void MembershipState::park() {
 
 rendezvous::Environment MembershipState::take_rank() {
   if (phase_ != Phase::Given) throw std::logic_error("no rank has come");
-  phase_ = hung_up_ ? Phase::Gone : Phase::Working;
+  const bool over = std::exchange(over_before_taken_, false);
+  phase_ = hung_up_ ? Phase::Gone : over ? Phase::Over : Phase::Working;
   return std::exchange(rank_, {});
 }
 

@@ -2,7 +2,7 @@
 // several (rendezvous/spare_channel.h):
 //
 //   Working --"the attempt is over"--> Over --park()--> Parked --a rank--> Given --take()-->
-//   Working
+//   Working, or Over if that attempt is over before its rank was taken
 //      any of them --the connection ends, or what comes is no message--> Gone
 //
 // A core: no sockets, threads or clock.
@@ -29,7 +29,8 @@ class MembershipState {
   const std::string& why() const { return why_; }  // The attempt that ended last was over.
 
   // As they came, however they are cut. What does not belong into the phase changes nothing: the
-  // attempt told to be over while it is, a rank for a process that has one.
+  // attempt told to be over while it is, or before its rank has come; a rank for a process that has
+  // one.
   void hear(std::string_view bytes);
   // A rank that has come before still counts.
   void hang_up();
@@ -42,6 +43,7 @@ class MembershipState {
 
   Phase phase_ = Phase::Working;
   bool hung_up_ = false;
+  bool over_before_taken_ = false;  // In Given: the attempt of that rank.
   std::string why_;
   std::string unread_;  // The beginning of a message.
   rendezvous::Environment rank_;

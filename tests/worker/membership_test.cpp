@@ -102,6 +102,7 @@ TEST_CASE("however the launcher's words are cut, they mean the same", "[worker][
     state.hear(rank.substr(cut) + word);  // And the next attempt is over before it was begun.
     REQUIRE(state.phase() == Phase::Given);
     CHECK(state.take_rank() == rank_1);
+    CHECK(state.phase() == Phase::Over);
   }
 }
 
@@ -129,12 +130,17 @@ TEST_CASE("every order of words, parking and the connection's end comes to one p
     }
   };
   // The table of the head of membership_state.h, as a second author would write it.
-  const auto expected = [](Phase phase, Event event, bool hung_up) {
+  bool over_since_given = false;
+  const auto expected = [&](Phase phase, Event event, bool hung_up) {
+    if (phase == Phase::Given && event == Over) over_since_given = true;
     if (event == HangUp) return phase == Phase::Given ? Phase::Given : Phase::Gone;
     if (phase == Phase::Working && event == Over) return Phase::Over;
     if (phase == Phase::Over && event == Park) return Phase::Parked;
     if (phase == Phase::Parked && event == Rank) return Phase::Given;
-    if (phase == Phase::Given && event == Take) return hung_up ? Phase::Gone : Phase::Working;
+    if (phase == Phase::Given && event == Take) {
+      const bool over = std::exchange(over_since_given, false);
+      return hung_up ? Phase::Gone : over ? Phase::Over : Phase::Working;
+    }
     return phase;
   };
   constexpr int kinds = 5, length = 6;
@@ -142,6 +148,7 @@ TEST_CASE("every order of words, parking and the connection's end comes to one p
     MembershipState state;
     Phase phase = Phase::Working;
     bool hung_up = false;
+    over_since_given = false;
     for (int i = 0, rest = number; i < length; ++i, rest /= kinds) {
       const auto event = static_cast<Event>(rest % kinds);
       phase = expected(phase, event, hung_up);
@@ -316,6 +323,32 @@ TEST_CASE("a parked worker that nobody needs is told so", "[worker][membership]"
     CHECK(members.job_is_over());
     CHECK(launcher.get() == rendezvous::gives_rank_back);
   }
+}
+
+TEST_CASE("16.3: an attempt that is over before its rank was taken is left at once",
+          "[worker][membership]") {
+  Channel channel;
+  Membership members = with_patience();
+  REQUIRE(channel.hear() == rendezvous::can_park);
+  channel.send(over);
+  auto launcher = std::async(std::launch::async, [&] {
+    const char said = channel.hear();
+    channel.send(bytes_of_message(rank_1) + bytes_of_message(over));
+    return said;
+  });
+  REQUIRE(members.next_rank());
+  CHECK(launcher.get() == rendezvous::gives_rank_back);
+
+  rendezvous::HostedStore store("127.0.0.1", 0);
+  WorkerEnv env;
+  env.rank = 0;
+  env.world_size = 2;  // Nobody else comes.
+  env.use_agent_store = true;
+  env.master_port = store.port();
+  const std::string what =
+      what_throws([&] { make_cpu_communicator(env, members.options({.connect_timeout = 1h})); });
+  CHECK(what.find("the wait was interrupted") != what.npos);
+  CHECK(members.attempt_is_over());
 }
 
 TEST_CASE("attempt after attempt is left, also one that nobody was met in",
