@@ -92,9 +92,12 @@ void open_named_files(TrainingJob& job) {
   if (!options.checkpoint_dir.empty() && job.is_first_rank()) {
     using Access = CheckpointFolder::Access;
     try {
+      // After a restart the rank 0 of the attempt before may still have it. Who goes on from memory
+      // need not wait for that.
       job.folder.emplace(options.checkpoint_dir, static_cast<std::size_t>(options.keep_checkpoints),
-                         options.evaluate ? Access::ReadOnly : Access::Save,
-                         job.env.restart_count > 0 ? last_attempts_limit : 0ms);
+                         options.evaluate            ? Access::ReadOnly
+                         : job.env.restart_count > 0 ? Access::SaveLater
+                                                     : Access::Save);
     } catch (const UnusableFolderError& error) {
       throw UnusablePlaceError(error.what() + std::string(options.evaluate
                                                               ? "; name the folder of a training"
@@ -385,7 +388,10 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   open_snapshots(job);
   worker::StateLead lead = find_state(job);
   const bool in_place = lead.any;
-  if (!in_place) lead = find_snapshot(job);
+  if (!in_place) {
+    if (job.folder) job.folder->take(last_attempts_limit);
+    lead = find_snapshot(job);
+  }
   // Rank 0 alone reads a checkpoint, before the model is wrapped: wrapping gives the model to all.
   // The rest of the state follows, when every rank has the parts that take it.
   if (lead.any) {

@@ -72,29 +72,46 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access acc
                                    std::chrono::milliseconds lock_wait)
     : folder_(std::move(folder)), kept_(std::max<std::size_t>(kept, 2)), access_(access) {
   std::error_code error;
-  if (access_ == Access::Save) {
-    prepare_to_save(lock_wait);
-  } else if (!fs::is_directory(folder_, error)) {
-    throw UnusableFolderError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
-                                          error ? ": " + error.message() : ""));
+  if (access_ == Access::ReadOnly) {
+    if (!fs::is_directory(folder_, error)) {
+      throw UnusableFolderError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
+                                            error ? ": " + error.message() : ""));
+    }
+    read_manifest();
+    return;
   }
-  read_manifest();
+  make_folder();
+  if (!try_to_take(lock_wait, {}) && access_ != Access::SaveLater) throw_taken();
 }
 
-void CheckpointFolder::prepare_to_save(std::chrono::milliseconds lock_wait) {
+void CheckpointFolder::make_folder() const {
   std::error_code error, ignored;
   fs::create_directories(folder_, error);
-  if (!fs::is_directory(folder_, ignored)) {
-    throw UnusableFolderError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
-                                          folder_.string(),
-                                          error ? error.message() : "it is a file"));
-  }
-  lock_.emplace(folder_, lock_wait);
+  if (fs::is_directory(folder_, ignored)) return;
+  throw UnusableFolderError(fmt::format("--checkpoint-dir: cannot make the folder {}: {}",
+                                        folder_.string(),
+                                        error ? error.message() : "it is a file"));
+}
+
+void CheckpointFolder::throw_taken() const {
+  throw CheckpointError(fmt::format(
+      "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "
+      "has ended, or give another folder",
+      folder_.string()));
+}
+
+void CheckpointFolder::take(std::chrono::milliseconds lock_wait,
+                            const std::function<bool()>& give_up) {
+  if (access_ == Access::ReadOnly || lock_) return;
+  if (!try_to_take(lock_wait, give_up)) throw_taken();
+}
+
+bool CheckpointFolder::try_to_take(std::chrono::milliseconds lock_wait,
+                                   const std::function<bool()>& give_up) {
+  lock_.emplace(folder_, lock_wait, give_up);
   if (!lock_->held()) {
-    throw CheckpointError(fmt::format(
-        "--checkpoint-dir: another process on this host saves checkpoints in {}: wait until it "
-        "has ended, or give another folder",
-        folder_.string()));
+    lock_.reset();
+    return false;
   }
   // Found out now rather than at the first save, which may be hours away.
   const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
@@ -104,9 +121,12 @@ void CheckpointFolder::prepare_to_save(std::chrono::milliseconds lock_wait) {
                                           folder_.string(), std::strerror(errno)));
   }
   ::close(fd);
+  std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder_)) {
     if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
   }
+  read_manifest();
+  return true;
 }
 
 bool CheckpointFolder::has_best() const {

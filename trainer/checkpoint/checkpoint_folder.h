@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,16 +49,22 @@ class UnusableFolderError : public CheckpointError {
 
 class CheckpointFolder {
  public:
-  enum class Access { Save, ReadOnly };
+  enum class Access { Save, SaveLater, ReadOnly };
 
   // Save: makes the folder if it is missing and tries whether files can be written in it; removes
   // *.partial files of its own that an interrupted run left. The newest `kept` checkpoints stay,
   // and never fewer than two: whether the newest is of any use, only the next step's loss will
   // show. ReadOnly changes nothing in the folder, which may be another job's at work. Both read the
   // manifest. Throws CheckpointError, also when another process has the folder to save in for
-  // longer than `lock_wait`.
+  // longer than `lock_wait`. SaveLater: as Save, but who finds it taken goes on without, and calls
+  // take() before it reads or saves.
   explicit CheckpointFolder(std::filesystem::path folder, std::size_t kept = 2,
                             Access access = Access::Save, std::chrono::milliseconds lock_wait = {});
+
+  // Nothing where the folder is this object's, or only read. Otherwise waits so long for it, or
+  // until `give_up` says so, and does what the constructor left; throws as that. By any thread,
+  // while no other one uses this object for more than list() and path_of().
+  void take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up = {});
 
   // What was found to be odd: a damaged manifest, a missing file.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -85,7 +92,9 @@ class CheckpointFolder {
 
  private:
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
-  void prepare_to_save(std::chrono::milliseconds lock_wait);
+  void make_folder() const;
+  bool try_to_take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up);
+  [[noreturn]] void throw_taken() const;
   void read_manifest();
   void leave_out_manifest(const std::string& reason);
   void write_manifest();
@@ -95,8 +104,8 @@ class CheckpointFolder {
   std::filesystem::path folder_;
   std::size_t kept_;
   Access access_;
-  std::optional<FolderLock> lock_;
-  bool manifest_is_odd_ = false;  // What stands there now is not ours, or damaged.
+  std::optional<FolderLock> lock_;  // Nothing: it is not taken.
+  bool manifest_is_odd_ = false;    // What stands there now is not ours, or damaged.
   CheckpointManifest manifest_;
   std::vector<std::string> warnings_;
 };

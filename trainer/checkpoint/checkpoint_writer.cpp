@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <chrono>
 #include <iostream>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -12,6 +13,10 @@
 
 namespace ddprun::trainer {
 namespace {
+
+// For a rank 0 of an earlier attempt on a host that stands still or was cut off: a server of files
+// takes the locks of such a host back after a minute or two.
+constexpr std::chrono::minutes taken_limit{3};
 
 // A file that grows beyond the process's limit is then an error of write(), and not the end.
 void hold_back_size_signal() {
@@ -136,6 +141,11 @@ void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
   }
 }
 
+bool CheckpointWriter::is_ending() {
+  const std::lock_guard lock(mutex_);
+  return ending_;
+}
+
 void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
   snapshot_.wait_for_device();
   // Here and not in save(): a step does not wait for it.
@@ -144,6 +154,7 @@ void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
     Stopwatch watch;
     if (file.name && memory_ != nullptr) memory_->keep(file.contents);
     if (file.memory_only) continue;
+    folder_->take(taken_limit, [this] { return is_ending(); });
     FinishedWrite done{file.name, {}, 0};
     done.path =
         file.name ? folder_->save(*file.name, file.contents) : folder_->save_best(file.contents);

@@ -42,11 +42,13 @@ struct FinishedWrite {
 class CheckpointWriter {
  public:
   // `bytes_expected` are made ready on the writing thread. `folder` and `memory` are this object's
-  // alone from now on. Either may be null; without a folder all must be for the memory alone.
+  // alone from now on. Either may be null; without a folder all must be for the memory alone. A
+  // folder that is not taken yet is waited for by the first write.
   CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected, bool from_gpu,
                    SnapshotMemory* memory = nullptr);
 
-  // Waits for the write at hand. An error that nobody has asked for goes to stderr.
+  // Waits for the write at hand, but not for the folder. An error that nobody has asked for goes to
+  // stderr.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -67,6 +69,7 @@ class CheckpointWriter {
  private:
   void run(std::size_t bytes_expected, bool from_gpu);
   void write(const std::vector<CheckpointFile>& files);
+  bool is_ending();
   void copy(std::vector<CheckpointFile> files);              // With the lock.
   void wait_until_idle(std::unique_lock<std::mutex>& lock);  // And throws what has failed.
 

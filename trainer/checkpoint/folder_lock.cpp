@@ -16,11 +16,12 @@ constexpr std::chrono::milliseconds look_again{5};
 
 }  // namespace
 
-FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait)
+FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait,
+                       const std::function<bool()>& give_up)
     : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const auto deadline = std::chrono::steady_clock::now() + wait;
   while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    held_ = std::chrono::steady_clock::now() < deadline;
+    held_ = std::chrono::steady_clock::now() < deadline && !(give_up && give_up());
     if (!held_) return;
     std::this_thread::sleep_for(look_again);
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 
 namespace ddprun::trainer {
 
@@ -10,8 +11,9 @@ namespace ddprun::trainer {
 // system that cannot lock folders it holds always, and only this host is guarded on some others.
 class FolderLock {
  public:
-  // Waits so long for somebody else's.
-  explicit FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait = {});
+  // Waits so long for somebody else's, or until `give_up` says so.
+  explicit FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds wait = {},
+                      const std::function<bool()>& give_up = {});
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

@@ -60,6 +60,28 @@ TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][c
   CHECK_NOTHROW(next.get());
 }
 
+TEST_CASE("16.3: a folder that is still another's is made ready when it is taken",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  using Access = CheckpointFolder::Access;
+  auto holder = std::make_optional<CheckpointFolder>(scratch.path());
+  CheckpointFolder later(scratch.path(), 2, Access::SaveLater);
+  holder->save({0, 1}, contents());
+  const auto partial = scratch / "epoch_0000_step_0000002.safetensors.partial";
+  write_bytes(partial, "being written");
+  CHECK_THROWS_AS(later.take(std::chrono::milliseconds(1)), CheckpointError);
+  bool asked = false;
+  CHECK_THROWS_AS(later.take(std::chrono::hours(1), [&] { return asked = true; }), CheckpointError);
+  CHECK(asked);
+  CHECK(std::filesystem::exists(partial));
+
+  holder.reset();
+  later.take(std::chrono::milliseconds(0));
+  CHECK_FALSE(std::filesystem::exists(partial));
+  CHECK_NOTHROW(later.read({0, 1}));  // The manifest as its holder left it.
+  CHECK_THROWS_AS(CheckpointFolder(scratch.path()), CheckpointError);
+}
+
 TEST_CASE("files of other programs in the folder stay", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   write_bytes(scratch / "film.partial", "a download");

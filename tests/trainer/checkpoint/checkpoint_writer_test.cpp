@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
@@ -117,6 +118,29 @@ TEST_CASE("weights that are no numbers are not saved, and the checkpoint before 
   }
   REQUIRE(folder.list().size() == 1);
   CHECK(folder.list()[0].step == 1);
+}
+
+TEST_CASE("16.3: the first write waits for a folder that is still another's",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  using Access = CheckpointFolder::Access;
+  auto holder = std::make_optional<CheckpointFolder>(scratch.path());
+  CheckpointFolder folder(scratch.path(), 2, Access::SaveLater);
+  torch::Tensor a = torch::ones({1000}), b = torch::zeros({5});
+  {
+    CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+    writer.save(checkpoint_at(1, two_tensors(a, b)));  // Does not wait.
+    a.zero_();
+    CHECK(folder.list().empty());
+    holder.reset();
+    writer.finish();
+  }
+  CHECK(torch::equal(folder.read({0, 1}).tensors[0].second, torch::ones({1000})));
+
+  // Who leaves in the meantime does not wait, and its checkpoint is not there.
+  CheckpointFolder next(scratch.path(), 2, Access::SaveLater);
+  CheckpointWriter(&next, 0, /*from_gpu=*/false).save(checkpoint_at(2, two_tensors(a, b)));
+  CHECK(next.list().size() == 1);
 }
 
 TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
