@@ -103,8 +103,7 @@ TEST_CASE("a few values are dots that tell their numbers", "[plot]") {
   CHECK(contains(svg, "<title>a: validation, step 14: 93</title>"));
 }
 
-TEST_CASE("an axis is logarithmic where the first values would hide all others",
-          "[plot]") {
+TEST_CASE("an axis is logarithmic where the first values would hide all others", "[plot]") {
   const Axis axis({0.01, 100}, 0, 400, Scale::LogAllowed);
   CHECK(axis.logarithmic());
   CHECK(axis.place(1) == Approx(200));
@@ -113,8 +112,7 @@ TEST_CASE("an axis is logarithmic where the first values would hide all others",
   CHECK(Axis({50, 100}, 0, 400, Scale::FromZero).place(50) == Approx(200));
 }
 
-TEST_CASE("every axis ends, has ticks within it, and keeps equal values in the middle",
-          "[plot]") {
+TEST_CASE("every axis ends, has ticks within it, and keeps equal values in the middle", "[plot]") {
   const double values[] = {0, 1e-12, 1, 1 + 1e-12, -3, 1e15, 1e15 + 0.25, 1e30, -1e30};
   for (const double a : values) {
     for (const double b : values) {

@@ -64,8 +64,8 @@ void write_whole_file(const std::filesystem::path& path, std::string_view conten
   std::error_code error;
   std::filesystem::rename(unfinished, path, error);
   if (error) {
-    throw FileAccessError(fmt::format("{}: cannot be renamed to {}: {}", unfinished, path.string(),
-                                      error.message()));
+    throw FileAccessError(
+        fmt::format("{}: cannot be renamed to {}: {}", unfinished, path.string(), error.message()));
   }
 }
 

@@ -1,5 +1,5 @@
-// Read from the files, and not from what this process has told: a run that was started again has its
-// first part in them, too.
+// Read from the files, and not from what this process has told: a run that was started again has
+// its first part in them, too.
 #include "trainer/report/run_page.h"
 
 #include <fmt/format.h>

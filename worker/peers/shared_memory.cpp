@@ -53,9 +53,9 @@ void* SharedSegment::data() const { return static_cast<char*>(mapping_) + head_b
 SegmentAddress SharedSegment::address() const { return {::getpid(), fd_.get(), bytes_, token_}; }
 
 void SharedSegment::map() {
-  // Without MAP_POPULATE: to map and zero a page costs no more when it is first touched, and a model
-  // that is smaller than the buffers never touches most of them. Meeting again after a loss would
-  // wait for all of them.
+  // Without MAP_POPULATE: to map and zero a page costs no more when it is first touched, and a
+  // model that is smaller than the buffers never touches most of them. Meeting again after a loss
+  // would wait for all of them.
   void* mapping =
       ::mmap(nullptr, head_bytes + bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (mapping == MAP_FAILED) throw_errno("mmap of " + std::to_string(bytes_) + " shared bytes");

@@ -344,9 +344,10 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
   const ScratchFolder folder;
   for (const std::string option :
        {"--tensorboard /proc/none", "--profile /proc/none", "--report /proc/none/r.html"}) {
-    const int code = run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " +
-                                     "--metrics " + quoted(folder / "m") + " " + option,
-                                 folder / "out");
+    const int code =
+        run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " +
+                        "--metrics " + quoted(folder / "m") + " " + option,
+                    folder / "out");
     INFO(content_of(folder / "out"));
     CHECK(code == 2);
     CHECK(contains(content_of(folder / "out"), option.substr(0, option.find(' ')) + ": "));
