@@ -15,7 +15,7 @@ from losses import FAULTS, STEPS, away_host, hold_before, strike
 from recovery_job import NODES, PORT, WORKERS, Broken, Job, training
 
 PHASE = "forward"
-LIMIT_S = 120  # For the next step; torchrun's own limits are minutes.
+LIMIT_S = 60  # For the next step. Some of torchrun's own limits are minutes.
 
 
 class TorchrunJob(Job):
