@@ -24,7 +24,7 @@ UsageExit plot_error(const std::string& problem) {
 
 PlotArguments parse_plot(const std::vector<std::string>& arguments) {
   PlotArguments given;
-  bool only_runs = false;
+  bool only_runs = false;  // After "--": a file may have a name that begins with a dash.
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (only_runs || word.empty() || word[0] != '-' || word == "-") {
@@ -49,6 +49,7 @@ PlotArguments parse_plot(const std::vector<std::string>& arguments) {
   return given;
 }
 
+// What was named wrong is the user's to mend, with status 2; a page that cannot be written is not.
 std::vector<plot::RunRecords> read(const std::vector<std::string>& words) {
   try {
     return plot::read_runs(words);
@@ -86,6 +87,7 @@ To run a program that is called plot: ddprun -- plot)";
 int run_plot(const std::vector<std::string>& arguments) {
   const PlotArguments given = parse_plot(arguments);
   const std::vector<plot::RunRecords> runs = read(given.runs);
+  // Whole: of a run that goes on, a browser may be loading the page of before.
   const std::string problem = write_whole_file(given.output, plot::report_page(runs));
   if (!problem.empty()) {
     throw std::runtime_error("cannot write " + given.output + ": " + problem);
