@@ -113,6 +113,16 @@ bool CheckpointFolder::try_to_take(std::chrono::milliseconds lock_wait,
     lock_.reset();
     return false;
   }
+  try {
+    make_ready();
+  } catch (...) {
+    lock_.reset();  // It counts as taken only when it is ready.
+    throw;
+  }
+  return true;
+}
+
+void CheckpointFolder::make_ready() {
   // Found out now rather than at the first save, which may be hours away.
   const std::string probe = (folder_ / probe_name).string() + std::string(partial_ending);
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -126,7 +136,6 @@ bool CheckpointFolder::try_to_take(std::chrono::milliseconds lock_wait,
     if (is_own_partial(entry.path())) fs::remove(entry.path(), ignored);
   }
   read_manifest();
-  return true;
 }
 
 bool CheckpointFolder::has_best() const {

@@ -94,6 +94,7 @@ class CheckpointFolder {
   std::filesystem::path write_whole(const std::string& file_name, const Safetensors& contents);
   void make_folder() const;
   bool try_to_take(std::chrono::milliseconds lock_wait, const std::function<bool()>& give_up);
+  void make_ready();
   [[noreturn]] void throw_taken() const;
   void read_manifest();
   void leave_out_manifest(const std::string& reason);
