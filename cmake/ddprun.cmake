@@ -66,9 +66,11 @@ if(CCACHE)
 endif()
 
 # g++ spends most of a unit on the headers that it shares with its neighbours, so units are compiled
-# several at a time: this many of a library. More save little and make what is touched last wait.
+# several at a time: this many of a library. More save little and make what is touched last wait; but
+# with LibTorch, of which each compilation instantiates 4 s of templates before it comes to our code.
 option(DDPRUN_UNITY "Compile several units of a library at a time" ON)
 set(DDPRUN_UNITY_UNITS 6 CACHE STRING "How many")
+set(DDPRUN_UNITY_TORCH_UNITS 12 CACHE STRING "How many that include LibTorch")
 if(DDPRUN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # g++ takes an anonymous namespace for shared by several units as soon as the file is included.
   add_compile_options(-Wno-subobject-linkage)
@@ -122,6 +124,7 @@ endfunction()
 function(ddprun_torch_library name)
   ddprun_library(${name} ${ARGN} COLD)
   target_link_libraries(${name} PUBLIC LibTorch::torch)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_TORCH_UNITS})
   if(NOT TARGET ddprun_torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
     add_library(ddprun_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)

@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 namespace {
 
-PoolGeometry geometry_of(const torch::Tensor& x) { return {x.size(1), x.size(2), x.size(3)}; }
+PoolGeometry pool_geometry(const torch::Tensor& x) { return {x.size(1), x.size(2), x.size(3)}; }
 
 // work(n) for every image, by LibTorch's threads.
 template <typename Work>
@@ -21,7 +21,7 @@ void for_each_image(const torch::Tensor& x, const Work& work) {
 class StemPool : public torch::autograd::Function<StemPool> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x) {
-    const PoolGeometry geometry = geometry_of(x);
+    const PoolGeometry geometry = pool_geometry(x);
     const bool last = is_channels_last(x);
     const auto shape = {x.size(0), x.size(1), geometry.pooled_height(), geometry.pooled_width()};
     torch::Tensor y = torch::empty(shape, x.options(), format_of(x));
