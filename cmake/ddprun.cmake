@@ -149,6 +149,8 @@ function(ddprun_test name)
   endif()
   if(ARG_TORCH)  # As a library, so that it can share the precompiled header.
     ddprun_torch_library(${name}_cases SOURCES ${ARG_SOURCES} LINKS ddprun_test_main ${ARG_LINKS})
+    # Fewer at a time: each test file has a small net or a step() of its own, by the same names.
+    set_target_properties(${name}_cases PROPERTIES UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_UNITS})
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp "// All cases are in ${name}_cases.\n")
     add_executable(${name} ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
     target_link_libraries(${name} PRIVATE -Wl,--whole-archive ${name}_cases -Wl,--no-whole-archive)
