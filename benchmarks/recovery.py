@@ -9,7 +9,6 @@ and the step itself, which takes some ten milliseconds of each worker. A static 
 starts again as a service would; so its time has a cold start of `train` in it, and so has the loss of a worker without spare.
 """
 import argparse
-import datetime
 import fnmatch
 import functools
 import os
@@ -25,6 +24,7 @@ import chaos
 import measure
 import recovery_peer
 from hosts import Hosts
+from kept_cells import KeptCells
 from losses import FAULTS, PHASES, STEPS, away_host, hold_before, strike
 from phase_gate import Gate
 from recovery_job import HEARTBEAT_S, NODES, WORKERS, Broken, Golden, Job
@@ -147,32 +147,32 @@ def table(found, mode):
 
 def matrix(options):
     wanted = cells_like(options.cells)
-    found = {cell: ([], 0) for cell in wanted}
-    machine = f"{measure.machine()}; load before the start {os.getloadavg()[0]:.2f}"
+    kept = KeptCells(options.keep, measure.machine(), options.heartbeat)
+    broken = 0
     with tempfile.TemporaryDirectory() as folder, Place(folder) as place:
-        for number in range(options.rounds):
-            for mode, fault, phase in wanted:
-                seconds, failed = found[mode, fault, phase]
-                began = time.monotonic()
-                try:
-                    seconds.append(place.cell(mode, fault, phase, heartbeat_s=options.heartbeat))
-                    text = f"{1e3 * seconds[-1]:7.0f} ms to the next new step"
-                except Broken as broken:
-                    found[mode, fault, phase] = (seconds, failed + 1)
-                    text = f"FAILED: {broken}"
-                print(f"{mode:8} {fault:12} {phase:11} {text}; {time.monotonic() - began:.1f} s in all", flush=True)
-    for mode in sorted({mode for mode, _, _ in wanted}):
+        for mode, fault, phase in wanted * options.rounds:
+            began, seconds = time.monotonic(), None
+            try:
+                seconds = place.cell(mode, fault, phase, heartbeat_s=options.heartbeat)
+                text = f"{1e3 * seconds:7.0f} ms to the next new step"
+            except Broken as why:
+                broken += 1
+                text = f"FAILED: {why}"
+            kept.add((mode, fault, phase), seconds)
+            print(f"{mode:8} {fault:12} {phase:11} {text}; {time.monotonic() - began:.1f} s in all", flush=True)
+    found = kept.found()
+    for mode in sorted({mode for mode, _, _ in found}):
         text = table(found, mode)
         print(f"\n{mode}, milliseconds\n\n{text}")
         if options.docs:
-            command = f"scripts/bench recovery matrix --rounds {options.rounds}"
+            command = "scripts/bench recovery matrix"
             if options.heartbeat != HEARTBEAT_S:
                 command += f" --heartbeat {options.heartbeat:g}"
-            bench.write_into_docs(f"recovery-{mode}", f"`{command}`, "
-                                  f"{datetime.date.today()}, {machine}; milliseconds, medians (minimum - maximum)\n\n{text}")
-    failed = sum(count for _, count in found.values())
-    print(f"\n{len(wanted) * options.rounds - failed} of {len(wanted) * options.rounds} cells end with the golden bits")
-    return 1 if failed else 0
+            bench.write_into_docs(f"recovery-{mode}",
+                                  f"`{command}`, {kept.origin()}; milliseconds, medians (minimum - maximum)\n\n{text}")
+    every = len(wanted) * options.rounds
+    print(f"\n{every - broken} of {every} cells end with the golden bits")
+    return 1 if broken else 0
 
 
 def beside_torchrun(options):
@@ -218,6 +218,7 @@ def arguments(argv):
     cells.add_argument("--rounds", type=int, default=1, help="how often each cell is run [1]")
     cells.add_argument("--heartbeat", type=float, default=HEARTBEAT_S, metavar="SECONDS",
                        help="after which a silent node is lost [%(default)g]")
+    cells.add_argument("--keep", default="", metavar="FILE", help="add to FILE, and show all that it holds with this heartbeat")
     cells.add_argument("--docs", action="store_true", help="also put the tables into docs/measurements/recovery.md")
     cells.set_defaults(run=matrix)
     peer = kinds.add_parser("torchrun", help="the same losses in the middle of a step under torchrun")

@@ -1,0 +1,50 @@
+"""scripts/bench recovery matrix --keep: rounds of several sittings are one table.
+
+  bench_kept_cells_test.py SOURCE_DIR
+"""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]).resolve() / "benchmarks"))
+from kept_cells import KeptCells  # noqa: E402
+
+CUT, KILLED = ("elastic", "cut", "data"), ("elastic", "worker", "forward")
+
+
+class Kept(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name) / "cells.jsonl"
+
+    def sitting(self, machine="a machine", heartbeat_s=1.0):
+        return KeptCells(str(self.path), machine, heartbeat_s)
+
+    def test_adds_up(self):
+        first = self.sitting()
+        first.add(CUT, 1.5)
+        first.add(CUT, None)
+        first.add(KILLED, 0.5)
+        self.sitting("another").add(CUT, 2.5)
+        found = self.sitting().found()
+        self.assertEqual(found, {CUT: ([1.5, 2.5], 1), KILLED: ([0.5], 0)})
+        self.assertRegex(self.sitting().origin(), r"^each cell 1 to 3 times, [-0-9]+, a machine and another$")
+
+    def test_failures_alone_are_a_cell(self):
+        self.sitting().add(CUT, None)
+        self.assertEqual(self.sitting().found(), {CUT: ([], 1)})
+
+    def test_another_heartbeat_is_another_table(self):
+        self.sitting(heartbeat_s=0.5).add(CUT, 0.6)
+        self.assertEqual(self.sitting().found(), {})
+        self.assertEqual(self.sitting(heartbeat_s=0.5).found(), {CUT: ([0.6], 0)})
+
+    def test_without_a_file(self):
+        cells = KeptCells("", "a machine", 1.0)
+        cells.add(CUT, 1.5)
+        self.assertEqual(cells.found(), {CUT: ([1.5], 0)})
+
+
+unittest.main(argv=sys.argv[:1])
