@@ -219,8 +219,9 @@ class Job:
             names = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:80] for pid in left]
             raise Broken(f"processes were left behind: {dict(zip(left, names))}")
         for host in range(NODES):
-            if files := list((self.folder / f"tmp{host}").iterdir()):
-                raise Broken(f"files were left behind on host {host}: {[str(path) for path in files]}")
+            if files := list((self.folder / f"tmp{host}").rglob("*")):
+                what = {str(path): path.read_text(errors="replace")[:400] if path.is_file() else "" for path in files}
+                raise Broken(f"files were left behind on host {host}: {what}")
             # A killed launcher's socket stays until the next launcher there.
             sockets = [path for path in (self.folder / f"run{host}").rglob("*") if path.is_socket()]
             if files := [path for path in sockets if int(path.name.partition("-")[0]) not in self.killed_pids]:
