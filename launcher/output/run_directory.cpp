@@ -52,6 +52,11 @@ std::vector<TemporaryPlace> temporary_places() {
   return places;
 }
 
+// A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
+bool is_error_file(const fs::path& path) {
+  return path.filename().string().starts_with("error.json");
+}
+
 }  // namespace
 
 std::string log_dir_problem(const std::string& log_dir) {
@@ -144,14 +149,17 @@ std::string RunDirectory::kept_path() const {
   return keep_after_failure_ != Keep::Nothing && holds_files() ? root_ : "";
 }
 
-void remove_empty_folders(const std::string& root) {
+void remove_after_kill(const std::string& root, fs::file_time_type killed) {
   // Not a range-for: its ++ throws, and folders may vanish, or turn unreadable, while we look.
   std::error_code error;
   for (fs::directory_iterator entry(root, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code unknown;
-    if (entry->is_directory(unknown) && !entry->is_symlink(unknown)) {
-      remove_empty_folders(entry->path().string());
+    if (entry->is_symlink(unknown)) continue;
+    if (entry->is_directory(unknown)) {
+      remove_after_kill(entry->path().string(), killed);
+    } else if (is_error_file(entry->path()) && entry->last_write_time(unknown) >= killed) {
+      fs::remove(entry->path(), unknown);
     }
   }
   ::rmdir(root.c_str());
@@ -164,9 +172,7 @@ bool RunDirectory::holds_files() const {
        entry.increment(error)) {
     std::error_code unknown;
     if (entry->is_directory(unknown)) continue;
-    // A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
-    const bool of_an_error = entry->path().filename().string().starts_with("error.json");
-    if (keep_after_failure_ == Keep::All || !of_an_error) return true;
+    if (keep_after_failure_ == Keep::All || !is_error_file(entry->path())) return true;
   }
   return error && error != std::errc::no_such_file_or_directory;
 }

@@ -8,6 +8,7 @@
 // unless it holds something that somebody may want to read.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace ddprun::launcher {
@@ -56,7 +57,9 @@ class RunDirectory {
   std::string root_;  // "" until the first attempt.
 };
 
-// Removes a folder and the folders in it; those that hold a file stay.
-void remove_empty_folders(const std::string& root);
+// What becomes of a run's folder when its launcher was killed: error files that were written after
+// `killed` go, and folders that hold nothing then. An older one may say why, and was told to
+// nobody.
+void remove_after_kill(const std::string& root, std::filesystem::file_time_type killed);
 
 }  // namespace ddprun::launcher

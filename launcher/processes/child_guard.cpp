@@ -20,6 +20,7 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -40,6 +41,9 @@ constexpr const char* kVariableName = "DDPRUN_GUARD";
 constexpr int kSocketFd = 3;                    // In the guard.
 constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
 constexpr int kRescanIntervalMs = 5;
+// From the launcher's end until this process runs again on a busy machine, and the file system's
+// clock ticks. What workers write then is that they have lost their launcher, or their peers.
+constexpr std::chrono::milliseconds kNoticeTime{100};
 
 bool has_variable(int pid, const std::string& variable) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
@@ -111,8 +115,9 @@ void close_what_is_not_ours(int socket) {
     if (record > 0) sessions.insert(record);
     if (record < 0) sessions.erase(-record);
   }
+  const auto killed = std::filesystem::file_time_type::clock::now() - kNoticeTime;
   kill_members(sessions, variable);
-  if (!left.folder.empty()) remove_empty_folders(left.folder);
+  if (!left.folder.empty()) remove_after_kill(left.folder, killed);
   if (!left.socket.empty()) {
     ::unlink(left.socket.c_str());
     ::rmdir(left.socket.substr(0, left.socket.rfind('/')).c_str());

@@ -13,7 +13,7 @@ namespace ddprun::launcher {
 
 // What a launcher that is killed leaves in the file system; "" = nothing.
 struct LeftBehind {
-  std::string folder;  // Removed as far as it holds nothing but folders.
+  std::string folder;  // Removed, but for what may say why: remove_after_kill().
   std::string socket;  // And its folder, when it was the last in there.
 };
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
+using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
 namespace {
@@ -157,25 +159,33 @@ TEST_CASE("14.3: folders that cannot be read cost no report", "[launcher][run_di
   REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
   const std::string kept = directory.kept_path();
   const std::string root = fs::path(kept).string();
-  remove_empty_folders(root);
+  remove_after_kill(root, fs::file_time_type::max());
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
 
   CHECK_FALSE(kept.empty());
   CHECK(fs::is_regular_file(kept + "/attempt_0/0/error.json"));
 }
 
-TEST_CASE("removing empty folders leaves every file where it is", "[launcher][run_directory]") {
+TEST_CASE("16.5: of a killed launcher's folder stays what was written before its end",
+          "[launcher][run_directory]") {
   const Scratch scratch;
-  fs::create_directories(scratch.path + "/a/b/c");
-  fs::create_directories(scratch.path + "/a/d");
+  const std::string root = scratch.path + "/a";
+  for (const char* place : {"/0", "/1", "/2/empty", "/3"}) fs::create_directories(root + place);
   fs::create_directory(scratch.path + "/elsewhere");
-  fs::create_directory_symlink(scratch.path + "/elsewhere", scratch.path + "/a/link");
-  touch(scratch.path + "/a/d/error.json");
+  fs::create_directory_symlink(scratch.path + "/elsewhere", root + "/link");
+  const auto killed = fs::file_time_type::clock::now() - 1s;
+  touch(root + "/0/error.json");
+  fs::last_write_time(root + "/0/error.json", killed - 1s);
+  touch(root + "/1/error.json");
+  touch(root + "/1/error.json.17.tmp");
+  touch(root + "/3/stderr.log");
 
-  remove_empty_folders(scratch.path + "/a");
+  remove_after_kill(root, killed);
 
-  CHECK_FALSE(fs::exists(scratch.path + "/a/b"));
-  CHECK(fs::exists(scratch.path + "/a/d/error.json"));
+  CHECK(fs::exists(root + "/0/error.json"));
+  CHECK_FALSE(fs::exists(root + "/1"));
+  CHECK_FALSE(fs::exists(root + "/2"));
+  CHECK(fs::exists(root + "/3/stderr.log"));
   CHECK(fs::exists(scratch.path + "/elsewhere"));
 }
 
