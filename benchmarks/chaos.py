@@ -91,11 +91,13 @@ def first_reports(job):
 
 
 def standstills(steps, strikes, step_s):
-    """Of each strike, how long no new step was done: the longest pause that began or lasted before the next strike, without
-    the step itself. A launcher that stands by can be struck too, and the others train on."""
+    """Of each strike, how long no new step was done: the longest pause until the next strike, without the step itself. A
+    pause that the next strike falls into is that one's, unless the job stood still by then: for over two steps. A launcher
+    that stands by can be struck too, and the others train on."""
     pauses = list(zip(steps, steps[1:]))
     ends = [*strikes[1:], float("inf")]
-    return [max((after - before - step_s for before, after in pauses if after > strike and before < end), default=0.0)
+    return [max((after - before - step_s for before, after in pauses if after > strike and before + 2 * step_s < end),
+                default=0.0)
             for strike, end in zip(strikes, ends)]
 
 

@@ -1,6 +1,6 @@
-"""scripts/bench recovery matrix --keep: rounds of several sittings are one table.
+"""scripts/bench recovery: rounds of several sittings are one table, and a pause is of the loss that made it.
 
-  bench_kept_cells_test.py SOURCE_DIR
+  bench_recovery_test.py SOURCE_DIR
 """
 import pathlib
 import sys
@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(sys.argv[1]).resolve() / "benchmarks"))
+import chaos  # noqa: E402
 from kept_cells import KeptCells  # noqa: E402
 
 CUT, KILLED = ("elastic", "cut", "data"), ("elastic", "worker", "forward")
@@ -45,6 +46,29 @@ class Kept(unittest.TestCase):
         cells = KeptCells("", "a machine", 1.0)
         cells.add(CUT, 1.5)
         self.assertEqual(cells.found(), {CUT: ([1.5], 0)})
+
+
+class Standstills(unittest.TestCase):
+    """Steps of 0.1 s."""
+
+    def steps(self, *pauses):
+        """Ten steps, a pause of so many seconds, ten steps ..."""
+        times = [0.1 * step for step in range(10)]
+        for pause in pauses:
+            times += [times[-1] + pause + 0.1 * step for step in range(10)]
+        return times
+
+    def stood(self, steps, *strikes):
+        return [round(seconds, 3) for seconds in chaos.standstills(steps, list(strikes), 0.1)]
+
+    def test_a_pause_is_of_the_loss_it_comes_after(self):
+        self.assertEqual(self.stood(self.steps(0.6, 2.1), 0.95, 2.45), [0.5, 2.0])
+
+    def test_one_in_which_another_loss_comes_is_of_both(self):
+        self.assertEqual(self.stood(self.steps(2.1), 0.95, 1.6), [2.0, 2.0])
+
+    def test_a_loss_that_nobody_noticed(self):
+        self.assertEqual(self.stood(self.steps(), 0.45), [0.0])
 
 
 unittest.main(argv=sys.argv[:1])
