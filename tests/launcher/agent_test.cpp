@@ -9,6 +9,7 @@
 #include <asio/ip/tcp.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -55,6 +56,7 @@ class AgentProcess {
   AgentProcess(const Scratch& scratch, const LaunchOptions& options,
                const std::string& name = "agent")
       : out_(scratch.file(name + ".out")), err_(scratch.file(name + ".err")) {
+    std::fflush(stdout);  // TSan's _exit() would write it again: the cases' names, as output.
     pid_ = fork();
     if (pid_ != 0) return;
     setenv("TMPDIR", scratch.path.c_str(), 1);
