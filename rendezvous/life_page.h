@@ -22,19 +22,21 @@ namespace ddprun::rendezvous {
 // From the worker's page, and in the part of it that is touched anyway.
 inline constexpr std::size_t life_page_offset = 2'048;
 
-// The launcher makes it, robust and shared between processes; the worker locks it and never unlocks
-// it. Programs hold pthread_mutex_t in static memory, so no glibc can give it another shape.
+// The launcher makes them, robust and shared between processes; a worker locks the first that is
+// free and never unlocks it: a word that is free again tells of a death. So a worker that was given
+// another place keeps its lock here, and the next one at this place takes another.
+// Programs hold pthread_mutex_t in static memory, so no glibc can give it another shape.
 struct LifePageLayout {
-  pthread_mutex_t lock;
+  pthread_mutex_t locks[3];
 };
 static_assert(life_page_offset >= sizeof(ProgressPageLayout));
 static_assert(life_page_offset + sizeof(LifePageLayout) <= 4'096);
 
 // The word of the lock that the kernel marks: the holder's thread id, and FUTEX_OWNER_DIED once
 // that is gone. Null where the C library is not glibc, which alone says where it is.
-inline std::uint32_t* life_word([[maybe_unused]] LifePageLayout& page) {
+inline std::uint32_t* life_word([[maybe_unused]] pthread_mutex_t& lock) {
 #ifdef __GLIBC__
-  return reinterpret_cast<std::uint32_t*>(&page.lock.__data.__lock);
+  return reinterpret_cast<std::uint32_t*>(&lock.__data.__lock);
 #else
   return nullptr;
 #endif

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -127,14 +128,21 @@ void ProgressPages::make_life_locks() {
   ::pthread_mutexattr_init(&kind);
   ::pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
   ::pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-  for (int i = 0; i < workers_; ++i) ::pthread_mutex_init(&life_page(i)->lock, &kind);
+  for (int i = 0; i < workers_; ++i) {
+    for (pthread_mutex_t& lock : life_page(i)->locks) ::pthread_mutex_init(&lock, &kind);
+  }
   ::pthread_mutexattr_destroy(&kind);
 }
 
 std::vector<std::uint32_t*> ProgressPages::life_words() const {
   std::vector<std::uint32_t*> words;
-  for (int i = 0; pages_ != nullptr && i < workers_; ++i) {
-    if (std::uint32_t* const word = rendezvous::life_word(*life_page(i))) words.push_back(word);
+  if (pages_ == nullptr) return words;
+  // The first ones of all places before the others, which are seldom held: a watch has its limit.
+  for (std::size_t n = 0; n < std::size(rendezvous::LifePageLayout{}.locks); ++n) {
+    for (int i = 0; i < workers_; ++i) {
+      std::uint32_t* const word = rendezvous::life_word(life_page(i)->locks[n]);
+      if (word != nullptr) words.push_back(word);
+    }
   }
   return words;
 }

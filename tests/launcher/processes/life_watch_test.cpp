@@ -69,13 +69,13 @@ void wait_until_watched(std::uint32_t* word) {
 // this returns. `then`: what it does besides waiting for its end.
 int start_holder(
     std::uint32_t* word, void (*then)() = [] {}) {
-  auto* const page = reinterpret_cast<ddprun::rendezvous::LifePageLayout*>(word);
+  auto* const lock = reinterpret_cast<pthread_mutex_t*>(word);  // Its first member.
   int ready[2];
   if (::pipe(ready) != 0) return -1;
   const int pid = ::fork();
   if (pid == 0) {
-    const int got = ::pthread_mutex_trylock(&page->lock);
-    if (got == EOWNERDEAD) ::pthread_mutex_consistent(&page->lock);
+    const int got = ::pthread_mutex_trylock(lock);
+    if (got == EOWNERDEAD) ::pthread_mutex_consistent(lock);
     ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
     const char byte = got == 0 || got == EOWNERDEAD ? 'x' : '?';
     if (::write(ready[1], &byte, 1) != 1) ::_exit(1);

@@ -1,11 +1,13 @@
 // What a worker says through its page, and what of it the launcher believes.
 #include "launcher/watch/progress_pages.h"
 
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <string>
 
 #include "tests/testing/catch.h"
+#include "worker/life_lock.h"
 #include "worker/progress_page.h"
 
 using namespace ddprun::launcher;
@@ -241,4 +244,49 @@ TEST_CASE("17.2: a process that was kept says it at the place of its new local r
 
   ::kill(worker, SIGKILL);
   ::waitpid(worker, nullptr, 0);
+}
+
+TEST_CASE("16.5: who comes to the place of a process that lives elsewhere has a lock, too",
+          "[watch]") {
+  const ProgressPages pages(2);
+  const auto words = pages.life_words();
+  if (words.empty()) DDPRUN_SKIP("this C library does not say where its locks are");
+  REQUIRE(words.size() == 6);
+  const auto start_at_place_1 = [&] {
+    const pid_t worker = ::fork();
+    if (worker != 0) {
+      int status = 0;
+      REQUIRE(::waitpid(worker, &status, WUNTRACED) == worker);
+      REQUIRE(WIFSTOPPED(status));
+      return worker;
+    }
+    const auto offset = std::to_string(rendezvous::progress_page_stride);
+    const std::string place = std::to_string(pages.fd()) + ":" + offset;
+    ::setenv(rendezvous::progress_page_variable, place.c_str(), 1);
+    ProgressPage::own().follow_rank();
+    ddprun::worker::hold_life_lock();
+    ddprun::worker::hold_life_lock();  // Takes no second one.
+    ::kill(::getpid(), SIGSTOP);
+    ::_exit(0);
+  };
+  // Of the second place: its first lock comes after the first one of the first place.
+  const auto holder = [&](std::size_t lock) {
+    return static_cast<pid_t>(std::atomic_ref(*words[2 * lock + 1]).load() & FUTEX_TID_MASK);
+  };
+  const auto end = [](pid_t worker) {
+    ::kill(worker, SIGKILL);
+    ::waitpid(worker, nullptr, 0);
+  };
+
+  const pid_t workers[] = {start_at_place_1(), start_at_place_1(), start_at_place_1()};
+  for (std::size_t lock = 0; lock < 3; ++lock) CHECK(holder(lock) == workers[lock]);
+  const pid_t without = start_at_place_1();  // Its end is seen when it is gone.
+  end(without);
+
+  end(workers[1]);
+  CHECK((std::atomic_ref(*words[3]).load() & FUTEX_OWNER_DIED) != 0);
+  const pid_t next = start_at_place_1();
+  CHECK(holder(1) == next);
+  for (std::size_t lock = 0; lock < 3; lock += 2) CHECK(holder(lock) == workers[lock]);
+  for (const pid_t worker : {workers[0], workers[2], next}) end(worker);
 }
