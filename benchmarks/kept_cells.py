@@ -1,4 +1,4 @@
-"""The cells of `scripts/bench recovery matrix` that have run, in a file if one is named: ten rounds take two hours, so
+"""The cells of `scripts/bench recovery matrix` that have run, in a file if one is named: ten rounds take an hour and a half, so
 they may be had in several sittings, and what is cut off loses one cell.
 """
 import collections

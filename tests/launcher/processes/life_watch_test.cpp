@@ -69,7 +69,7 @@ void wait_until_watched(std::uint32_t* word) {
 // this returns. `then`: what it does besides waiting for its end.
 int start_holder(
     std::uint32_t* word, void (*then)() = [] {}) {
-  auto* const lock = reinterpret_cast<pthread_mutex_t*>(word);  // Its first member.
+  auto* const lock = reinterpret_cast<pthread_mutex_t*>(word);  // Whose first member the word is.
   int ready[2];
   if (::pipe(ready) != 0) return -1;
   const int pid = ::fork();
