@@ -28,14 +28,14 @@ constexpr std::size_t idle_nodes = 16;  // Kept by a connection between two wait
 constexpr const char* too_many_waits = "wait_bytes_max is used up by parked waits";
 constexpr const char* out_of_memory = "memory_bytes_max is used up";
 
-std::string quoted(std::string_view key) {
+std::string in_quotes(std::string_view key) {
   std::string text = "'";
   for (const char c : key.substr(0, 64)) text += c >= ' ' && c <= '~' ? c : '?';
   return text + (key.size() > 64 ? "...'" : "'");
 }
 
 std::string not_a_number(std::string_view op, std::string_view key, std::string_view value) {
-  return std::string(op) + ": the value of " + quoted(key) + " is " + quoted(value) +
+  return std::string(op) + ": the value of " + in_quotes(key) + " is " + in_quotes(value) +
          ", not a number";
 }
 
@@ -146,7 +146,8 @@ std::string Store::tell_attempt(const Call& call) {
   const std::string_view attempt = call.request.key.substr(attempt_key_prefix.size());
   call.reply.put_bytes(attempt_.text(attempt));
   if (attempt_.fits(attempt)) return {};
-  return "it is of attempt " + quoted(attempt) + ", and this is attempt " + quoted(attempt_.name);
+  return "it is of attempt " + in_quotes(attempt) + ", and this is attempt " +
+         in_quotes(attempt_.name);
 }
 
 std::string Store::get(const Call& call) {
@@ -185,7 +186,7 @@ std::string Store::append(const Call& call) {
   StoreValue& value = keyed->second.value;
   const std::size_t size = value.size() + call.request.value.size();
   if (size > limits_.value_bytes_max) {
-    return "APPEND: the value of " + quoted(call.request.key) + " would have " +
+    return "APPEND: the value of " + in_quotes(call.request.key) + " would have " +
            std::to_string(size) +
            " bytes, over value_bytes_max = " + std::to_string(limits_.value_bytes_max);
   }
