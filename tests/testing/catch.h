@@ -1,9 +1,10 @@
-// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include.
+// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include: the one that is linked. A machine may have
+// headers of both.
 #pragma once
 
 #include <iostream>
 
-#if __has_include(<catch2/catch_all.hpp>)
+#if DDPRUN_CATCH2 >= 3
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 #else
