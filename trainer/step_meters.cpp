@@ -25,7 +25,6 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   last_counted_ = counted;
   counted_ += counted;
   const double step_s = data_s_ + watch_.lap();
-  time_meter_.update(step_s);
   last_step_s_ = step_s;
   seconds_ += step_s;
   steps_ += 1;
@@ -34,6 +33,14 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   window_.images += images;
   window_.seconds += step_s;
   window_.data_seconds += data_s_;
+}
+
+void StepMeters::device_done() {
+  static_cast<void>(
+      last_counts_.to(torch::kCPU));  // On the stream of the steps, behind the update.
+  const double waited = watch_.lap();
+  seconds_ += waited;
+  window_.seconds += waited;
 }
 
 StepReport StepMeters::report(const TrainingState& state, double learning_rate) {
@@ -52,7 +59,7 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   report.steps_per_epoch =
       std::min(plan_.steps_per_epoch, report.step_in_epoch + plan_.total_steps - state.step);
   report.epochs = epochs_of(plan_);
-  report.time_s = time_meter_;
+  report.time_s = meter_of(last_step_s_, 1, seconds_, static_cast<double>(steps_));
   report.data_s = data_meter_;
   report.loss = meter(0, 1);
   report.prec1 = meter(1, 100);
@@ -67,7 +74,8 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   report.images_per_s =
       window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;
   report.learning_rate = learning_rate;
-  report.remaining_s = static_cast<double>(plan_.total_steps - state.step) * time_meter_.average();
+  report.remaining_s =
+      static_cast<double>(plan_.total_steps - state.step) * report.time_s.average();
   return report;
 }
 

@@ -19,6 +19,10 @@ class StepMeters {
   // `counts`: as batch_counts() has them, of `counted` images; `images`: over all workers.
   void step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images);
 
+  // Before what is due after a step: waits until the device has done all that it was asked, which
+  // is the steps' own time. The host runs ahead of a GPU by many of them.
+  void device_done();
+
   // For how long this process has waited for communication since its start, as of now.
   void communicated(std::chrono::nanoseconds exposed) {
     last_exposed_ = exposed - exposed_;
@@ -31,7 +35,7 @@ class StepMeters {
   void restart_clock();  // What took time just now was not training.
 
   // Of the last step.
-  double last_step_s() const { return last_step_s_; }
+  double last_step_s() const { return last_step_s_; }  // The host's.
   double last_data_s() const { return data_s_; }
   double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
 
@@ -51,7 +55,7 @@ class StepMeters {
   const BatchPlan& plan_;
   Stopwatch watch_;
   double data_s_ = 0;
-  Meter time_meter_, data_meter_;
+  Meter data_meter_;
   torch::Tensor counts_;       // Sum of batch_counts() so far.
   torch::Tensor last_counts_;  // Of the last step.
   std::int64_t counted_ = 0;

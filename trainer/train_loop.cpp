@@ -97,8 +97,10 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   const bool save = due(job.options.checkpoint_every);
   const bool snapshot = due(job.options.snapshot_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
-  // Before a save, so that no checkpoint has the weights of a loss that is no number.
-  if (print || save || snapshot) parts.guard.finish();  // Waits for a GPU: not on every step.
+  if (print || save || snapshot || verify) {  // Waits for a GPU: not on every step.
+    parts.guard.finish();  // No checkpoint has the weights of a loss that is no number.
+    parts.meters.device_done();
+  }
   if (parts.meters.steps() == 1 && !print && job.reporter->tells_step_lines()) {
     job.reporter->first_step(parts.meters.report(job.state, parts.rate));
   }
@@ -186,6 +188,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   }
   guard.finish();  // Nothing is saved of a step whose loss is none.
   step.finish();
+  meters.device_done();
   note_training(epoch, meters, job, rate);
   report_bad_images(job, job.bad_images, "training");
   job.bad_images.clear();

@@ -1,5 +1,5 @@
-// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include: the one that is linked. A machine may have
-// headers of both.
+// Catch2 2 (Debian 12) and 3 (Ubuntu 24.04) under one include: the one that is linked. A machine
+// may have headers of both.
 #pragma once
 
 #include <iostream>

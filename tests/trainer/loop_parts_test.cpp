@@ -1,4 +1,5 @@
 // The parts of the loop: batches, plans, meters and what is printed.
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -362,6 +363,27 @@ TEST_CASE("a printed line shows the last value and the average", "[trainer][mete
   CHECK(contains(line, "Epoch: [2][2/5]"));
   CHECK(contains(line, "Loss 3.0000e+00 (2.0000e+00)"));
   CHECK(contains(line, "Prec@1  50.00 ( 75.00)"));
+}
+
+TEST_CASE("18.2: the wait for the device before a line counts as its steps' time",
+          "[trainer][meters]") {
+  const BatchPlan plan{
+      .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 10};
+  StepMeters meters(plan, torch::kCPU);
+  meters.data_ready();
+  meters.step_done(torch::zeros({3}, torch::kFloat64), 2, 4);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  while (std::chrono::steady_clock::now() < until) {  // As if a GPU were at work.
+  }
+
+  meters.device_done();
+
+  const StepReport report = meters.report({.samples_done = 4, .step = 1}, 0.1);
+  CHECK(meters.seconds() >= 0.02);
+  CHECK(report.window_step_s >= 0.02);
+  CHECK(report.time_s.average() >= 0.02);
+  CHECK(report.images_per_s <= 4 / 0.02);
+  CHECK(report.remaining_s >= 9 * 0.02);
 }
 
 TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[trainer][reporter]") {
