@@ -59,7 +59,8 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   report.steps_per_epoch =
       std::min(plan_.steps_per_epoch, report.step_in_epoch + plan_.total_steps - state.step);
   report.epochs = epochs_of(plan_);
-  report.time_s = meter_of(last_step_s_, 1, seconds_, static_cast<double>(steps_));
+  report.time_s.update(seconds_ / static_cast<double>(std::max<std::int64_t>(1, steps_)));
+  report.time_s.update(last_step_s_, 0);  // The average has the waits for the device, too.
   report.data_s = data_meter_;
   report.loss = meter(0, 1);
   report.prec1 = meter(1, 100);
