@@ -10,7 +10,7 @@ namespace {
 
 std::string unpacked(const std::string& name) {
   const ScratchFolder folder;
-  REQUIRE(run_command("gzip -dc " + quoted(mnist + "/" + name + ".gz"), folder / "bytes") == 0);
+  REQUIRE(run_command("gzip -dc " + in_quotes(mnist + "/" + name + ".gz"), folder / "bytes") == 0);
   return content_of(folder / "bytes");
 }
 
@@ -27,11 +27,12 @@ void cut_mnist(const std::filesystem::path& folder, const std::string& part, std
 // Runs it to the end; `output`: what it said.
 Trail run(const std::string& options, int workers, std::string* output = nullptr) {
   const ScratchFolder folder;
-  const Result result = run_train(workers,
-                                  "--device cpu --fused-optimizer --print-freq 1 --metrics " +
-                                      quoted((folder / "metrics").string()) + " --checkpoint-dir " +
-                                      quoted((folder / "checkpoints").string()) + " " + options,
-                                  folder);
+  const Result result =
+      run_train(workers,
+                "--device cpu --fused-optimizer --print-freq 1 --metrics " +
+                    in_quotes((folder / "metrics").string()) + " --checkpoint-dir " +
+                    in_quotes((folder / "checkpoints").string()) + " " + options,
+                folder);
   INFO(options);
   INFO(result.output);
   REQUIRE(result.code == 0);
@@ -54,7 +55,7 @@ TEST_CASE(
   cut_mnist(data.path(), "train", 375);  // 23 steps of 16 and one of 7.
   cut_mnist(data.path(), "t10k", 50);
   const std::string options =
-      "--dataset mnist --data " + quoted(data.path().string()) +
+      "--dataset mnist --data " + in_quotes(data.path().string()) +
       " --model resnet20 --batch-size 16 --steps 50 --lr 0.1 --lr-schedule cosine --warmup-steps 5 "
       "--nesterov --checkpoint-every 10 ";
   std::string output;
@@ -73,12 +74,13 @@ TEST_CASE("a run that goes on from a checkpoint records anew, and has the same b
   const auto places = [](const ScratchFolder& folder) {
     return small + "--model resnet20 --device cpu --fused-optimizer --cuda-graph --print-freq 1 " +
            "--checkpoint-every 5 --keep-checkpoints 9 --metrics " +
-           quoted((folder / "metrics").string()) + " --checkpoint-dir " +
-           quoted((folder / "checkpoints").string());
+           in_quotes((folder / "metrics").string()) + " --checkpoint-dir " +
+           in_quotes((folder / "checkpoints").string());
   };
   REQUIRE(run_train(2, places(first), first).code == 0);
   const auto middle = first / "checkpoints/epoch_0000_step_0000005.safetensors";
-  const Result rest = run_train(2, places(second) + " --resume " + quoted(middle.string()), second);
+  const Result rest =
+      run_train(2, places(second) + " --resume " + in_quotes(middle.string()), second);
   INFO(rest.output);
   REQUIRE(rest.code == 0);
   CHECK(contains(rest.output, "Step 10: it is recorded as a graph"));  // Step 8 has fewer images.

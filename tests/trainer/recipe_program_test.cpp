@@ -20,7 +20,7 @@ std::string synthetic(const ScratchFolder& folder, const std::string& more) {
   std::string text =
       "--dataset synthetic --synthetic-classes 10 --image-size 16 --print-freq 1 --workers 0 "
       "--device cpu --metrics ";
-  text += quoted((folder / "metrics").string());
+  text += in_quotes((folder / "metrics").string());
   text += " ";
   return text + more;
 }
@@ -47,7 +47,7 @@ TEST_CASE("thirty steps of every recipe have the losses of PyTorch, with one and
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
   const std::string data = folder.path().string();
-  const int code = run_oracle("recipes " + mnist + " " + quoted(data), folder / "log");
+  const int code = run_oracle("recipes " + mnist + " " + in_quotes(data), folder / "log");
   INFO(content_of(folder / "log"));
   REQUIRE(code == 0);
   const Json losses = Json::parse(content_of(folder / "losses"));
@@ -56,8 +56,8 @@ TEST_CASE("thirty steps of every recipe have the losses of PyTorch, with one and
       const ScratchFolder run;
       std::string arguments = "--dataset mnist --model convnet --steps 30 --weight-decay 0.01 ";
       arguments += "--print-freq 1 --no-validation --device cpu --workers 0 --data ";
-      arguments += quoted(data) + " --weights " + quoted(data + "/weights") + " --metrics ";
-      arguments += quoted((run / "metrics").string()) + " ";
+      arguments += in_quotes(data) + " --weights " + in_quotes(data + "/weights") + " --metrics ";
+      arguments += in_quotes((run / "metrics").string()) + " ";
       const Result result = train(arguments + options, run, workers);
       INFO(name << ", " << workers << " workers: " << result.output);
       REQUIRE(result.code == 0);
@@ -131,7 +131,7 @@ TEST_CASE("a cut run goes on with momentum, average and schedule as if it had no
       "--ema 0.8 --clip-grad-norm 5 --zero-init-residual --label-smoothing 0.1 ";
   const auto with_checkpoints = [&](const std::string& more) {
     return synthetic(cut, run + "--checkpoint-every 4 --checkpoint-dir " +
-                              quoted((cut / "checkpoints").string()) + " " + more);
+                              in_quotes((cut / "checkpoints").string()) + " " + more);
   };
   REQUIRE(train(synthetic(whole, run), whole).code == 0);
   // --steps would shorten the cosine, so a whole run's last checkpoint is taken away.
@@ -162,7 +162,7 @@ TEST_CASE("a cut run goes on with momentum, average and schedule as if it had no
 TEST_CASE("with --ema the best weights are the averaged ones", "[trainer][program][recipe]") {
   const ScratchFolder folder;
   const std::string run = "--synthetic-images 64 --model convnet --batch-size 16 --lr 0.05 ";
-  const std::string checkpoints = quoted((folder / "checkpoints").string());
+  const std::string checkpoints = in_quotes((folder / "checkpoints").string());
   const Result result = train(
       synthetic(folder, run + "--epochs 1 --ema 0.5 --checkpoint-dir " + checkpoints), folder);
   INFO(result.output);
@@ -173,7 +173,7 @@ TEST_CASE("with --ema the best weights are the averaged ones", "[trainer][progra
   CHECK_FALSE(both[0].contains("averaged"));
   CHECK(both[0]["loss"] != both[1]["loss"]);
 
-  const std::string best = quoted((folder / "checkpoints/best.safetensors").string());
+  const std::string best = in_quotes((folder / "checkpoints/best.safetensors").string());
   REQUIRE(train(synthetic(folder, run + "--evaluate --weights " + best), folder).code == 0);
 
   CHECK(final_loss(folder) == both[1]["loss"].get<double>());
@@ -204,7 +204,8 @@ TEST_CASE("one image at a time can be evaluated, but not normalised in training"
   const Result refused = train(synthetic(folder, run + "--epochs 1"), folder);
   CHECK(refused.code == 2);
   CHECK(contains(refused.output, "one image per worker"));
-  const std::string checkpoints = " --checkpoint-dir " + quoted((folder / "checkpoints").string());
+  const std::string checkpoints =
+      " --checkpoint-dir " + in_quotes((folder / "checkpoints").string());
   REQUIRE(train(synthetic(folder, run + "--batch-size 5 --epochs 1" + checkpoints), folder).code ==
           0);
 
@@ -222,7 +223,7 @@ TEST_CASE("a loss that is not a number ends the run at its step", "[trainer][pro
       synthetic(folder,
                 "--synthetic-images 64 --model resnet20 --batch-size 8 --epochs 1 --lr 1e30 "
                 "--print-freq 1000");
-  const Result result = run_train(0, arguments, folder, "TMPDIR=" + quoted(folder / ".") + " ");
+  const Result result = run_train(0, arguments, folder, "TMPDIR=" + in_quotes(folder / ".") + " ");
   CHECK(result.code == 1);
   INFO(result.output);
   CHECK((contains(result.output, "at step 2 ") || contains(result.output, "at step 3 ")));

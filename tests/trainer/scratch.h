@@ -31,7 +31,7 @@ using testing::content_of;
 using testing::message_of;
 
 // For a shell. Appends, because g++ 12 warns (wrongly) about "'" + a temporary string.
-inline std::string quoted(const std::string& text) {
+inline std::string in_quotes(const std::string& text) {
   std::string result = "'";
   result += text;
   result += "'";

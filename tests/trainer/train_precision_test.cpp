@@ -12,7 +12,7 @@ namespace {
 int train(const ScratchFolder& folder, int workers, const std::string& more) {
   std::string arguments = "--dataset synthetic --synthetic-images 64 --synthetic-classes 10 ";
   arguments += "--image-size 20 --model resnet20 --batch-size 8 --lr 0.01 --print-freq 1 ";
-  arguments += "--workers 0 --device cpu --metrics " + quoted(folder / "metrics") + " " + more;
+  arguments += "--workers 0 --device cpu --metrics " + in_quotes(folder / "metrics") + " " + more;
   return run_train(workers, arguments, folder).code;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("replicas train and validate, in one worker and in two", "[trainer][pr
 TEST_CASE("the loss scale goes on where a checkpoint left it", "[trainer][program][precision]") {
   const ScratchFolder folder;
   const std::string more = " --epochs 2 --precision fp16 --no-validation --checkpoint-dir " +
-                           quoted((folder / "c").string());
+                           in_quotes((folder / "c").string());
 
   REQUIRE(train(folder, 0, "--steps 4" + more) == 0);
   const int code = train(folder, 0, "--steps 7" + more);

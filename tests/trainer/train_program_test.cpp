@@ -21,12 +21,12 @@ std::string quick_run(const ScratchFolder& folder, const std::string& more) {
   return "--dataset synthetic --synthetic-images 100 --synthetic-classes 10 --image-size 20 "
          "--model convnet "
          "--batch-size 16 --lr 0.01 --print-freq 1 --workers 0 --device cpu --metrics " +
-         quoted((folder / "metrics").string()) + " " + more;
+         in_quotes((folder / "metrics").string()) + " " + more;
 }
 
 std::string checkpoint_run(const ScratchFolder& folder, const std::string& more) {
   return quick_run(folder,
-                   "--checkpoint-dir " + quoted((folder / "checkpoints").string()) + " " + more);
+                   "--checkpoint-dir " + in_quotes((folder / "checkpoints").string()) + " " + more);
 }
 
 std::string file_in(const ScratchFolder& folder, const std::string& name) {
@@ -40,7 +40,7 @@ TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   for (const std::string workers : {"1", "2"}) {
     const ScratchFolder folder;
-    const std::string weights = quoted((folder / "weights").string());
+    const std::string weights = in_quotes((folder / "weights").string());
     REQUIRE(run_oracle("train " + mnist + " 30 16 0.01 " + workers + " " + weights,
                        folder / "losses") == 0);
     std::istringstream expected(content_of(folder / "losses"));
@@ -51,7 +51,7 @@ TEST_CASE("thirty steps have the losses of PyTorch, with one and two workers",
     // grow to percents within these steps.
     command += " --model resnet18 --stem small --steps 30 --batch-size 16 --lr 0.01";
     command += " --print-freq 1 --no-validation --device cpu --weights " + weights;
-    command += " --metrics " + quoted((folder / "metrics").string());
+    command += " --metrics " + in_quotes((folder / "metrics").string());
     const int code = run_command(command, folder / "out");
 
     INFO(workers << " workers: " << content_of(folder / "out"));
@@ -85,7 +85,7 @@ TEST_CASE("the sample order is that of Python's DistributedSampler", "[trainer][
 TEST_CASE("weights that we save load in Python with strict=True", "[trainer][program][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
-  const std::string checkpoints = quoted((folder / "checkpoints").string());
+  const std::string checkpoints = in_quotes((folder / "checkpoints").string());
   const Result result = train(
       "--dataset synthetic --synthetic-images 80 --synthetic-classes 10 --model resnet18 --stem "
       "imagenet "
@@ -96,7 +96,7 @@ TEST_CASE("weights that we save load in Python with strict=True", "[trainer][pro
   REQUIRE(result.code == 0);
 
   const int code =
-      run_oracle("load " + quoted(file_in(folder, "best.safetensors")), folder / "log");
+      run_oracle("load " + in_quotes(file_in(folder, "best.safetensors")), folder / "log");
 
   INFO(content_of(folder / "log"));
   CHECK(code == 0);
@@ -158,7 +158,7 @@ TEST_CASE("a whole checkpoint that the manifest does not list is named where it 
   const std::string advised = newest + ".corrupt";
   CHECK(contains(result.output, "if it is the right one: --resume " + advised));
   CHECK(content_of(advised) == other);
-  const Result resumed = train(quick_run(folder, "--resume " + quoted(advised)), folder);
+  const Result resumed = train(quick_run(folder, "--resume " + in_quotes(advised)), folder);
   INFO(resumed.output);
   CHECK(resumed.code == 0);
   CHECK(contains(resumed.output, "resumed from " + advised));
@@ -169,13 +169,13 @@ TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer]
   REQUIRE(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
   const std::string path = file_in(folder, "epoch_0001_step_0000007.safetensors");
 
-  const Result foreign = train(quick_run(folder, "--seed 9 --resume " + quoted(path)), folder);
+  const Result foreign = train(quick_run(folder, "--seed 9 --resume " + in_quotes(path)), folder);
   CHECK(foreign.code == 1);
   CHECK(contains(foreign.output, "seed '0' instead of '9'"));
 
   write_bytes(folder / "bad", content_of(path).substr(0, 3000));
   const Result torn =
-      train(quick_run(folder, "--resume " + quoted((folder / "bad").string())), folder);
+      train(quick_run(folder, "--resume " + in_quotes((folder / "bad").string())), folder);
   CHECK(torn.code == 1);
   CHECK(contains(torn.output, (folder / "bad").string()));
   CHECK(contains(torn.output, "truncated"));
@@ -203,7 +203,7 @@ TEST_CASE("a finished run, and one evaluated only, print the accuracy again",
   CHECK(train(checkpoint_run(folder, "--epochs 1"), folder).code == 0);
   CHECK(train(checkpoint_run(folder, "--evaluate"), folder).code == 0);
   CHECK(train(quick_run(folder,
-                        "--evaluate --weights " + quoted(file_in(folder, "best.safetensors"))),
+                        "--evaluate --weights " + in_quotes(file_in(folder, "best.safetensors"))),
               folder)
             .code == 0);
 
@@ -221,7 +221,7 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
     CHECK(result.code == code);
     CHECK(contains(result.output, part));
   };
-  refused("--dataset mnist --data " + quoted(folder.path().string()), 2, folder.path().string());
+  refused("--dataset mnist --data " + in_quotes(folder.path().string()), 2, folder.path().string());
   refused(quick_run(folder, "--batch-size 101"), 2, "larger than the data");
   refused(quick_run(folder, "--checkpoint-dir /proc/none"), 2, "/proc/none");
   refused(quick_run(folder, "--metrics /proc/none/m"), 2,
@@ -230,13 +230,13 @@ TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {
   refused(quick_run(folder, "--tensorboard /proc/none"), 2, "name a place where this user may");
   refused(quick_run(folder, "--profile /proc/none"), 2, "name a place where this user may");
   refused(quick_run(folder, "--evaluate --checkpoint-dir /proc/none"), 2, "folder of a training");
-  refused(quick_run(folder, "--weights " + quoted((folder / "none").string())), 2,
+  refused(quick_run(folder, "--weights " + in_quotes((folder / "none").string())), 2,
           "none: No such file or directory; name a file of weights");
   refused(quick_run(folder, "--verify-data"), 2, "--verify-data");
   refused(quick_run(folder, ""), 2, "RANK",
           "RANK=2 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
   refused(quick_run(folder, "--lr 1e30 --epochs 2"), 1, "the loss is",
-          "TMPDIR=" + quoted(folder.path().string()));
+          "TMPDIR=" + in_quotes(folder.path().string()));
 }
 
 TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][program]") {
@@ -249,7 +249,7 @@ TEST_CASE("CUDA that cannot be had is refused with the reason", "[trainer][progr
 
 TEST_CASE("17.1: what was given wrong is told once, without a report", "[trainer][program]") {
   const ScratchFolder folder, temporary;
-  const std::string place = "TMPDIR=" + quoted(temporary / ".") + " ";
+  const std::string place = "TMPDIR=" + in_quotes(temporary / ".") + " ";
   const auto refused = [&](const std::string& arguments, const std::string& wanted) {
     const Result result = run_train(2, arguments, folder, place);
     INFO(result.output);

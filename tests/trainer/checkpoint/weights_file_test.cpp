@@ -64,7 +64,7 @@ constexpr Exchanged exchanged[] = {{"resnet18", 122}, {"resnet34", 218}, {"resne
 
 std::string command(const std::string& name, const ScratchFolder& folder,
                     const std::string& more = "") {
-  return name + " " + quoted(folder.path().string()) + more;
+  return name + " " + in_quotes(folder.path().string()) + more;
 }
 
 }  // namespace

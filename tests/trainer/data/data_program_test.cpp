@@ -20,7 +20,7 @@ Result train(int workers, const std::string& arguments, const ScratchFolder& fol
   fs::remove(folder / "metrics");
   return run_train(workers,
                    "--model convnet --device cpu --lr 0.01 --print-freq 1 --metrics " +
-                       quoted(folder / "metrics") + " " + arguments,
+                       in_quotes(folder / "metrics") + " " + arguments,
                    folder);
 }
 
@@ -242,7 +242,7 @@ TEST_CASE("test images alone are enough to evaluate, and training says what is m
       fs::copy(both / "val", alone / "val", fs::copy_options::recursive);
     const std::string run = "--dataset " + set.name +
                             " --image-size 28 --epochs 1 --batch-size 3 " + "--checkpoint-dir " +
-                            quoted(folder / "checkpoints") + " --data";
+                            in_quotes(folder / "checkpoints") + " --data";
     const Result trained = train(2, run + argument(both), folder);
     INFO(trained.output);
     REQUIRE(trained.code == 0);

@@ -25,7 +25,7 @@ inline const char* no_shared_data = "no shared/data beside the project, nor DDPR
 // An argument of a shell's command, after a space.
 inline std::string argument(const std::filesystem::path& path) {
   std::string text = " ";
-  text += quoted(path.string());
+  text += in_quotes(path.string());
   return text;
 }
 

@@ -132,7 +132,7 @@ TEST_CASE("torchvision's weights give its logits, and its seed its weights",
                         {"resnet50", 3, StemChoice::ImageNet, "imagenet"}};
   const ScratchFolder folder;
   std::ostringstream command;
-  command << "models " << quoted(folder.path().string());
+  command << "models " << in_quotes(folder.path().string());
   for (const Case& c : cases) command << " " << c.name << ":" << c.channels << ":" << c.stem_name;
   const int code = run_oracle(command.str(), folder / "log");
   INFO(content_of(folder / "log"));

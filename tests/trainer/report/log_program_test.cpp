@@ -78,21 +78,21 @@ std::int64_t overlap_ns(const Span& a, const Span& b) {
 TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
           "[trainer][program][oracle]") {
   if (!has_oracle() ||
-      run_command(quoted(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
+      run_command(in_quotes(oracle_python) + " -c 'import tensorboard'", "/dev/null") != 0) {
     DDPRUN_SKIP("no tensorboard in .deps/peer (scripts/setup --peer installs it)");
   }
   const ScratchFolder folder;
-  const std::string common = "--tensorboard " + quoted(folder / "tb") + " --checkpoint-dir " +
-                             quoted(folder / "checkpoints");
+  const std::string common = "--tensorboard " + in_quotes(folder / "tb") + " --checkpoint-dir " +
+                             in_quotes(folder / "checkpoints");
   // Two epochs; then the second one's checkpoint is lost, and the run goes on from the first.
-  train(folder, "--epochs 2 --metrics " + quoted(folder / "lost") + " " + common);
+  train(folder, "--epochs 2 --metrics " + in_quotes(folder / "lost") + " " + common);
   std::filesystem::remove(folder / "checkpoints/epoch_0002_step_0000014.safetensors");
-  train(folder, "--epochs 3 --metrics " + quoted(folder / "metrics") + " " + common);
+  train(folder, "--epochs 3 --metrics " + in_quotes(folder / "metrics") + " " + common);
 
   // Its log says that later steps were seen before; that is not part of the answer.
   const std::string reader = DDPRUN_SOURCE_DIR "/tests/trainer/report/tensorboard_reader.py";
-  const int code = run_command("(" + quoted(oracle_python) + " " + quoted(reader) + " " +
-                                   quoted(folder / "tb") + " 2> /dev/null)",
+  const int code = run_command("(" + in_quotes(oracle_python) + " " + in_quotes(reader) + " " +
+                                   in_quotes(folder / "tb") + " 2> /dev/null)",
                                folder / "shown");
 
   REQUIRE(code == 0);
@@ -131,7 +131,7 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
   train(folder,
         "--model resnet18 --batch-size 4 --image-size 32 --steps 6 --no-validation --overlap "
         "--profile-steps 2:5 --profile " +
-            quoted(folder / "trace"),
+            in_quotes(folder / "trace"),
         2);
 
   std::vector<std::vector<Span>> ranks;
@@ -180,7 +180,7 @@ TEST_CASE("a trace of two workers shows communication beside backward", "[traine
 TEST_CASE("operations are traced within the phases", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder, "--steps 3 --no-validation --profile-ops --profile-steps 0:2 --profile " +
-                    quoted(folder / "trace"));
+                    in_quotes(folder / "trace"));
 
   const auto spans = spans_of(Json::parse(content_of(folder / "trace/rank_0.json")));
 
@@ -196,20 +196,20 @@ TEST_CASE("operations are traced within the phases", "[trainer][program]") {
 TEST_CASE("a run that ends within the window leaves a trace, one before it a warning",
           "[trainer][program]") {
   const ScratchFolder folder;
-  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + quoted(folder / "trace"));
+  train(folder, "--epochs 1 --profile-steps 5:500 --profile " + in_quotes(folder / "trace"));
   const auto spans = spans_of(Json::parse(content_of(folder / "trace/rank_0.json")));
   CHECK(named(spans, "step").size() == 2);
   CHECK(named(spans, "validation").size() == 1);
 
-  train(folder, "--epochs 1 --profile " + quoted(folder / "none"));
+  train(folder, "--epochs 1 --profile " + in_quotes(folder / "none"));
   CHECK(contains(content_of(folder / "out"), "--profile: the run ended after 7 steps, before"));
   CHECK_FALSE(std::filesystem::exists(folder / "none/rank_0.json"));
 
   // Also one that ends with an error: the loss is not a number soon.
-  const int code = run_command(by_itself + "TMPDIR=" + quoted(folder / ".") +
+  const int code = run_command(by_itself + "TMPDIR=" + in_quotes(folder / ".") +
                                    " '" DDPRUN_TRAIN "' --dataset synthetic --image-size 20 " +
                                    "--model convnet --lr 1e30 --print-freq 2 --device cpu " +
-                                   "--profile-steps 0:500 --profile " + quoted(folder / "bad"),
+                                   "--profile-steps 0:500 --profile " + in_quotes(folder / "bad"),
                                folder / "out");
   CHECK(code == 1);
   CHECK_FALSE(spans_of(Json::parse(content_of(folder / "bad/rank_0.json"))).empty());
@@ -218,13 +218,15 @@ TEST_CASE("a run that ends within the window leaves a trace, one before it a war
 TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder,
-        "--steps 4 --no-validation --profile-steps 1:3 --profile " + quoted(folder / "trace"), 2);
+        "--steps 4 --no-validation --profile-steps 1:3 --profile " + in_quotes(folder / "trace"),
+        2);
   // Of an earlier run with more ranks.
   std::string other = content_of(folder / "trace/rank_1.json");
   write_bytes(folder / "trace/rank_2.json", other);
 
-  const int code = run_command(
-      "'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + quoted(folder / "trace"), folder / "out");
+  const int code =
+      run_command("'" DDPRUN_SOURCE_DIR "/scripts/merge_traces' " + in_quotes(folder / "trace"),
+                  folder / "out");
 
   INFO(content_of(folder / "out"));
   REQUIRE(code == 0);
@@ -237,7 +239,7 @@ TEST_CASE("traces of all ranks are merged into one file", "[trainer][program]") 
 
 TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][program]") {
   const ScratchFolder folder;
-  train(folder, "--epochs 1 --metrics " + quoted(folder / "rank_{rank}.jsonl"), 2);
+  train(folder, "--epochs 1 --metrics " + in_quotes(folder / "rank_{rank}.jsonl"), 2);
 
   for (const char* name : {"rank_0.jsonl", "rank_1.jsonl"}) {
     INFO(name);
@@ -263,15 +265,16 @@ TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][pro
 
 TEST_CASE("a page with pictures is written anew after each epoch", "[trainer][program]") {
   const ScratchFolder folder;
-  const std::string arguments = "--epochs 2 --metrics " + quoted(folder / "m_{rank}.jsonl") +
-                                " --report " + quoted(folder / "run.html");
-  train(folder, arguments + " --checkpoint-dir " + quoted(folder / "kept") + " --steps 5", 2);
+  const std::string arguments = "--epochs 2 --metrics " + in_quotes(folder / "m_{rank}.jsonl") +
+                                " --report " + in_quotes(folder / "run.html");
+  train(folder, arguments + " --checkpoint-dir " + in_quotes(folder / "kept") + " --steps 5", 2);
   const std::string first = content_of(folder / "run.html");
   CHECK(contains(first, "<td>5 of 5</td>"));
   CHECK(contains(first, "rank 1: data"));
 
   // A run that goes on from there has both parts in its page.
-  train(folder, arguments + " --checkpoint-dir " + quoted(folder / "kept") + " --resume auto", 2);
+  train(folder, arguments + " --checkpoint-dir " + in_quotes(folder / "kept") + " --resume auto",
+        2);
   const std::string second = content_of(folder / "run.html");
   CHECK(contains(second, "<td>8 of 8</td>"));
   CHECK(contains(second, "restart 1, from step 5"));
@@ -281,8 +284,8 @@ TEST_CASE("a page with pictures is written anew after each epoch", "[trainer][pr
 TEST_CASE("a page that cannot be written any more costs a warning", "[trainer][program]") {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder / "run.html");
-  train(folder, "--epochs 2 --metrics " + quoted(folder / "m.jsonl") + " --report " +
-                    quoted(folder / "run.html"));
+  train(folder, "--epochs 2 --metrics " + in_quotes(folder / "m.jsonl") + " --report " +
+                    in_quotes(folder / "run.html"));
   const std::string out = content_of(folder / "out");
   INFO(out);
   const std::string warning = "warning: --report: ";
@@ -295,8 +298,8 @@ TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
   const ScratchFolder folder;
   std::string arguments = "--dataset synthetic --synthetic-images 960 --synthetic-classes 10";
   arguments += " --image-size 20 --model convnet --batch-size 16 --print-freq 1 --workers 0";
-  arguments += " --device cpu --no-validation --epochs 1 --tensorboard " + quoted(folder / "tb");
-  arguments += " --metrics " + quoted(folder / "metrics");
+  arguments += " --device cpu --no-validation --epochs 1 --tensorboard " + in_quotes(folder / "tb");
+  arguments += " --metrics " + in_quotes(folder / "metrics");
 
   // No file may grow beyond 4 KiB. What is printed goes through a pipe, which has no such limit.
   const int code =
@@ -318,7 +321,7 @@ TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") 
   if (!std::filesystem::exists("/dev/nvidiactl")) DDPRUN_SKIP("this machine has no NVIDIA device");
   const ScratchFolder folder;
   train(folder, "--steps 6 --no-validation --device cuda --profile-steps 2:5 --profile " +
-                    quoted(folder / "trace"));
+                    in_quotes(folder / "trace"));
 
   const Json trace = Json::parse(content_of(folder / "trace/rank_0.json"));
 
@@ -346,7 +349,7 @@ TEST_CASE("folders that cannot be written are refused before training", "[traine
        {"--tensorboard /proc/none", "--profile /proc/none", "--report /proc/none/r.html"}) {
     const int code =
         run_command(by_itself + "'" DDPRUN_TRAIN "' --dataset synthetic --device cpu " +
-                        "--metrics " + quoted(folder / "m") + " " + option,
+                        "--metrics " + in_quotes(folder / "m") + " " + option,
                     folder / "out");
     INFO(content_of(folder / "out"));
     CHECK(code == 2);
@@ -382,7 +385,7 @@ TEST_CASE("each epoch leaves a line, and a file few others", "[trainer][program]
       "--dataset synthetic --synthetic-images 112 --synthetic-classes 10 --image-size 20 --model "
       "convnet --batch-size 16 --workers 0 --device cpu ";
   const Result saved = run_train(
-      0, arguments + "--epochs 2 --checkpoint-dir " + quoted(folder / "checkpoints"), folder);
+      0, arguments + "--epochs 2 --checkpoint-dir " + in_quotes(folder / "checkpoints"), folder);
   INFO(saved.output);
   REQUIRE(saved.code == 0);
   CHECK(contains(saved.output, "\nepoch 1/2  1/7  train "));  // The first step: by time.
@@ -431,7 +434,7 @@ TEST_CASE("a terminal shows validating and saving, and its bar ends with the run
 TEST_CASE("a path that is not UTF-8 does not end the run", "[trainer][program][log]") {
   const ScratchFolder folder;
   const auto odd = folder / "odd\xff";
-  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + quoted(odd) + " --metrics " +
-                    quoted(folder / "metrics"));
+  train(folder, "--epochs 1 --no-validation --checkpoint-dir " + in_quotes(odd) + " --metrics " +
+                    in_quotes(folder / "metrics"));
   CHECK_FALSE(events(folder / "metrics", "checkpoint").empty());
 }

@@ -13,8 +13,8 @@ const std::string small_resnet =
 
 Result train(int workers, const std::string& arguments, const ScratchFolder& folder) {
   const std::string places = "--device cpu --print-freq 1 --metrics " +
-                             quoted((folder / "metrics").string()) + " --checkpoint-dir " +
-                             quoted((folder / "checkpoints").string()) + " ";
+                             in_quotes((folder / "metrics").string()) + " --checkpoint-dir " +
+                             in_quotes((folder / "checkpoints").string()) + " ";
   return run_train(workers > 1 ? workers : 0, places + arguments, folder);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("one worker computes with one thread where shards are asked for",
     const std::string arguments = small_resnet +
                                   "--shards 2 --steps 2 --no-validation --device cpu "
                                   "--checkpoint-dir " +
-                                  quoted((folder / "checkpoints").string());
+                                  in_quotes((folder / "checkpoints").string());
     const Result result = run_train(0, arguments, folder, environment);
     INFO(result.output);
     REQUIRE(result.code == 0);
