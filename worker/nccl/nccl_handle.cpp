@@ -111,10 +111,13 @@ std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
 
 void NcclHandle::release(const Memory& memory) noexcept {
   cudaSetDevice(device_);
+  // Kernels that are being aborted may still write to it. Better lost than written to by them
+  // when it is somebody else's.
+  if (!wait_for_end()) return;
+  // ncclMemFree unmaps at once, where cudaFree waits: on an H200 a broadcast met an illegal
+  // address.
+  cudaDeviceSynchronize();
   {
-    // Kernels that are being aborted may still write to it. Better lost than written to by them
-    // when it is somebody else's.
-    if (!wait_for_end()) return;
     const std::lock_guard lock(mutex_);
     if (memory.registration != nullptr && comm_ != nullptr) {
       ncclCommDeregister(comm_, memory.registration);

@@ -2,8 +2,8 @@
 // given back anywhere. Part of the CUDA module.
 //
 // Nothing that may wait for the device happens under the lock. ncclCommAbort waits for kernels to
-// end, and cudaFree for all kernels; one of these may wait for a dead peer until the watchdog
-// aborts.
+// end, and who gives memory back for all kernels; one of these may wait for a dead peer until the
+// watchdog aborts.
 //
 // Whoever ends the communicator has a thread do it, and waits for that only so long: both
 // ncclCommDestroy and ncclCommAbort wait without a limit for every CUDA graph that has recorded a

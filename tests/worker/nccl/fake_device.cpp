@@ -38,7 +38,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  device->on_synchronize();
+  return cudaSuccess;
+}
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "fine";
 }

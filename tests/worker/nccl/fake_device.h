@@ -61,6 +61,7 @@ struct FakeDevice {
   // Set before there is another thread.
   std::function<void()> on_abort = [] {};  // In ncclCommAbort.
   std::function<void()> on_free = [] {};   // In cudaFree and ncclMemFree.
+  std::function<void()> on_synchronize = [] {};
   int devices = 1;
   bool capturing = false;  // All streams record into a graph.
 

@@ -266,6 +266,20 @@ TEST_CASE("a slow rank is waited for, and told of once", "[worker][nccl]") {
   CHECK(contains(text, "rank 1"));
 }
 
+TEST_CASE("18.1: memory that is given back while a collective is under way stays until its end",
+          "[worker][nccl]") {
+  const Switch slow("FAKE_NCCL_SLOW", "1:100");
+  const auto errors = spawn({.world = 2}, [](Communicator& comm) {
+    auto& waiting = dynamic_cast<WaitingNccl&>(comm);
+    std::shared_ptr<void> memory = waiting.nccl().allocate(4096);
+    waiting.nccl().all_reduce(memory.get(), 1024, DataType::Float32, ReduceOp::Sum,
+                              waiting.stream());
+    memory.reset();  // Else the collective writes to where nothing is.
+    waiting.nccl().wait(waiting.stream());
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("a GPU that two ranks use is an error in NCCL's words", "[worker][nccl]") {
   Cluster cluster{.world = 2};
   cluster.cuda_devices = {3, 3};

@@ -57,22 +57,24 @@ TEST_CASE("while NCCL aborts a call finds no communicator, and memory stays unti
 TEST_CASE("memory whose release waits for a kernel does not keep NCCL from being aborted",
           "[worker][cuda]") {
   FakeDevice fake;
-  Happening freeing, aborted;
-  bool kernel_ended = false;
-  fake.on_free = [&] {  // As cudaFree waits for a kernel that waits for a dead peer.
-    freeing.happen();
-    kernel_ended = aborted.wait();
-  };
+  Happening waiting, aborted;
+  bool kernel_ended = false, freed_after_kernel = false;
   fake.on_abort = [&] { aborted.happen(); };
   const auto handle = start_nccl(fake);
   auto memory = handle->allocate(1000);
+  fake.on_synchronize = [&] {  // For a kernel that waits for a dead peer.
+    waiting.happen();
+    kernel_ended = aborted.wait();
+  };
+  // Nothing of it is mapped any more when ncclMemFree returns.
+  fake.on_free = [&] { freed_after_kernel = kernel_ended; };
 
   std::thread user([&] { memory.reset(); });
-  CHECK(freeing.wait());
+  CHECK(waiting.wait());
   handle->abort();
   user.join();
   CHECK(handle->wait_for_end());
-  CHECK(kernel_ended);
+  CHECK(freed_after_kernel);
 }
 
 TEST_CASE("a communicator is ended once, and memory outlives it", "[worker][cuda]") {
