@@ -32,8 +32,15 @@ add_library(asio INTERFACE)
 target_include_directories(asio SYSTEM INTERFACE ${ASIO_INCLUDE})
 # Asio 1.22 looks for aligned_alloc before it includes the header that says so: whether it is used
 # would depend on the order of includes, and a block allocated in one file be freed in another.
-target_compile_definitions(asio INTERFACE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
-target_link_libraries(asio INTERFACE Threads::Threads)
+target_compile_definitions(asio INTERFACE ASIO_SEPARATE_COMPILATION ASIO_NO_DEPRECATED
+                                          ASIO_DISABLE_STD_ALIGNED_ALLOC)
+# What of it is no template is compiled once. As the header-only library that it also is, it put its
+# event loop into each of our units: a tenth of all code that ddprun's build made.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/asio_compiled.cpp CONTENT "#include <asio/impl/src.hpp>\n")
+add_library(ddprun_asio STATIC ${CMAKE_BINARY_DIR}/asio_compiled.cpp)
+target_compile_features(ddprun_asio PUBLIC cxx_std_20)
+target_link_libraries(ddprun_asio PUBLIC $<BUILD_INTERFACE:asio>)
+target_link_libraries(asio INTERFACE Threads::Threads $<LINK_ONLY:ddprun_asio>)
 
 if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)  # Tests; 2.13 (Debian 12) and 3 (Ubuntu 24.04). catch2

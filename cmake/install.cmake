@@ -15,8 +15,9 @@ set_target_properties(ddprun_communicator PROPERTIES EXPORT_NAME worker)
 set_target_properties(ddprun_worker_env PROPERTIES EXPORT_NAME worker_env)
 set_target_properties(ddprun_store_client PROPERTIES EXPORT_NAME store_client)
 set_target_properties(ddprun_store PROPERTIES EXPORT_NAME store)
+set_target_properties(ddprun_asio PROPERTIES EXPORT_NAME asio)
 set_target_properties(ddprun_secure PROPERTIES EXPORT_NAME secure)
-install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun_secure ddprun_store
+install(TARGETS ddprun_communicator ddprun_worker_env ddprun_store_client ddprun_secure ddprun_store ddprun_asio
         EXPORT ddprunWorker ARCHIVE COMPONENT development)
 install(EXPORT ddprunWorker FILE ddprunWorkerTargets.cmake NAMESPACE ddprun::
         DESTINATION ${package_dir} COMPONENT development)

@@ -18,6 +18,7 @@
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
 #include "rendezvous/coordinator.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -247,7 +248,7 @@ void WatchedJob::collect_stacks(int rank, std::function<void(const std::string& 
     nlohmann::json by_rank = nlohmann::json::object();
     for (const auto& [number, text] : stacks) by_rank[std::to_string(number)] = text;
     const nlohmann::json answer = {{"stacks", std::move(by_rank)}};
-    done(answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    done(rendezvous::json_line(answer));
   });
 }
 

@@ -15,6 +15,7 @@
 #include "launcher/doctor/probe_message.h"
 #include "launcher/output/color.h"
 #include "rendezvous/counted.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -239,7 +240,7 @@ std::string report_json(const DoctorReport& report) {
     Json one{{"name", host.host.name},
              {"fit", std::binary_search(fit.begin(), fit.end(), static_cast<int>(i))},
              {"slots", host.facts ? host.facts->slots : 0}};
-    if (host.facts) one["facts"] = Json::parse(facts_json(*host.facts));
+    if (host.facts) one["facts"] = rendezvous::ordered_json_of(facts_json(*host.facts));
     json["hosts"].push_back(std::move(one));
   }
   json["pairs"] = Json::array();
@@ -263,7 +264,7 @@ std::string report_json(const DoctorReport& report) {
                                 {"reason", finding.reason},
                                 {"remedy", finding.remedy}});
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return rendezvous::json_page(json) + "\n";
 }
 
 std::string hostfile_text(const DoctorReport& report) {
@@ -283,7 +284,7 @@ std::string hostfile_text(const DoctorReport& report) {
       if (!host.host.addresses.empty()) one["ips"] = host.host.addresses;
       list.push_back(std::move(one));
     }
-    return list.dump(2) + "\n";
+    return rendezvous::json_page(list) + "\n";
   }
   std::string text = "# Written by ddprun doctor; for ddprun --hostfile.\n";
   for (std::size_t i = 0; i < report.hosts.size(); ++i) {

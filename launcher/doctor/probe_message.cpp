@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -237,11 +239,11 @@ Json to_json(T value) {
 }
 
 std::string answer(const char* kind, const Json& json) {
-  return std::string(probe_mark) + Json{{kind, json}}.dump() + "\n";
+  return std::string(probe_mark) + rendezvous::json_line(Json{{kind, json}}) + "\n";
 }
 
 Json parsed(std::string_view line) {
-  Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  Json json = rendezvous::json_of(line);
   return json.is_object() ? json : Json::object();
 }
 
@@ -267,7 +269,9 @@ std::string harmless(std::string_view text, std::size_t bytes_max) {
 }
 
 std::string to_line(const ProbeHello& hello) { return answer("hello", to_json(hello)); }
-std::string to_line(const ProbeAsk& ask) { return Json{{"ask", to_json(ask)}}.dump() + "\n"; }
+std::string to_line(const ProbeAsk& ask) {
+  return rendezvous::json_line(Json{{"ask", to_json(ask)}}) + "\n";
+}
 std::string to_line(const MachineFacts& facts) { return answer("facts", to_json(facts)); }
 std::string to_line(const Listening& listening) { return answer("listening", to_json(listening)); }
 std::string to_line(const PairFacts& pair) { return answer("pair", to_json(pair)); }
@@ -301,7 +305,7 @@ std::optional<double> read_clock(std::string_view line) {
 std::string facts_json(const MachineFacts& facts) {
   Json json = to_json(facts);
   json.erase("secret_proof");
-  return json.dump();
+  return rendezvous::json_line(json);
 }
 
 }  // namespace ddprun::launcher

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -69,8 +71,7 @@ std::string trainer_status(const JobSnapshot& job, std::int64_t now_unix_s,
   add_metric(metrics, "world_size", std::to_string(job.world_size));
   status["metrics"] = metrics;
   status["lastUpdatedTime"] = rfc3339(now_unix_s);
-  return StatusJson{{"trainerStatus", status}}.dump(-1, ' ', false,
-                                                    StatusJson::error_handler_t::replace);
+  return rendezvous::json_line(StatusJson{{"trainerStatus", status}});
 }
 
 }  // namespace ddprun::launcher

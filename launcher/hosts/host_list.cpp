@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -218,7 +220,7 @@ void read_json_host(const Json& item, Collected& collected) {
 }
 
 HostList parse_json(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = rendezvous::json_of(text);
   if (json.is_discarded()) {
     throw HostListError("this begins as JSON, but is none: check its commas and quotes");
   }

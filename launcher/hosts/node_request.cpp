@@ -6,6 +6,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -56,7 +58,7 @@ std::vector<std::string> words_of(const Json& list) {
 // `read` is given an object, and may throw what a member of another type throws.
 template <typename Read>
 auto read_object(std::string_view line, Read read) -> std::optional<decltype(read(Json{}))> {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = rendezvous::json_of(line);
   if (!json.is_object()) return std::nullopt;
   try {
     return read(json);
@@ -66,7 +68,7 @@ auto read_object(std::string_view line, Read read) -> std::optional<decltype(rea
 }
 
 std::string marked(const std::string& mark, const Json& json) {
-  return message_mark(mark) + json.dump() + "\n";
+  return message_mark(mark) + rendezvous::json_line(json) + "\n";
 }
 
 }  // namespace
@@ -77,7 +79,7 @@ std::string to_line(const NodeHello& hello) {
   const Json json{{"protocol", hello.protocol},
                   {"version", as_utf8(hello.version)},
                   {"ssh_connection", as_utf8(hello.ssh_connection)}};
-  return std::string(hello_mark) + json.dump() + "\n";
+  return std::string(hello_mark) + rendezvous::json_line(json) + "\n";
 }
 
 std::string to_line(const NodeRequest& request) {
@@ -88,7 +90,7 @@ std::string to_line(const NodeRequest& request) {
             {"has_secret", request.has_secret},
             {"any_port", request.any_port}};
   if (request.is_host) json["is_host"] = *request.is_host;
-  return json.dump() + "\n";
+  return rendezvous::json_line(json) + "\n";
 }
 
 std::string opened_line(const std::string& mark, int port) {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "launcher/options/platform_words.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -102,10 +103,10 @@ Platform read_sagemaker(const Surroundings& around) {
   using nlohmann::json;
   json hosts, config;
   if (by_variable) {
-    hosts = json::parse(variables.text("SM_HOSTS"), nullptr, false);
+    hosts = rendezvous::json_of(variables.text("SM_HOSTS"));
     config["current_host"] = variables.text("SM_CURRENT_HOST");
   } else {
-    config = json::parse(around.file(file), nullptr, false);
+    config = rendezvous::json_of(around.file(file));
     if (config.is_object()) hosts = config["hosts"];
   }
   const std::string source = by_variable ? variables.shown("SM_HOSTS") : file;

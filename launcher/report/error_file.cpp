@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "launcher/report/stack_text.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -99,7 +100,7 @@ void set_recorded_at(ErrorFile& result, const json& file, const ErrorFileTimes& 
 }  // namespace
 
 ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
-  const json file = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const json file = rendezvous::json_of(content);
   ErrorFile result;
   result.message = error_file_message(content);
   set_recorded_at(result, file, times);
@@ -111,7 +112,7 @@ ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
 }
 
 std::string error_file_message(std::string_view content) {
-  const json file = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const json file = rendezvous::json_of(content);
   if (std::string text = torch_message(file); !text.empty()) return text;
   std::string text = stripped(content);
   if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
@@ -119,11 +120,11 @@ std::string error_file_message(std::string_view content) {
 }
 
 std::string with_error_code(std::string_view content, int error_code) {
-  auto file = nlohmann::ordered_json::parse(content, nullptr, /*allow_exceptions=*/false);
+  auto file = rendezvous::ordered_json_of(content);
   if (!file.is_object() || !file.contains("message")) return "";
   // torchrun, too, leaves the flat format as it is: there is no place for a code in it.
   if (file["message"].is_object()) file["message"]["errorCode"] = error_code;
-  return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return rendezvous::json_page(file);
 }
 
 }  // namespace ddprun::launcher

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -51,8 +53,7 @@ void EventLog::write(const char* event, const OrderedJson& fields) {
       {"launcher_pid", ::getpid()},
       {"attempt", attempt_}};
   object.update(fields);
-  const std::string line =
-      object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  const std::string line = rendezvous::json_line(object) + "\n";
   const ssize_t written = ::write(fd_.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return;
   spdlog::warn("cannot write the event log: {}; no further events are written",

@@ -11,6 +11,7 @@
 #include "launcher/report/error_file.h"
 #include "launcher/report/stack_text.h"
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/json_text.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -289,12 +290,6 @@ ordered_json cause_json(const FirstCause& cause) {
           {"advice", cause.advice}};
 }
 
-// Workers write what they like into error files and stderr: never throw for bytes that are not
-// UTF-8.
-std::string dumped(const ordered_json& object) {
-  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 }  // namespace
 
 bool tells_all(const FailureReport& report) {
@@ -374,7 +369,7 @@ std::string to_json(const FailureReport& report) {
                                 {"nccl_ras", stall.nccl_ras}});
   }
   if (report.cause) object["first_cause"] = cause_json(*report.cause);
-  return dumped(object);
+  return rendezvous::json_page(object);
 }
 
 json to_json(const FirstCause& cause) { return cause_json(cause); }
@@ -394,7 +389,7 @@ std::string to_error_file(const FailureReport& report) {
   const bool has_details = report.cause && !report.cause->message.empty();
   message["extraInfo"] = {{"py_callstack", has_details ? report.cause->message : why(report)},
                           {"timestamp", std::to_string(report.ended_s)}};
-  return dumped({{"message", std::move(message)}});
+  return rendezvous::json_page({{"message", std::move(message)}});
 }
 
 }  // namespace ddprun::launcher

@@ -12,6 +12,7 @@
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -411,7 +412,7 @@ std::string to_json(const JobSnapshot& snapshot) {
   for (const SeenFailure& failure : snapshot.failures) {
     object["failures"].push_back(json_of(failure));
   }
-  return object.dump(-1, ' ', false, SnapshotJson::error_handler_t::replace);
+  return rendezvous::json_line(object);
 }
 
 std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
@@ -423,28 +424,25 @@ std::string node_to_json(const JobSnapshot& own, std::size_t bytes_max) {
                                    .first_rank = own.first_rank,
                                    .workers = own.workers,
                                    .log_dir = own.log_dir});
-  const auto text_of = [](const SnapshotJson& json) {
-    return json.dump(-1, ' ', false, SnapshotJson::error_handler_t::replace);
-  };
   object["ranks"] = SnapshotJson::array();
-  std::size_t bytes = text_of(object).size();
+  std::size_t bytes = rendezvous::json_line(object).size();
   for (const RankSnapshot& rank : own.ranks) {
     SnapshotJson each = short_json_of(rank);
-    bytes += text_of(each).size() + 1;
+    bytes += rendezvous::json_line(each).size() + 1;
     if (bytes > bytes_max) break;
     object["ranks"].push_back(std::move(each));
   }
-  return text_of(object);
+  return rendezvous::json_line(object);
 }
 
 std::optional<NodeView> parse_node(std::string_view text) {
-  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto object = rendezvous::json_of(text);
   if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
   return node_of(Fields(object, Writer::Peer));
 }
 
 std::optional<JobSnapshot> parse_snapshot(std::string_view text, Writer writer) {
-  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto object = rendezvous::json_of(text);
   if (!object.is_object() || !object.contains("launcher_pid")) return std::nullopt;
   const Fields fields(object, writer);
   JobSnapshot snapshot;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/watch/rank_stacks.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -45,7 +46,7 @@ std::vector<std::string> stack_lines(const FoundJob& job, std::optional<int> ran
 std::vector<std::string> stack_lines(const JobSnapshot& job, const std::string& answer,
                                      std::optional<int> rank) {
   std::vector<std::string> lines;
-  const nlohmann::json told = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json told = rendezvous::json_of(answer);
   for (const RankSnapshot& each : job.ranks) {
     if (rank && each.rank != *rank) continue;
     lines.push_back(stack_headline(each));

@@ -9,6 +9,7 @@
 
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,15 +25,11 @@ std::string fit_to_print(const std::string& line) {
       rendezvous::Lines::Escape);
 }
 
-std::string lines_dump(const LinesJson& json) {
-  return json.dump(-1, ' ', false, LinesJson::error_handler_t::replace);
-}
-
 // The last ones that fit. What a character costs in JSON is counted at its dearest.
 LinesJson last_of(const std::vector<std::string>& lines, std::size_t bytes_max) {
   std::size_t bytes = 0, first = lines.size();
   while (first > 0) {
-    bytes += lines_dump(LinesJson(fit_to_print(lines[first - 1]))).size() + 1;
+    bytes += rendezvous::json_line(LinesJson(fit_to_print(lines[first - 1]))).size() + 1;
     if (bytes > bytes_max) break;
     --first;
   }
@@ -56,11 +53,12 @@ std::vector<std::string> texts_of(const nlohmann::json& object) {
 }  // namespace
 
 std::string lines_to_json(const std::vector<std::string>& lines, std::size_t bytes_max) {
-  return lines_dump({{"lines", last_of(lines, bytes_max - std::min<std::size_t>(bytes_max, 64))}});
+  return rendezvous::json_line(
+      LinesJson{{"lines", last_of(lines, bytes_max - std::min<std::size_t>(bytes_max, 64))}});
 }
 
 std::optional<std::vector<std::string>> parse_lines(std::string_view text) {
-  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto object = rendezvous::json_of(text);
   if (!object.is_object() || !object.contains("lines")) return std::nullopt;
   return texts_of(object);
 }
@@ -72,15 +70,15 @@ std::string nodes_to_json(const std::vector<NodeLines>& nodes, std::size_t bytes
     LinesJson object = {{"host", fit_to_print(node.host)},
                         {"node_rank", node.node_rank},
                         {"why", fit_to_print(node.why)}};
-    const std::size_t head = lines_dump(object).size() + 64;
+    const std::size_t head = rendezvous::json_line(object).size() + 64;
     object["lines"] = last_of(node.lines, each - std::min(each, head));
     list.push_back(std::move(object));
   }
-  return lines_dump({{"nodes", std::move(list)}});
+  return rendezvous::json_line(LinesJson{{"nodes", std::move(list)}});
 }
 
 std::optional<std::vector<NodeLines>> parse_nodes(std::string_view text) {
-  const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto object = rendezvous::json_of(text);
   if (!object.is_object() || !object.contains("nodes") || !object["nodes"].is_array()) {
     return std::nullopt;
   }

@@ -24,6 +24,7 @@
 #include "launcher/watch/answer_server.h"
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/run_folder.h"
+#include "rendezvous/json_text.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
@@ -37,7 +38,7 @@ constexpr int folder_tries = 5;
 
 rendezvous::Query asked(const std::string& received) {
   rendezvous::Query query;
-  const auto request = nlohmann::json::parse(received, nullptr, /*allow_exceptions=*/false);
+  const auto request = rendezvous::json_of(received);
   if (!request.is_object() || !request.contains("ask") || !request["ask"].is_string()) return query;
   query.what = request["ask"];
   const auto number = [&](const char* name, int& value) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -41,11 +42,11 @@ std::string claim_text(const Claim& claim, const std::string& run_id, const std:
                                {"term", claim.term},
                                {"kept", claim.kept},
                                {"when", when}};
-  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return json_line(object) + "\n";
 }
 
 std::optional<Claim> parse_claim(std::string_view text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = json_of(text);
   if (!object.is_object()) return {};
   const auto node_id = claim_word(object, "node_id"), host = claim_word(object, "host"),
              address = claim_word(object, "address");

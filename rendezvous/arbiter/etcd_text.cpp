@@ -7,6 +7,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/json_text.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -23,7 +25,7 @@ std::string end_of(std::string folder) {
 
 void append_json(std::string& list, const EtcdJson& item) {
   if (!list.empty()) list += ',';
-  list += item.dump();
+  list += json_line(item);
 }
 
 EtcdJson range_below(const std::string& folder) {
@@ -158,7 +160,7 @@ std::string EtcdTransaction::body() const {
 }
 
 std::optional<EtcdResult> parse_etcd_result(std::string_view body) {
-  const EtcdJson answer = EtcdJson::parse(body, nullptr, /*allow_exceptions=*/false);
+  const EtcdJson answer = json_of(body);
   // Each answer of etcd has a header; a page of some other server has not.
   if (!answer.is_object() || !answer.contains("header")) return {};
   EtcdResult result;
@@ -175,14 +177,14 @@ std::optional<EtcdResult> parse_etcd_result(std::string_view body) {
 }
 
 std::optional<std::int64_t> parse_etcd_grant(std::string_view body) {
-  const EtcdJson answer = EtcdJson::parse(body, nullptr, /*allow_exceptions=*/false);
+  const EtcdJson answer = json_of(body);
   if (!answer.is_object()) return {};
   const auto id = etcd_number(answer, "ID");
   return id == 0 ? std::nullopt : id;
 }
 
 std::optional<std::int64_t> parse_etcd_keep_alive(std::string_view body) {
-  const EtcdJson answer = EtcdJson::parse(body, nullptr, /*allow_exceptions=*/false);
+  const EtcdJson answer = json_of(body);
   if (!answer.is_object()) return {};
   const auto result = answer.find("result");
   if (result == answer.end() || !result->is_object()) return {};
@@ -190,11 +192,11 @@ std::optional<std::int64_t> parse_etcd_keep_alive(std::string_view body) {
 }
 
 std::string etcd_grant_body(std::chrono::seconds lasts) {
-  return EtcdJson{{"TTL", std::to_string(lasts.count())}}.dump();
+  return json_line(EtcdJson{{"TTL", std::to_string(lasts.count())}});
 }
 
 std::string etcd_lease_body(std::int64_t lease) {
-  return EtcdJson{{"ID", std::to_string(lease)}}.dump();
+  return json_line(EtcdJson{{"ID", std::to_string(lease)}});
 }
 
 }  // namespace ddprun::rendezvous

@@ -12,6 +12,7 @@
 
 #include "rendezvous/control/clean_text.h"
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -461,7 +462,7 @@ ParsedLine parse_control_message(std::string_view line) {
     return bad(fmt::format("a line of {} bytes is longer than the limit of {}", line.size(),
                            control_line_bytes_max));
   }
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json object = json_of(line);
   if (!object.is_object()) return bad("the line is not a JSON object");
   const auto type = object.find("type");
   if (type == object.end() || !type->is_string()) return bad("\"type\" is missing");
@@ -484,11 +485,11 @@ std::string encode(const ControlMessage& message) {
   object["type"] = type_name(message);
   Writer writer(object);
   std::visit([&](const auto& alternative) { fields(writer, alternative); }, message);
-  std::string line = object.dump();
+  std::string line = json_line(object);
   // Only the list of all agents can grow without limit; nobody needs it to start workers.
   if (line.size() + 1 > control_line_bytes_max && object.contains("addresses")) {
     object["addresses"] = ordered_json::array();
-    line = object.dump();
+    line = json_line(object);
   }
   return line + '\n';
 }
