@@ -5,14 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <utility>
 
@@ -22,8 +20,11 @@
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
 #include "tests/rendezvous/takeover/chance.h"
+#include "tests/rendezvous/takeover/network.h"
 #include "tests/rendezvous/takeover/node_workers.h"
 #include "tests/rendezvous/takeover/round_history.h"
+#include "tests/rendezvous/takeover/schedule.h"
+#include "tests/rendezvous/takeover/simulated_arbiter.h"
 
 namespace ddprun::simulation {
 namespace {
@@ -36,7 +37,6 @@ using launcher::AgentStateMachine;
 using launcher::AgentStep;
 using launcher::SearchStep;
 
-constexpr int machines_max = 7;
 // Shorter than the defaults, in about the same proportions: a run is over sooner.
 constexpr Milliseconds heartbeat_interval{400};
 constexpr Milliseconds heartbeat_timeout{2'000};
@@ -55,24 +55,6 @@ const launcher::SearchLimits search_limits{.join_timeout = join_timeout,
                                            .may_be_taken_over = true};
 const launcher::SpareLimits spare_limits{
     .settle = 100ms, .warm_up = 2s, .ready_by = 6s, .ready_by_least = 3s, .pause = 100ms};
-
-struct Item {  // One line on its way.
-  ControlMessage message;
-  // For the checks alone: what the coordinator that sent it knows.
-  int round = nothing;
-  int term = 0;
-  bool end = false;
-};
-
-struct Connection {
-  int client = 0;
-  int server = 0;
-  PeerId peer = 0;  // What the server calls it.
-  std::deque<Item> up, down;
-  bool client_closed = false;
-  bool server_closed = false;
-  bool dismissed = false;  // By the server.
-};
 
 struct Timer {
   std::optional<TimePoint> due;
@@ -142,30 +124,29 @@ struct Process {
   std::set<int> offered;
 };
 
-struct Event {
-  TimePoint at;
-  std::uint64_t order = 0;
-  int process = nothing;  // nothing: the world's.
-  std::function<void()> happen;
-};
-struct Later {
-  bool operator()(const Event& a, const Event& b) const {
-    return std::pair(a.at, a.order) > std::pair(b.at, b.order);
-  }
-};
-
 class World {
  public:
   World(const Scenario& scenario, Planted planted, bool tell)
-      : scenario_(scenario), planted_(planted), tell_(tell), chance_(scenario.seed * 2 + 1) {}
+      : scenario_(scenario),
+        planted_(planted),
+        tell_(tell),
+        chance_(scenario.seed * 2 + 1),
+        network_(schedule_, chance_, [this](int connection, Way way, const Line& line) {
+          const Connection& through = network_[connection];
+          if (way == Way::Up) return server_reads(at_index(through.server), connection, line);
+          client_reads(at_index(through.client), connection, line);
+        }) {}
 
   Outcome run();
 
  private:
   // The world.
-  void at(TimePoint time, int process, std::function<void()> happen);
+  TimePoint now() const { return schedule_.now(); }
+  void at(TimePoint time, int process, std::function<void()> happen) {
+    schedule_.at(time, process, std::move(happen));
+  }
   void after(Milliseconds delay, int process, std::function<void()> happen) {
-    at(now_ + delay, process, std::move(happen));
+    schedule_.after(delay, process, std::move(happen));
   }
   void arm(Process& process, Timer Process::*timer, std::optional<TimePoint> due,
            void (World::*fire)(Process&));
@@ -173,21 +154,24 @@ class World {
     return Milliseconds(
         least + static_cast<int>(chance_.below(static_cast<std::size_t>(most - least) + 1)));
   }
-  Milliseconds network_delay() { return chance_.one_in(12) ? between(1, 250) : between(0, 3); }
   void violated(const std::string& what);
   void tell(const Process& process, const std::string& what);
   void cause(const Fault& fault);
   Process* living(int machine);
   void start_agent(int machine);
   void die(Process& process, bool silently);
-  bool cut(int from, int to) const;
   bool at_peace() const;
 
-  // The network.
-  void send(int connection, bool up, Item item);
-  void deliver(int connection, bool up);
-  void client_reads(Process& process, int connection, Item item);
-  void server_reads(Process& process, int connection, Item item);
+  // What comes from the network, and goes to it.
+  Process& at_index(int process) { return processes_[static_cast<std::size_t>(process)]; }
+  const Process& at_index(int process) const {
+    return processes_[static_cast<std::size_t>(process)];
+  }
+  void client_reads(Process& process, int connection, const Line& line);
+  void server_reads(Process& process, int connection, const Line& line);
+  void send_up(const Process& process, const ControlMessage& message) {
+    network_.send(process.client, Way::Up, {.message = message});
+  }
   void try_to_connect(Process& process);
   void close_client(Process& process);
   void connect_again(Process& process);
@@ -227,7 +211,7 @@ class World {
   void rejoin(Process& process);
   Hello hello(const Process& process) const;
   void connect(Process& process);
-  void member_hears(Process& process, const Item& item);
+  void member_hears(Process& process, const Line& line);
   void member_lost(Process& process, const std::string& why, bool silent);
   void say(Process& process, const ControlMessage& message);
   static void note_offer(Process& process, const ControlMessage& message) {
@@ -249,7 +233,7 @@ class World {
   Vote on_leads(Process& process, const Leads& message);
   void knock(Process& process);
   Seat own_seat(const Process& process) const;
-  void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now_)); }
+  void tick_takeover(Process& process) { carry_out(process, process.takeover->on_tick(now())); }
 
   // launcher/membership/word_seeker.cpp, and an arbiter.
   void want_word(Process& process, const WordWish& wish);
@@ -271,7 +255,7 @@ class World {
   JobLimits job_limits(const Process& process) const;
   void carry_out(Process& process, const JobActions& actions);
   void dismiss(Process& process, PeerId peer);
-  void tick_job(Process& process) { carry_out(process, process.job->on_tick(now_)); }
+  void tick_job(Process& process) { carry_out(process, process.job->on_tick(now())); }
   void check_idle(Process& process);
   void linger_over(Process& process) { die(process, false); }
   void close_round(Process& process, const JobActions& actions);
@@ -282,19 +266,11 @@ class World {
   Planted planted_;
   bool tell_;
   Chance chance_;
-  TimePoint start_ = TimePoint() + 1h;
-  TimePoint now_ = start_;
-  std::priority_queue<Event, std::vector<Event>, Later> events_;
-  std::uint64_t order_ = 0;
+  const TimePoint start_ = TimePoint() + 1h;
+  Schedule schedule_{start_};
+  Network network_;
   std::deque<Process> processes_;  // Also those that have ended: an index is never used twice.
-  std::deque<Connection> connections_;
-  std::array<std::array<TimePoint, machines_max>, machines_max> cut_until_{};
-  std::array<bool, machines_max> powered_off_{};
-  struct ListOfClaims {
-    std::vector<Claim> claims;
-    std::map<std::string, std::uint64_t> beats;
-  };
-  std::map<std::pair<std::string, RoundName>, ListOfClaims> arbiter_;  // By job.
+  SimulatedArbiter arbiter_;
   RoundHistory history_;
   bool succeeded_ = false;
   Outcome outcome_;
@@ -313,22 +289,20 @@ Outcome World::run() {
   }
   calm += 2 * heartbeat_timeout;
   TimePoint look = calm;
-  while (!events_.empty() && outcome_.violation.empty()) {
-    Event event = events_.top();
-    events_.pop();
-    now_ = event.at;
-    if (now_ >= look) {
+  while (!schedule_.empty() && outcome_.violation.empty()) {
+    Schedule::Event event = schedule_.next();
+    if (now() >= look) {
       if (at_peace()) break;
-      look = now_ + 100ms;
+      look = now() + 100ms;
     }
-    if (now_ > calm + progress_limit) {
+    if (now() > calm + progress_limit) {
       violated("no progress although nothing fails any more");
       break;
     }
     if (event.process != nothing) {
-      const Process& process = processes_[static_cast<std::size_t>(event.process)];
+      const Process& process = at_index(event.process);
       if (!process.alive) continue;
-      if (process.frozen_until > now_) {
+      if (process.frozen_until > now()) {
         at(process.frozen_until + between(0, 1), event.process, std::move(event.happen));
         continue;
       }
@@ -337,14 +311,10 @@ Outcome World::run() {
     event.happen();
     if (!history_.violation().empty()) violated(history_.violation());
   }
-  if (outcome_.violation.empty() && events_.empty() && !at_peace())
+  if (outcome_.violation.empty() && schedule_.empty() && !at_peace())
     violated("all wait for nothing");
   outcome_.ran_on = history_.running() != nothing || succeeded_;
   return outcome_;
-}
-
-void World::at(TimePoint time, int process, std::function<void()> happen) {
-  events_.push({time, ++order_, process, std::move(happen)});
 }
 
 void World::arm(Process& process, Timer Process::*timer, std::optional<TimePoint> due,
@@ -354,7 +324,7 @@ void World::arm(Process& process, Timer Process::*timer, std::optional<TimePoint
   armed.due = due;
   const std::uint64_t generation = ++armed.generation;
   if (!due) return;
-  at(std::max(*due, now_), process.index, [this, &process, timer, generation, fire] {
+  at(std::max(*due, now()), process.index, [this, &process, timer, generation, fire] {
     Timer& fired = process.*timer;
     if (fired.generation != generation) return;
     fired.due.reset();
@@ -366,7 +336,7 @@ void World::violated(const std::string& what) {
   if (!outcome_.violation.empty()) return;
   outcome_.violation = fmt::format(
       "at {:.3f} s: {}",
-      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now_ - start_).count()) / 1'000,
+      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now() - start_).count()) / 1'000,
       what);
   if (tell_) outcome_.story.push_back(outcome_.violation);
 }
@@ -375,7 +345,7 @@ void World::tell(const Process& process, const std::string& what) {
   if (!tell_) return;
   outcome_.story.push_back(fmt::format(
       "{:7.3f} {:>4} {}",
-      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now_ - start_).count()) / 1'000,
+      static_cast<double>(std::chrono::duration_cast<Milliseconds>(now() - start_).count()) / 1'000,
       process.node_id(), what));
 }
 
@@ -390,6 +360,7 @@ void World::start_agent(int machine) {
   Process& process = processes_.emplace_back();
   process.index = static_cast<int>(processes_.size()) - 1;
   process.machine = machine;
+  network_.add_process(machine);
   process.endpoint = machine == 0;
   if (scenario_.workers_min > 0) {
     launcher::SpareLimits limits = spare_limits;
@@ -402,20 +373,17 @@ void World::start_agent(int machine) {
     process.takeover->leads();
     process.agent.endpoint_opened();
     process.job_number = process.index;
-    process.job.emplace(job_limits(process), now_);
+    process.job.emplace(job_limits(process), now());
     history_.leads(process.job_number, 0, process.node_id());
     carry_out(process, JobActions{});
   }
-  process.search.begins(now_);
+  process.search.begins(now());
   connect(process);
 }
 
 void World::cause(const Fault& fault) {
   using enum Fault::Kind;
-  const auto cut_off = [&](int from, int to) {
-    TimePoint& until = cut_until_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
-    until = std::max(until, now_ + fault.lasts);
-  };
+  const auto cut_off = [&](int from, int to) { network_.cut(from, to, now() + fault.lasts); };
   Process* process = living(fault.node);
   if (process) tell(*process, "---- " + to_text(fault));
   switch (fault.kind) {
@@ -430,16 +398,7 @@ void World::cause(const Fault& fault) {
       return;
     case Restart:
       if (process) return;
-      powered_off_[static_cast<std::size_t>(fault.node)] = false;
-      // A machine that is back resets the connections of which it knows nothing.
-      for (std::size_t i = 0; i < connections_.size(); ++i) {
-        const Connection& connection = connections_[i];
-        const auto here = [&](int index) {
-          return processes_[static_cast<std::size_t>(index)].machine == fault.node;
-        };
-        if (here(connection.client)) send(static_cast<int>(i), true, {.message = {}, .end = true});
-        if (here(connection.server)) send(static_cast<int>(i), false, {.message = {}, .end = true});
-      }
+      network_.power_returns(fault.node);
       return start_agent(fault.node);
     default:
       break;
@@ -449,30 +408,22 @@ void World::cause(const Fault& fault) {
     case Crash:
       return die(*process, false);
     case PowerOff:
-      powered_off_[static_cast<std::size_t>(fault.node)] = true;
       return die(*process, true);
     case NoArbiter:
-      process->arbiter_away_until = std::max(process->arbiter_away_until, now_ + fault.lasts);
+      process->arbiter_away_until = std::max(process->arbiter_away_until, now() + fault.lasts);
       return;
     case Freeze:
-      process->frozen_until = std::max(process->frozen_until, now_ + fault.lasts);
+      process->frozen_until = std::max(process->frozen_until, now() + fault.lasts);
       return;
     case Break:
-      for (std::size_t i = 0; i < connections_.size(); ++i) {
-        const Connection& connection = connections_[i];
-        if (connection.client == process->index || connection.server == process->index) {
-          send(static_cast<int>(i), true, {.message = {}, .end = true});
-          send(static_cast<int>(i), false, {.message = {}, .end = true});
-        }
-      }
-      return;
+      return network_.reset(process->index);
     case FailWorker:
       return fail_worker(*process);
     case HangReplacement:
-      process->spares_hang_until = std::max(process->spares_hang_until, now_ + fault.lasts);
+      process->spares_hang_until = std::max(process->spares_hang_until, now() + fault.lasts);
       return;
     case Preempt:
-      return at(now_, process->index, [this, process] {
+      return at(now(), process->index, [this, process] {
         if (process->own_signal == 0) process->own_signal = SIGTERM;
         apply(*process, machine(*process).signal_received(SIGTERM, process->client != nothing));
       });
@@ -486,17 +437,7 @@ void World::die(Process& process, bool silently) {
   if (!process.alive) return;
   process.alive = false;
   workers_end(process);
-  for (std::size_t i = 0; i < connections_.size() && !silently; ++i) {
-    Connection& connection = connections_[i];
-    if (connection.client == process.index && !connection.client_closed)
-      send(static_cast<int>(i), true, {.message = {}, .end = true});
-    if (connection.server == process.index && !connection.server_closed)
-      send(static_cast<int>(i), false, {.message = {}, .end = true});
-  }
-}
-
-bool World::cut(int from, int to) const {
-  return cut_until_[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)] > now_;
+  if (!silently) network_.close_all(process.index);
 }
 
 bool World::at_peace() const {
@@ -505,8 +446,8 @@ bool World::at_peace() const {
   };
   const auto stands_by = [&](const Process& process) {
     if (process.workers || process.client == nothing || history_.running() == nothing) return false;
-    const Connection& connection = connections_[static_cast<std::size_t>(process.client)];
-    const Process& server = processes_[static_cast<std::size_t>(connection.server)];
+    const Connection& connection = network_[process.client];
+    const Process& server = at_index(connection.server);
     return server.alive && server.job && server.job_round == history_.running();
   };
   return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
@@ -515,34 +456,6 @@ bool World::at_peace() const {
 }
 
 // ---- the network ----
-
-void World::send(int connection, bool up, Item item) {
-  Connection& through = connections_[static_cast<std::size_t>(connection)];
-  auto& way = up ? through.up : through.down;
-  way.push_back(std::move(item));
-  const Process& from = processes_[static_cast<std::size_t>(up ? through.client : through.server)];
-  const Process& to = processes_[static_cast<std::size_t>(up ? through.server : through.client)];
-  const Milliseconds delay = from.machine == to.machine ? 0ms : network_delay();
-  after(delay, to.index, [this, connection, up] { deliver(connection, up); });
-}
-
-// Each event takes the first line that is there: whatever the delays are, lines keep their order.
-void World::deliver(int connection, bool up) {
-  Connection& through = connections_[static_cast<std::size_t>(connection)];
-  Process& from = processes_[static_cast<std::size_t>(up ? through.client : through.server)];
-  Process& to = processes_[static_cast<std::size_t>(up ? through.server : through.client)];
-  if (cut(from.machine, to.machine)) {
-    const TimePoint healed =
-        cut_until_[static_cast<std::size_t>(from.machine)][static_cast<std::size_t>(to.machine)];
-    return at(healed + network_delay(), to.index,
-              [this, connection, up] { deliver(connection, up); });
-  }
-  auto& way = up ? through.up : through.down;
-  Item item = std::move(way.front());
-  way.pop_front();
-  if (up && !through.server_closed) server_reads(to, connection, std::move(item));
-  if (!up && !through.client_closed) client_reads(to, connection, std::move(item));
-}
 
 void World::try_to_connect(Process& process) {
   const Process* const first = living(0);
@@ -553,21 +466,20 @@ void World::try_to_connect(Process& process) {
                                         : nothing;
   const Milliseconds limit = process.search.patience(process.connecting_since);
   const auto reaches = [&](const Process& server) {
-    return server.alive && !cut(process.machine, server.machine) &&
-           !cut(server.machine, process.machine);
+    return server.alive && network_.joins(process.index, server.index);
   };
-  if (target != nothing && reaches(processes_[static_cast<std::size_t>(target)])) {
-    Process& server = processes_[static_cast<std::size_t>(target)];
-    process.client = static_cast<int>(connections_.size());
-    connections_.push_back({.client = process.index, .server = target, .peer = server.next_peer++});
-    server.peers[connections_.back().peer] = process.client;
+  if (target != nothing && reaches(at_index(target))) {
+    Process& server = at_index(target);
+    const PeerId peer = server.next_peer++;
+    process.client = network_.connect(process.index, target, peer);
+    server.peers[peer] = process.client;
     arm(process, &Process::answer, process.connecting_since + limit, &World::unreachable);
     const Hello said = hello(process);
     process.offered = {said.nproc};
-    return send(process.client, true, {.message = said});
+    return send_up(process, said);
   }
-  if (now_ - process.connecting_since >= limit) return unreachable(process);
-  arm(process, &Process::connecting, now_ + process.pause, &World::try_to_connect);
+  if (now() - process.connecting_since >= limit) return unreachable(process);
+  arm(process, &Process::connecting, now() + process.pause, &World::try_to_connect);
   process.pause = std::min<Milliseconds>(2 * process.pause, 1s);
 }
 
@@ -578,13 +490,13 @@ void World::close_client(Process& process) {
   process.liveness.reset();
   if (process.client == nothing) return;
   const int connection = std::exchange(process.client, nothing);
-  connections_[static_cast<std::size_t>(connection)].client_closed = true;
-  send(connection, true, {.message = {}, .end = true});
+  network_[connection].client_closed = true;
+  network_.send_end(connection, Way::Up);
 }
 
 void World::connect_again(Process& process) {
   close_client(process);
-  arm(process, &Process::connecting, now_ + process.pause, &World::try_to_connect);
+  arm(process, &Process::connecting, now() + process.pause, &World::try_to_connect);
   process.pause = std::min<Milliseconds>(2 * process.pause, 1s);
 }
 
@@ -592,41 +504,40 @@ void World::connect_again(Process& process) {
 // for an answer for longer than the limit.
 void World::ask(Process& from, const AskSeat& question) {
   const int target = question.seat.port - 1;
-  const TimePoint limit = now_ + question_limit;
+  const TimePoint limit = now() + question_limit;
   const int life = from.lives;
-  Process& to = processes_[static_cast<std::size_t>(target)];
-  if (!to.alive || cut(from.machine, to.machine) || cut(to.machine, from.machine)) return;
-  after(network_delay(), target, [this, &from, &to, question, limit, life] {
-    const bool cut_meanwhile = cut(from.machine, to.machine);
-    if (cut_meanwhile) return;
+  Process& to = at_index(target);
+  if (!to.alive || !network_.joins(from.index, to.index)) return;
+  after(network_.delay(), target, [this, &from, &to, question, limit, life] {
+    if (network_.is_cut(from.index, to.index)) return;
     AskVote ask = question.ask;
     if (planted_ == Planted::IgnoresOlderRound) ask.round_term = 1'000;
     const bool has_led = to.endpoint && !leads(to);
-    Vote vote = has_led ? Vote{} : to.takeover->on_ask(ask, now_);
+    Vote vote = has_led ? Vote{} : to.takeover->on_ask(ask, now());
     const bool same_term = vote.term == ask.term && vote.coordinator.node_id.empty();
     if (planted_ == Planted::VotesTwice && same_term && !ask.candidate.empty()) vote.granted = true;
     if (vote.granted) {
       tell(to, fmt::format("votes for {} in term {}", ask.candidate, ask.term));
       arm(to, &Process::takeover_tick, to.takeover->next_tick(), &World::tick_takeover);
     }
-    if (cut(to.machine, from.machine)) return;
-    after(network_delay(), from.index, [this, &from, question, vote, limit, life] {
-      if (now_ > limit || from.lives != life) return;
-      carry_out(from, from.takeover->on_vote(question.seat.node_id, vote, now_));
+    if (network_.is_cut(to.index, from.index)) return;
+    after(network_.delay(), from.index, [this, &from, question, vote, limit, life] {
+      if (now() > limit || from.lives != life) return;
+      carry_out(from, from.takeover->on_vote(question.seat.node_id, vote, now()));
     });
   });
 }
 
 // The other word that has a connection for itself.
 void World::tell_seat(Process& from, int target) {
-  Process& to = processes_[static_cast<std::size_t>(target)];
-  if (!to.alive || cut(from.machine, to.machine) || cut(to.machine, from.machine)) return;
+  Process& to = at_index(target);
+  if (!to.alive || !network_.joins(from.index, to.index)) return;
   const Leads word{"job", from.term, own_seat(from)};
-  after(network_delay(), target, [this, &from, &to, word] {
-    if (cut(from.machine, to.machine)) return;
+  after(network_.delay(), target, [this, &from, &to, word] {
+    if (network_.is_cut(from.index, to.index)) return;
     const Vote vote = on_leads(to, word);
-    if (cut(to.machine, from.machine)) return;
-    after(network_delay(), from.index, [this, &from, vote] {
+    if (network_.is_cut(to.index, from.index)) return;
+    after(network_.delay(), from.index, [this, &from, vote] {
       if (vote.term > from.term && !vote.coordinator.address.empty()) {
         give_way(from, vote.coordinator);
       }
@@ -671,13 +582,13 @@ void World::apply(Process& process, const AgentStep& step) {
         say(process, CanGrow{process.round.attempt, process.round.term, workers_on(process)});
         break;
       case AgentAction::Rejoin:
-        at(now_, process.index, [this, &process] { rejoin(process); });
+        at(now(), process.index, [this, &process] { rejoin(process); });
         break;
       case AgentAction::SayLeaving:
         say(process, Leaving{process.own_signal});
         break;
       case AgentAction::AwaitVerdict:
-        arm(process, &Process::goodbye, now_ + step.verdict_limit, &World::goodbye_overdue);
+        arm(process, &Process::goodbye, now() + step.verdict_limit, &World::goodbye_overdue);
         break;
       case AgentAction::Exit:
         return end(process, step.exit_status, step.linger);
@@ -688,7 +599,7 @@ void World::apply(Process& process, const AgentStep& step) {
 void World::start_workers(Process& process) {
   const bool all = planted_ == Planted::KeepsItsWorkers;
   if (process.local.may_be_fewer()) {
-    process.local.start(all ? workers_on(process) : process.round.nproc, now_);
+    process.local.start(all ? workers_on(process) : process.round.nproc, now());
   }
   process.workers = true;
   process.reaping = false;
@@ -725,7 +636,7 @@ void World::stop_workers(Process& process, launcher::Keep keep) {
   after(between(2, chance_.one_in(6) ? 900 : 60), nothing, [this, &process] {
     if (!process.alive) return;
     workers_end(process);
-    at(now_, process.index, [this, &process] {
+    at(now(), process.index, [this, &process] {
       if (process.local.may_be_fewer()) process.local.end(/*late=*/chance_.one_in(16));
       all_reaped(process);
     });
@@ -736,43 +647,43 @@ void World::fail_worker(Process& process) {
   if (process.local.may_be_fewer()) process.local.die(chance_.below(8));
   if (!process.workers) return;  // One that was parked.
   workers_end(process);
-  at(now_, process.index, [this, &process] { apply(process, machine(process).worker_failed()); });
+  at(now(), process.index, [this, &process] { apply(process, machine(process).worker_failed()); });
 }
 
 // ---- the agent's spares: launcher/workers/spare_pool.cpp ----
 
 void World::look_at_spares(Process& process) {
   launcher::SparePlan& plan = process.local.spares();
-  while (const auto late = plan.overdue(now_)) {
+  while (const auto late = plan.overdue(now())) {
     const auto due = process.spare_due.find(*late);
-    if (due != process.spare_due.end() && due->second <= now_) {  // The word has been here.
-      plan.ready(*late, now_);
+    if (due != process.spare_due.end() && due->second <= now()) {  // The word has been here.
+      plan.ready(*late, now());
     } else {
-      plan.ended(*late, false, now_);
+      plan.ended(*late, false, now());
     }
     process.spare_due.erase(*late);
   }
-  while (const auto place = plan.next(now_)) warm_up(process, *place);
-  arm(process, &Process::spare_tick, plan.due(now_), &World::look_at_spares);
+  while (const auto place = plan.next(now())) warm_up(process, *place);
+  arm(process, &Process::spare_tick, plan.due(now()), &World::look_at_spares);
   look_whether_it_can_grow(process);
 }
 
 void World::warm_up(Process& process, int place) {
-  process.local.spares().started(place, now_);
+  process.local.spares().started(place, now());
   process.spare_due.erase(place);
-  if (process.spares_hang_until > now_) return;
+  if (process.spares_hang_until > now()) return;
   const bool dies = chance_.one_in(8);
   const TimePoint due = process.spare_due[place] =
-      now_ + between(100, chance_.one_in(8) ? 5'000 : 900);
+      now() + between(100, chance_.one_in(8) ? 5'000 : 900);
   if (dies) process.spare_due.erase(place);
   at(due, process.index, [this, &process, place, due, dies] {
     launcher::SparePlan& plan = process.local.spares();
     const auto found = process.spare_due.find(place);
     if (dies) {
-      plan.ended(place, false, now_);
+      plan.ended(place, false, now());
     } else if (found != process.spare_due.end() && found->second == due) {
       process.spare_due.erase(found);
-      plan.ready(place, now_);
+      plan.ready(place, now());
     }
     look_at_spares(process);
   });
@@ -795,7 +706,7 @@ void World::workers_end(Process& process) {
 void World::round_done(int round) {
   if (history_.running() != round) return;
   for (const int member : history_.members(round)) {
-    Process& process = processes_[static_cast<std::size_t>(member)];
+    Process& process = at_index(member);
     if (process.reaping) continue;
     process.reaping = true;
     if (process.local.may_be_fewer()) {
@@ -821,10 +732,10 @@ void World::end(Process& process, int status, Milliseconds linger) {
   process.exit_status = status;
   process.left = true;
   arm(process, &Process::goodbye, {}, nullptr);
-  at(now_, process.index, [this, &process, linger] {
+  at(now(), process.index, [this, &process, linger] {
     close_client(process);
     if (!process.endpoint) return die(process, false);
-    arm(process, &Process::linger, now_ + linger, &World::linger_over);
+    arm(process, &Process::linger, now() + linger, &World::linger_over);
     check_idle(process);
   });
 }
@@ -890,11 +801,11 @@ void World::carry_out(Process& process, const SearchStep& step) {
       return;
     case Then::Connect:
       if (step.pause == 0ms) return connect(process);
-      return arm(process, &Process::retry, now_ + step.pause, &World::connect);
+      return arm(process, &Process::retry, now() + step.pause, &World::connect);
     case Then::Elect:
-      return carry_out(process, process.takeover->coordinator_lost(now_));
+      return carry_out(process, process.takeover->coordinator_lost(now()));
     case Then::ElectLeaver:
-      return carry_out(process, process.takeover->coordinator_hands_over(now_));
+      return carry_out(process, process.takeover->coordinator_hands_over(now()));
     case Then::Unreachable:
       tell(process, step.why);
       close_client(process);
@@ -911,7 +822,7 @@ void World::rejoin(Process& process) {
     stand_by(process);
     process.agent.endpoint_closed();
   }
-  const SearchStep step = process.search.joins_again(next_name(process), hosted, now_);
+  const SearchStep step = process.search.joins_again(next_name(process), hosted, now());
   tell(process, "joins again");
   carry_out(process, step);
 }
@@ -921,7 +832,7 @@ void World::look_for_leader(Process& process) {
   const Succession& last = process.search.round().succession();
   if (last.attempt < 0) return;
   process.takeover->heard(last);
-  carry_out(process, process.takeover->coordinator_lost(now_));
+  carry_out(process, process.takeover->coordinator_lost(now()));
 }
 
 void World::stand_by(Process& process) {
@@ -945,7 +856,7 @@ void World::go_where(Process& process, const Seat& coordinator) {
     stand_by(process);
     process.agent.endpoint_closed();
   }
-  carry_out(process, process.search.goes_where(coordinator, now_));
+  carry_out(process, process.search.goes_where(coordinator, now()));
 }
 
 Seat World::own_seat(const Process& process) const {
@@ -955,7 +866,7 @@ Seat World::own_seat(const Process& process) const {
 void World::knock(Process& process) {
   if (process.left || !leads(process)) return;
   if (const Process* first = living(0)) tell_seat(process, first->index);
-  arm(process, &Process::knock, now_ + heartbeat_interval, &World::knock);
+  arm(process, &Process::knock, now() + heartbeat_interval, &World::knock);
 }
 
 Vote World::on_leads(Process& process, const Leads& message) {
@@ -964,14 +875,14 @@ Vote World::on_leads(Process& process, const Leads& message) {
   if (leads(process) && message.term <= process.term) {
     return {.term = process.term, .granted = false, .coordinator = own_seat(process)};
   }
-  at(now_, process.index, [this, &process, message] {
+  at(now(), process.index, [this, &process, message] {
     if (process.left) return;
     if (leads(process)) return give_way(process, message.coordinator);
     if (process.search.believes(message.term)) return follow(process, message.coordinator);
     carry_out(process,
               process.takeover->on_vote(
                   "", {.term = message.term, .granted = false, .coordinator = message.coordinator},
-                  now_));
+                  now()));
   });
   return {};
 }
@@ -1016,35 +927,35 @@ void World::connect(Process& process) {
   close_client(process);
   process.search.connects();
   arm(process, &Process::retry, {}, nullptr);
-  process.connecting_since = now_;
+  process.connecting_since = now();
   process.pause = 50ms;
-  arm(process, &Process::connecting, now_ + between(0, 5), &World::try_to_connect);
+  arm(process, &Process::connecting, now() + between(0, 5), &World::try_to_connect);
 }
 
-void World::client_reads(Process& process, int connection, Item item) {
+void World::client_reads(Process& process, int connection, const Line& line) {
   if (process.client != connection) return;
-  if (item.end) {
+  if (line.end) {
     const bool unanswered = !process.liveness && !process.search.is_sent_away() && !process.left;
     if (unanswered && !process.search.resumes()) return connect_again(process);
     return lost(process, "it closed the connection", false);
   }
-  if (process.liveness) process.liveness->heard(now_);
-  if (std::holds_alternative<Heartbeat>(item.message)) return;
-  if (std::holds_alternative<Welcome>(item.message)) {
+  if (process.liveness) process.liveness->heard(now());
+  if (std::holds_alternative<Heartbeat>(line.message)) return;
+  if (std::holds_alternative<Welcome>(line.message)) {
     arm(process, &Process::answer, {}, nullptr);
-    process.liveness.emplace(heartbeat_timeout, now_);
-    process.next_beat = now_ + heartbeat_interval;
+    process.liveness.emplace(heartbeat_timeout, now());
+    process.next_beat = now() + heartbeat_interval;
     arm(process, &Process::beat, std::min(process.next_beat, process.liveness->deadline()),
         &World::beat);
   }
-  member_hears(process, item);
+  member_hears(process, line);
 }
 
 void World::unreachable(Process& process) {
   const std::string why = "reaches no coordinator";
   tell(process, why);
   close_client(process);
-  carry_out(process, process.search.unreachable(why, process.endpoint, now_));
+  carry_out(process, process.search.unreachable(why, process.endpoint, now()));
 }
 
 void World::lost(Process& process, const std::string& why, bool silent) {
@@ -1054,65 +965,65 @@ void World::lost(Process& process, const std::string& why, bool silent) {
 
 void World::beat(Process& process) {
   const TimePoint due = std::min(process.next_beat, process.liveness->deadline());
-  if (process.liveness->silent(now_, now_ - due)) return lost(process, "it is silent", true);
-  if (now_ >= process.next_beat) {
-    send(process.client, true, {.message = Heartbeat{}});
-    process.next_beat = now_ + heartbeat_interval;
+  if (process.liveness->silent(now(), now() - due)) return lost(process, "it is silent", true);
+  if (now() >= process.next_beat) {
+    send_up(process, Heartbeat{});
+    process.next_beat = now() + heartbeat_interval;
   }
   arm(process, &Process::beat, std::min(process.next_beat, process.liveness->deadline()),
       &World::beat);
 }
 
-void World::member_hears(Process& process, const Item& item) {
-  if (process.left || !process.search.hears(item.message)) return;
-  if (const auto* succession = std::get_if<Succession>(&item.message)) {
-    process.known_round = item.round;
-    process.term_followed = std::max(process.term_followed, item.term);
+void World::member_hears(Process& process, const Line& line) {
+  if (process.left || !process.search.hears(line.message)) return;
+  if (const auto* succession = std::get_if<Succession>(&line.message)) {
+    process.known_round = line.round;
+    process.term_followed = std::max(process.term_followed, line.term);
     if (outcome_.violation.empty()) process.takeover->heard(*succession);
     return;
   }
-  if (const auto* moved = std::get_if<Moved>(&item.message)) {
+  if (const auto* moved = std::get_if<Moved>(&line.message)) {
     process.search.sent_away();
-    return at(now_, process.index, [this, &process, to = moved->coordinator] {
+    return at(now(), process.index, [this, &process, to = moved->coordinator] {
       if (!process.left && process.search.is_sent_away()) go_where(process, to);
     });
   }
-  if (std::holds_alternative<HandOver>(item.message)) {
+  if (std::holds_alternative<HandOver>(line.message)) {
     process.search.sent_away();
-    return at(now_, process.index, [this, &process] {
+    return at(now(), process.index, [this, &process] {
       if (!process.left && process.search.is_sent_away()) hand_over(process);
     });
   }
-  if (std::holds_alternative<Welcome>(item.message) && process.search.welcomed()) {
+  if (std::holds_alternative<Welcome>(line.message) && process.search.welcomed()) {
     for (const ControlMessage& message : process.search.round().said()) {
       note_offer(process, message);
-      send(process.client, true, {.message = message});
+      send_up(process, message);
     }
   }
-  const bool is_round = std::holds_alternative<RoundStart>(item.message);
-  if (is_round && (planted_ == Planted::TakesOldRound ? 0 : item.term) < process.term_followed) {
+  const bool is_round = std::holds_alternative<RoundStart>(line.message);
+  if (is_round && (planted_ == Planted::TakesOldRound ? 0 : line.term) < process.term_followed) {
     violated(fmt::format("{} takes a round of term {}, and has followed term {}", process.node_id(),
-                         item.term, process.term_followed));
+                         line.term, process.term_followed));
   }
-  agent_hears(process, item.message);
+  agent_hears(process, line.message);
 }
 
 void World::member_lost(Process& process, const std::string& why, bool silent) {
   if (process.left) return;
   tell(process, "lost the coordinator: " + why);
-  carry_out(process, process.search.lost(why, silent, process.endpoint, now_));
+  carry_out(process, process.search.lost(why, silent, process.endpoint, now()));
 }
 
 void World::say(Process& process, const ControlMessage& message) {
   process.search.says(message);
   note_offer(process, message);
-  if (process.client != nothing) send(process.client, true, {.message = message});
+  if (process.client != nothing) send_up(process, message);
 }
 
 void World::carry_out(Process& process, const TakeoverActions& actions) {
   const int life = process.lives;
   const auto soon = [&](auto happen) {
-    at(now_, process.index, [&process, life, happen] {
+    at(now(), process.index, [&process, life, happen] {
       if (process.lives == life && !process.left) happen();
     });
   };
@@ -1148,7 +1059,7 @@ void World::lead(Process& process, const Lead& elected) {
   process.job_round = process.known_round;
   process.job_number = history_.job_of(process.job_round);
   process.term = term;
-  process.job.emplace(job_limits(process), inherited, now_);
+  process.job.emplace(job_limits(process), inherited, now());
   carry_out(process, process.job->take_over(inherited));
   for (const Council* council : {&inherited.succession.council, &inherited.succession.before}) {
     for (const Seat& seat : *council) {
@@ -1165,7 +1076,7 @@ void World::want_word(Process& process, const WordWish& wish) {
   const bool unasked = (planted_ == Planted::KeepsUnasked && wish.keep) ||
                        (planted_ == Planted::NeedsNoWord && wish.leads);
   if (unasked) {
-    return at(now_, process.index, [this, &process, wish] {
+    return at(now(), process.index, [this, &process, wish] {
       hears_word(process, {.kind = wish.keep ? Word::Kind::Kept : Word::Kind::Given,
                            .rounds = wish.rounds,
                            .term = wish.term,
@@ -1177,24 +1088,24 @@ void World::want_word(Process& process, const WordWish& wish) {
   process.claimant.want(
       wish,
       {.node_id = process.node_id(), .host = host, .address = host, .port = process.index + 1},
-      now_);
+      now());
   run_claimant(process);
 }
 
 // The task may be done although its answer never comes, and after its agent has ended.
 void World::run_claimant(Process& process) {
-  if (const auto task = process.claimant.next(now_)) {
-    const bool away = process.arbiter_away_until > now_;
+  if (const auto task = process.claimant.next(now())) {
+    const bool away = process.arbiter_away_until > now();
     const std::string job =
         process.job ? std::to_string(process.job_number) : process.search.round().succession().job;
-    after(network_delay(), nothing,
+    after(network_.delay(), nothing,
           [this, &process, task = *task, away, job, id = process.node_id()] {
-            const bool lost = away || process.arbiter_away_until > now_;
+            const bool lost = away || process.arbiter_away_until > now();
             ArbiterReply reply{.claims = {}, .why = "the arbiter is away"};
             if (!away) reply = arbitrate(job, id, task);
             if (lost) reply = {.claims = {}, .why = "the arbiter is away"};
-            after(network_delay(), process.index, [this, &process, reply] {
-              if (const auto word = process.claimant.answered(reply, now_))
+            after(network_.delay(), process.index, [this, &process, reply] {
+              if (const auto word = process.claimant.answered(reply, now()))
                 hears_word(process, *word);
               run_claimant(process);
             });
@@ -1205,30 +1116,20 @@ void World::run_claimant(Process& process) {
 
 ArbiterReply World::arbitrate(const std::string& job, const std::string& node_id,
                               const ArbiterTask& task) {
-  ListOfClaims& list = arbiter_[{job, task.round}];
-  const auto number = static_cast<std::size_t>(task.at);
-  if (task.add && number == list.claims.size()) {
-    list.claims.push_back(*task.add);
-  }
-  if (task.beat) list.beats[node_id] = *task.beat;
-  Claims seen{.count = static_cast<int>(list.claims.size())};
-  if (list.claims.empty()) return {.claims = seen, .why = {}};
-  seen.last = list.claims.back();
-  const bool others = seen.last.holder.node_id != node_id;
-  if (planted_ == Planted::LapsesKept && others) seen.last.kept = false;
-  const auto beat = list.beats.find(seen.last.holder.node_id);
-  if (beat != list.beats.end()) seen.beat = beat->second;
-  return {.claims = seen, .why = {}};
+  ArbiterReply reply = arbiter_.answer(job, node_id, task);
+  const bool others = reply.claims && reply.claims->last.holder.node_id != node_id;
+  if (planted_ == Planted::LapsesKept && others) reply.claims->last.kept = false;
+  return reply;
 }
 
 void World::hears_word(Process& process, const Word& word) {
   if (process.left) return;
   tell(process, fmt::format("hears of the arbiter: {}, term {}, {}{}", static_cast<int>(word.kind),
                             word.term, word.holder.node_id, word.why));
-  if (!process.job) return carry_out(process, process.takeover->on_word(word, now_));
+  if (!process.job) return carry_out(process, process.takeover->on_word(word, now()));
   process.term = std::max(process.term, word.term);
   if (word.kind == Word::Kind::Refused) process.search.named(word.holder);
-  carry_out(process, process.job->on_word(word, now_));
+  carry_out(process, process.job->on_word(word, now()));
 }
 
 // ---- the coordinator ----
@@ -1264,40 +1165,41 @@ JobLimits World::job_limits(const Process& process) const {
   return limits;
 }
 
-void World::server_reads(Process& process, int connection, Item item) {
-  Connection& through = connections_[static_cast<std::size_t>(connection)];
+void World::server_reads(Process& process, int connection, const Line& line) {
+  Connection& through = network_[connection];
   const PeerId peer = through.peer;
-  if (item.end) {
+  if (line.end) {
     through.server_closed = true;
     process.peers.erase(peer);
     if (process.job)
-      carry_out(process, process.job->on_lost(peer, "it closed the connection", now_));
+      carry_out(process, process.job->on_lost(peer, "it closed the connection", now()));
     return check_idle(process);
   }
   if (through.dismissed) return;
   if (!process.job || process.job->stepped_down()) {
-    send(connection, false, {.message = Moved{process.search.coordinator().value_or(Seat{})}});
+    network_.send(connection, Way::Down,
+                  {.message = Moved{process.search.coordinator().value_or(Seat{})}});
     return dismiss(process, peer);
   }
-  if (auto* hello = std::get_if<Hello>(&item.message)) {
+  if (const auto* hello = std::get_if<Hello>(&line.message)) {
     if (planted_ == Planted::IgnoresQuorum) forget_quorum(process, hello->node_id);
   }
-  if (const auto* up = std::get_if<Started>(&item.message)) repeat_old_words(process, peer, *up);
-  carry_out(process, process.job->on_message(peer, item.message, now_));
+  if (const auto* up = std::get_if<Started>(&line.message)) repeat_old_words(process, peer, *up);
+  carry_out(process, process.job->on_message(peer, line.message, now()));
 }
 
 // As a line would that the agent had kept from a round of the same number in an earlier term.
 void World::repeat_old_words(Process& process, PeerId peer, const Started& up) {
   if (up.term == 0) return;
   const int term = planted_ == Planted::TakesOldWords ? up.term : up.term - 1;
-  carry_out(process, process.job->on_message(peer, WorkersSucceeded{up.attempt, term}, now_));
+  carry_out(process, process.job->on_message(peer, WorkersSucceeded{up.attempt, term}, now()));
   carry_out(process, process.job->on_message(peer,
                                              Reaped{.attempt = up.attempt,
                                                     .cause = {},
                                                     .term = term,
                                                     .nproc = scenario_.workers_min > 0 ? 7 : 0},
-                                             now_));
-  carry_out(process, process.job->on_message(peer, CanGrow{up.attempt, term, 8}, now_));
+                                             now()));
+  carry_out(process, process.job->on_message(peer, CanGrow{up.attempt, term, 8}, now()));
 }
 
 // Who is said to have gone does not count as out of sight. It is said of all before they come.
@@ -1305,15 +1207,14 @@ void World::forget_quorum(Process& process, const std::string& node_id) {
   const PeerId nobody = 1'000'000;
   Hello goodbye{.version = 0, .run_id = "job", .node_id = "nobody"};
   goodbye.replaces = node_id;
-  carry_out(process, process.job->on_message(nobody, goodbye, now_));
+  carry_out(process, process.job->on_message(nobody, goodbye, now()));
 }
 
 void World::dismiss(Process& process, PeerId peer) {
   const auto found = process.peers.find(peer);
   if (found == process.peers.end()) return;
-  Connection& connection = connections_[static_cast<std::size_t>(found->second)];
-  if (std::exchange(connection.dismissed, true)) return;
-  send(found->second, false, {.message = {}, .end = true});
+  if (std::exchange(network_[found->second].dismissed, true)) return;
+  network_.send_end(found->second, Way::Down);
 }
 
 void World::carry_out(Process& process, const JobActions& actions) {
@@ -1327,8 +1228,9 @@ void World::carry_out(Process& process, const JobActions& actions) {
         if (succession->before.empty()) history_.settled(process.job_round);
       }
       if (std::holds_alternative<RoundStart>(message)) told_round.push_back(sent->peer);
-      send(peer->second, false,
-           {.message = std::move(message), .round = process.job_round, .term = process.term});
+      network_.send(
+          peer->second, Way::Down,
+          {.message = std::move(message), .round = process.job_round, .term = process.term});
     } else if (const auto* close = std::get_if<CloseAfterSending>(&action)) {
       dismiss(process, close->peer);
     } else if (const auto* wanted = std::get_if<AskForWord>(&action)) {
@@ -1346,7 +1248,7 @@ void World::carry_out(Process& process, const JobActions& actions) {
     for (const PeerId peer : told_round) {
       carry_out(process,
                 process.job->on_message(
-                    peer, Started{process.job->attempt(), process.job->round().term}, now_));
+                    peer, Started{process.job->attempt(), process.job->round().term}, now()));
     }
   }
   arm(process, &Process::job_tick, process.job->next_tick(), &World::tick_job);
@@ -1360,9 +1262,7 @@ void World::close_round(Process& process, const JobActions& actions) {
     const auto* start = sent ? std::get_if<RoundStart>(&sent->message) : nullptr;
     if (start == nullptr) continue;
     const auto peer = process.peers.find(sent->peer);
-    const int member = peer == process.peers.end()
-                           ? nothing
-                           : connections_[static_cast<std::size_t>(peer->second)].client;
+    const int member = peer == process.peers.end() ? nothing : network_[peer->second].client;
     members.push_back({member, *start});
   }
   process.job_round =
@@ -1371,9 +1271,8 @@ void World::close_round(Process& process, const JobActions& actions) {
 
 void World::check_idle(Process& process) {
   if (!process.left || !process.endpoint) return;
-  const bool busy = std::any_of(process.peers.begin(), process.peers.end(), [&](const auto& peer) {
-    return !connections_[static_cast<std::size_t>(peer.second)].dismissed;
-  });
+  const bool busy = std::any_of(process.peers.begin(), process.peers.end(),
+                                [&](const auto& peer) { return !network_[peer.second].dismissed; });
   if (!busy) die(process, false);
 }
 
