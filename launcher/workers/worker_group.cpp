@@ -35,6 +35,7 @@
 #include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/worker_members.h"
+#include "launcher/workers/attempt_workers.h"
 #include "launcher/workers/child_launch.h"
 #include "launcher/workers/ending_workers.h"
 #include "launcher/workers/group_state.h"
@@ -60,6 +61,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         child_signal(io),
         deadline_timer(io),
         order_timer(io),
+        workers(state),
         kept_workers(forwarder, group_limits.kill_wait),
         ending_workers(forwarder) {}
 
@@ -67,7 +69,6 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void stand_by(const std::vector<WorkerSpec>& spare_specs);
   void make_guard(int count);
   void start_one(const WorkerSpec& spec, bool may_inherit_stdout);
-  std::vector<int> missing_places() const;
   void become_active();
   void watch(const std::shared_ptr<WorkerProcess>& worker);
   void watch_channel(const std::shared_ptr<WorkerProcess>& worker);
@@ -83,14 +84,10 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void on_freed();
   void on_ending(int pid);
   bool ended_earlier(const WorkerProcess& other, const WorkerProcess& ended) const;
-  std::vector<GroupMember> as_members() const;
   void report_ended();
   void report(WorkerProcess& worker, const ExitStatus& status, Clock::time_point when,
               std::string note);
   void stop(int signal, std::chrono::milliseconds grace, Keep keep, const std::string& why);
-  void mark_stopped();
-  void mark_asked();
-  void tell_over();
   void carry_out(const GroupStep& step, int ended_pid = 0);
   void watch_deadline();
   void watch_order();
@@ -101,9 +98,6 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   void kill_now();
   std::vector<int> leaders() const;
   std::set<int> kept_sessions() const;
-  GroupMember as_member(const WorkerProcess& worker) const;
-  bool stays(const WorkerProcess& worker) const;
-  int parking() const;
   int kept() const;
   void kill_members();
   void name_leftovers();
@@ -125,7 +119,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   int places = 0;                                           // For which it has some, if need be.
   LeftBehind left_behind;                                   // For the guard.
   std::set<int> named_leftovers;                            // Of this attempt.
-  std::vector<std::shared_ptr<WorkerProcess>> workers;      // Of this attempt.
+  AttemptWorkers workers;                                   // Of this attempt.
   KeptWorkers kept_workers;                                 // Of the one before, while none runs.
   EndingWorkers ending_workers;                             // Of the one before; being freed.
   std::string over_why;                                     // For those who can park ...
@@ -154,7 +148,7 @@ void WorkerGroup::Impl::start(const std::vector<WorkerSpec>& specs,
   }
   become_active();
   kept_workers.end_all(*guard, kept_sessions());
-  if (spares) spares->attempt_started(spare_specs, missing_places());
+  if (spares) spares->attempt_started(spare_specs, workers.missing_places(places));
   if (workers.empty()) asio::post(io, [self = shared_from_this()] { self->settle(); });
 }
 
@@ -174,17 +168,6 @@ void WorkerGroup::Impl::make_guard(int count) {
   guard->set_left_behind(left_behind);
 }
 
-std::vector<int> WorkerGroup::Impl::missing_places() const {
-  std::vector<int> missing;
-  for (int place = 0; place < places; ++place) {
-    const bool filled = std::any_of(workers.begin(), workers.end(), [&](const auto& worker) {
-      return worker->spec.place == place;
-    });
-    if (!filled) missing.push_back(place);
-  }
-  return missing;
-}
-
 // SIGCHLD may have been asked for before: asio takes that as done.
 void WorkerGroup::Impl::become_active() {
   ++generation;
@@ -196,11 +179,10 @@ void WorkerGroup::Impl::become_active() {
 }
 
 void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdout) {
-  const int index = static_cast<int>(workers.size());
+  const int index = workers.count();
   const DeathMarks marks = index < order->workers() ? order->marks(index) : DeathMarks{};
   if (auto kept = kept_workers.take(spec, marks, *guard, kept_sessions())) {
-    kept->index = index;
-    workers.push_back(std::move(kept));
+    workers.add(std::move(kept));
     return;
   }
   std::optional<LaunchedChild> spare = spares ? spares->take(spec, marks) : std::nullopt;
@@ -210,10 +192,9 @@ void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdou
       was_spare ? std::move(*spare)
                 : launch_child(spec, output, guard->variable(), may_inherit_stdout, marks),
       spec);
-  worker->index = index;
   worker->was_spare = was_spare;
   guard->add_session(worker->child.pid());
-  workers.push_back(worker);
+  workers.add(worker);
   // Now, not after the last start: epoll tells in which order they die from here on.
   watch(worker);
   if (worker->channel) watch_channel(worker);
@@ -247,8 +228,8 @@ void WorkerGroup::Impl::hear(WorkerProcess& worker) {
 void WorkerGroup::Impl::tell_parked() {
   const auto self = shared_from_this();
   const auto now = Clock::now();
-  for (const auto& worker : std::vector(workers)) {
-    if (!stays(*worker) || !worker->parking.take_news()) continue;
+  for (const auto& worker : std::vector(workers.processes())) {
+    if (!workers.stays(*worker) || !worker->parking.take_news()) continue;
     if (!callbacks.on_parked) continue;
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - over_at);
     callbacks.on_parked(worker->spec.rank, worker->spec.local_rank, worker->child.pid(),
@@ -300,11 +281,9 @@ void WorkerGroup::Impl::on_freed() {
 // What is left to do with it when it can be reaped is on_leader_ended()'s.
 void WorkerGroup::Impl::on_ending(int pid) {
   if (!is_active()) return;
-  const auto worker = std::find_if(workers.begin(), workers.end(), [&](const auto& candidate) {
-    return candidate->child.pid() == pid;
-  });
-  if (worker == workers.end() || (*worker)->gone || !(*worker)->foresee_status()) return;
-  (*worker)->ended_at = Clock::now();
+  const auto worker = workers.of_pid(pid);
+  if (!worker || worker->gone || !worker->foresee_status()) return;
+  worker->ended_at = Clock::now();
   report_ended();
   if (state.another_follows()) settle();
 }
@@ -338,58 +317,17 @@ bool WorkerGroup::Impl::ended_earlier(const WorkerProcess& other,
   return other.status || is_exiting(other.child.pid());
 }
 
-GroupMember WorkerGroup::Impl::as_member(const WorkerProcess& worker) const {
-  const auto& status = worker.status;
-  return {.told = worker.gone,
-          .known = status.has_value(),
-          .failed = status && (status->signal != 0 || status->exit_code != 0),
-          .ending = worker.is_ending(),
-          .only_memory = worker.only_memory,
-          .stop_sent = worker.stop_sent,
-          .asked = worker.parking.asked(),
-          .can_park = worker.parking.can_park(),
-          .parked = worker.parking.parked(),
-          .ended_at = worker.ended_at};
-}
-
-// One that is parked before the attempt is over has not left the group.
-std::vector<GroupMember> WorkerGroup::Impl::as_members() const {
-  std::vector<GroupMember> result;
-  for (const auto& worker : workers) {
-    result.push_back(as_member(*worker));
-    result.back().parked = worker->parking.parked() && stays(*worker);
-  }
-  return result;
-}
-
-bool WorkerGroup::Impl::stays(const WorkerProcess& worker) const {
-  return state.spares(as_member(worker)) && !worker.child.has_ended();
-}
-
-int WorkerGroup::Impl::parking() const {
-  return static_cast<int>(std::count_if(workers.begin(), workers.end(), [&](const auto& worker) {
-    return stays(*worker) && !worker->parking.parked();
-  }));
-}
-
-int WorkerGroup::Impl::kept() const {
-  if (!state.active()) return kept_workers.count();
-  return static_cast<int>(std::count_if(workers.begin(), workers.end(),
-                                        [&](const auto& worker) { return stays(*worker); }));
-}
-
 // Reports the workers that were reaped, in the order in which they began to end: one may have died
 // of another one's end and still have got through first.
 void WorkerGroup::Impl::report_ended() {
   const auto self = shared_from_this();  // The owner may destroy the group in a callback.
-  const auto worker = [&](int index) { return workers[static_cast<std::size_t>(index)]; };
   const auto earlier = [&](int other, int ended) {
-    return ended_earlier(*worker(other), *worker(ended));
+    return ended_earlier(*workers.at(other), *workers.at(ended));
   };
   while (is_active()) {
-    const TellStep step = state.next_to_tell(as_members(), earlier, Clock::now());
+    const TellStep step = state.next_to_tell(workers.as_members(), earlier, Clock::now());
     if (!step.member) break;
-    const auto next = worker(*step.member);
+    const auto next = workers.at(*step.member);
     report(*next, *next->status, next->ended_at, "");
   }
   watch_order();
@@ -429,17 +367,17 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace, Keep k
   if (abandoned || (state.killing() && !state.keeping())) return;
   if (!state.active()) {
     if (kept_workers.empty() || keep != Keep::Nobody) return;
-    workers = kept_workers.release();  // Nobody needs them any more.
+    workers.replace(kept_workers.release());  // Nobody needs them any more.
     become_active();
   }
   if (spares) spares->attempt_ended();
   // Who has said so by now is spared, also when the end of another was heard of first.
   if (keep != Keep::Nobody) {
-    for (const auto& worker : workers) hear(*worker);
+    for (const auto& worker : workers.processes()) hear(*worker);
   }
   if (!state.keeping()) over_at = Clock::now();
   over_why = why;
-  mark_stopped();
+  workers.mark_stopped();
   carry_out(state.stop(signal, grace, Clock::now(), keep));
   if (keep != Keep::Nobody) settle_soon();
 }
@@ -454,33 +392,6 @@ void WorkerGroup::Impl::settle_soon() {
   });
 }
 
-void WorkerGroup::Impl::mark_stopped() {
-  for (const auto& worker : workers) {
-    // One that has ended by itself is no victim of this stop, though nobody has seen its end yet.
-    if (!worker->gone && !worker->child.has_ended()) worker->stop_sent = true;
-  }
-}
-
-void WorkerGroup::Impl::mark_asked() {
-  for (const auto& worker : workers) {
-    if (worker->gone || stays(*worker)) continue;
-    const bool out_of_time = state.keeping() && !worker->child.has_ended();
-    if (!worker->parking.ask_to_end(out_of_time)) continue;
-    spdlog::warn("rank {} (pid {}) said that it can park, and has not within {}: it gets {}",
-                 worker->spec.rank, worker->child.pid(), rendezvous::time_text(state.grace()),
-                 rendezvous::signal_name(state.signal()));
-  }
-}
-
-// Who hears nothing of it is asked when the time is over.
-void WorkerGroup::Impl::tell_over() {
-  for (const auto& worker : workers) {
-    if (worker->channel && stays(*worker) && worker->parking.take_word()) {
-      worker->send_over(over_why);
-    }
-  }
-}
-
 // `ended_pid`: of the worker that ended just now, for AskIts.
 void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
   if (!step.actions.empty()) spdlog::debug("workers: {}", step.reason);
@@ -490,7 +401,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
         members.forget_asked();
         break;
       case GroupAction::Ask:
-        mark_asked();
+        workers.mark_asked();
         members.ask(leaders(), state.signal(), kept_sessions());
         break;
       case GroupAction::AskIts:
@@ -498,7 +409,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
         members.ask(leaders(), state.signal(), kept_sessions(), ended_pid);
         break;
       case GroupAction::TellOver:
-        tell_over();
+        workers.tell_over(over_why);
         break;
       case GroupAction::KillAsked:
         members.kill_asked(leaders(), kept_sessions());
@@ -532,7 +443,7 @@ void WorkerGroup::Impl::watch_deadline() {
   deadline_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self || !self->is_active()) return;
-    self->carry_out(self->state.deadline_passed(Clock::now(), self->parking()));
+    self->carry_out(self->state.deadline_passed(Clock::now(), self->workers.parking()));
     self->settle();
   });
 }
@@ -541,7 +452,7 @@ void WorkerGroup::Impl::watch_deadline() {
 void WorkerGroup::Impl::give_up() {
   const auto self = shared_from_this();
   // Nobody is waited for any more; one may have ended just now, and its turn has not come.
-  for (const auto& worker : std::vector(workers)) {
+  for (const auto& worker : std::vector(workers.processes())) {
     if (worker->gone || !worker->take_status()) continue;
     report(*worker, *worker->status, worker->end_seen ? worker->ended_at : Clock::now(), "");
   }
@@ -553,17 +464,15 @@ void WorkerGroup::Impl::give_up() {
                              " ms after SIGKILL, state " + row.state +
                              (where.empty() ? "" : ", in kernel function " + where) +
                              "; this machine may need a restart";
-    const auto worker = std::find_if(workers.begin(), workers.end(), [&](const auto& candidate) {
-      return candidate->child.pid() == row.pid;
-    });
-    if (worker == workers.end() || (*worker)->gone) {
+    const auto worker = workers.of_pid(row.pid);
+    if (!worker || worker->gone) {
       output.write_line("ddprun: " + note);
     } else {
-      report(**worker, ExitStatus{0, SIGKILL, false}, Clock::now(), note);
+      report(*worker, ExitStatus{0, SIGKILL, false}, Clock::now(), note);
     }
   }
-  for (const auto& worker : std::vector(workers)) {  // /proc did not show it.
-    if (worker->gone || stays(*worker)) continue;
+  for (const auto& worker : std::vector(workers.processes())) {  // /proc did not show it.
+    if (worker->gone || workers.stays(*worker)) continue;
     report(*worker, ExitStatus{0, SIGKILL, false}, Clock::now(), "");
   }
   finish(/*given_up=*/true);
@@ -572,7 +481,7 @@ void WorkerGroup::Impl::give_up() {
 // Looks at what is left: reaps adopted orphans, and ends the group when nothing is.
 void WorkerGroup::Impl::settle() {
   if (!is_active()) return;
-  for (const auto& worker : std::vector(workers)) {
+  for (const auto& worker : std::vector(workers.processes())) {
     // One whose end was not seen yet has its turn to come.
     const bool awaited = !worker->gone || worker->is_ending();
     if (awaited && worker->end_seen) worker->take_status();
@@ -600,7 +509,7 @@ void WorkerGroup::Impl::settle() {
   // The dead of the attempt before are waited for at this one's end at the latest: one that hangs
   // in the kernel is named then.
   left = left || !ending_workers.empty();
-  if (is_active()) carry_out(state.looked(ends_of(as_members()), left, Clock::now()));
+  if (is_active()) carry_out(state.looked(ends_of(workers.as_members()), left, Clock::now()));
 }
 
 // Called at each SIGCHLD: the guard is a child like any other, and somebody may have killed it. The
@@ -625,7 +534,7 @@ void WorkerGroup::Impl::finish(bool given_up) {
   child_signal.clear(ignored);
   child_signal.cancel(ignored);
   if (given_up) ending_workers.release();
-  for (const auto& worker : std::exchange(workers, {})) {
+  for (const auto& worker : workers.release()) {
     if (!worker->gone) {
       output.pump(*worker->stream);
       kept_workers.keep(worker);
@@ -644,67 +553,58 @@ void WorkerGroup::Impl::finish(bool given_up) {
   if (on_all_reaped) on_all_reaped();
 }
 
+// Of all that is to end with the attempt.
 std::vector<int> WorkerGroup::Impl::leaders() const {
-  std::vector<int> pids;
-  for (const auto& worker : workers) {
-    if (!worker->child.reaped() && !stays(*worker)) pids.push_back(worker->child.pid());
-  }
+  std::vector<int> pids = workers.leaders();
   const std::vector<int> freed = ending_workers.pids();
   pids.insert(pids.end(), freed.begin(), freed.end());
   return pids;
 }
 
-// Of those that stay: what they have left behind stays with them. While an attempt is being started
-// also those that have their rank.
 std::set<int> WorkerGroup::Impl::kept_sessions() const {
   std::set<int> sessions = kept_workers.sessions();
-  for (const auto& worker : workers) {
-    const bool begins = !state.active() && !worker->gone && !worker->status;
-    if (begins || stays(*worker)) sessions.insert(worker->child.pid());
-  }
+  sessions.merge(workers.kept_sessions());
   return sessions;
 }
 
+int WorkerGroup::Impl::kept() const {
+  return state.active() ? workers.staying() : kept_workers.count();
+}
+
 void WorkerGroup::Impl::kill_members() {
-  for (const auto& worker : workers) {
-    if (!stays(*worker)) worker->child.send_to_group(SIGKILL);
-  }
+  workers.kill_all_but_staying();
   WorkerMembers::kill(leaders(), kept_sessions());
 }
 
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
 void WorkerGroup::Impl::kill_now() {
-  for (const auto& worker : kept_workers.release()) workers.push_back(worker);
-  for (const auto& worker : ending_workers.release()) workers.push_back(worker);
-  if (workers.empty()) return;
+  std::vector<std::shared_ptr<WorkerProcess>> all = workers.release();
+  for (const auto& worker : kept_workers.release()) all.push_back(worker);
+  for (const auto& worker : ending_workers.release()) all.push_back(worker);
+  if (all.empty()) return;
   const auto limit = Clock::now() + limits.kill_wait;
   for (;;) {
-    for (const auto& worker : workers) {
+    for (const auto& worker : all) {
       worker->child.send_to_group(SIGKILL);
       if (!worker->child.reaped()) WorkerMembers::kill({worker->child.pid()});
     }
     WorkerMembers::kill({});
-    for (const auto& worker : workers) worker->child.reap();
-    bool left = std::any_of(workers.begin(), workers.end(),
+    for (const auto& worker : all) worker->child.reap();
+    bool left = std::any_of(all.begin(), all.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
     for (int pid : WorkerMembers::adopted_children())
       left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
     if (!left || Clock::now() > limit) break;
     ::usleep(500);
   }
-  for (const auto& worker : workers) {
+  for (const auto& worker : all) {
     worker->close();
     if (worker->stream) output.drain(*worker->stream);
     if (guard) guard->remove_session(worker->child.pid());
   }
-  workers.clear();
 }
 
-int WorkerGroup::Impl::running() const {
-  const auto of_attempt = std::count_if(workers.begin(), workers.end(),
-                                        [](const auto& worker) { return !worker->gone; });
-  return static_cast<int>(of_attempt) + kept_workers.count();
-}
+int WorkerGroup::Impl::running() const { return workers.running() + kept_workers.count(); }
 
 WorkerGroup::WorkerGroup(asio::io_context& io, OutputForwarder& output,
                          WorkerGroupCallbacks callbacks, WorkerGroupLimits limits)
@@ -762,14 +662,12 @@ void WorkerGroup::stop(int signal, std::chrono::milliseconds grace, Keep keep,
 int WorkerGroup::kept() const { return impl_->kept(); }
 
 void WorkerGroup::kill_worker(int local_rank) {
-  for (const auto& worker : impl_->workers) {
-    if (worker->spec.local_rank == local_rank && !worker->gone)
-      worker->child.send_to_group(SIGKILL);
-  }
+  const auto worker = impl_->workers.of_local_rank(local_rank);
+  if (worker && !worker->gone) worker->child.send_to_group(SIGKILL);
 }
 
 void WorkerGroup::forward_signal(int signal) {
-  for (const auto& worker : impl_->workers) worker->child.send(signal);
+  for (const auto& worker : impl_->workers.processes()) worker->child.send(signal);
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
@@ -782,22 +680,20 @@ void WorkerGroup::stop_spares() {
 int WorkerGroup::spares_ready() const { return impl_->spares ? impl_->spares->ready() : 0; }
 
 bool WorkerGroup::was_spare(int local_rank) const {
-  return std::any_of(impl_->workers.begin(), impl_->workers.end(), [&](const auto& worker) {
-    return worker->spec.local_rank == local_rank && worker->was_spare;
-  });
+  const auto worker = impl_->workers.of_local_rank(local_rank);
+  return worker && worker->was_spare;
 }
 
 bool WorkerGroup::was_kept(int local_rank) const {
-  return std::any_of(impl_->workers.begin(), impl_->workers.end(), [&](const auto& worker) {
-    return worker->spec.local_rank == local_rank && worker->was_kept;
-  });
+  const auto worker = impl_->workers.of_local_rank(local_rank);
+  return worker && worker->was_kept;
 }
 
 int WorkerGroup::running() const { return impl_->running(); }
 
 std::vector<int> WorkerGroup::pids() const {
   std::vector<int> pids;
-  for (const auto& worker : impl_->workers) {
+  for (const auto& worker : impl_->workers.processes()) {
     if (!worker->gone) pids.push_back(worker->child.pid());
   }
   for (const auto& worker : impl_->kept_workers.processes()) pids.push_back(worker->child.pid());
