@@ -131,6 +131,7 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
   const auto deadline = Clock::now() + timeout_;
   const std::string problem =
       settle(handle_->call([&](ncclComm_t comm) { return function(comm, on); }), deadline);
+  if (!problem.empty() || group_.aborted()) handle_->leave_call();
   if (!problem.empty()) fail(call, problem);
   guard_.throw_if_aborted(call);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

@@ -66,9 +66,21 @@ void NcclHandle::ended() noexcept {
   changed_.notify_all();
 }
 
+void NcclHandle::leave_call() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr || left_in_call_) return;
+  left_in_call_ = true;
+  ending_since_ = Clock::now();
+}
+
 bool NcclHandle::wait_for_end() noexcept {
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, ending_since_ + end_time_max_, [&] { return !ending_; });
+  while (ending_ || (left_in_call_ && comm_ != nullptr)) {
+    const auto deadline = ending_since_ + end_time_max_;  // Which moves when it is taken.
+    if (Clock::now() >= deadline) return false;
+    changed_.wait_until(lock, deadline);
+  }
+  return true;
 }
 
 void NcclHandle::abort() noexcept {

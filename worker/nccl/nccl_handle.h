@@ -48,6 +48,9 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
     const std::lock_guard lock(mutex_);
     return comm_ == nullptr ? ncclSuccess : call(comm_);
   }
+  // The call at hand was given up, and NCCL may still hand it to the device in the background: no
+  // memory is given back until the communicator, which somebody is to abort, has ended.
+  void leave_call() noexcept;
   // What NCCL says of its work in the background. Empty: there is no communicator any more.
   std::optional<ncclResult_t> state();
 
@@ -79,7 +82,8 @@ class NcclHandle : public std::enable_shared_from_this<NcclHandle> {
   std::mutex mutex_;
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
-  bool ending_ = false;  // Taken, and not at its end yet.
+  bool ending_ = false;        // Taken, and not at its end yet.
+  bool left_in_call_ = false;  // To be taken.
   Clock::time_point ending_since_{};
 };
 

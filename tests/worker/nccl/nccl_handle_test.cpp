@@ -77,6 +77,38 @@ TEST_CASE("memory whose release waits for a kernel does not keep NCCL from being
   CHECK(freed_after_kernel);
 }
 
+// Its kernel may be launched at any moment: to wait for the device is not enough.
+TEST_CASE("memory of a call that was given up while NCCL begins it stays until NCCL has ended",
+          "[worker][cuda]") {
+  FakeDevice fake;
+  Happening may_end, ended;
+  std::atomic<int> frees{0};
+  bool freed_after_end = false;
+  fake.on_abort = [&] {
+    may_end.wait();
+    ended.happen();
+  };
+  fake.on_free = [&] {
+    ++frees;
+    freed_after_end = ended.has_happened();
+  };
+  device = &fake;
+  const auto handle = std::make_shared<NcclHandle>(0, std::chrono::milliseconds{20});
+  REQUIRE(handle->start(ncclUniqueId{}, 0, 1) == ncclSuccess);
+  auto lost = handle->allocate(1000), kept = handle->allocate(1000);
+
+  handle->leave_call();
+  lost.reset();  // Nobody ends it, so that this waits for the time that an end may take.
+  CHECK(frees == 0);
+
+  handle->abort();
+  may_end.happen();
+  CHECK(ended.wait());
+  kept.reset();
+  CHECK(frees == 1);
+  CHECK(freed_after_end);
+}
+
 TEST_CASE("a communicator is ended once, and memory outlives it", "[worker][cuda]") {
   FakeDevice fake;
   std::atomic<int> aborts{0};
