@@ -328,6 +328,8 @@ void make_trained_parts(TrainingJob& job) {
 
 // Broadcasts rank 0's model to all, unless they have the same already.
 void wrap_model(TrainingJob& job, bool shared) {
+  // A worker that is thrown out of its attempt is waited for until it has left its step.
+  job.model->on_block([&peers = job.communicator()] { peers.throw_if_aborted(); });
   worker::DataParallelOptions options = parallel_options(job);
   options.init_sync = !shared;
   job.parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(

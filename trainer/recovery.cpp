@@ -59,6 +59,7 @@ void leave_attempt(TrainingJob& job) {
     // They lie in memory of the communicator.
     for (torch::Tensor& parameter : job.model->parameters()) parameter.mutable_grad().reset();
     job.model->train();  // It may have been in a validation.
+    job.model->on_block({});
   }
   job.guard.reset();
   job.place.communicator.reset();

@@ -30,6 +30,12 @@ void Communicator::all_gather_on_host(const void* send, void* recv, std::size_t 
   all_gather(send, recv, bytes, DataType::UInt8, stream);
 }
 
+void Communicator::throw_if_aborted() const {
+  if (const auto why = aborted()) {
+    throw CommunicatorError("rank " + std::to_string(rank()) + " gave up a step: " + *why);
+  }
+}
+
 std::size_t bytes_of(DataType type) {
   switch (type) {
     case DataType::Float32:

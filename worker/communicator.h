@@ -137,6 +137,7 @@ class Communicator {
   // calls can be made. From any thread, at the cost of a load: who computes for long between two
   // calls asks, and need not compute what nobody will use.
   virtual std::optional<std::string> aborted() const { return std::nullopt; }
+  void throw_if_aborted() const;  // CommunicatorError with that reason.
 };
 
 struct CommunicatorOptions {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rendezvous/unique_fd.h"
+#include "worker/cpu/cpu_connect.h"
 #include "worker/membership_state.h"
 #include "worker/progress_page.h"
 #include "worker/rank_environment.h"
@@ -28,6 +29,10 @@ namespace ddprun::worker {
 namespace {
 
 using Phase = MembershipState::Phase;
+
+// Nothing was heard for so long: the peers have met, and the step at hand is none of those that a
+// loss has made late.
+constexpr int quiet_ms = 1'000;
 
 // A program in between may have closed it, and opened something else at its number.
 bool is_channel(int fd) {
@@ -89,7 +94,8 @@ struct Membership::Impl {
   std::condition_variable changed;
   MembershipState state;
   Communicator* guarded = nullptr;
-  bool parked = false;  // Until there is a rank.
+  bool parked = false;    // Until there is a rank.
+  bool prepared = false;  // Of the thread alone: for the next meeting of peers.
   std::thread thread;
 };
 
@@ -114,7 +120,12 @@ void Membership::Impl::listen() {
   std::array<char, 4096> buffer;
   for (;;) {
     pollfd polled[] = {{channel.get(), POLLIN, 0}, {ending.get(), POLLIN, 0}};
-    if (::poll(polled, 2, -1) < 0) continue;
+    const int ready = ::poll(polled, 2, prepared ? -1 : quiet_ms);
+    if (ready == 0) {
+      prepare_cpu_peers();
+      prepared = true;
+    }
+    if (ready <= 0) continue;
     if (polled[1].revents != 0) return;
     const ssize_t count = ::recv(channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -128,6 +139,7 @@ void Membership::Impl::hear(std::string_view bytes) {
   const Phase before = state.phase();
   state.hear(bytes);
   if (before == Phase::Working && state.phase() == Phase::Over) {
+    prepared = false;
     raise_event(interrupt);
     if (guarded != nullptr) guarded->abort("the attempt is over: " + state.why());
   }

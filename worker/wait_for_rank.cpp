@@ -13,6 +13,7 @@
 
 #include "rendezvous/spare_channel.h"
 #include "rendezvous/unique_fd.h"
+#include "worker/cpu/cpu_connect.h"
 #include "worker/rank_environment.h"
 #include "worker/worker_env.h"
 
@@ -48,6 +49,7 @@ void wait_for_rank() {
   if (!is_spare()) return;
   rendezvous::UniqueFd channel(descriptor_of(rendezvous::spare_variable));
   ::fcntl(channel.get(), F_SETFD, FD_CLOEXEC);
+  prepare_cpu_peers();
   const char ready = rendezvous::gives_rank_back;
   while (::send(channel.get(), &ready, 1, MSG_NOSIGNAL) != 1) {
     if (errno != EINTR) throw_lost(std::string("cannot say so: ") + std::strerror(errno));

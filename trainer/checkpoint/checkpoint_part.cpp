@@ -28,17 +28,16 @@ NamedTensors momentum_of(const PartState& state) {
 }
 
 // What a rank must know before it can receive the tensors.
-std::string describe(const PartState& state) {
+Json describe(const PartState& state) {
   Json description{{"values", state.values}, {"tensors", Json::array()}};
   for (const auto& [key, tensor] : state.tensors) {
     description["tensors"].push_back(
         {key, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
   }
-  return description.dump();
+  return description;
 }
 
-PartState make_room(const std::string& text, torch::Device device) {
-  const Json description = Json::parse(text);
+PartState make_room(const Json& description, torch::Device device) {
   PartState state{{}, description["values"].get<std::map<std::string, std::string>>()};
   for (const Json& entry : description["tensors"]) {
     const auto type = static_cast<torch::ScalarType>(entry[1].get<int>());
@@ -110,17 +109,31 @@ PartState take_part(const std::string& name, Safetensors& file) {
 void share_parts(const CheckpointParts& parts, worker::Communicator& communicator,
                  torch::Device device, int root) {
   const bool gives = communicator.rank() == root;
-  for (const CheckpointPart& part : parts) {
-    PartState state = gives ? part.save() : PartState{};
-    const std::string text =
-        broadcast_text(gives ? describe(state) : "", communicator, device, root);
-    if (!gives) state = make_room(text, device);
-    std::vector<torch::Tensor> tensors;
+  std::vector<PartState> states;
+  Json descriptions = Json::array();
+  if (gives) {
+    for (const CheckpointPart& part : parts) {
+      states.push_back(part.save());
+      descriptions.push_back(describe(states.back()));
+    }
+  }
+  const std::string text =
+      broadcast_text(gives ? descriptions.dump() : "", communicator, device, root);
+  if (!gives) {
+    for (const Json& description : Json::parse(text)) {
+      states.push_back(make_room(description, device));
+    }
+  }
+  std::vector<torch::Tensor> tensors;
+  for (const PartState& state : states) {
     for (const auto& [key, tensor] : state.tensors) {
       tensors.push_back(tensor.detach().to(device).contiguous());
     }
-    if (!tensors.empty()) worker::TensorBroadcast(communicator).run(tensors, root);
-    if (!gives) part.restore(state);  // Its tensors are those just received.
+  }
+  worker::TensorBroadcast(communicator).run(tensors, root);
+  if (gives) return;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].restore(states[i]);  // Its tensors are those just received.
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "worker/torch/libtorch.h"
 
@@ -16,6 +18,18 @@ class ImageClassifier : public torch::nn::Module {
   // 0 = it has none. A batch of one image of at most this side cannot be trained on, because
   // normalisation then sees a single value per channel.
   virtual std::int64_t normalized_stride() const = 0;
+
+  // Called before each block of a forward, which ends with what it throws: that of a step that is
+  // lost need not be computed to its end. Empty: nothing. A network without blocks does not call.
+  void on_block(std::function<void()> call) { on_block_ = std::move(call); }
+
+ protected:
+  void begin_block() const {
+    if (on_block_) on_block_();
+  }
+
+ private:
+  std::function<void()> on_block_;
 };
 
 }  // namespace ddprun::trainer

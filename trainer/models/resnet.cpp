@@ -62,7 +62,10 @@ void ResNet::initialize() {
 torch::Tensor ResNet::forward(torch::Tensor images) {
   torch::Tensor x = batch_norm_relu(*bn1_, conv1_->forward(images));
   if (options_.stem == Stem::ImageNet) x = stem_pool(x);
-  for (const auto& block : blocks_) x = block->forward(x);
+  for (const auto& block : blocks_) {
+    begin_block();
+    x = block->forward(x);
+  }
   return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
 

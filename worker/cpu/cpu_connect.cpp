@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "rendezvous/counted.h"
-#include "rendezvous/random_id.h"
 #include "worker/cpu/layout.h"
 #include "worker/cpu/reduce.h"
 #include "worker/meeting.h"
@@ -56,8 +55,7 @@ class Connecting {
   void create_segment() {
     if (!options_.common.shared_memory) return;
     try {
-      segments_[at(rank_)] = SharedSegment::create(HostGroup::segment_bytes(options_.chunk_bytes),
-                                                   rendezvous::random_id());
+      segments_[at(rank_)] = SharedSegment::create(HostGroup::segment_bytes(options_.chunk_bytes));
     } catch (const std::exception& error) {
       notes_ += std::string("; no shared memory here (") + error.what() + ")";
     }
@@ -187,6 +185,10 @@ CpuPeers::Parts connect_cpu_peers(int rank, int world_size, Epoch epoch, Address
   }
   if (world_size == 1) return lone_rank();
   return Connecting(rank, world_size, epoch, exchange, options).run();
+}
+
+void prepare_cpu_peers() {
+  SharedSegment::prepare(HostGroup::segment_bytes(CpuCommunicatorOptions().chunk_bytes));
 }
 
 CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions options) {

@@ -20,4 +20,8 @@ CpuPeers::Parts connect_cpu_peers(int rank, int world_size, rendezvous::Epoch ep
 // The same through the job's store, which a world of one does not need.
 CpuPeers::Parts meet_cpu_peers(const WorkerEnv& env, CpuCommunicatorOptions options);
 
+// Ahead of either: what needs no peer, and takes the most time. For whoever waits for a rank, and
+// need not know whether it will want a communicator on the CPU. Any thread.
+void prepare_cpu_peers();
+
 }  // namespace ddprun::worker

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <exception>
 
-#include "rendezvous/random_id.h"
-
 namespace ddprun::worker {
 namespace {
 
@@ -105,7 +103,7 @@ std::uint32_t HostGroup::begin_allocation(std::size_t bytes) {
   own.allocation.fd = -1;
   if (number >= allocations_max) return number;
   try {
-    SharedSegment segment = SharedSegment::create(bytes, rendezvous::random_id());
+    SharedSegment segment = SharedSegment::create(bytes);
     const SegmentAddress address = segment.address();
     own.allocation.fd = address.fd;
     own.allocation.bytes = address.bytes;

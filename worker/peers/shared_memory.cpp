@@ -12,9 +12,17 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+
+#include "rendezvous/random_id.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14. Older C libraries do not name it.
+#endif
 
 namespace ddprun::worker {
 namespace {
@@ -62,7 +70,46 @@ void SharedSegment::map() {
   mapping_ = mapping;
 }
 
-SharedSegment SharedSegment::create(std::size_t bytes, const std::string& token) {
+// Never destroyed: a thread may still prepare one when the process exits.
+struct SharedSegment::Prepared {
+  std::mutex mutex;
+  std::optional<SharedSegment> segment;
+  int owner = 0;  // A child that was forked must not hand out its parent's.
+
+  static Prepared& one() {
+    static auto* const one = new Prepared;
+    return *one;
+  }
+  bool has(std::size_t bytes) const {
+    return segment && owner == ::getpid() && segment->size() == bytes;
+  }
+};
+
+void SharedSegment::prepare(std::size_t bytes) {
+  Prepared& prepared = Prepared::one();
+  const std::lock_guard lock(prepared.mutex);
+  if (prepared.has(bytes)) return;
+  try {
+    SharedSegment segment = make(bytes);
+    ::madvise(segment.mapping_, head_bytes + bytes, MADV_POPULATE_WRITE);  // Or not.
+    prepared.segment.emplace(std::move(segment));
+    prepared.owner = ::getpid();
+  } catch (const std::exception&) {
+    prepared.segment.reset();
+  }
+}
+
+SharedSegment SharedSegment::create(std::size_t bytes) {
+  Prepared& prepared = Prepared::one();
+  {
+    const std::lock_guard lock(prepared.mutex);
+    if (prepared.has(bytes)) return *std::exchange(prepared.segment, std::nullopt);
+  }
+  return make(bytes);
+}
+
+SharedSegment SharedSegment::make(std::size_t bytes) {
+  const std::string token = rendezvous::random_id();
   const int fd = ::memfd_create(memfd_name(token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw_errno("memfd_create");
   SharedSegment segment(fd, bytes, token);

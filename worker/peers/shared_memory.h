@@ -30,7 +30,12 @@ class SharedSegment {
  public:
   // A new zeroed segment of at least `bytes`, whose memory is reserved at once, so that a full
   // machine is an error here and not a SIGBUS later. Throws std::system_error.
-  static SharedSegment create(std::size_t bytes, const std::string& token);
+  static SharedSegment create(std::size_t bytes);
+
+  // Makes what the next create() of as many bytes in this process returns, and touches its pages,
+  // which takes longer than all else of create(). Does nothing if that is there, or cannot be made:
+  // create() says then what is the matter. Any thread.
+  static void prepare(std::size_t bytes);
 
   // Another process's (or thread's) segment. Throws std::runtime_error that says why it cannot be
   // shared.
@@ -48,6 +53,8 @@ class SharedSegment {
 
  private:
   SharedSegment(int fd, std::size_t bytes, std::string token);
+  struct Prepared;
+  static SharedSegment make(std::size_t bytes);
   void map();
 
   rendezvous::UniqueFd fd_;  // Kept by the owner, for peers to open.

@@ -100,7 +100,7 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::expect_backward() {
-  give_up_if_aborted();
+  communicator_.throw_if_aborted();
   if (running_) {
     // Complete, it waits for one whose turn comes before its own: that one has the reason.
     const ReducerGroup::Reducer* const before = group_->first_unfinished();
@@ -140,16 +140,9 @@ void GradientReducer::begin() {
   }
 }
 
-// The step is lost already, and a survivor of a peer's death is waited for until it has left it.
-void GradientReducer::give_up_if_aborted() const {
-  if (const auto why = communicator_.aborted()) {
-    throw CommunicatorError("rank " + std::to_string(communicator_.rank()) +
-                            " gave up a step: " + *why);
-  }
-}
-
 void GradientReducer::on_gradient(std::size_t parameter) {
-  give_up_if_aborted();
+  // The step may be lost already, and a survivor of a peer's death is waited for until it has left.
+  communicator_.throw_if_aborted();
   const std::lock_guard lock(group_->mutex());
   if (!enabled_) return;
   if (!running_) begin();

@@ -110,7 +110,6 @@ class GradientReducer : private ReducerGroup::Reducer {
   void queue_full_buckets();
   void wait_for_peers();
   void finish() override;
-  void give_up_if_aborted() const;
   std::string unfinished_message() const override;
 
   void on_gradient(std::size_t parameter);

@@ -111,22 +111,27 @@ at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::Sc
       at::TensorOptions().dtype(type).device(device), device);
 }
 
-at::Tensor TensorBroadcast::staging(at::ScalarType type, at::Device device, std::int64_t elements) {
+at::Tensor TensorBroadcast::staging(at::ScalarType type, at::Device device, std::int64_t elements,
+                                    Memory memory) {
   for (Staging& known : stagings_) {
     if (known.type == type && known.device == device && known.flat.numel() >= elements) {
       return known.flat.narrow(0, 0, elements);
     }
   }
   const std::size_t bytes = static_cast<std::size_t>(elements) * c10::elementSize(type);
-  stagings_.push_back({type, device, allocate_tensor(communicator_, bytes, type, device)});
+  stagings_.push_back(
+      {type, device,
+       memory == Memory::OfCommunicator
+           ? allocate_tensor(communicator_, bytes, type, device)
+           : at::empty({elements}, at::TensorOptions().dtype(type).device(device))});
   return stagings_.back().flat;
 }
 
-void TensorBroadcast::for_each_type(const std::vector<at::Tensor>& tensors,
+// A transfer takes many tensors at a time: a ResNet-18 has 122, most of them small.
+void TensorBroadcast::for_each_type(const std::vector<at::Tensor>& tensors, Memory memory,
                                     const Transfer& transfer) {
   const at::NoGradGuard no_grad;
   std::vector<bool> done(tensors.size(), false);
-  // One broadcast for each type: a ResNet-18 has 122 tensors, most of them small.
   for (std::size_t first = 0; first < tensors.size(); ++first) {
     if (done[first]) continue;
     const at::ScalarType type = tensors[first].scalar_type();
@@ -141,17 +146,25 @@ void TensorBroadcast::for_each_type(const std::vector<at::Tensor>& tensors,
       alike.push_back(memory_view(tensors[i]));
     }
     if (elements == 0) continue;
-    at::Tensor flat = staging(type, device, elements);
+    at::Tensor flat = staging(type, device, elements, memory);
     transfer(flat, alike);
   }
 }
 
+// As bytes, whatever they are. In ordinary memory: to make a communicator's is a call of its own,
+// and shared pages that nobody has touched yet cost more than a broadcast that copies.
 void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
-  for_each_type(tensors, [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
+  std::vector<at::Tensor> bytes;
+  for (const at::Tensor& tensor : tensors) {
+    check_sendable(communicator_, tensor);
+    bytes.push_back(memory_view(tensor).view(at::kByte));
+  }
+  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
     if (communicator_.rank() == root) at::cat_out(flat, alike);
     broadcast(communicator_, flat, root);
     if (communicator_.rank() != root) unpack(flat, alike);
-  });
+  };
+  for_each_type(bytes, Memory::Ordinary, send);
 }
 
 void TensorBroadcast::run_from_smallest(const std::vector<at::Tensor>& tensors,
@@ -161,12 +174,13 @@ void TensorBroadcast::run_from_smallest(const std::vector<at::Tensor>& tensors,
   at::Tensor smallest = own.clone();
   all_reduce(communicator_, smallest, ReduceOp::Min);
   const at::Tensor is_other = smallest.ne(own);
-  for_each_type(tensors, [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
+  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
     at::cat_out(flat, alike);
     flat.masked_fill_(is_other, 0);  // A product would keep the other ranks' NaN.
     all_reduce(communicator_, flat, ReduceOp::Sum);
     unpack(flat, alike);
-  });
+  };
+  for_each_type(tensors, Memory::OfCommunicator, send);
 }
 
 }  // namespace ddprun::worker

@@ -40,9 +40,9 @@ at::Tensor result_on_host(Communicator& communicator, const at::Tensor& tensor);
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
                            at::Device device);
 
-// Overwrites tensors of any dtypes and layouts with rank `root`'s, in as few broadcasts as there
-// are dtypes. Collective: the same dtypes, shapes and strides in the same order on all ranks.
-// Keeps its staging memory for the next call with the same tensors.
+// Overwrites tensors of any dtypes and layouts with rank `root`'s, in one broadcast. Collective:
+// the same dtypes, shapes and strides in the same order on all ranks. Keeps its staging memory for
+// the next call with the same tensors.
 class TensorBroadcast {
  public:
   explicit TensorBroadcast(Communicator& communicator) : communicator_(communicator) {}
@@ -50,20 +50,22 @@ class TensorBroadcast {
   void run(const std::vector<at::Tensor>& tensors, int root);
 
   // From the rank that calls with the smallest `priority`, of which there must be one alone. It
-  // need not be known beforehand, and the host does not wait for a device to learn of it; costs two
-  // all-reduces.
+  // need not be known beforehand, and the host does not wait for a device to learn of it; costs one
+  // all-reduce, and one for each dtype.
   void run_from_smallest(const std::vector<at::Tensor>& tensors, std::int32_t priority);
 
  private:
   using Transfer = std::function<void(at::Tensor& flat, const std::vector<at::Tensor>& tensors)>;
-  void for_each_type(const std::vector<at::Tensor>& tensors, const Transfer& transfer);
+  enum class Memory { Ordinary, OfCommunicator };
+  void for_each_type(const std::vector<at::Tensor>& tensors, Memory memory,
+                     const Transfer& transfer);
   struct Staging {
     at::ScalarType type;
     at::Device device;
     at::Tensor flat;
   };
 
-  at::Tensor staging(at::ScalarType type, at::Device device, std::int64_t elements);
+  at::Tensor staging(at::ScalarType type, at::Device device, std::int64_t elements, Memory memory);
 
   Communicator& communicator_;
   std::vector<Staging> stagings_;

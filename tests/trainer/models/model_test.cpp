@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
@@ -155,5 +156,23 @@ TEST_CASE("torchvision's weights give its logits, and its seed its weights",
     // 53 normalisations by batch statistics enlarge what rounding leaves.
     CHECK(difference(net->forward(oracle.others.at("images")), oracle.others.at("train_logits")) <
           1e-4);
+  }
+}
+
+TEST_CASE("a forward ends at the next block with what its hook throws", "[trainer][model]") {
+  for (const char* const name : {"resnet18", "resnet20"}) {
+    INFO(name);
+    const auto net = model(name);
+    const torch::Tensor images = torch::zeros({2, 3, 32, 32});
+    int blocks = 0;
+    net->on_block([&] {
+      if (++blocks == 3) throw std::runtime_error("lost");
+    });
+    CHECK_THROWS_WITH(net->forward(images), "lost");
+    CHECK(blocks == 3);
+
+    net->on_block({});
+    net->forward(images);
+    CHECK(blocks == 3);
   }
 }

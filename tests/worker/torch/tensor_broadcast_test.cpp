@@ -1,0 +1,50 @@
+// One broadcast for tensors of many types and layouts, over the communicators that ranks really
+// have.
+#include "tests/testing/catch.h"
+#include "tests/worker/communicator_cluster.h"
+#include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/libtorch.h"
+#include "worker/torch/tensor_collectives.h"
+
+namespace ddprun::worker {
+namespace {
+
+// Values that differ by rank; odd sizes, so that none lies where its type would like to.
+std::vector<at::Tensor> tensors_of(int rank) {
+  const double value = rank + 1;
+  const at::Tensor images = torch::full({2, 3, 5, 5}, value);
+  return {torch::full({3}, rank == 0, torch::kBool),
+          torch::full({7, 3}, value, torch::kDouble),
+          images.contiguous(at::MemoryFormat::ChannelsLast),
+          torch::full({5}, value, torch::kHalf),
+          torch::full({}, value, torch::kLong),
+          torch::empty({0}, torch::kFloat),
+          torch::full({1}, value, torch::kUInt8),
+          torch::full({11}, value, torch::kBFloat16),
+          torch::full({9}, value)};
+}
+
+}  // namespace
+
+TEST_CASE("a broadcast of tensors gives all ranks the root's, whatever types they have",
+          "[worker][ddp][communicator]") {
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts}) {
+    const auto errors = spawn({3, wiring}, [&](Communicator& communicator) {
+      std::vector<at::Tensor> own = tensors_of(communicator.rank());
+      TensorBroadcast broadcast(communicator);
+      for (const int root : {1, 0}) {  // The second time with the same staging memory.
+        if (communicator.rank() == root) own = tensors_of(root);
+        broadcast.run(own, root);
+        const std::vector<at::Tensor> expected = tensors_of(root);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          RANK_CHECK(own[i].scalar_type() == expected[i].scalar_type());
+          RANK_CHECK(torch::equal(own[i], expected[i]));
+        }
+        RANK_CHECK(own[2].is_contiguous(at::MemoryFormat::ChannelsLast));
+      }
+    });
+    for (const std::string& error : errors) CHECK(error == "");
+  }
+}
+
+}  // namespace ddprun::worker
