@@ -4,6 +4,7 @@
 # start; linked statically, and with those algorithms alone that are called, it costs half. Nobody would update a copy,
 # though. So it stands in only for the very libraries that it was made from, told by their build ids
 # (rendezvous/secure/openssl_copy.h): as soon as the machine gets other ones, an update, those are opened.
+include(CheckCXXSourceCompiles)
 include(GNUInstallDirs)
 option(DDPRUN_OPENSSL_COPY "Make a copy of OpenSSL that opens faster, used where the machine has the same one" ON)
 
@@ -37,8 +38,24 @@ function(ddprun_find_openssl_copy)
   elseif(NOT ssl_id OR NOT crypto_id)
     set(missing "${folder}/libssl.so.3 has no build id" PARENT_SCOPE)
   else()
+    # What the static libraries need besides is in their pkg-config file alone: with Debian 13's, zstd.
+    set(besides)
+    if(EXISTS ${folder}/pkgconfig/libcrypto.pc)
+      file(STRINGS ${folder}/pkgconfig/libcrypto.pc besides REGEX "^Libs.private:")
+      string(REGEX REPLACE "^Libs.private: *" "" besides "${besides}")
+      separate_arguments(besides)
+    endif()
+    set(CMAKE_REQUIRED_INCLUDES ${OPENSSL_INCLUDE_DIR})
+    set(CMAKE_REQUIRED_LIBRARIES ${folder}/libssl.a ${folder}/libcrypto.a ${besides})
+    check_cxx_source_compiles("#include <openssl/ssl.h>
+int main() { return SSL_CTX_new(TLS_method()) == nullptr; }" DDPRUN_OPENSSL_COPY_LINKS)
+    if(NOT DDPRUN_OPENSSL_COPY_LINKS)
+      set(missing "${folder}/libcrypto.a cannot be linked with what is here" PARENT_SCOPE)
+      return()
+    endif()
     set(missing "" PARENT_SCOPE)
     set(openssl_folder ${folder} PARENT_SCOPE)
+    set(openssl_besides ${besides} PARENT_SCOPE)
     set(openssl_ids DDPRUN_OPENSSL_FOLDER="${folder}" DDPRUN_SSL_BUILD_ID="${ssl_id}"
         DDPRUN_CRYPTO_BUILD_ID="${crypto_id}" PARENT_SCOPE)
   endif()
@@ -59,7 +76,7 @@ function(ddprun_openssl_copy library source)
   target_include_directories(ddprun_openssl PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(ddprun_openssl SYSTEM PRIVATE ${OPENSSL_INCLUDE_DIR})
   set_target_properties(ddprun_openssl PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  target_link_libraries(ddprun_openssl PRIVATE ${openssl_folder}/libssl.a ${openssl_folder}/libcrypto.a)
+  target_link_libraries(ddprun_openssl PRIVATE ${openssl_folder}/libssl.a ${openssl_folder}/libcrypto.a ${openssl_besides})
   # Bound to itself alone: a program may have the machine's OpenSSL, too.
   target_link_options(ddprun_openssl PRIVATE -Wl,--as-needed -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-z,now)
   # A sixtieth of their size: there are 17,000. Not by mold 1.10, which leaves out what glibc asks for with them.

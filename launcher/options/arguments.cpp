@@ -82,7 +82,8 @@ class Splitter {
  private:
   void read_long(const std::string& word) {
     const std::size_t equals = word.find('=');
-    const OptionRow& row = find_long(with_dashes(word.substr(2, equals - 2)), word);
+    const std::string name = with_dashes(word.substr(2, equals - 2));
+    const OptionRow& row = find_long(name, word);
     if (!row.is_flag()) {
       set(row, equals == word.npos ? next_value(word) : word.substr(equals + 1));
     } else if (equals == word.npos) {

@@ -261,11 +261,11 @@ const std::vector<OptionRow>& option_table() {
   return table;
 }
 
-const OptionRow& option_row(const std::string& name) {
+const OptionRow& option_row(std::string_view name) {
   for (const OptionRow& row : option_table()) {
     if (row.name == name) return row;
   }
-  throw std::logic_error("no option is called " + name);
+  throw std::logic_error("no option is called " + std::string(name));
 }
 
 const std::vector<OptionGroup>& option_groups() {

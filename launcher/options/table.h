@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -39,7 +40,7 @@ struct OptionRow {
 };
 
 const std::vector<OptionRow>& option_table();
-const OptionRow& option_row(const std::string& name);
+const OptionRow& option_row(std::string_view name);
 const std::vector<OptionGroup>& option_groups();  // In the order of the help.
 std::string group_title(OptionGroup group);
 
