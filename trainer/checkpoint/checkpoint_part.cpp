@@ -1,8 +1,6 @@
 // Names in and out of the file, and how a part read by rank 0 reaches ranks that have no file.
 #include "trainer/checkpoint/checkpoint_part.h"
 
-#include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "trainer/optimizer/sgd.h"
@@ -46,20 +44,6 @@ PartState make_room(const Json& description, torch::Device device) {
                                             torch::TensorOptions(type).device(device)));
   }
   return state;
-}
-
-std::string broadcast_text(const std::string& text, worker::Communicator& communicator,
-                           torch::Device device, int root) {
-  torch::Tensor length =
-      // Text travels as tensors on the device: NCCL takes no other memory.
-      torch::tensor(static_cast<std::int64_t>(text.size()), torch::kInt64).to(device);
-  worker::broadcast(communicator, length, root);
-  torch::Tensor bytes = torch::zeros({length.item<std::int64_t>()}, torch::kUInt8);
-  std::memcpy(bytes.data_ptr(), text.data(), std::min(text.size(), bytes.nbytes()));
-  bytes = bytes.to(device);
-  worker::broadcast(communicator, bytes, root);
-  bytes = bytes.to(torch::kCPU);
-  return {static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()};
 }
 
 }  // namespace
@@ -118,7 +102,7 @@ void share_parts(const CheckpointParts& parts, worker::Communicator& communicato
     }
   }
   const std::string text =
-      broadcast_text(gives ? descriptions.dump() : "", communicator, device, root);
+      worker::broadcast_text(communicator, gives ? descriptions.dump() : "", device, root);
   if (!gives) {
     for (const Json& description : Json::parse(text)) {
       states.push_back(make_room(description, device));

@@ -246,7 +246,7 @@ void GradientReducer::define_unused() {
     for (const std::size_t i : unused_here_) gradients_.define(i);
     return;
   }
-  const at::Tensor counts = used_counts_.cpu();
+  const at::Tensor counts = result_on_host(communicator_, used_counts_);
   const auto* const used = counts.data_ptr<std::int32_t>();
   for (const std::size_t i : unused_here_) {
     if (used[i] > 0) gradients_.define(i);
@@ -262,11 +262,11 @@ void GradientReducer::settle_order() {
   std::copy(order.begin(), order.end(), agreed.data_ptr<std::int64_t>());
   agreed = agreed.to(gradients_.device());
   broadcast(communicator_, agreed, 0);
-  agreed = agreed.cpu();
+  agreed = result_on_host(communicator_, agreed);  // Or garbage would be taken for places.
   const auto* const first = agreed.data_ptr<std::int64_t>();
   order.assign(first, first + agreed.numel());
   if (policy_.drops_unused) {
-    const at::Tensor counts = used_counts_.cpu();
+    const at::Tensor counts = result_on_host(communicator_, used_counts_);
     const auto* const used = counts.data_ptr<std::int32_t>();
     std::erase_if(order, [&](std::size_t i) { return used[i] == 0; });
     std::copy_if(unused_here_.begin(), unused_here_.end(), std::back_inserter(never_here_),

@@ -31,20 +31,6 @@ std::int64_t hash_of(const std::string& text) {
   return static_cast<std::int64_t>(hash);
 }
 
-std::string broadcast_text(Communicator& communicator, const std::string& text,
-                           c10::Device device) {
-  at::Tensor size = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong).to(device);
-  broadcast(communicator, size, 0);
-  const std::int64_t bytes = size.cpu().item<std::int64_t>();
-  at::Tensor data = at::zeros({bytes}, at::kByte);
-  if (communicator.rank() == 0) std::copy(text.begin(), text.end(), data.data_ptr<std::uint8_t>());
-  data = data.to(device);
-  if (bytes > 0) broadcast(communicator, data, 0);
-  data = data.cpu();
-  const auto* const first = data.data_ptr<std::uint8_t>();
-  return std::string(first, first + bytes);
-}
-
 }  // namespace
 
 std::optional<std::string> first_difference(const std::vector<std::string>& own,
@@ -61,15 +47,15 @@ std::optional<std::string> first_difference(const std::vector<std::string>& own,
 void check_model_agreement(Communicator& communicator, const std::vector<std::string>& lines,
                            c10::Device device) {
   const std::string text = joined(lines);
-  const at::Tensor hashes =
-      all_gather(communicator, at::tensor({hash_of(text)}, at::kLong).to(device)).cpu();
+  const at::Tensor hashes = result_on_host(
+      communicator, all_gather(communicator, at::tensor({hash_of(text)}, at::kLong).to(device)));
   const auto* const hash = hashes.data_ptr<std::int64_t>();
   const auto* const end = hash + hashes.numel();
   const auto* const other = std::find_if(hash, end, [&](std::int64_t h) { return h != hash[0]; });
   if (other == end) return;
 
   // All ranks have seen the same hashes, so all of them take part in this.
-  const std::vector<std::string> rank0 = split(broadcast_text(communicator, text, device));
+  const std::vector<std::string> rank0 = split(broadcast_text(communicator, text, device, 0));
   const std::string start = "the ranks hold different models: ";
   if (const auto difference = first_difference(lines, rank0)) {
     throw ModelMismatch(start + "on rank " + std::to_string(communicator.rank()) + ", " +

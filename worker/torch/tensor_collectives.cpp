@@ -3,6 +3,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -98,6 +99,23 @@ at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor) {
 at::Tensor result_on_host(Communicator& communicator, const at::Tensor& tensor) {
   communicator.wait(current_stream(tensor.device()));
   return tensor.to(at::kCPU);
+}
+
+std::string broadcast_text(Communicator& communicator, const std::string& text, at::Device device,
+                           int root) {
+  at::Tensor size = at::tensor({static_cast<std::int64_t>(text.size())}, at::kLong).to(device);
+  broadcast(communicator, size, root);
+  const auto bytes = result_on_host(communicator, size).item<std::int64_t>();
+  if (bytes == 0) return "";
+  at::Tensor data = at::zeros({bytes}, at::kByte);
+  if (communicator.rank() == root) {
+    std::copy(text.begin(), text.end(), data.data_ptr<std::uint8_t>());
+  }
+  data = data.to(device);
+  broadcast(communicator, data, root);
+  data = result_on_host(communicator, data);
+  const auto* const first = data.data_ptr<std::uint8_t>();
+  return {first, first + bytes};
 }
 
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,

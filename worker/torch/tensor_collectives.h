@@ -36,6 +36,11 @@ at::Tensor all_gather(Communicator& communicator, const at::Tensor& tensor);
 // was ended instead (Communicator::wait).
 at::Tensor result_on_host(Communicator& communicator, const at::Tensor& tensor);
 
+// Rank `root`'s text on all ranks, by way of memory on the communicator's device. Waits for it.
+// Collective.
+std::string broadcast_text(Communicator& communicator, const std::string& text, at::Device device,
+                           int root);
+
 // Memory from communicator.allocate() as a flat tensor that keeps it alive.
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
                            at::Device device);

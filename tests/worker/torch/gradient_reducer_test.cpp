@@ -9,6 +9,7 @@
 #include "tests/worker/torch/small_net.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::worker {
 namespace {
@@ -76,6 +77,31 @@ TEST_CASE("parameters of several dtypes are reduced in buckets of their own", "[
           at::allclose(mine[i].to(torch::kDouble), expected[i].to(torch::kDouble), 0.05, 0.01));
     }
   });
+}
+
+TEST_CASE("an order that a lost broadcast has left is not taken for one", "[worker][ddp]") {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(13, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    const Batch part = random_batch(14, 8).part(communicator.rank(), 2);
+    const at::Tensor loss = loss_of(ddp.forward(part.images), part);
+    communicator.barrier(nullptr);
+    communicator.lost = true;  // From the first backward on, which settles the order of buckets.
+    loss.backward();
+  });
+  for (const auto& error : errors) {
+    CHECK(message_of<CommunicatorError>(error) == "what was broadcast is garbage");
+  }
+}
+
+TEST_CASE("a text of garbage's length is none", "[worker][ddp]") {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    communicator.lost = true;
+    broadcast_text(communicator, "a text", at::kCPU, 0);
+  });
+  for (const auto& error : errors) {
+    CHECK(message_of<CommunicatorError>(error) == "what was broadcast is garbage");
+  }
 }
 
 TEST_CASE("the first bucket is reduced before backward has come to the last gradient",

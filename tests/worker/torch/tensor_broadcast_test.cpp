@@ -47,4 +47,15 @@ TEST_CASE("a broadcast of tensors gives all ranks the root's, whatever types the
   }
 }
 
+TEST_CASE("a text of the root's is everybody's, and one without letters, too",
+          "[worker][ddp][communicator]") {
+  const auto errors = spawn({3, Wiring::TwoHosts}, [&](Communicator& communicator) {
+    const std::string own = "of rank " + std::to_string(communicator.rank()) + std::string(1, '\0');
+    RANK_CHECK(broadcast_text(communicator, own, at::kCPU, 1) == std::string("of rank 1\0", 10));
+    RANK_CHECK(broadcast_text(communicator, communicator.rank() == 2 ? "" : own, at::kCPU, 2) ==
+               "");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 }  // namespace ddprun::worker

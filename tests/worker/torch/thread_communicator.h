@@ -63,11 +63,17 @@ class ThreadCommunicator : public Communicator {
   void barrier(Stream) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void abort(const std::string& reason) noexcept override { world_.abort(reason); }
+  void wait(Stream) override {
+    if (lost) throw CommunicatorError("what was broadcast is garbage");
+  }
 
   // Throws std::logic_error when something still holds memory that allocate() gave.
   void check_released() const;
 
   std::function<void()> before_all_reduce;  // Runs in the thread that reduces; may throw.
+  // A broadcast leaves garbage on all ranks, and wait() alone says so: as a device does where a
+  // peer is gone.
+  bool lost = false;
 
  private:
   ThreadWorld& world_;
