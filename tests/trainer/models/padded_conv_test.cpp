@@ -30,14 +30,18 @@ ConvResults plain_conv(const PaddedConv& conv, const torch::Tensor& x,
 }
 
 // `sizes`: for each result the sum of the sizes of its terms. `theirs`: LibTorch's in the same
-// type, which on a processor without instructions for bfloat16 rounds each sum of sums.
+// type, which on a processor without instructions for bfloat16 rounds each sum of sums. What has no
+// term is 0, and not looked at in theirs: in bfloat16 the gradient of taps that meet padding alone
+// is memory that nobody has written, with images of one pixel and stride 2.
 void check_rounding(const torch::Tensor& ours, const torch::Tensor& exact,
                     const torch::Tensor& sizes, const torch::Tensor& theirs) {
   const auto error_of = [&](const torch::Tensor& result) {
     return (result.detach().to(torch::kFloat64) - exact).abs();
   };
   const double unit = ours.scalar_type() == torch::kBFloat16 ? 0x1p-8 : 0.0;
-  const torch::Tensor allowed = unit * exact.abs() + 1e-6 * sizes + error_of(theirs).max();
+  const torch::Tensor their_error = torch::where(sizes > 0, error_of(theirs), 0.0).max();
+  const torch::Tensor allowed =
+      torch::where(sizes > 0, unit * exact.abs() + 1e-6 * sizes + their_error, 0.0);
   REQUIRE(ours.sizes() == exact.sizes());
   CHECK((error_of(ours) <= allowed).all().item<bool>());
 }
