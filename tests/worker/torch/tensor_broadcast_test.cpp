@@ -64,4 +64,15 @@ TEST_CASE("a text of the root's is everybody's, and one without letters, too",
   }
 }
 
+TEST_CASE("a text whose length a lost broadcast has left is an error, and not a text",
+          "[worker][ddp]") {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    communicator.lost = true;
+    broadcast_text(communicator, "a text", at::kCPU, 0);
+  });
+  for (const auto& error : errors) {
+    CHECK(message_of<CommunicatorError>(error) == "what was broadcast is garbage");
+  }
+}
+
 }  // namespace ddprun::worker
