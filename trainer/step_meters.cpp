@@ -32,6 +32,7 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   window_.steps += 1;
   window_.images += images;
   window_.seconds += step_s;
+  window_.host_seconds += step_s;
   window_.data_seconds += data_s_;
 }
 
@@ -71,6 +72,8 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   if (counts_.device().is_cpu()) {
     const std::chrono::duration<double> exposed = exposed_ - window_.exposed_before;
     report.window_exposed_s = exposed.count() / steps;
+  } else {
+    report.window_host_s = window_.host_seconds / steps;
   }
   report.images_per_s =
       window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;

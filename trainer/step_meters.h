@@ -50,6 +50,7 @@ class StepMeters {
     std::int64_t images = 0;
     double seconds = 0;
     double data_seconds = 0;
+    double host_seconds = 0;  // `seconds` without the waits for the device.
   };
 
   const BatchPlan& plan_;
