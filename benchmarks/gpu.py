@@ -122,6 +122,7 @@ def test_plan(machine, folder):
     two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *GRAPH)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, "--gpu-memory")
+    norm, norm_rate = train(folder, "norm", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, *NORM)
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker"),
@@ -137,12 +138,18 @@ def test_plan(machine, folder):
         Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
         Step("one worker trains by the kernels of ours", own, 60, needs=(program, GPU), figures=own_rate),
         Step("with them it has the losses of LibTorch's",
-             [sys.executable, "-B", SELF, "same-losses", folder], 90, needs=(program, GPU)),
+             [sys.executable, "-B", SELF, "same-losses", folder, " ".join(OWN_KERNELS), "--device-normalize"], 90,
+             needs=(program, GPU)),
+        Step("one worker trains with batch norms of ours", norm, 60, needs=(program, GPU), figures=norm_rate),
+        Step("with batch norms of ours it has the losses of LibTorch's",
+             [sys.executable, "-B", SELF, "same-losses", folder, "--fused-norm"], 90, needs=(program, GPU)),
         Step("one worker trains by replays of a graph", graph, 60, needs=(program, GPU), figures=graph_rate),
         Step("a graph has the bits of steps without one",
              [sys.executable, "-B", SELF, "same-bits", folder, "1"], 90, needs=(program, GPU)),
         Step("so it has with two workers on the GPU",
              [sys.executable, "-B", SELF, "same-bits", folder, "2"], 120, needs=(program, GPU)),
+        Step("so it has with batch norms of ours",
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", *NORM], 90, needs=(program, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
@@ -152,6 +159,7 @@ def test_plan(machine, folder):
 # What has no figure yet and is off unless it is asked for.
 OWN_KERNELS = ("--fused-optimizer", "--resident-data")
 GRAPH = (*OWN_KERNELS, "--cuda-graph")
+NORM = ("--fused-norm",)
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
@@ -168,12 +176,15 @@ def last_json(text):
 
 
 def host_time_step(folder, name, *more):
-    """Batches so small that the GPU waits for the host: then a step's time is the host's."""
-    batch = 4
-    argv, rate = train(folder, f"host-{len(more)}", "--model", "resnet18", "--image-size", "32", "--batch-size", str(batch),
-                       "--precision", "fp16", "--steps", "300", "--print-freq", "50", *more)
-    return Step(f"the host's time for a step of resnet18, 32 px{name}", argv, 40, needs=("build train", GPU),
-                figures=lambda text: {"us": 1e6 * batch / rate(text)["images/s"]})
+    """What a step takes the host, which every fifth one waits for the GPU: its limit of steps ahead does not count."""
+    argv, _ = train(folder, f"host-{len(more)}", "--model", "resnet18", "--image-size", "32", "--batch-size", "4",
+                    "--precision", "fp16", "--steps", "200", "--print-freq", "5", *more)
+
+    def host_us(_):
+        lines = [json.loads(line) for line in (folder / f"host-{len(more)}.jsonl").read_text().splitlines()]
+        return {"us": 1e6 * statistics.median([line["host_s"] for line in lines if line.get("event") == "train"][2:])}
+
+    return Step(f"the host's time for a step of resnet18, 32 px{name}", argv, 40, needs=("build train", GPU), figures=host_us)
 
 
 def bench_plan(machine, folder):
@@ -185,6 +196,7 @@ def bench_plan(machine, folder):
         Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
         host_time_step(folder, "", *OWN_KERNELS),
         host_time_step(folder, ", by replays of a graph", *GRAPH),
+        host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -196,7 +208,8 @@ def bench_plan(machine, folder):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=last_json))
-        for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH)):
+        for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH),
+                           ("norm", (*OWN_KERNELS, *NORM)), ("graph-norm", (*GRAPH, *NORM))):
             argv, rate = train(folder, f"{model}-{precision}-{kind}", "--model", model, "--image-size", str(side),
                                "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq",
                                "10", *more)
@@ -243,20 +256,20 @@ def kill_one(folder):
         sys.exit(f"the job ended with {job.returncode}, and must end with 0 and tell of the SIGKILL")
 
 
-def same_losses(folder):
-    """The same run with our kernels and without: losses may differ by rounding, and by what cuDNN chose."""
-    found = []
-    for name, more in (("libtorch", ()), ("kernels", OWN_KERNELS), ("bytes", ("--device-normalize",))):
-        argv, _ = train(folder, f"losses-{name}", "--image-size", "32", "--batch-size", "64", "--steps", "20",
+def same_losses(folder, *ways):
+    """The same run by LibTorch's kernels and in these ways: losses may differ by rounding, and by what cuDNN chose."""
+    found = {}
+    for way in ("", *ways):
+        argv, _ = train(folder, f"losses{way.replace(' ', '')}", "--image-size", "32", "--batch-size", "64", "--steps", "20",
                         "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
-                        "--tf32", "off", *more)
+                        "--tf32", "off", *way.split())
         subprocess.run([str(word) for word in argv], check=True)
-        lines = (folder / f"losses-{name}.jsonl").read_text().splitlines()
-        found.append([line["loss"] for line in map(json.loads, lines) if line.get("event") == "train"])
-    print(json.dumps(dict(zip(("LibTorch's", "ours", "from bytes"), found))))
-    if any(len(losses) != 20 for losses in found):
+        lines = (folder / f"losses{way.replace(' ', '')}.jsonl").read_text().splitlines()
+        found[way] = [line["loss"] for line in map(json.loads, lines) if line.get("event") == "train"][-20:]
+    print(json.dumps(found))
+    if any(len(losses) != 20 for losses in found.values()):
         sys.exit("a run has not 20 losses")
-    worst = max(abs(a - b) / abs(a) for losses in found[1:] for a, b in zip(found[0], losses))
+    worst = max(abs(a - b) / abs(a) for losses in found.values() for a, b in zip(found[""], losses))
     if not worst < 1e-2:
         sys.exit(f"losses differ by {worst:.2%}, and may by 1 %")
 
@@ -266,18 +279,18 @@ def tensors_of(checkpoint):
     return content[8 + int.from_bytes(content[:8], "little"):]
 
 
-def same_bits(folder, workers):
+def same_bits(folder, workers, *ways):
     """The same run with a graph and without, over an epoch's end, a smaller last step and checkpoints: the same weights
     and losses, to the bit. Once more without one where they differ, to know whether such steps repeat at all."""
     def trail(name, *more):
-        place = folder / f"bits-{workers}-{name}"
+        place = folder / f"bits-{workers}-{name}{''.join(ways)}"
         shutil.rmtree(place, ignore_errors=True)
         (folder / f"{place.name}.jsonl").unlink(missing_ok=True)
         argv, _ = train(folder, place.name, "--model", "resnet20", "--image-size", "32", "--batch-size", "64",
                         "--synthetic-images", str(workers * (64 * 20 + 9)), "--synthetic-classes", "10", "--steps", "50",
                         "--print-freq", "1", "--nesterov", "--lr-schedule", "cosine", "--warmup-steps", "5",
                         "--no-cudnn-benchmark", "--cudnn-deterministic", "--fused-optimizer", "--checkpoint-dir", place,
-                        "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *more)
+                        "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
         lines = map(json.loads, (folder / f"{place.name}.jsonl").read_text().splitlines())
         losses = [line["loss"] for line in lines if line.get("event") == "train"]
@@ -311,9 +324,9 @@ def main():
     if command == "kill-one":
         return kill_one(pathlib.Path(sys.argv[2]))
     if command == "same-losses":
-        return same_losses(pathlib.Path(sys.argv[2]))
+        return same_losses(pathlib.Path(sys.argv[2]), *sys.argv[3:])
     if command == "same-bits":
-        return same_bits(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
+        return same_bits(pathlib.Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
     plan = {"test": test_plan, "bench": bench_plan}[command]
     name = "scripts/test --gpu" if command == "test" else "scripts/bench gpu"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.split("\n\n")[0],

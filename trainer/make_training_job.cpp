@@ -16,6 +16,7 @@
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"
 #include "trainer/gpu_memory.h"
+#include "trainer/models/device_batch_norm.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
@@ -220,6 +221,7 @@ void make_resident_sets(TrainingJob& job) {
 // With the weights that the seed gives.
 void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
+  use_device_norms(job.options.fused_norm);
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
 }

@@ -10,6 +10,7 @@
 
 #include "trainer/kernels/batch_norm_kernel.h"
 #include "trainer/models/dense_memory.h"
+#include "trainer/models/device_batch_norm.h"
 #include "trainer/models/parallel_parts.h"
 
 namespace ddprun::trainer {
@@ -34,13 +35,16 @@ bool matches(const torch::Tensor& other, const torch::Tensor& x) {
          other.is_contiguous(format_of(x));
 }
 
-bool kernels_apply(const worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
-                   const torch::Tensor& shortcut) {
+// The kernels' step: the batch's own statistics, which the running ones take up.
+bool is_plain_training(const worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
   return module.is_training() && !module.is_synchronized() &&
          module.options.track_running_stats() && module.options.momentum().has_value() &&
          module.weight.defined() && module.weight.scalar_type() == torch::kFloat32 &&
-         has_kernel_memory(x) && x.size(1) == module.options.num_features() &&
-         x.numel() / x.size(1) > 1 && (!shortcut.defined() || matches(shortcut, x));
+         x.dim() == 4 && x.size(1) == module.options.num_features() && x.numel() / x.size(1) > 1;
+}
+
+bool host_kernels_take(const torch::Tensor& x, const torch::Tensor& shortcut) {
+  return has_kernel_memory(x) && (!shortcut.defined() || matches(shortcut, x));
 }
 
 // work(part, range) over the parts of `outer`.
@@ -231,7 +235,11 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
 
 torch::Tensor apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
                     const torch::Tensor& shortcut, bool relu) {
-  if (kernels_apply(module, x, shortcut)) {
+  const bool plain = is_plain_training(module, x);
+  if (plain && uses_device_norms() && device_norm_takes(x, shortcut)) {
+    return device_batch_norm(module, x, shortcut, relu);
+  }
+  if (plain && host_kernels_take(x, shortcut)) {
     const Statistics statistics = [&] {
       const torch::NoGradGuard no_grad;
       return gather_statistics(module, x.detach());

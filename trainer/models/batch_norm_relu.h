@@ -3,8 +3,9 @@
 // On the CPU in training these steps are bound by memory, and together take up to a third of a
 // ResNet's time when they are separate operations; one operation reads and writes a third less
 // (trainer/kernels/batch_norm_kernel.h). Same results as the separate ones within rounding, same
-// running statistics. Wherever the kernels do not apply - CUDA, evaluation, SyncBatchNorm, double
-// or half precision, odd strides - the separate operations are what runs.
+// running statistics. On a GPU it is one operation where use_device_norms() says so. Wherever no
+// kernels apply - evaluation, SyncBatchNorm, double precision, odd strides - the separate
+// operations are what runs.
 #pragma once
 
 #include "worker/torch/libtorch.h"

@@ -87,6 +87,9 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--fused-optimizer,!--no-fused-optimizer", options.fused_optimizer,
                "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
                "GPU, so that no step waits for it. Not with lars");
+  app.add_flag("--fused-norm,!--no-fused-norm", options.fused_norm,
+               "Batch normalisation with shortcut and ReLU in kernels of ours, for activations in "
+               "channels-last order on a GPU: the CPU's are fused as it is. Not with --sync-bn");
   app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
                "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
                "for images of one size, with the crops and flips of the loader");
@@ -159,6 +162,11 @@ void check_device_options(const TrainOptions& options) {
   refuse_if(options.fused_optimizer && options.optimizer == OptimizerKind::Lars,
             "--fused-optimizer and --optimizer lars contradict each other: the kernel has one rate "
             "for all layers");
+  refuse_if(options.fused_norm && options.layout == LayoutOption::Nchw,
+            "--fused-norm has kernels for --memory-format channels-last alone");
+  refuse_if(options.fused_norm && options.sync_batch_norm,
+            "--fused-norm and --sync-bn contradict each other: the kernels know the statistics of "
+            "one rank");
   refuse_if(options.device_normalize && options.resident_data,
             "--device-normalize has no meaning with --resident-data, which copies no batches");
   refuse_if(options.share_gpu && options.data_parallel > 1,

@@ -124,6 +124,7 @@ struct TrainOptions {
   bool cudnn_benchmark = true;       // Try out cuDNN's algorithms ...
   bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
   bool fused_optimizer = false;      // By our own kernel.
+  bool fused_norm = false;           // Batch norms by our own kernels.
   bool resident_data = false;        // The data sets in the device's memory.
   bool device_normalize = false;     // Batches travel as bytes.
   bool cuda_graph = false;           // A step is recorded once and replayed.

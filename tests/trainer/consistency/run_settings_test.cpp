@@ -50,6 +50,7 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--grad-dtype", "bf16"},
                                              {"--precision", "bf16"},
                                              {"--fused-optimizer"},
+                                             {"--fused-norm"},
                                              {"--verify-sync"},
                                              {"--optimizer", "lars"},
                                              {"--lr", "0.2"},

@@ -2,52 +2,26 @@
 // device's own index arithmetic, and on a GPU, where there is one, with the bits of these loops.
 #include "trainer/kernels/device/step_kernels.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/cuda.h>
-
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "tests/testing/catch.h"
+#include "tests/trainer/kernels/device_memory.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/data/normalize.h"
 #include "trainer/data/resident_samples.h"
 #include "trainer/data/sample_maker.h"
 #include "trainer/optimizer/loss_scaler.h"
-#include "worker/communicator_modules.h"
 #include "worker/torch/libtorch.h"
 
 using namespace ddprun::trainer;
+using namespace ddprun::trainer::testing;
 
 namespace {
 
 // Around a block, a chunk, and several of each.
 const std::vector<std::int64_t> odd_sizes{0, 1, 255, 256, 257, 4095, 4096, 4097, 9001};
-
-// Why the cases on a GPU are skipped; "" where there is one.
-std::string no_gpu() {
-  try {
-    ddprun::worker::open_cuda_module();
-  } catch (const ddprun::worker::CommunicatorError& error) {
-    return error.what();
-  }
-  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
-}
-
-void* stream_of(torch::Device device) {
-  if (device.is_cpu()) return nullptr;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
-template <typename T>
-torch::Tensor bytes_on(torch::Device device, const std::vector<T>& values) {
-  return torch::from_blob(const_cast<T*>(values.data()),
-                          {static_cast<std::int64_t>(values.size() * sizeof(T))}, torch::kUInt8)
-      .clone()
-      .to(device);
-}
 
 // Segments and chunks in the memory of the device.
 template <typename Segment>
@@ -68,22 +42,6 @@ struct Table {
   }
   torch::Tensor segments, chunks;
   std::int64_t chunk_count = 0;
-};
-
-// A tensor with elements behind it that nobody may write to.
-struct Guarded {
-  static constexpr std::int64_t behind = 7;
-  static constexpr float mark = 12345;
-  Guarded(torch::Device device, const torch::Tensor& values, torch::ScalarType type)
-      : all(torch::cat({values.to(type), torch::full({behind}, mark, type)}).to(device)),
-        own(all.narrow(0, 0, values.numel())) {}
-  bool whole() const {
-    return (all.narrow(0, own.numel(), behind).cpu().to(torch::kFloat32) ==
-            torch::full({}, mark, all.scalar_type()).to(torch::kFloat32))
-        .all()
-        .item<bool>();
-  }
-  torch::Tensor all, own;
 };
 
 struct Recipe {
@@ -132,7 +90,7 @@ Trained train(torch::Device device, const Recipe& recipe, torch::ScalarType copy
     if (recipe.unscale != 1) pass.scale = static_cast<const LossScale*>(scale.data_ptr());
     table.put_into(pass);
     run_kernel(step_kernels(device.is_cuda()).sgd, pass, stream_of(device));
-    if (device.is_cuda()) torch::cuda::synchronize();  // The table goes with its scope.
+    wait_for(device);  // The table goes with its scope.
   }
   Trained result;
   for (std::size_t i = 0; i < odd_sizes.size(); ++i) {
@@ -183,12 +141,6 @@ struct ImageCase {
   bool channels_last;
   NumberFormat format;
 };
-
-torch::ScalarType type_of(NumberFormat format) {
-  return format == NumberFormat::Float32    ? torch::kFloat32
-         : format == NumberFormat::BFloat16 ? torch::kBFloat16
-                                            : torch::kHalf;
-}
 
 MemoryDataset random_set(std::int64_t channels, std::int64_t side) {
   MemoryDataset::Contents contents{.shape = {channels, side, side}, .classes = 10};
@@ -245,7 +197,7 @@ Gathered gather(torch::Device device, const Dataset& dataset, const SampleOption
                           .images = images.own.data_ptr(),
                           .batch_labels = batch_labels.data_ptr<std::int64_t>()};
   run_kernel(step_kernels(device.is_cuda()).gather, batch, stream_of(device));
-  if (device.is_cuda()) torch::cuda::synchronize();
+  wait_for(device);
   CHECK(images.whole());
   return {images.own.cpu(), batch_labels.cpu()};
 }
@@ -281,7 +233,7 @@ torch::Tensor cast(torch::Device device, const torch::Tensor& values, NumberForm
   CastPass pass{.from = from, .to = to};
   table.put_into(pass);
   run_kernel(step_kernels(device.is_cuda()).cast, pass, stream_of(device));
-  if (device.is_cuda()) torch::cuda::synchronize();
+  wait_for(device);
   CHECK(result.whole());
   return result.own.cpu();
 }
@@ -322,7 +274,7 @@ torch::Tensor normalize(torch::Device device, const NormalizeCase& one, const to
                              .channels = static_cast<std::int32_t>(one.channels),
                              .channels_last = channels_last};
   run_kernel(step_kernels(device.is_cuda()).normalize, batch, stream_of(device));
-  if (device.is_cuda()) torch::cuda::synchronize();
+  wait_for(device);
   CHECK(images.whole());
   return images.own.cpu();
 }
@@ -475,7 +427,7 @@ TEST_CASE("what only the loader can do keeps a set from the device", "[step-kern
   const MemoryDataset dataset = random_set(3, 8);
   constexpr std::int64_t bytes = 23 * 3 * 8 * 8;
   TransformOptions transform{.side = 8, .resize_side = 8};
-  CHECK(reason_against_residence(dataset, transform, bytes) == "");
+  CHECK(reason_against_residence(dataset, transform, bytes).empty());
   CHECK(reason_against_residence(dataset, transform, bytes - 1) ==
         "its 23 images take 0 MB, and 0 MB are the most");
   transform.augment.random_resized_crop = true;

@@ -1,5 +1,6 @@
-// The CPU kernels of batch_norm_relu() and stem_pool() against LibTorch's separate operations in
-// double precision, so that what differs is the rounding of ours alone.
+// The kernels of batch_norm_relu(), the CPU's and a GPU step's as loops, and those of stem_pool()
+// against LibTorch's separate operations in double precision, so that what differs is the rounding
+// of ours alone.
 //
 // What rounding may do is known for each result: a few parts in 2^24 of the sum of the sizes of the
 // terms that it is made of, and for bfloat16 a part in 256 of itself besides.
@@ -8,6 +9,7 @@
 
 #include "tests/testing/catch.h"
 #include "trainer/models/batch_norm_relu.h"
+#include "trainer/models/device_batch_norm.h"
 #include "trainer/models/stem_pool.h"
 #include "worker/torch/libtorch.h"
 
@@ -18,6 +20,9 @@ namespace {
 // Of sums around the first value of a channel: where that one lies several deviations from the
 // mean, the variance loses a digit. Measured: 9.4e-7.
 constexpr double rounding_max = 2e-6;
+
+// Their sums are of floats, some hundred of them one after the other.
+constexpr double device_rounding_max = 4e-6;
 
 struct Layer {
   std::vector<std::int64_t> shape;
@@ -140,10 +145,41 @@ Results sizes_of_terms(const ddprun::worker::SyncBatchNorm2d& weights, const Inp
 // By how much of the size of its terms `ours` differs from what it should be, at most, when
 // rounding to its own type is taken off.
 double excess(const torch::Tensor& ours, const torch::Tensor& exact, const torch::Tensor& size) {
-  const double unit = ours.scalar_type() == torch::kBFloat16 ? 1.0 / 256 : 0.0;
-  const torch::Tensor beyond = ((wide(ours) - exact).abs() - unit * exact.abs()).clamp_min(0);
+  const bool half = ours.scalar_type() == torch::kHalf;
+  const double unit = ours.scalar_type() == torch::kBFloat16 ? 0x1p-8 : half ? 0x1p-11 : 0.0;
+  const double subnormal_unit = half ? 0x1p-25 : 0.0;
+  const torch::Tensor beyond =
+      ((wide(ours) - exact).abs() - unit * exact.abs() - subnormal_unit).clamp_min(0);
   return (beyond / (size + 1e-30)).max().item<double>();
 }
+
+void check_exact(const Layer& layer, double rounding) {
+  INFO("shape " << torch::IntArrayRef(layer.shape) << " channels-last "
+                << (layer.format == torch::MemoryFormat::ChannelsLast) << " "
+                << torch::toString(layer.type) << " shortcut " << layer.shortcut << " relu "
+                << layer.relu);
+  const Inputs in = random_inputs(layer);
+  const auto norm = make_norm(layer.shape[1]);
+
+  const Results ours = run_kernels(norm, layer, in);
+
+  CHECK(ours.y.scalar_type() == layer.type);
+  CHECK(ours.y.is_contiguous(layer.format));
+  const torch::Tensor mask = wide(layer.relu ? ours.y > 0 : torch::ones_like(ours.y));
+  const auto exact = run_in_double(norm, layer, in, mask).all();
+  const auto sizes = sizes_of_terms(norm, in, mask).all();
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    INFO("result " << i);
+    CHECK(excess(ours.all()[i], exact[i], sizes[i]) < rounding);
+  }
+}
+
+// Those of a GPU step, as loops.
+struct DeviceNorms {
+  DeviceNorms() { use_device_norms(true); }
+  ~DeviceNorms() { use_device_norms(false); }
+  DeviceNorms(const DeviceNorms&) = delete;
+};
 
 std::vector<Layer> layers() {
   // One pixel; planes below and above the 32 values from which loops go along the plane; channels
@@ -169,25 +205,69 @@ std::vector<Layer> layers() {
 
 TEST_CASE("batch norm, shortcut and ReLU in one are exact up to float's rounding", "[trainer]") {
   torch::manual_seed(1);
-  for (const Layer& layer : layers()) {
-    INFO("shape " << torch::IntArrayRef(layer.shape) << " channels-last "
-                  << (layer.format == torch::MemoryFormat::ChannelsLast) << " "
-                  << torch::toString(layer.type) << " shortcut " << layer.shortcut << " relu "
-                  << layer.relu);
-    const Inputs in = random_inputs(layer);
-    const auto norm = make_norm(layer.shape[1]);
+  for (const Layer& layer : layers()) check_exact(layer, rounding_max);
+}
 
-    const Results ours = run_kernels(norm, layer, in);
-
-    CHECK(ours.y.scalar_type() == layer.type);
-    CHECK(ours.y.is_contiguous(layer.format));
-    const torch::Tensor mask = wide(layer.relu ? ours.y > 0 : torch::ones_like(ours.y));
-    const auto exact = run_in_double(norm, layer, in, mask).all();
-    const auto sizes = sizes_of_terms(norm, in, mask).all();
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      INFO("result " << i);
-      CHECK(excess(ours.all()[i], exact[i], sizes[i]) < rounding_max);
+TEST_CASE("so they are by the kernels of a GPU step", "[trainer][norm]") {
+  const DeviceNorms used;
+  torch::manual_seed(1);
+  // Two values; lanes that divide no block; more than one block along the channels; many parts.
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{2, 8, 1, 1},
+                                              {64, 512, 1, 1},
+                                              {3, 64, 2, 2},
+                                              {5, 24, 7, 3},
+                                              {2, 264, 3, 3},
+                                              {16, 64, 28, 28},
+                                              {4, 16, 120, 120}}) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kHalf}) {
+      for (const bool shortcut : {false, true}) {
+        for (const bool relu : {false, true}) {
+          if (shortcut && !relu) continue;
+          const Layer layer{shape, torch::MemoryFormat::ChannelsLast, type, shortcut, relu};
+          REQUIRE(device_norm_takes(random_input(layer), {}));
+          check_exact(layer, device_rounding_max);
+        }
+      }
     }
+  }
+}
+
+TEST_CASE("the kernels of a GPU step take no other memory than theirs", "[trainer][norm]") {
+  const auto last = torch::MemoryFormat::ChannelsLast;
+  const torch::Tensor x = torch::randn({2, 16, 3, 3}).contiguous(last);
+  CHECK(device_norm_takes(x, {}));
+  CHECK(device_norm_takes(x, x.clone()));
+  CHECK_FALSE(device_norm_takes(x.contiguous(), {}));
+  CHECK_FALSE(device_norm_takes(x, x.contiguous()));
+  CHECK_FALSE(device_norm_takes(x, x.to(torch::kHalf)));
+  CHECK_FALSE(device_norm_takes(x.to(torch::kFloat64), {}));
+  CHECK_FALSE(device_norm_takes(torch::randn({2, 12, 3, 3}).contiguous(last), {}));
+  // As a part of other memory may lie: not on a border of 16 bytes.
+  const torch::Tensor part =
+      torch::randn({2 * 3 * 3 * 16 + 1}).narrow(0, 1, 2 * 3 * 3 * 16).view({2, 3, 3, 16});
+  CHECK_FALSE(device_norm_takes(part.permute({0, 3, 1, 2}), {}));
+  // Then the others are what runs.
+  const DeviceNorms used;
+  const auto norm = make_norm(12);
+  const torch::Tensor odd = torch::randn({2, 12, 3, 3}).contiguous(last);
+  auto other = copy_of(norm);
+  CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd), other->forward(odd).relu(), 1e-5,
+                        1e-6));
+}
+
+TEST_CASE("by the kernels of a GPU step a gradient of any order and type comes back",
+          "[trainer][norm]") {
+  const DeviceNorms used;
+  torch::manual_seed(6);
+  const Layer layer{{4, 16, 5, 5}, torch::MemoryFormat::ChannelsLast, torch::kHalf, true, true};
+  const auto norm = make_norm(16);
+  Inputs in = random_inputs(layer);
+  const auto as_it_lies = run_kernels(norm, layer, in).all();
+  in.direction = in.direction.contiguous();
+  const auto other_order = run_kernels(norm, layer, in).all();
+  for (std::size_t i = 0; i < as_it_lies.size(); ++i) {
+    CHECK(torch::equal(as_it_lies[i], other_order[i]));
   }
 }
 

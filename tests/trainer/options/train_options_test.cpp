@@ -154,6 +154,7 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(plain->cudnn_benchmark);
   CHECK(plain->tf32 == Tf32Option::Auto);
   CHECK_FALSE(plain->fused_optimizer);
+  CHECK_FALSE(plain->fused_norm);
   CHECK_FALSE(plain->resident_data);
   CHECK_FALSE(plain->cuda_graph);
   CHECK_FALSE(plain->cudnn_deterministic);
@@ -167,6 +168,10 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK_FALSE(parse({"--fused-optimizer", "--no-fused-optimizer"}).options->fused_optimizer);
   CHECK_FALSE(parse({"--resident-data", "--no-resident-data"}).options->resident_data);
   CHECK(contains(said({"--fused-optimizer", "--optimizer", "lars"}), "--fused-optimizer and"));
+  CHECK(parse({"--fused-norm"}).options->fused_norm);
+  CHECK_FALSE(parse({"--fused-norm", "--no-fused-norm"}).options->fused_norm);
+  CHECK(contains(said({"--fused-norm", "--sync-bn"}), "--fused-norm and --sync-bn contradict"));
+  CHECK(contains(said({"--fused-norm", "--memory-format", "nchw"}), "channels-last alone"));
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 

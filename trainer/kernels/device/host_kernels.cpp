@@ -1,6 +1,7 @@
 // The kernels' own functions, called for each block and thread in turn: the CPU's result is the
 // GPU's, and a test of it is a test of every index that the device would compute.
-#include <cstdio>
+#include <cstddef>
+#include <vector>
 
 #include "trainer/kernels/device/step_kernels.h"
 
@@ -49,10 +50,73 @@ bool normalize(const NormalizeBatch& batch, void*, KernelProblem&) {
   return true;
 }
 
+// One of the kernels whose threads share memory: all of a block's write it before any reads.
+template <typename Shared, typename Write, typename Read>
+void for_each_block(std::int64_t blocks, std::size_t shared_count, Write write, Read read) {
+  std::vector<Shared> shared(shared_count);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    KernelPlace place{static_cast<std::uint32_t>(block), 0};
+    for (; place.thread < kernel_threads; ++place.thread) write(place, shared.data());
+    for (place.thread = 0; place.thread < kernel_threads; ++place.thread) {
+      read(place, shared.data());
+    }
+  }
+}
+
+constexpr std::size_t sums_shared = norm_sums * kernel_threads;
+constexpr std::size_t parts_shared = std::size_t{2} * kernel_threads;
+
+bool norm_forward(const NormForward& pass, void*, KernelProblem&) {
+  const NormGeometry& geometry = pass.geometry;
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    for_each_block<float>(
+        norm_blocks(geometry), sums_shared,
+        [&](KernelPlace place, float* shared) { norm_sums_thread<format>(pass, place, shared); },
+        [&](KernelPlace place, const float* shared) {
+          fold_sums_thread(geometry, pass.partial, place, shared);
+        });
+    for_each_block<double>(
+        geometry.channels / norm_vector, parts_shared,
+        [&](KernelPlace place, double* shared) {
+          add_parts_thread(geometry, pass.partial, place, shared);
+        },
+        [&](KernelPlace place, const double* shared) {
+          norm_statistics_thread(pass, place, shared);
+        });
+    for_each_thread(norm_blocks(geometry),
+                    [&](KernelPlace place) { normalize_rows_thread<format>(pass, place); });
+  });
+  return true;
+}
+
+bool norm_backward(const NormBackward& pass, void*, KernelProblem&) {
+  const NormGeometry& geometry = pass.geometry;
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    for_each_block<float>(
+        norm_blocks(geometry), sums_shared,
+        [&](KernelPlace place, float* shared) {
+          norm_gradient_sums_thread<format>(pass, place, shared);
+        },
+        [&](KernelPlace place, const float* shared) {
+          fold_sums_thread(geometry, pass.partial, place, shared);
+        });
+    for_each_block<double>(
+        geometry.channels / norm_vector, parts_shared,
+        [&](KernelPlace place, double* shared) {
+          add_parts_thread(geometry, pass.partial, place, shared);
+        },
+        [&](KernelPlace place, const double* shared) { norm_factors_thread(pass, place, shared); });
+    for_each_thread(norm_blocks(geometry),
+                    [&](KernelPlace place) { norm_gradient_thread<format>(pass, place); });
+  });
+  return true;
+}
+
 }  // namespace
 
 const StepKernels& host_step_kernels() {
-  static constexpr StepKernels kernels{sgd, find_overflow, advance_scale, gather, cast, normalize};
+  static constexpr StepKernels kernels{sgd,  find_overflow, advance_scale, gather,
+                                       cast, normalize,     norm_forward,  norm_backward};
   return kernels;
 }
 

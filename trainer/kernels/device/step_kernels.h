@@ -13,6 +13,7 @@
 
 #include "trainer/kernels/device/cast_kernel.h"
 #include "trainer/kernels/device/gather_kernel.h"
+#include "trainer/kernels/device/norm_kernel.h"
 #include "trainer/kernels/device/normalize_kernel.h"
 #include "trainer/kernels/device/sgd_kernel.h"
 
@@ -39,11 +40,13 @@ struct StepKernels {
   bool (*gather)(const GatherBatch& batch, void* stream, KernelProblem& problem);
   bool (*cast)(const CastPass& pass, void* stream, KernelProblem& problem);
   bool (*normalize)(const NormalizeBatch& batch, void* stream, KernelProblem& problem);
+  bool (*norm_forward)(const NormForward& pass, void* stream, KernelProblem& problem);
+  bool (*norm_backward)(const NormBackward& pass, void* stream, KernelProblem& problem);
 };
 
 // The name under which the CUDA module has a function that returns its table. The number changes
 // with the structures: another version's module must not be mistaken for this one's.
-inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_2";
+inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_3";
 using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();

@@ -1,5 +1,7 @@
 // The kernels on a GPU: nothing but threads that call the functions of the headers, and the
 // queueing of them on a stream. Part of the CUDA module; compiled by nvcc alone, without LibTorch.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -33,6 +35,46 @@ __global__ void __launch_bounds__(kernel_threads) cast_kernel(CastPass pass) {
 
 __global__ void __launch_bounds__(kernel_threads) normalize_kernel(NormalizeBatch batch) {
   normalize_thread(batch, here());
+}
+
+template <NumberFormat format>
+__global__ void __launch_bounds__(kernel_threads) norm_sums_kernel(NormForward pass) {
+  __shared__ float shared[norm_sums * kernel_threads];
+  norm_sums_thread<format>(pass, here(), shared);
+  __syncthreads();
+  fold_sums_thread(pass.geometry, pass.partial, here(), shared);
+}
+
+template <NumberFormat format>
+__global__ void __launch_bounds__(kernel_threads) norm_gradient_sums_kernel(NormBackward pass) {
+  __shared__ float shared[norm_sums * kernel_threads];
+  norm_gradient_sums_thread<format>(pass, here(), shared);
+  __syncthreads();
+  fold_sums_thread(pass.geometry, pass.partial, here(), shared);
+}
+
+__global__ void __launch_bounds__(kernel_threads) norm_statistics_kernel(NormForward pass) {
+  __shared__ double shared[2 * kernel_threads];
+  add_parts_thread(pass.geometry, pass.partial, here(), shared);
+  __syncthreads();
+  norm_statistics_thread(pass, here(), shared);
+}
+
+__global__ void __launch_bounds__(kernel_threads) norm_factors_kernel(NormBackward pass) {
+  __shared__ double shared[2 * kernel_threads];
+  add_parts_thread(pass.geometry, pass.partial, here(), shared);
+  __syncthreads();
+  norm_factors_thread(pass, here(), shared);
+}
+
+template <NumberFormat format>
+__global__ void __launch_bounds__(kernel_threads) normalize_rows_kernel(NormForward pass) {
+  normalize_rows_thread<format>(pass, here());
+}
+
+template <NumberFormat format>
+__global__ void __launch_bounds__(kernel_threads) norm_gradient_kernel(NormBackward pass) {
+  norm_gradient_thread<format>(pass, here());
 }
 
 // Launches `kernel` on so many blocks; none is no launch, which CUDA would refuse. A grid's first
@@ -91,13 +133,44 @@ bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem
                 problem, batch);
 }
 
+bool norm_forward(const NormForward& pass, void* stream, KernelProblem& problem) {
+  const std::int64_t blocks = norm_blocks(pass.geometry);
+  const std::int64_t of_channels = pass.geometry.channels / norm_vector;
+  bool queued = false;
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    queued = launch("batch norm's sums", norm_sums_kernel<format>, blocks, kernel_threads, stream,
+                    problem, pass) &&
+             launch("batch norm's statistics", norm_statistics_kernel, of_channels, kernel_threads,
+                    stream, problem, pass) &&
+             launch("batch norm", normalize_rows_kernel<format>, blocks, kernel_threads, stream,
+                    problem, pass);
+  });
+  return queued;
+}
+
+bool norm_backward(const NormBackward& pass, void* stream, KernelProblem& problem) {
+  const std::int64_t blocks = norm_blocks(pass.geometry);
+  const std::int64_t of_channels = pass.geometry.channels / norm_vector;
+  bool queued = false;
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    queued = launch("batch norm's gradient sums", norm_gradient_sums_kernel<format>, blocks,
+                    kernel_threads, stream, problem, pass) &&
+             launch("batch norm's factors", norm_factors_kernel, of_channels, kernel_threads,
+                    stream, problem, pass) &&
+             launch("batch norm's gradient", norm_gradient_kernel<format>, blocks, kernel_threads,
+                    stream, problem, pass);
+  });
+  return queued;
+}
+
 }  // namespace
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
-ddprun_step_kernels_2() {
+ddprun_step_kernels_3() {
   static constexpr ddprun::trainer::StepKernels kernels{
-      ddprun::trainer::sgd,    ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
-      ddprun::trainer::gather, ddprun::trainer::cast,          ddprun::trainer::normalize};
+      ddprun::trainer::sgd,          ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
+      ddprun::trainer::gather,       ddprun::trainer::cast,          ddprun::trainer::normalize,
+      ddprun::trainer::norm_forward, ddprun::trainer::norm_backward};
   return &kernels;
 }

@@ -1,0 +1,52 @@
+// For tests of the kernels of a step, on the CPU and on a GPU alike: is there one, its stream, and
+// memory there whose surroundings are watched.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/kernels/device/number_format.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer::testing {
+
+// Why the cases on a GPU are skipped; "" where there is one.
+std::string no_gpu();
+
+// That of LibTorch; null on the CPU.
+void* stream_of(torch::Device device);
+// Until all that was queued there is done.
+void wait_for(torch::Device device);
+
+template <typename T>
+torch::Tensor bytes_on(torch::Device device, const std::vector<T>& values) {
+  return torch::from_blob(const_cast<T*>(values.data()),
+                          {static_cast<std::int64_t>(values.size() * sizeof(T))}, torch::kUInt8)
+      .clone()
+      .to(device);
+}
+
+// A tensor with elements behind it that nobody may write to.
+struct Guarded {
+  static constexpr std::int64_t behind = 7;
+  static constexpr float mark = 123;  // Which bytes hold, too.
+  Guarded(torch::Device device, const torch::Tensor& values, torch::ScalarType type)
+      : all(torch::cat({values.to(type), torch::full({behind}, mark, type)}).to(device)),
+        own(all.narrow(0, 0, values.numel())) {}
+  bool whole() const {
+    return (all.narrow(0, own.numel(), behind).cpu().to(torch::kFloat32) ==
+            torch::full({}, mark, all.scalar_type()).to(torch::kFloat32))
+        .all()
+        .item<bool>();
+  }
+  torch::Tensor all, own;
+};
+
+inline torch::ScalarType type_of(NumberFormat format) {
+  return format == NumberFormat::Float32    ? torch::kFloat32
+         : format == NumberFormat::BFloat16 ? torch::kBFloat16
+                                            : torch::kHalf;
+}
+
+}  // namespace ddprun::trainer::testing

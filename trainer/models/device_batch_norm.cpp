@@ -1,0 +1,154 @@
+// What the kernels are given: memory of LibTorch's, which its allocator keeps for the stream.
+#include "trainer/models/device_batch_norm.h"
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "trainer/kernels/device/on_device.h"
+
+namespace ddprun::trainer {
+namespace {
+
+std::atomic<bool> used_by_all{false};
+
+constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
+
+NumberFormat format_of(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kHalf       ? NumberFormat::Float16
+         : x.scalar_type() == torch::kBFloat16 ? NumberFormat::BFloat16
+                                               : NumberFormat::Float32;
+}
+
+NormGeometry geometry_of(const torch::Tensor& x) {
+  return norm_geometry(x.numel() / x.size(1), static_cast<std::int32_t>(x.size(1)));
+}
+
+bool is_aligned(const torch::Tensor& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % alignof(NormWords) == 0;
+}
+
+torch::Tensor floats_like(const torch::Tensor& x, torch::IntArrayRef shape) {
+  return torch::empty(shape, torch::dtype(torch::kFloat32).device(x.device()));
+}
+
+template <typename T>
+T* pointer_or_null(const torch::Tensor& tensor) {
+  return tensor.defined() ? pointer_to<T>(tensor) : nullptr;
+}
+
+// The sums of the parts, before they are added up.
+torch::Tensor partial_sums(const torch::Tensor& x, const NormGeometry& geometry) {
+  return floats_like(x, {geometry.parts, 2, geometry.channels});
+}
+
+struct Normalized {
+  torch::Tensor y, mask, statistics;
+};
+
+Normalized normalize(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+                     const torch::Tensor& shortcut, bool relu) {
+  const NormGeometry geometry = geometry_of(x);
+  const OnDevice on(x.device());
+  Normalized result{
+      .y = torch::empty_like(x), .mask = {}, .statistics = floats_like(x, {4, geometry.channels})};
+  if (relu) {
+    result.mask = torch::empty({geometry.rows, geometry.channels / norm_vector},
+                               x.options().dtype(torch::kUInt8));
+  }
+  const torch::Tensor partial = partial_sums(x, geometry);
+  run_kernel(step_kernels(x.is_cuda()).norm_forward,
+             NormForward{.geometry = geometry,
+                         .format = format_of(x),
+                         .relu = relu ? 1 : 0,
+                         .x = x.data_ptr(),
+                         .shortcut = pointer_or_null<void>(shortcut),
+                         .weight = module.weight.data_ptr<float>(),
+                         .bias = module.bias.data_ptr<float>(),
+                         .epsilon = module.options.eps(),
+                         .momentum = *module.options.momentum(),
+                         .running_mean = module.running_mean.data_ptr<float>(),
+                         .running_variance = module.running_var.data_ptr<float>(),
+                         .batches = module.num_batches_tracked.data_ptr<std::int64_t>(),
+                         .partial = partial.data_ptr<float>(),
+                         .statistics = result.statistics.data_ptr<float>(),
+                         .y = result.y.data_ptr(),
+                         .mask = pointer_or_null<std::uint8_t>(result.mask)},
+             on.stream());
+  return result;
+}
+
+class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight, const torch::Tensor& /*bias*/,
+                               const std::optional<torch::Tensor>& shortcut,
+                               torch::nn::BatchNorm2dImpl* module, bool relu) {
+    const Normalized done = normalize(*module, x, shortcut.value_or(torch::Tensor()), relu);
+    context->save_for_backward({x, weight, done.statistics, done.mask});
+    context->saved_data["has_shortcut"] = shortcut.has_value();
+    return done.y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor &x = saved[0], &weight = saved[1], &statistics = saved[2], &mask = saved[3];
+    torch::Tensor gradient = gradients[0].to(x.scalar_type()).contiguous(channels_last);
+    if (!is_aligned(gradient)) gradient = gradient.clone();
+    const bool has_shortcut = context->saved_data["has_shortcut"].toBool();
+    const NormGeometry geometry = geometry_of(x);
+    const OnDevice on(x.device());
+    const torch::Tensor x_gradient = torch::empty_like(x);
+    const torch::Tensor weight_gradient = torch::empty_like(weight);
+    const torch::Tensor bias_gradient = torch::empty_like(weight);
+    // Without a ReLU between, the shortcut's is y's.
+    const bool masks = mask.defined();
+    torch::Tensor shortcut_gradient;
+    if (has_shortcut) shortcut_gradient = masks ? torch::empty_like(x) : gradient;
+    const torch::Tensor partial = partial_sums(x, geometry);
+    const torch::Tensor factors = floats_like(x, {3, geometry.channels});
+    run_kernel(step_kernels(x.is_cuda()).norm_backward,
+               NormBackward{.geometry = geometry,
+                            .format = format_of(x),
+                            .gradient = gradient.data_ptr(),
+                            .x = x.data_ptr(),
+                            .mask = pointer_or_null<std::uint8_t>(mask),
+                            .statistics = statistics.data_ptr<float>(),
+                            .weight = weight.data_ptr<float>(),
+                            .partial = partial.data_ptr<float>(),
+                            .factors = factors.data_ptr<float>(),
+                            .weight_gradient = weight_gradient.data_ptr<float>(),
+                            .bias_gradient = bias_gradient.data_ptr<float>(),
+                            .x_gradient = x_gradient.data_ptr(),
+                            .shortcut_gradient =
+                                has_shortcut && masks ? shortcut_gradient.data_ptr() : nullptr},
+               on.stream());
+    return {x_gradient, weight_gradient, bias_gradient, shortcut_gradient, {}, {}};
+  }
+};
+
+}  // namespace
+
+void use_device_norms(bool used) { used_by_all = used; }
+bool uses_device_norms() { return used_by_all; }
+
+bool device_norm_takes(const torch::Tensor& x, const torch::Tensor& shortcut) {
+  const auto type = x.scalar_type();
+  const bool known = type == torch::kFloat32 || type == torch::kBFloat16 || type == torch::kHalf;
+  const auto fits = [](const torch::Tensor& tensor) {
+    return tensor.is_contiguous(channels_last) && is_aligned(tensor);
+  };
+  if (!known || x.dim() != 4 || x.size(1) % norm_vector != 0 || !fits(x)) return false;
+  return !shortcut.defined() || (shortcut.sizes() == x.sizes() && shortcut.scalar_type() == type &&
+                                 shortcut.device() == x.device() && fits(shortcut));
+}
+
+torch::Tensor device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+                                const torch::Tensor& shortcut, bool relu) {
+  // Autograd takes no undefined tensors, but nothing for one.
+  const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
+  return DeviceBatchNorm::apply(x, module.weight, module.bias, added, &module, relu);
+}
+
+}  // namespace ddprun::trainer
