@@ -87,6 +87,12 @@ def ran(text):
     return {}
 
 
+def events(folder, name, kind):
+    """What the run that train() described has told."""
+    lines = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
+    return [line for line in lines if line.get("event") == kind]
+
+
 def train(folder, name, *options):
     """The options of a run on synthetic images whose measured steps go to a file."""
     metrics = folder / f"{name}.jsonl"
@@ -95,8 +101,7 @@ def train(folder, name, *options):
             "--workers", str(LOADER_THREADS), "--metrics", metrics, *options]
 
     def images_per_s(_):
-        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-        rates = [line["images_per_s"] for line in lines if line.get("event") == "train"]
+        rates = [line["images_per_s"] for line in events(folder, name, "train")]
         return {"images/s": statistics.median(rates[2:])}  # The first ones warm up.
 
     return argv, images_per_s
@@ -163,6 +168,10 @@ NORM = ("--fused-norm",)
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
+# Of torchvision's networks, which both sides must have: train's own choice for small images, a stem that leaves them
+# their size, computes several times as much.
+STEM = ("--stem", "imagenet")
+PARAMETERS = {"resnet18": 11_689_512, "resnet50": 25_557_032}
 ROUNDS = 2
 
 
@@ -175,14 +184,39 @@ def last_json(text):
     return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
 
 
+def check_network(model, parameters):
+    if parameters != PARAMETERS[model]:
+        raise ValueError(f"{parameters} parameters, and {model} has {PARAMETERS[model]}")
+
+
+def train_on(folder, name, model, side, batch, precision, *options):
+    """As train(), of torchvision's network."""
+    argv, rate = train(folder, name, "--model", model, *STEM, "--image-size", str(side), "--batch-size", str(batch),
+                       "--precision", precision, *options)
+
+    def images_per_s(text):
+        check_network(model, events(folder, name, "start")[0]["parameters"])
+        return rate(text)
+
+    return argv, images_per_s
+
+
+def peer_rate(model):
+    def images_per_s(text):
+        found = last_json(text)
+        check_network(model, found.pop("parameters"))
+        return found
+
+    return images_per_s
+
+
 def host_time_step(folder, name, *more):
     """What a step takes the host, which every fifth one waits for the GPU: its limit of steps ahead does not count."""
-    argv, _ = train(folder, f"host-{len(more)}", "--model", "resnet18", "--image-size", "32", "--batch-size", "4",
-                    "--precision", "fp16", "--steps", "200", "--print-freq", "5", *more)
+    argv, _ = train_on(folder, f"host-{len(more)}", "resnet18", 32, 4, "fp16", "--steps", "200", "--print-freq", "5", *more)
 
     def host_us(_):
-        lines = [json.loads(line) for line in (folder / f"host-{len(more)}.jsonl").read_text().splitlines()]
-        return {"us": 1e6 * statistics.median([line["host_s"] for line in lines if line.get("event") == "train"][2:])}
+        host_s = [line["host_s"] for line in events(folder, f"host-{len(more)}", "train")]
+        return {"us": 1e6 * statistics.median(host_s[2:])}
 
     return Step(f"the host's time for a step of resnet18, 32 px{name}", argv, 40, needs=("build train", GPU), figures=host_us)
 
@@ -201,23 +235,23 @@ def bench_plan(machine, folder):
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
         for number in range(1, ROUNDS + 1):
-            argv, rate = train(folder, f"{model}-{precision}-{number}", "--model", model, "--image-size", str(side),
-                               "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq", "10")
+            argv, rate = train_on(folder, f"{model}-{precision}-{number}", model, side, batch, precision, "--steps", "60",
+                                  "--print-freq", "10")
             steps.append(Step(f"{name}: train, round {number}", argv, 40, needs=("build train", GPU), figures=rate))
             for mode in ("eager", "graph"):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
-                                  figures=last_json))
+                                  figures=peer_rate(model)))
         for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH),
                            ("norm", (*OWN_KERNELS, *NORM)), ("graph-norm", (*GRAPH, *NORM))):
-            argv, rate = train(folder, f"{model}-{precision}-{kind}", "--model", model, "--image-size", str(side),
-                               "--batch-size", str(batch), "--precision", precision, "--steps", "60", "--print-freq",
-                               "10", *more)
+            argv, rate = train_on(folder, f"{model}-{precision}-{kind}", model, side, batch, precision, "--steps", "60",
+                                  "--print-freq", "10", *more)
             steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
     # Last: compiling takes longer than all it is compared with.
     model, side, batch, precision = CASES[0]
     steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
-                      peer_argv(machine, "compile", model, side, batch, precision), 120, needs=(GPU,), figures=last_json))
+                      peer_argv(machine, "compile", model, side, batch, precision), 120, needs=(GPU,),
+                      figures=peer_rate(model)))
     return steps
 
 
@@ -260,12 +294,12 @@ def same_losses(folder, *ways):
     """The same run by LibTorch's kernels and in these ways: losses may differ by rounding, and by what cuDNN chose."""
     found = {}
     for way in ("", *ways):
-        argv, _ = train(folder, f"losses{way.replace(' ', '')}", "--image-size", "32", "--batch-size", "64", "--steps", "20",
+        name = f"losses{way.replace(' ', '')}"
+        argv, _ = train(folder, name, "--image-size", "32", "--batch-size", "64", "--steps", "20",
                         "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
                         "--tf32", "off", *way.split())
         subprocess.run([str(word) for word in argv], check=True)
-        lines = (folder / f"losses{way.replace(' ', '')}.jsonl").read_text().splitlines()
-        found[way] = [line["loss"] for line in map(json.loads, lines) if line.get("event") == "train"][-20:]
+        found[way] = [line["loss"] for line in events(folder, name, "train")][-20:]
     print(json.dumps(found))
     if any(len(losses) != 20 for losses in found.values()):
         sys.exit("a run has not 20 losses")
@@ -292,8 +326,7 @@ def same_bits(folder, workers, *ways):
                         "--no-cudnn-benchmark", "--cudnn-deterministic", "--fused-optimizer", "--checkpoint-dir", place,
                         "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
-        lines = map(json.loads, (folder / f"{place.name}.jsonl").read_text().splitlines())
-        losses = [line["loss"] for line in lines if line.get("event") == "train"]
+        losses = [line["loss"] for line in events(folder, place.name, "train")]
         return losses, tensors_of(place / "last.safetensors")
 
     plain, graph = trail("plain"), trail("graph", "--cuda-graph")

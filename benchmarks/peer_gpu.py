@@ -53,7 +53,7 @@ def make_step(o, device):
         scaler.step(optimizer)
         scaler.update()
 
-    return step
+    return step, sum(parameter.numel() for parameter in model.parameters())
 
 
 def captured(step):
@@ -77,7 +77,7 @@ def main():
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
         store = dist.HashStore()
         dist.init_process_group("nccl" if o.device == "cuda" else "gloo", store=store, rank=0, world_size=1)
-    step = make_step(o, device)
+    step, parameters = make_step(o, device)
     if o.mode == "graph":
         step = captured(step)
     rates = []
@@ -89,7 +89,7 @@ def main():
         wait()
         if block > 0:
             rates.append(o.block_steps * o.batch_size / (time.monotonic() - begun))
-    print(json.dumps({"images/s": statistics.median(rates)}))
+    print(json.dumps({"images/s": statistics.median(rates), "parameters": parameters}))
     if o.mode != "graph":
         dist.destroy_process_group()
 
