@@ -37,8 +37,15 @@ def namespaces(bench):
     return [path.name for path in folder.glob(f"ddprun-{bench.pid}-*")] if folder.exists() else []
 
 
-def inside(bench, keys):
-    """Processes that are in one of the benchmark's namespaces, by the namespaces' keys."""
+def keys_of(bench):
+    """The namespaces' keys. `ip` makes an empty file first, and mounts the namespace over it."""
+    folder = pathlib.Path("/run/netns")
+    found = [os.stat(folder / name) for name in namespaces(bench)]
+    return {status.st_ino for status in found if status.st_dev != os.stat(folder).st_dev}
+
+
+def inside(keys):
+    """Processes that are in one of these namespaces."""
     found = []
     for link in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
         try:
@@ -67,10 +74,10 @@ with tempfile.TemporaryDirectory() as folder:
                                  env={**os.environ, "DDPRUN_BIN_DIR": folder}, stdin=subprocess.DEVNULL,
                                  stdout=output, stderr=output)
         try:
-            wait_for("no hosts", lambda: len(namespaces(bench)) == 2 or bench.poll() is not None)
-            keys = {os.stat(pathlib.Path("/run/netns") / name).st_ino for name in namespaces(bench)}
+            wait_for("no hosts", lambda: len(keys_of(bench)) == 2 or bench.poll() is not None)
+            keys = keys_of(bench)
             # The job, and its attacker.
-            wait_for("no attacker runs", lambda: len(inside(bench, keys)) >= 2 or bench.poll() is not None)
+            wait_for("no attacker runs", lambda: len(inside(keys)) >= 2 or bench.poll() is not None)
             bench.send_signal(signal.SIGTERM)
             status = bench.wait(timeout=LIMIT_S)
         finally:
@@ -81,5 +88,5 @@ with tempfile.TemporaryDirectory() as folder:
     assert len(keys) == 2, (keys, said)
     assert status == 128 + signal.SIGTERM, (status, said)
     assert not namespaces(bench), namespaces(bench)
-    wait_for("processes are left behind in its namespaces", lambda: not inside(bench, keys))
+    wait_for("processes are left behind in its namespaces", lambda: not inside(keys))
 print("fine")
