@@ -8,7 +8,8 @@ reading of the checkpoint and the step itself. Also what memory a spare that wai
 
 The same with `train --shards 2`, both with spares: with --recover in-place, where rank 0 keeps its process and its
 state and no step is lost, beside --recover restart. Of that also how much is left without a step, which both do again:
-what a step took before the kill, in the median, is taken off.
+what a step took before the kill, in the median, is taken off. And in place without a spare, in a world that may have
+one worker fewer (--nproc-per-node 1:2): the other one takes both shards, and what is taken off is a step of its alone.
 """
 import json
 import os
@@ -59,19 +60,19 @@ def private_mib(pid):
     return sum(kib) / 1024
 
 
-def one_job(spares, more=()):
+def one_job(spares, more=(), workers="2"):
     with tempfile.TemporaryDirectory() as folder:
         def place(name):
             return os.path.join(folder, name)
 
-        argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--spares",
+        argv = [measure.ours("ddprun"), "--standalone", "--nproc-per-node", workers, "--max-restarts", "1", "--spares",
                 str(spares), "--event-log", place("events"), measure.ours("train"), *TRAIN, *more,
                 "--checkpoint-dir", place("checkpoints"), "--metrics", place("metrics")]
         with open(place("output"), "w") as output:
             job = subprocess.Popen(argv, env=measure.environment(OMP_NUM_THREADS="1"), stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=output)
         try:
-            return follow(Lines(place("events")), Lines(place("metrics")), spares)
+            return follow(Lines(place("events")), Lines(place("metrics")), spares, alone=workers != "2")
         except RuntimeError as error:
             with open(place("output")) as output:
                 raise RuntimeError(f"{error}\n{output.read()[-2000:]}") from None
@@ -81,7 +82,7 @@ def one_job(spares, more=()):
                 job.wait(timeout=LIMIT_S)
 
 
-def follow(events, metrics, spares):
+def follow(events, metrics, spares, alone):
     seen, steps = [], []
 
     def event(name, count, attempt=None):
@@ -112,13 +113,16 @@ def follow(events, metrics, spares):
     gone = time.perf_counter()
     told = []
 
-    def stepped_again():
+    def steps_since():
+        """How long each step of the next attempt took."""
         told.extend(metrics.new())
         begun = [i for i, one in enumerate(told) if one.get("event") == "start" and one["restart_count"] == 1]
-        return begun and any(one.get("event") == "train" for one in told[begun[0]:])
+        return [one["step_s"] for one in told[begun[0]:] if one.get("event") == "train"] if begun else []
 
-    wait_for("the first step", stepped_again)
+    wait_for("the first step", steps_since)
     stepped = time.perf_counter()
+    if alone:
+        durations = wait_for("some steps alone", lambda: len(steps_since()) > 3 and steps_since())[1:]
     result = {"gone_ms": 1e3 * (gone - killed), "step_ms": 1e3 * (stepped - killed),
               "beyond_ms": 1e3 * (stepped - killed - statistics.median(durations))}
     if memory:
@@ -130,9 +134,10 @@ def run(rounds):
     shards = ["--shards", "2"]
     samples = measure.alternate({"cold": lambda: one_job(0), "spares": lambda: one_job(2),
                                  "restart": lambda: one_job(2, [*shards, "--recover", "restart"]),
-                                 "in place": lambda: one_job(2, [*shards, "--recover", "in-place"])}, rounds)
+                                 "in place": lambda: one_job(2, [*shards, "--recover", "in-place"]),
+                                 "fewer": lambda: one_job(0, [*shards, "--recover", "in-place"], workers="1:2")}, rounds)
     cold, warm = samples["cold"], samples["spares"]
-    restart, in_place = samples["restart"], samples["in place"]
+    restart, in_place, fewer = (samples[name] for name in ("restart", "in place", "fewer"))
     return [
         measure.row("SIGKILL of a worker -> its attempt is over", "ms", warm["gone_ms"], cold["gone_ms"],
                     lower_is_better=True),
@@ -142,6 +147,9 @@ def run(rounds):
                     restart["step_ms"], lower_is_better=True),
         measure.row("the same, beyond the step that is done again", "ms", in_place["beyond_ms"], restart["beyond_ms"],
                     lower_is_better=True),
+        measure.row("the same without spares, one worker goes on alone", "ms", fewer["step_ms"], [],
+                    lower_is_better=True),
+        measure.row("the same, beyond a step of it alone", "ms", fewer["beyond_ms"], [], lower_is_better=True),
         measure.row("memory of a spare of its own", "MiB", warm["memory_mib"], [], lower_is_better=True),
     ], {"rounds": rounds}
 
