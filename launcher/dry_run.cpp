@@ -254,6 +254,7 @@ std::string Plan::source_of_variable(const std::string& name) const {
       {"OMP_NUM_THREADS", source("omp-threads") == "default"
                               ? "default, as there are several workers"
                               : source("omp-threads")},
+      {"GLIBC_TUNABLES", "default, huge pages for malloc"},
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
       {rendezvous::worker_key_variable, "descriptor with the workers' key"},
       {rendezvous::restart_memory_variable, "descriptor of --restart-memory"},

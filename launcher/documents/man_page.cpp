@@ -103,6 +103,11 @@ std::string environment() {
                       "XDG_RUNTIME_DIR, TMPDIR or /tmp.")) +
          item(bold("DDPRUN_ENCRYPT_GRADIENTS"),
               escaped("1: as --encrypt-gradients. Also read by workers without ddprun.")) +
+         item(bold("GLIBC_TUNABLES"),
+              escaped(
+                  "Set to glibc.malloc.hugetlb=1 for the workers when it is not set: their malloc "
+                  "asks for huge pages where the kernel leaves that to programs. Set it, if only "
+                  "to nothing, and workers have what you set.")) +
          item(bold("OMP_NUM_THREADS"),
               escaped("Set to 1 for the workers when there are several and it is not set; see "
                       "--omp-threads.")) +

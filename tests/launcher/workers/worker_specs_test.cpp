@@ -98,6 +98,7 @@ TEST_CASE("a worker gets torchrun's whole environment", "[launcher][worker_specs
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
       {"OMP_NUM_THREADS", "1"},
+      {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"},
   };
   CHECK(variables == expected);
 }
@@ -117,6 +118,16 @@ TEST_CASE("OMP_NUM_THREADS is 1 only for several workers that did not inherit it
   CHECK(c.variables(1)["OMP_NUM_THREADS"] == "3");
   c.options.omp_threads = std::string("3");
   CHECK(c.variables(0)["OMP_NUM_THREADS"] == "3");
+}
+
+TEST_CASE("workers ask for huge pages unless the launcher's environment says otherwise",
+          "[launcher][worker_specs]") {
+  Case c;
+  CHECK(c.variables(0)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1");
+  for (const std::string theirs : {"", "glibc.malloc.check=1"}) {
+    c.environment["GLIBC_TUNABLES"] = theirs;
+    CHECK(c.variables(0).count("GLIBC_TUNABLES") == 0);
+  }
 }
 
 TEST_CASE("workers get the CPUs of their places", "[launcher][worker_specs]") {
