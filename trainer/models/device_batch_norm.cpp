@@ -14,7 +14,7 @@ std::atomic<bool> used_by_all{false};
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
-NumberFormat format_of(const torch::Tensor& x) {
+NumberFormat number_format_of(const torch::Tensor& x) {
   return x.scalar_type() == torch::kHalf       ? NumberFormat::Float16
          : x.scalar_type() == torch::kBFloat16 ? NumberFormat::BFloat16
                                                : NumberFormat::Float32;
@@ -25,7 +25,7 @@ NormGeometry geometry_of(const torch::Tensor& x) {
 }
 
 bool is_aligned(const torch::Tensor& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % alignof(NormWords) == 0;
+  return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % alignof(VectorWords) == 0;
 }
 
 torch::Tensor floats_like(const torch::Tensor& x, torch::IntArrayRef shape) {
@@ -53,13 +53,13 @@ Normalized normalize(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
   Normalized result{
       .y = torch::empty_like(x), .mask = {}, .statistics = floats_like(x, {4, geometry.channels})};
   if (relu) {
-    result.mask = torch::empty({geometry.rows, geometry.channels / norm_vector},
+    result.mask = torch::empty({geometry.rows, geometry.channels / vector_numbers},
                                x.options().dtype(torch::kUInt8));
   }
   const torch::Tensor partial = partial_sums(x, geometry);
   run_kernel(step_kernels(x.is_cuda()).norm_forward,
              NormForward{.geometry = geometry,
-                         .format = format_of(x),
+                         .format = number_format_of(x),
                          .relu = relu ? 1 : 0,
                          .x = x.data_ptr(),
                          .shortcut = pointer_or_null<void>(shortcut),
@@ -110,7 +110,7 @@ class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
     const torch::Tensor factors = floats_like(x, {3, geometry.channels});
     run_kernel(step_kernels(x.is_cuda()).norm_backward,
                NormBackward{.geometry = geometry,
-                            .format = format_of(x),
+                            .format = number_format_of(x),
                             .gradient = gradient.data_ptr(),
                             .x = x.data_ptr(),
                             .mask = pointer_or_null<std::uint8_t>(mask),
@@ -139,7 +139,7 @@ bool device_norm_takes(const torch::Tensor& x, const torch::Tensor& shortcut) {
   const auto fits = [](const torch::Tensor& tensor) {
     return tensor.is_contiguous(channels_last) && is_aligned(tensor);
   };
-  if (!known || x.dim() != 4 || x.size(1) % norm_vector != 0 || !fits(x)) return false;
+  if (!known || x.dim() != 4 || x.size(1) % vector_numbers != 0 || !fits(x)) return false;
   return !shortcut.defined() || (shortcut.sizes() == x.sizes() && shortcut.scalar_type() == type &&
                                  shortcut.device() == x.device() && fits(shortcut));
 }

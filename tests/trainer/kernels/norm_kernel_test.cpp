@@ -54,7 +54,7 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
   const std::int64_t partial_count = geometry.parts * 2 * channels;
   const Guarded y = guarded(count, type), x_gradient = guarded(count, type);
   const Guarded shortcut_gradient = guarded(count, type);
-  const Guarded mask = guarded(count / norm_vector, torch::kUInt8);
+  const Guarded mask = guarded(count / vector_numbers, torch::kUInt8);
   const Guarded statistics = guarded(4 * channels, torch::kFloat32);
   const Guarded mean = guarded(channels, torch::kFloat32);
   const Guarded variance = guarded(channels, torch::kFloat32);
@@ -121,7 +121,7 @@ TEST_CASE("each vector of each row is one thread's", "[step-kernels][norm]") {
     INFO(one.rows << " rows of " << one.channels << " channels");
     const NormGeometry geometry = norm_geometry(one.rows, one.channels);
     CHECK(norm_blocks(geometry) <= std::max<std::int64_t>(norm_blocks_max, geometry.tiles));
-    std::vector<int> seen(static_cast<std::size_t>(one.rows * one.channels / norm_vector), 0);
+    std::vector<int> seen(static_cast<std::size_t>(one.rows * one.channels / vector_numbers), 0);
     int not_loaded = 0;
     for (std::int64_t block = 0; block < norm_blocks(geometry); ++block) {
       for (std::uint32_t thread = 0; thread < kernel_threads; ++thread) {

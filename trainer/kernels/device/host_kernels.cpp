@@ -66,48 +66,27 @@ void for_each_block(std::int64_t blocks, std::size_t shared_count, Write write, 
 constexpr std::size_t sums_shared = norm_sums * kernel_threads;
 constexpr std::size_t parts_shared = std::size_t{2} * kernel_threads;
 
-bool norm_forward(const NormForward& pass, void*, KernelProblem&) {
+// NormForward or NormBackward, through its three stages.
+template <typename Pass>
+bool norm(const Pass& pass, void*, KernelProblem&) {
   const NormGeometry& geometry = pass.geometry;
   with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
     for_each_block<float>(
         norm_blocks(geometry), sums_shared,
-        [&](KernelPlace place, float* shared) { norm_sums_thread<format>(pass, place, shared); },
+        [&](KernelPlace place, float* shared) { sum_rows_thread<format>(pass, place, shared); },
         [&](KernelPlace place, const float* shared) {
           fold_sums_thread(geometry, pass.partial, place, shared);
         });
     for_each_block<double>(
-        geometry.channels / norm_vector, parts_shared,
+        geometry.channels / vector_numbers, parts_shared,
         [&](KernelPlace place, double* shared) {
           add_parts_thread(geometry, pass.partial, place, shared);
         },
         [&](KernelPlace place, const double* shared) {
-          norm_statistics_thread(pass, place, shared);
+          finish_channel_thread(pass, place, shared);
         });
     for_each_thread(norm_blocks(geometry),
-                    [&](KernelPlace place) { normalize_rows_thread<format>(pass, place); });
-  });
-  return true;
-}
-
-bool norm_backward(const NormBackward& pass, void*, KernelProblem&) {
-  const NormGeometry& geometry = pass.geometry;
-  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
-    for_each_block<float>(
-        norm_blocks(geometry), sums_shared,
-        [&](KernelPlace place, float* shared) {
-          norm_gradient_sums_thread<format>(pass, place, shared);
-        },
-        [&](KernelPlace place, const float* shared) {
-          fold_sums_thread(geometry, pass.partial, place, shared);
-        });
-    for_each_block<double>(
-        geometry.channels / norm_vector, parts_shared,
-        [&](KernelPlace place, double* shared) {
-          add_parts_thread(geometry, pass.partial, place, shared);
-        },
-        [&](KernelPlace place, const double* shared) { norm_factors_thread(pass, place, shared); });
-    for_each_thread(norm_blocks(geometry),
-                    [&](KernelPlace place) { norm_gradient_thread<format>(pass, place); });
+                    [&](KernelPlace place) { write_rows_thread<format>(pass, place); });
   });
   return true;
 }
@@ -115,8 +94,8 @@ bool norm_backward(const NormBackward& pass, void*, KernelProblem&) {
 }  // namespace
 
 const StepKernels& host_step_kernels() {
-  static constexpr StepKernels kernels{sgd,  find_overflow, advance_scale, gather,
-                                       cast, normalize,     norm_forward,  norm_backward};
+  static constexpr StepKernels kernels{sgd,  find_overflow, advance_scale,     gather,
+                                       cast, normalize,     norm<NormForward>, norm<NormBackward>};
   return kernels;
 }
 

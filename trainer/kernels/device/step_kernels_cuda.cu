@@ -37,44 +37,26 @@ __global__ void __launch_bounds__(kernel_threads) normalize_kernel(NormalizeBatc
   normalize_thread(batch, here());
 }
 
-template <NumberFormat format>
-__global__ void __launch_bounds__(kernel_threads) norm_sums_kernel(NormForward pass) {
+// The three stages of batch normalisation, of a NormForward or a NormBackward.
+template <NumberFormat format, typename Pass>
+__global__ void __launch_bounds__(kernel_threads) norm_sums_kernel(Pass pass) {
   __shared__ float shared[norm_sums * kernel_threads];
-  norm_sums_thread<format>(pass, here(), shared);
+  sum_rows_thread<format>(pass, here(), shared);
   __syncthreads();
   fold_sums_thread(pass.geometry, pass.partial, here(), shared);
 }
 
-template <NumberFormat format>
-__global__ void __launch_bounds__(kernel_threads) norm_gradient_sums_kernel(NormBackward pass) {
-  __shared__ float shared[norm_sums * kernel_threads];
-  norm_gradient_sums_thread<format>(pass, here(), shared);
-  __syncthreads();
-  fold_sums_thread(pass.geometry, pass.partial, here(), shared);
-}
-
-__global__ void __launch_bounds__(kernel_threads) norm_statistics_kernel(NormForward pass) {
+template <typename Pass>
+__global__ void __launch_bounds__(kernel_threads) norm_channels_kernel(Pass pass) {
   __shared__ double shared[2 * kernel_threads];
   add_parts_thread(pass.geometry, pass.partial, here(), shared);
   __syncthreads();
-  norm_statistics_thread(pass, here(), shared);
+  finish_channel_thread(pass, here(), shared);
 }
 
-__global__ void __launch_bounds__(kernel_threads) norm_factors_kernel(NormBackward pass) {
-  __shared__ double shared[2 * kernel_threads];
-  add_parts_thread(pass.geometry, pass.partial, here(), shared);
-  __syncthreads();
-  norm_factors_thread(pass, here(), shared);
-}
-
-template <NumberFormat format>
-__global__ void __launch_bounds__(kernel_threads) normalize_rows_kernel(NormForward pass) {
-  normalize_rows_thread<format>(pass, here());
-}
-
-template <NumberFormat format>
-__global__ void __launch_bounds__(kernel_threads) norm_gradient_kernel(NormBackward pass) {
-  norm_gradient_thread<format>(pass, here());
+template <NumberFormat format, typename Pass>
+__global__ void __launch_bounds__(kernel_threads) norm_rows_kernel(Pass pass) {
+  write_rows_thread<format>(pass, here());
 }
 
 // Launches `kernel` on so many blocks; none is no launch, which CUDA would refuse. A grid's first
@@ -133,31 +115,17 @@ bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem
                 problem, batch);
 }
 
-bool norm_forward(const NormForward& pass, void* stream, KernelProblem& problem) {
+template <typename Pass>
+bool norm(const Pass& pass, void* stream, KernelProblem& problem) {
   const std::int64_t blocks = norm_blocks(pass.geometry);
-  const std::int64_t of_channels = pass.geometry.channels / norm_vector;
+  const std::int64_t of_channels = pass.geometry.channels / vector_numbers;
   bool queued = false;
   with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
-    queued = launch("batch norm's sums", norm_sums_kernel<format>, blocks, kernel_threads, stream,
-                    problem, pass) &&
-             launch("batch norm's statistics", norm_statistics_kernel, of_channels, kernel_threads,
+    queued = launch("batch norm's sums", norm_sums_kernel<format, Pass>, blocks, kernel_threads,
                     stream, problem, pass) &&
-             launch("batch norm", normalize_rows_kernel<format>, blocks, kernel_threads, stream,
-                    problem, pass);
-  });
-  return queued;
-}
-
-bool norm_backward(const NormBackward& pass, void* stream, KernelProblem& problem) {
-  const std::int64_t blocks = norm_blocks(pass.geometry);
-  const std::int64_t of_channels = pass.geometry.channels / norm_vector;
-  bool queued = false;
-  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
-    queued = launch("batch norm's gradient sums", norm_gradient_sums_kernel<format>, blocks,
+             launch("batch norm's channels", norm_channels_kernel<Pass>, of_channels,
                     kernel_threads, stream, problem, pass) &&
-             launch("batch norm's factors", norm_factors_kernel, of_channels, kernel_threads,
-                    stream, problem, pass) &&
-             launch("batch norm's gradient", norm_gradient_kernel<format>, blocks, kernel_threads,
+             launch("batch norm's rows", norm_rows_kernel<format, Pass>, blocks, kernel_threads,
                     stream, problem, pass);
   });
   return queued;
@@ -169,8 +137,13 @@ bool norm_backward(const NormBackward& pass, void* stream, KernelProblem& proble
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
 ddprun_step_kernels_3() {
   static constexpr ddprun::trainer::StepKernels kernels{
-      ddprun::trainer::sgd,          ddprun::trainer::find_overflow, ddprun::trainer::advance_scale,
-      ddprun::trainer::gather,       ddprun::trainer::cast,          ddprun::trainer::normalize,
-      ddprun::trainer::norm_forward, ddprun::trainer::norm_backward};
+      ddprun::trainer::sgd,
+      ddprun::trainer::find_overflow,
+      ddprun::trainer::advance_scale,
+      ddprun::trainer::gather,
+      ddprun::trainer::cast,
+      ddprun::trainer::normalize,
+      ddprun::trainer::norm<ddprun::trainer::NormForward>,
+      ddprun::trainer::norm<ddprun::trainer::NormBackward>};
   return &kernels;
 }
