@@ -128,6 +128,7 @@ def test_plan(machine, folder):
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *GRAPH)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, "--gpu-memory")
     norm, norm_rate = train(folder, "norm", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, *NORM)
+    copies, copies_rate = train(folder, "copies", *small, "--steps", "60", "--precision", "fp16", *GRAPH, *NORM, *COPIES)
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker"),
@@ -148,13 +149,17 @@ def test_plan(machine, folder):
         Step("one worker trains with batch norms of ours", norm, 60, needs=(program, GPU), figures=norm_rate),
         Step("with batch norms of ours it has the losses of LibTorch's",
              [sys.executable, "-B", SELF, "same-losses", folder, "--fused-norm"], 90, needs=(program, GPU)),
+        Step("one worker trains by all of ours, with working copies", copies, 60, needs=(program, GPU), figures=copies_rate),
+        Step("with working copies it has the bits of autocast's",
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", *COPIES, "--precision", "fp16"], 90,
+             needs=(program, GPU)),
         Step("one worker trains by replays of a graph", graph, 60, needs=(program, GPU), figures=graph_rate),
         Step("a graph has the bits of steps without one",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1"], 90, needs=(program, GPU)),
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph"], 90, needs=(program, GPU)),
         Step("so it has with two workers on the GPU",
-             [sys.executable, "-B", SELF, "same-bits", folder, "2"], 120, needs=(program, GPU)),
+             [sys.executable, "-B", SELF, "same-bits", folder, "2", "--cuda-graph"], 120, needs=(program, GPU)),
         Step("so it has with batch norms of ours",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", *NORM], 90, needs=(program, GPU)),
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph", *NORM], 90, needs=(program, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
@@ -165,6 +170,7 @@ def test_plan(machine, folder):
 OWN_KERNELS = ("--fused-optimizer", "--resident-data")
 GRAPH = (*OWN_KERNELS, "--cuda-graph")
 NORM = ("--fused-norm",)
+COPIES = ("--working-copies",)  # With 16 bits.
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
@@ -231,6 +237,7 @@ def bench_plan(machine, folder):
         host_time_step(folder, "", *OWN_KERNELS),
         host_time_step(folder, ", by replays of a graph", *GRAPH),
         host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
+        host_time_step(folder, ", the same with working copies", *GRAPH, *NORM, *COPIES),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -243,7 +250,8 @@ def bench_plan(machine, folder):
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=peer_rate(model)))
         for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH),
-                           ("norm", (*OWN_KERNELS, *NORM)), ("graph-norm", (*GRAPH, *NORM))):
+                           ("norm", (*OWN_KERNELS, *NORM)), ("graph-norm", (*GRAPH, *NORM)),
+                           ("graph-norm-copies", (*GRAPH, *NORM, *COPIES))):
             argv, rate = train_on(folder, f"{model}-{precision}-{kind}", model, side, batch, precision, "--steps", "60",
                                   "--print-freq", "10", *more)
             steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
@@ -313,11 +321,11 @@ def tensors_of(checkpoint):
     return content[8 + int.from_bytes(content[:8], "little"):]
 
 
-def same_bits(folder, workers, *ways):
-    """The same run with a graph and without, over an epoch's end, a smaller last step and checkpoints: the same weights
-    and losses, to the bit. Once more without one where they differ, to know whether such steps repeat at all."""
+def same_bits(folder, workers, tried, *ways):
+    """The same run with what is tried (a graph, say) and without, over an epoch's end, a smaller last step and checkpoints: the same weights
+    and losses, to the bit. Once more without it where they differ, to know whether such steps repeat at all."""
     def trail(name, *more):
-        place = folder / f"bits-{workers}-{name}{''.join(ways)}"
+        place = folder / f"bits-{workers}{tried}{''.join(ways)}-{name}"
         shutil.rmtree(place, ignore_errors=True)
         (folder / f"{place.name}.jsonl").unlink(missing_ok=True)
         argv, _ = train(folder, place.name, "--model", "resnet20", "--image-size", "32", "--batch-size", "64",
@@ -329,15 +337,15 @@ def same_bits(folder, workers, *ways):
         losses = [line["loss"] for line in events(folder, place.name, "train")]
         return losses, tensors_of(place / "last.safetensors")
 
-    plain, graph = trail("plain"), trail("graph", "--cuda-graph")
-    print(json.dumps({"without": plain[0], "with": graph[0]}))
+    plain, other = trail("without"), trail("with", tried)
+    print(json.dumps({"without": plain[0], "with": other[0]}))
     if len(plain[0]) != 50:
         sys.exit(f"a run has {len(plain[0])} losses, not 50")
-    if plain == graph:
+    if plain == other:
         return
-    first = next((i + 1 for i, (a, b) in enumerate(zip(plain[0], graph[0])) if a != b), "none")
+    first = next((i + 1 for i, (a, b) in enumerate(zip(plain[0], other[0])) if a != b), "none")
     repeats = "repeats itself" if trail("again") == plain else "does not repeat itself either"
-    sys.exit(f"with a graph other bits (first loss that differs: step {first}); a run without one {repeats}")
+    sys.exit(f"with {tried} other bits (first loss that differs: step {first}); a run without it {repeats}")
 
 
 def verdict(results):

@@ -38,6 +38,10 @@ void report_loss_scale(TrainingJob& job, bool wait) {
 }  // namespace
 
 TrainingStep::TrainingStep(TrainingJob& job) : job_(job), parameters_(job.model->parameters()) {
+  if (job.options.working_copies) {
+    copies_.emplace(*job.model, type_of(job.options.precision));
+    if (job.optimizer->writes_copies()) job.optimizer->write_copies(copies_->all());
+  }
   if (!job.options.cuda_graph) return;
   recorded_.emplace(job, [this](const StepInputs& inputs) { return compute(inputs); });
 }
@@ -131,6 +135,8 @@ TrainingStep::Forward TrainingStep::forward(const torch::Tensor& images,
   job_.phase("forward");
   if (job_.shards) job_.shards->begin_micro_batch();
   const AutocastGuard autocast = job_.precision->autocast();
+  std::optional<WorkingCopies::Use> copies;
+  if (copies_) copies.emplace(*copies_);
   torch::Tensor logits = job_.parallel->forward(images);
   // The short types grow to float32; a model in double precision keeps its own.
   logits = logits.to(torch::promoteTypes(logits.scalar_type(), torch::kFloat32));
@@ -153,6 +159,7 @@ torch::Tensor TrainingStep::clip() {
 
 void TrainingStep::update(const StepInputs& inputs) {
   job_.optimizer->step(inputs.learning_rate, job_.precision->device_scale(), inputs.rate_there);
+  if (copies_) copies_->weights_changed(/*copies_too=*/job_.optimizer->writes_copies());
   if (job_.average) job_.average->update();
 }
 

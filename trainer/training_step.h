@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/optimizer/working_copies.h"
 #include "trainer/recorded_step.h"
 #include "trainer/step_data.h"
 #include "trainer/training_job.h"
@@ -59,6 +60,7 @@ class TrainingStep {
 
   TrainingJob& job_;
   std::vector<torch::Tensor> parameters_;
+  std::optional<WorkingCopies> copies_;   // With --working-copies.
   std::optional<RecordedStep> recorded_;  // With --cuda-graph.
 };
 

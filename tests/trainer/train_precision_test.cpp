@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/testing/catch.h"
-#include "tests/trainer/train_program.h"
+#include "tests/trainer/trail.h"
 
 using namespace ddprun::trainer;
 
@@ -70,6 +70,24 @@ TEST_CASE("batch norms by the kernels of a GPU step change no loss", "[trainer][
     // Before the first update; later ones double what differs from step to step.
     CHECK(found[0] == Approx(expected[0]).epsilon(precision == "fp32" ? 1e-5 : 1e-2));
     for (std::size_t i = 0; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-2));
+  }
+}
+
+TEST_CASE("working copies change no bit, alone, with a graph, and of shards",
+          "[trainer][program][fused]") {
+  for (const std::string recipe :
+       {"--precision bf16 ", "--precision fp16 --fused-optimizer ",
+        "--precision bf16 --fused-optimizer --cuda-graph ", "--precision bf16 --shards 4 "}) {
+    const ScratchFolder plain, copies;
+    const auto options = [&](const ScratchFolder& folder) {
+      return "--epochs 2 --conv-algorithm direct --nesterov --checkpoint-dir " +
+             in_quotes((folder / "checkpoints").string()) + " " + recipe;
+    };
+    REQUIRE(train(plain, 2, options(plain)) == 0);
+    const int code = train(copies, 2, options(copies) + "--working-copies");
+    INFO(recipe << content_of(copies / "out"));
+    REQUIRE(code == 0);
+    CHECK(trail_of(copies) == trail_of(plain));
   }
 }
 

@@ -14,12 +14,6 @@ std::atomic<bool> used_by_all{false};
 
 constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
-NumberFormat number_format_of(const torch::Tensor& x) {
-  return x.scalar_type() == torch::kHalf       ? NumberFormat::Float16
-         : x.scalar_type() == torch::kBFloat16 ? NumberFormat::BFloat16
-                                               : NumberFormat::Float32;
-}
-
 NormGeometry geometry_of(const torch::Tensor& x) {
   return norm_geometry(x.numel() / x.size(1), static_cast<std::int32_t>(x.size(1)));
 }

@@ -11,12 +11,16 @@ namespace ddprun::trainer {
 namespace {
 
 void check_slot(const FusedSgd::Slot& slot) {
+  const auto lies = [&](const torch::Tensor& tensor) {
+    return tensor.device() == slot.weight.device() && same_order(tensor, slot.weight) &&
+           tensor.is_non_overlapping_and_dense();
+  };
   const auto fits = [&](const torch::Tensor& tensor) {
-    return tensor.scalar_type() == torch::kFloat32 && tensor.device() == slot.weight.device() &&
-           same_order(tensor, slot.weight) && tensor.is_non_overlapping_and_dense();
+    return tensor.scalar_type() == torch::kFloat32 && lies(tensor);
   };
   if (fits(slot.weight) && fits(slot.gradient) &&
-      (!slot.momentum.defined() || fits(slot.momentum))) {
+      (!slot.momentum.defined() || fits(slot.momentum)) &&
+      (!slot.copy.defined() || lies(slot.copy))) {
     return;
   }
   throw std::invalid_argument(
@@ -28,7 +32,14 @@ void check_slot(const FusedSgd::Slot& slot) {
 
 bool equal(const SgdSegment& a, const SgdSegment& b) {
   return a.weight == b.weight && a.gradient == b.gradient && a.momentum == b.momentum &&
-         a.count == b.count && a.decay == b.decay && a.fresh == b.fresh;
+         a.copy == b.copy && a.count == b.count && a.decay == b.decay && a.fresh == b.fresh;
+}
+
+// Whatever where there are none.
+NumberFormat format_of_copies(const std::vector<FusedSgd::Slot>& slots) {
+  const auto with_copy = std::find_if(
+      slots.begin(), slots.end(), [](const FusedSgd::Slot& slot) { return slot.copy.defined(); });
+  return with_copy == slots.end() ? NumberFormat::BFloat16 : number_format_of(with_copy->copy);
 }
 
 // The chunks of both are the same.
@@ -59,6 +70,7 @@ const FusedSgd::Tables& FusedSgd::describe(const std::vector<Slot>& slots, torch
         {.weight = slot.weight.data_ptr<float>(),
          .gradient = slot.gradient.data_ptr<float>(),
          .momentum = slot.momentum.defined() ? slot.momentum.data_ptr<float>() : nullptr,
+         .copy = slot.copy.defined() ? slot.copy.data_ptr() : nullptr,
          .count = slot.weight.numel(),
          .decay = static_cast<float>(slot.decay),
          .fresh = slot.first_step ? 1 : 0});
@@ -111,7 +123,8 @@ SgdPass FusedSgd::step(const std::vector<Slot>& slots, const Rule& rule,
                      .learning_rate_at = rule.learning_rate_at,
                      .learning_rate = static_cast<float>(rule.learning_rate),
                      .momentum = static_cast<float>(rule.momentum),
-                     .nesterov = rule.nesterov ? 1 : 0};
+                     .nesterov = rule.nesterov ? 1 : 0,
+                     .copy_format = format_of_copies(slots)};
   const StepKernels& kernels = step_kernels(device.is_cuda());
   // A pass of its own before: the last gradient may be the one that is not finite, and by then the
   // first weights would have changed.

@@ -15,10 +15,11 @@ bool same_order(const torch::Tensor& a, const torch::Tensor& b);
 
 class FusedSgd {
  public:
-  // float32, on one device, the three in the same dense order.
+  // On one device and in the same dense order; float32 but for the copies, which have one type.
   struct Slot {
     torch::Tensor weight, gradient;
     torch::Tensor momentum;  // Undefined without momentum.
+    torch::Tensor copy;      // The new weight in 16 bits goes there too; undefined: nowhere.
     double decay = 0;
     bool first_step = false;  // Of this parameter.
   };

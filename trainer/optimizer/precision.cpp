@@ -16,10 +16,6 @@
 namespace ddprun::trainer {
 namespace {
 
-torch::ScalarType type_of(PrecisionOption precision) {
-  return precision == PrecisionOption::Bf16 ? torch::kBFloat16 : torch::kFloat16;
-}
-
 // Divides in place and says whether all elements were finite. The operator wants tensors of one
 // device without gaps, which gradients are.
 bool unscale(const std::vector<torch::Tensor>& parameters, float scale) {
@@ -133,6 +129,11 @@ void Precision::restored() {
 const char* name_of(PrecisionOption precision) {
   static constexpr std::array names{"fp32", "bf16", "fp16"};
   return names[static_cast<std::size_t>(precision)];
+}
+
+torch::ScalarType type_of(PrecisionOption precision) {
+  static constexpr std::array types{torch::kFloat32, torch::kBFloat16, torch::kFloat16};
+  return types[static_cast<std::size_t>(precision)];
 }
 
 std::string slow_precision_warning(PrecisionOption precision, torch::Device device) {

@@ -92,6 +92,7 @@ class Precision {
 };
 
 const char* name_of(PrecisionOption precision);  // "fp32", "bf16", "fp16"
+torch::ScalarType type_of(PrecisionOption precision);
 
 // A sentence when this CPU computes in `precision` by emulation, slower than in float32; else "".
 // The results are the same.

@@ -37,7 +37,16 @@ Sgd::Sgd(const std::vector<std::pair<std::string, torch::Tensor>>& parameters, S
   for (const auto& [name, parameter] : parameters) {
     const bool decays = !options_.no_decay.contains(name);
     const bool adapts = options_.lars && !options_.lars->not_adapted.contains(name);
-    slots_.push_back({name, parameter, {}, decays, adapts});
+    slots_.push_back({name, parameter, {}, {}, decays, adapts});
+  }
+}
+
+void Sgd::write_copies(const std::vector<std::pair<torch::Tensor, torch::Tensor>>& copies) {
+  for (Slot& slot : slots_) {
+    const auto found = std::find_if(copies.begin(), copies.end(), [&](const auto& pair) {
+      return pair.first.is_same(slot.parameter);
+    });
+    slot.copy = found == copies.end() ? torch::Tensor() : found->second;
   }
 }
 
@@ -68,7 +77,7 @@ void Sgd::step_by_own_kernel(double learning_rate, const torch::Tensor& loss_sca
     // Zeros: the first step may be left out for an overflow, which only the device knows, and what
     // it then adds its gradient to must be nothing.
     if (first_step) slot.momentum = torch::zeros_like(slot.parameter);
-    updated.push_back({slot.parameter, gradient_like(slot.parameter), slot.momentum,
+    updated.push_back({slot.parameter, gradient_like(slot.parameter), slot.momentum, slot.copy,
                        slot.decays ? options_.weight_decay : 0, first_step});
   }
   const float* const rate_at = rate_there.defined() ? rate_there.data_ptr<float>() : nullptr;

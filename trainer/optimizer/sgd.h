@@ -44,6 +44,11 @@ class Sgd {
   void step(double learning_rate, const torch::Tensor& loss_scale = {},
             const torch::Tensor& rate_there = {});
 
+  // (parameter, copy in 16 bits): from now on a step writes the new weights there too. Only with
+  // own_kernel.
+  void write_copies(const std::vector<std::pair<torch::Tensor, torch::Tensor>>& copies);
+  bool writes_copies() const { return options_.own_kernel; }
+
   // As FusedSgd has it; only with own_kernel.
   void begin_recording() { fused_.begin_recording(); }
   void end_recording() { fused_.end_recording(); }
@@ -64,6 +69,7 @@ class Sgd {
     std::string name;
     torch::Tensor parameter;
     torch::Tensor momentum;  // Undefined until the first step.
+    torch::Tensor copy;      // Undefined where none is written.
     bool decays;
     bool adapts;  // To LARS's rate.
   };

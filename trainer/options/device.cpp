@@ -90,6 +90,10 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--fused-norm,!--no-fused-norm", options.fused_norm,
                "Batch normalisation with shortcut and ReLU in kernels of ours, for activations in "
                "channels-last order on a GPU: the CPU's are fused as it is. Not with --sync-bn");
+  app.add_flag(
+      "--working-copies,!--no-working-copies", options.working_copies,
+      "With --precision bf16 or fp16: keep the weights in 16 bits too, written by the "
+      "fused optimizer, or by one kernel of ours a step, in the place of autocast's copies");
   app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
                "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
                "for images of one size, with the crops and flips of the loader");
@@ -167,6 +171,11 @@ void check_device_options(const TrainOptions& options) {
   refuse_if(options.fused_norm && options.sync_batch_norm,
             "--fused-norm and --sync-bn contradict each other: the kernels know the statistics of "
             "one rank");
+  refuse_if(options.working_copies && options.precision == PrecisionOption::Fp32,
+            "--working-copies are in 16 bits: give --precision bf16 or fp16");
+  refuse_if(options.working_copies && options.data_parallel > 1,
+            "--working-copies and --data-parallel contradict each other: replicas make theirs of "
+            "the weights that they are sent");
   refuse_if(options.device_normalize && options.resident_data,
             "--device-normalize has no meaning with --resident-data, which copies no batches");
   refuse_if(options.share_gpu && options.data_parallel > 1,

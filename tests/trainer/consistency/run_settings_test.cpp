@@ -78,6 +78,10 @@ TEST_CASE("each option that changes what is trained makes a difference that name
             .empty());
   CHECK(contains(settings_difference({plain, settings({"--lr-gamma", "0.5"})}),
                  "--lr-schedule times 0.5 every 30 epochs where rank 0 has times 0.1 every 30"));
+  // With an option that it needs.
+  CHECK(contains(settings_difference({settings({"--precision", "bf16"}),
+                                      settings({"--precision", "bf16", "--working-copies"})}),
+                 "rank 1 has --working-copies"));
 }
 
 TEST_CASE("the data that workers found is compared as well", "[settings]") {

@@ -224,15 +224,19 @@ torch::Tensor cast(torch::Device device, const torch::Tensor& values, NumberForm
                    NumberFormat to) {
   const torch::Tensor there = values.to(device);
   const Guarded result(device, torch::zeros({values.numel()}), type_of(to));
-  const Table<CastSegment> table(
-      device, std::vector<CastSegment>{
-                  {there.data_ptr(), result.own.data_ptr(), 100},
-                  {static_cast<const char*>(there.data_ptr()) + 100 * there.element_size(),
-                   static_cast<char*>(result.own.data_ptr()) + 100 * result.own.element_size(),
-                   values.numel() - 100}});
-  CastPass pass{.from = from, .to = to};
-  table.put_into(pass);
-  run_kernel(step_kernels(device.is_cuda()).cast, pass, stream_of(device));
+  // Tensors of odd sizes one after the other, with empty ones among them, and what is left.
+  std::vector<CastSegment> segments;
+  std::int64_t begin = 0;
+  while (begin < values.numel() && segments.size() < cast_segments_max) {
+    const bool last = segments.size() + 1 == cast_segments_max;
+    const std::int64_t left = values.numel() - begin;
+    const std::int64_t count = last ? left : std::min(odd_sizes[segments.size() % 9], left);
+    segments.push_back(
+        {static_cast<const char*>(there.data_ptr()) + begin * there.element_size(),
+         static_cast<char*>(result.own.data_ptr()) + begin * result.own.element_size(), count});
+    begin += count;
+  }
+  run_kernel(step_kernels(device.is_cuda()).cast, cast_pass(segments, from, to), stream_of(device));
   wait_for(device);
   CHECK(result.whole());
   return result.own.cpu();
@@ -445,6 +449,25 @@ TEST_CASE("casts are LibTorch's, for every number", "[step-kernels][cast]") {
     CHECK(
         same(cast(torch::kCPU, floats, NumberFormat::Float32, format), floats.to(type_of(format))));
   }
+}
+
+TEST_CASE("each block of a cast knows its tensor, with empty ones before and after",
+          "[step-kernels][cast]") {
+  std::vector<CastSegment> segments;
+  for (const std::int64_t count : {0, 0, 4096, 4097, 0, 1, 0}) segments.push_back({.count = count});
+  const CastPass pass = cast_pass(segments, NumberFormat::Float32, NumberFormat::Float16);
+  REQUIRE(pass.blocks() == 4);
+  CHECK(cast_segment_of(pass, 0) == 2);
+  CHECK(cast_segment_of(pass, 1) == 3);
+  CHECK(cast_segment_of(pass, 2) == 3);
+  CHECK(cast_segment_of(pass, 3) == 5);
+  CHECK(cast_pass({}, NumberFormat::Float32, NumberFormat::Float16).blocks() == 0);
+  segments.resize(cast_segments_max + 1);
+  CHECK_THROWS_AS(cast_pass(segments, NumberFormat::Float32, NumberFormat::Float16),
+                  std::invalid_argument);
+  segments = {{.count = std::int64_t{1} << 43}};
+  CHECK_THROWS_AS(cast_pass(segments, NumberFormat::Float32, NumberFormat::Float16),
+                  std::invalid_argument);
 }
 
 TEST_CASE("a batch of bytes becomes the loader's floats", "[step-kernels][normalize]") {

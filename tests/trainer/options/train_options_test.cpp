@@ -175,6 +175,15 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 
+TEST_CASE("working copies are of one GPU's weights, in 16 bits", "[trainer][options]") {
+  CHECK_FALSE(parse({"--precision", "bf16"}).options->working_copies);
+  CHECK(parse({"--working-copies", "--precision", "bf16"}).options->working_copies);
+  CHECK_FALSE(parse({"--working-copies", "--no-working-copies"}).options->working_copies);
+  CHECK(contains(said({"--working-copies"}), "give --precision bf16 or fp16"));
+  CHECK(contains(said({"--working-copies", "--precision", "fp16", "--data-parallel", "2"}),
+                 "--working-copies and --data-parallel contradict"));
+}
+
 TEST_CASE("batches travel as bytes where they travel at all", "[trainer][options]") {
   CHECK_FALSE(parse({}).options->device_normalize);
   CHECK(parse({"--device-normalize"}).options->device_normalize);

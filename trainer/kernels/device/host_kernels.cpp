@@ -40,7 +40,7 @@ bool gather(const GatherBatch& batch, void*, KernelProblem&) {
 }
 
 bool cast(const CastPass& pass, void*, KernelProblem&) {
-  for_each_thread(pass.chunk_count, [&](KernelPlace place) { cast_thread(pass, place); });
+  for_each_thread(pass.blocks(), [&](KernelPlace place) { cast_thread(pass, place); });
   return true;
 }
 

@@ -29,6 +29,13 @@ class OnDevice {
   void* stream_ = nullptr;
 };
 
+// Of float32, bfloat16 or half.
+inline NumberFormat number_format_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kHalf       ? NumberFormat::Float16
+         : tensor.scalar_type() == torch::kBFloat16 ? NumberFormat::BFloat16
+                                                    : NumberFormat::Float32;
+}
+
 // A copy in the device's memory. The host does not wait: LibTorch keeps page-locked memory until
 // the copy is done, and memory of the device for what was queued on its stream.
 template <typename T>

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kernel_threads) gather_kernel(GatherBatch batc
   gather_thread(batch, here());
 }
 
-__global__ void __launch_bounds__(kernel_threads) cast_kernel(CastPass pass) {
+__global__ void __launch_bounds__(kernel_threads)
+    cast_kernel(const __grid_constant__ CastPass pass) {
   cast_thread(pass, here());
 }
 
@@ -107,7 +108,7 @@ bool gather(const GatherBatch& batch, void* stream, KernelProblem& problem) {
 }
 
 bool cast(const CastPass& pass, void* stream, KernelProblem& problem) {
-  return launch("cast", cast_kernel, pass.chunk_count, kernel_threads, stream, problem, pass);
+  return launch("cast", cast_kernel, pass.blocks(), kernel_threads, stream, problem, pass);
 }
 
 bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem) {
@@ -135,7 +136,7 @@ bool norm(const Pass& pass, void* stream, KernelProblem& problem) {
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
-ddprun_step_kernels_3() {
+ddprun_step_kernels_4() {
   static constexpr ddprun::trainer::StepKernels kernels{
       ddprun::trainer::sgd,
       ddprun::trainer::find_overflow,
