@@ -19,12 +19,12 @@
 #include "rendezvous/arbiter/claimant.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/takeover/takeover.h"
+#include "tests/rendezvous/takeover/arbiter.h"
 #include "tests/rendezvous/takeover/chance.h"
 #include "tests/rendezvous/takeover/network.h"
 #include "tests/rendezvous/takeover/node_workers.h"
 #include "tests/rendezvous/takeover/round_history.h"
 #include "tests/rendezvous/takeover/schedule.h"
-#include "tests/rendezvous/takeover/simulated_arbiter.h"
 
 namespace ddprun::simulation {
 namespace {
@@ -270,7 +270,7 @@ class World {
   Schedule schedule_{start_};
   Network network_;
   std::deque<Process> processes_;  // Also those that have ended: an index is never used twice.
-  SimulatedArbiter arbiter_;
+  Arbiter arbiter_;
   RoundHistory history_;
   bool succeeded_ = false;
   Outcome outcome_;

@@ -12,7 +12,7 @@
 
 namespace ddprun::simulation {
 
-class SimulatedArbiter {
+class Arbiter {
  public:
   rendezvous::ArbiterReply answer(const std::string& job, const std::string& node_id,
                                   const rendezvous::ArbiterTask& task);

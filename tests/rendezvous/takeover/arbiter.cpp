@@ -1,14 +1,13 @@
 // A claim is added where its author saw the list end, or not at all: that two cannot have the same
 // place is all that the protocol asks of an arbiter.
-#include "tests/rendezvous/takeover/simulated_arbiter.h"
+#include "tests/rendezvous/takeover/arbiter.h"
 
 #include <cstddef>
 
 namespace ddprun::simulation {
 
-rendezvous::ArbiterReply SimulatedArbiter::answer(const std::string& job,
-                                                  const std::string& node_id,
-                                                  const rendezvous::ArbiterTask& task) {
+rendezvous::ArbiterReply Arbiter::answer(const std::string& job, const std::string& node_id,
+                                         const rendezvous::ArbiterTask& task) {
   ListOfClaims& list = lists_[{job, task.round}];
   const auto number = static_cast<std::size_t>(task.at);
   if (task.add && number == list.claims.size()) {
