@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
 namespace ddprun::plot {
 namespace {
@@ -28,9 +29,11 @@ std::string content_of_run_file(const std::string& path) {
         (fs::exists(path, error) ? "it is no regular file" : "there is no such file or folder"));
   }
   std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in && !in.eof()) throw RunFilesError("cannot read " + path);
-  return text;
+  // Through a stream, which notes an error where the buffer's iterators would throw.
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in || text.bad()) throw RunFilesError("cannot read " + path);
+  return std::move(text).str();
 }
 
 // The files that a word of the command line names: those of a folder, and of "m_{rank}.jsonl", as

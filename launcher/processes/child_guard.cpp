@@ -21,8 +21,6 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -32,6 +30,7 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/process_file.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
@@ -46,8 +45,7 @@ constexpr int kRescanIntervalMs = 5;
 constexpr std::chrono::milliseconds kNoticeTime{100};
 
 bool has_variable(int pid, const std::string& variable) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  const std::string environment{std::istreambuf_iterator<char>(file), {}};
+  const std::string environment = read_process_file("/proc/" + std::to_string(pid) + "/environ");
   return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
 }
 

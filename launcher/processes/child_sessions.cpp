@@ -2,7 +2,6 @@
 #include "launcher/processes/child_sessions.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,26 +12,16 @@
 #include <set>
 #include <sstream>
 
+#include "launcher/processes/process_file.h"
+
 namespace ddprun::launcher {
 namespace {
-
-std::string read_small_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = ::read(fd, buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<std::size_t>(count));
-  }
-  ::close(fd);
-  return text;
-}
 
 // A field of /proc/PID/stat, counted as in proc(5). "PID (name) state ..."; the name may hold
 // spaces and parentheses.
 std::optional<unsigned long> stat_number(int pid, int field) {
   constexpr int first_after_name = 3;
-  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text = read_process_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t close = text.rfind(')');
   if (close == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(close + 1));
@@ -68,7 +57,7 @@ bool kernel_lists_children() {
 
 ProcessRow read_process(int pid) {
   // "PID (name) state ppid pgrp session ..."; the name may hold spaces and parentheses.
-  const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text = read_process_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t open = text.find('(');
   const std::size_t close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return {};
@@ -109,7 +98,7 @@ std::optional<std::vector<int>> read_children(int pid) {
   std::vector<int> children;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
   for (int task : numbered_entries(tasks)) {
-    std::istringstream list(read_small_file(tasks + std::to_string(task) + "/children"));
+    std::istringstream list(read_process_file(tasks + std::to_string(task) + "/children"));
     for (int child; list >> child;) children.push_back(child);
   }
   return children;
@@ -166,7 +155,7 @@ std::vector<ProcessRow> read_with_descendants(const std::vector<int>& roots) {
 }
 
 std::string read_wait_channel(int pid) {
-  const std::string name = read_small_file("/proc/" + std::to_string(pid) + "/wchan");
+  const std::string name = read_process_file("/proc/" + std::to_string(pid) + "/wchan");
   return name == "0" ? "" : name;
 }
 

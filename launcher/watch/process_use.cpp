@@ -6,10 +6,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/process_file.h"
 
 namespace ddprun::launcher {
 
@@ -35,8 +35,7 @@ std::optional<StatLine> parse_stat(const std::string& text) {
 ProcessUse read_process_use(int pid) {
   ProcessUse use;
   for (const ProcessRow& row : read_with_descendants({pid})) {
-    std::ifstream file("/proc/" + std::to_string(row.pid) + "/stat");
-    const auto line = parse_stat({std::istreambuf_iterator<char>(file), {}});
+    const auto line = parse_stat(read_process_file("/proc/" + std::to_string(row.pid) + "/stat"));
     if (!line) continue;
     ++use.processes;
     use.threads += line->threads;

@@ -16,13 +16,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/process_file.h"
 #include "rendezvous/control/visible_text.h"
 #include "rendezvous/unique_fd.h"
 
@@ -40,8 +39,7 @@ constexpr std::size_t threads_shown_max =
 constexpr std::size_t py_spy_bytes_max = 1 << 20;
 
 std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text = read_process_file(path);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\0')) text.pop_back();
   return text;
 }
