@@ -107,6 +107,27 @@ def train(folder, name, *options):
     return argv, images_per_s
 
 
+# As scripts/quickstart has it.
+MNIST = ("--dataset", "mnist", "--data", ROOT / "data" / "mnist")
+MNIST_RECIPE = ("--model", "resnet20", "--epochs", "1", "--batch-size", "64", "--lr", "0.1", "--lr-schedule", "cosine",
+                "--warmup-steps", "20")
+MNIST_ACCURACY = 98.5  # Percent.
+
+
+def learns_mnist(folder):
+    metrics = folder / "mnist.jsonl"
+
+    def accuracy(_):
+        found = events(folder, "mnist", "end")[0]["best_prec1"]
+        if found < MNIST_ACCURACY:
+            raise ValueError(f"{found} % of the test images, and {MNIST_ACCURACY} % are asked for")
+        return {"%": found}
+
+    return Step(f"MNIST is learned to {MNIST_ACCURACY} %",
+                [BIN / "train", *MNIST, *MNIST_RECIPE, "--device", "cuda", "--metrics", metrics, *GRAPH, *NORM], 60,
+                needs=("build train", GPU), figures=accuracy)
+
+
 def ddprun(workers, *options):
     return [BIN / "ddprun", "--standalone", "--nproc-per-node", workers, *options]
 
@@ -153,6 +174,9 @@ def test_plan(machine, folder):
         Step("with working copies it has the bits of autocast's",
              [sys.executable, "-B", SELF, "same-bits", folder, "1", *COPIES, "--precision", "fp16"], 90,
              needs=(program, GPU)),
+        Step("fifty steps have the losses of PyTorch", [sys.executable, "-B", SELF, "python-losses", folder, "cuda"], 90,
+             needs=(program, GPU), figures=last_json),
+        learns_mnist(folder),
         Step("one worker trains by replays of a graph", graph, 60, needs=(program, GPU), figures=graph_rate),
         Step("a graph has the bits of steps without one",
              [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph"], 90, needs=(program, GPU)),
@@ -179,6 +203,9 @@ CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resne
 STEM = ("--stem", "imagenet")
 PARAMETERS = {"resnet18": 11_689_512, "resnet50": 25_557_032}
 ROUNDS = 2
+# Of train, each measured once: what each kernel of ours brings.
+WAYS = [("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH), ("norm", (*OWN_KERNELS, *NORM)),
+        ("graph-norm", (*GRAPH, *NORM)), ("graph-norm-copies", (*GRAPH, *NORM, *COPIES))]
 
 
 def peer_argv(machine, mode, model, side, batch, precision):
@@ -227,6 +254,37 @@ def host_time_step(folder, name, *more):
     return Step(f"the host's time for a step of resnet18, 32 px{name}", argv, 40, needs=("build train", GPU), figures=host_us)
 
 
+CIFAR_IMAGES = (10_000,) * 6  # Of each of its files; the last is for validation.
+
+
+def cifar_epoch(folder):
+    """An epoch of CIFAR-10's images, of which only the number and the size count here, with its evaluation."""
+    data = folder / "cifar"
+
+    def seconds(_):
+        ends = [line["time"] for line in events(folder, "cifar", "validation")]
+        return {"s": min(b - a for a, b in zip(ends, ends[1:]))}  # The first one warms up.
+
+    argv = [sys.executable, "-B", SELF, "with-cifar", data, BIN / "train", "--dataset", "cifar10", "--data", data, "--model",
+            "resnet18", "--batch-size", "512", "--epochs", "4", "--augment", "pad-crop,flip", "--lr", "0.1", "--device", "cuda",
+            "--precision", "fp16", "--print-freq", "1000", "--metrics", folder / "cifar.jsonl", *GRAPH, *NORM, *COPIES]
+    return Step("an epoch of CIFAR-10, ResNet-18, with crops, flips and evaluation", argv, 60, needs=("build train", GPU),
+                figures=seconds)
+
+
+def with_cifar(data, *argv):
+    """The command, with files like CIFAR-10's there while it runs."""
+    data.mkdir(parents=True)
+    try:
+        for number, images in enumerate(CIFAR_IMAGES, 1):
+            name = f"data_batch_{number}.bin" if number < len(CIFAR_IMAGES) else "test_batch.bin"
+            pixels = os.urandom(3072)
+            (data / name).write_bytes(b"".join(bytes([i % 10]) + pixels for i in range(images)))
+        sys.exit(subprocess.run(argv).returncode)
+    finally:
+        shutil.rmtree(data)
+
+
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
         building(machine, "nccl_calls", 90, "nccl_calls", "ddprun_cuda"),
@@ -238,6 +296,7 @@ def bench_plan(machine, folder):
         host_time_step(folder, ", by replays of a graph", *GRAPH),
         host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
         host_time_step(folder, ", the same with working copies", *GRAPH, *NORM, *COPIES),
+        cifar_epoch(folder),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -249,9 +308,7 @@ def bench_plan(machine, folder):
                 steps.append(Step(f"{name}: Python {mode}, round {number}",
                                   peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
                                   figures=peer_rate(model)))
-        for kind, more in (("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH),
-                           ("norm", (*OWN_KERNELS, *NORM)), ("graph-norm", (*GRAPH, *NORM)),
-                           ("graph-norm-copies", (*GRAPH, *NORM, *COPIES))):
+        for kind, more in WAYS if precision == "fp16" else WAYS[-1:]:
             argv, rate = train_on(folder, f"{model}-{precision}-{kind}", model, side, batch, precision, "--steps", "60",
                                   "--print-freq", "10", *more)
             steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
@@ -296,6 +353,29 @@ def kill_one(folder):
         sys.exit(f"{len(workers)} workers were training, not 2")
     if job.returncode != 0 or "SIGKILL" not in output:
         sys.exit(f"the job ended with {job.returncode}, and must end with 0 and tell of the SIGKILL")
+
+
+def python_losses(folder, device):
+    """The losses of float32 steps of a ResNet-18 on MNIST, with Python's weights, beside Python's own. At a rate at which
+    rounding does not grow: with ten times as much the same step differs by 0.3 % on a CPU."""
+    rate, largest = "0.001", 1e-4
+    weights, metrics = folder / "python.safetensors", folder / "python-losses.jsonl"
+    metrics.unlink(missing_ok=True)
+    oracle = [Machine().peer, "-B", ROOT / "tests" / "trainer" / "oracle.py", "train", ROOT / "data" / "mnist", "50", "16",
+              rate, "1", weights, device, "channels-last"]
+    said = subprocess.run([str(word) for word in oracle], check=True, stdout=subprocess.PIPE, text=True).stdout
+    expected = [float(line) for line in said.splitlines()]
+    argv = [BIN / "train", *MNIST, "--model", "resnet18", "--stem", "small", "--steps", "50", "--batch-size", "16", "--lr",
+            rate, "--print-freq", "1", "--no-validation", "--device", device, "--tf32", "off", "--cudnn-deterministic",
+            "--no-cudnn-benchmark", "--conv-algorithm", "direct", "--weights", weights, "--metrics", metrics]
+    subprocess.run([str(word) for word in argv], check=True)
+    found = [line["loss"] for line in events(folder, metrics.stem, "train")]
+    if not len(found) == len(expected) == 50:
+        sys.exit(f"{len(found)} losses beside {len(expected)} of Python's, not 50")
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+    print(json.dumps({"largest difference, %": 100 * worst}))
+    if not worst < largest:
+        sys.exit(f"losses differ by {worst:.3%}, and may by {largest:.3%}")
 
 
 def same_losses(folder, *ways):
@@ -364,6 +444,10 @@ def main():
     command = sys.argv[1]
     if command == "kill-one":
         return kill_one(pathlib.Path(sys.argv[2]))
+    if command == "python-losses":
+        return python_losses(pathlib.Path(sys.argv[2]), sys.argv[3])
+    if command == "with-cifar":
+        return with_cifar(pathlib.Path(sys.argv[2]), *sys.argv[3:])
     if command == "same-losses":
         return same_losses(pathlib.Path(sys.argv[2]), *sys.argv[3:])
     if command == "same-bits":

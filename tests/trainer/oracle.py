@@ -5,7 +5,7 @@
   oracle.py nesterov OUT | average OUT | clip OUT      SGD with nesterov, AveragedModel, clip_grad_norm_
   oracle.py recipes MNIST OUT                folder: 400 images, weights, and a ConvNet's losses by
                                              recipe and number of workers as JSON
-  oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS   losses of a ResNet-18, one a line
+  oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS [DEVICE [channels-last]]   losses of a ResNet-18, one a line
   oracle.py double FOLDER STEPS BATCH LR  weights, images and labels, and a ResNet-18's losses in double
                                              precision with 1 and 2 workers as JSON
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
@@ -284,9 +284,12 @@ def sampler(length, replicas, rank, seed, epoch):
     return list(order)
 
 
-def train(folder, steps, batch, lr, world, weights):
+def train(folder, steps, batch, lr, world, weights, device="cpu", layout="nchw"):
     """Every rank's replica runs here, one after the other; gradients are averaged by hand."""
     steps, batch, lr, world = int(steps), int(batch), float(lr), int(world)
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+    memory_format = torch.channels_last if layout == "channels-last" else torch.contiguous_format
     torch.manual_seed(11)
     replicas = [resnet("resnet18", 1, "small") for _ in range(world)]
     # Blocks start as their shortcuts. Started otherwise this network is chaotic: PyTorch beside
@@ -300,6 +303,7 @@ def train(folder, steps, batch, lr, world, weights):
     optimizers = []
     for net in replicas:
         net.load_state_dict(state)
+        net.to(device, memory_format=memory_format)
         # Fused as ours is: the other implementations round differently, and 30 steps of a small
         # batch can magnify one bit to percents.
         optimizers.append(torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4,
@@ -310,9 +314,9 @@ def train(folder, steps, batch, lr, world, weights):
         losses = []
         for net, order in zip(replicas, orders):
             chosen = order[step * batch:(step + 1) * batch]
-            x = (images[chosen].float() / 255 - 0.1307) / 0.3081
+            x = ((images[chosen].float() / 255 - 0.1307) / 0.3081).to(device, memory_format=memory_format)
             net.zero_grad()
-            loss = torch.nn.functional.cross_entropy(net(x), labels[chosen])
+            loss = torch.nn.functional.cross_entropy(net(x), labels[chosen].to(device))
             loss.backward()
             losses.append(loss.item())
         for parameters in zip(*(net.parameters() for net in replicas)):
