@@ -54,8 +54,11 @@ TEST_CASE("17.3: hosts make the nodes, and the program is looked for there", "[h
 }
 
 TEST_CASE("17.3: each node is given what was given here, less what differs", "[hosts]") {
+  // Its own: a report's place is looked at, and what others have in a shared folder is not known.
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string report = folder / "report.json";
   const LaunchOptions options = parse_hosts(
-      {"-H", "a,b", "--max-restarts", "3", "--pty", "--report", "/tmp/r", "-x", "A", "-x", "B=1,2",
+      {"-H", "a,b", "--max-restarts", "3", "--pty", "--report", report, "-x", "A", "-x", "B=1,2",
        "--ssh-options", "-p 22", "--ssh-options", "-i 'a key'", "--copy-self", "--dry-run"},
       {{"PET_TEE", "3"}, {"PET_STANDALONE", "0"}, {"SLURM_STEP_NUM_NODES", "7"}});
   const Words& arguments = options.over_ssh.node_arguments;
@@ -66,7 +69,7 @@ TEST_CASE("17.3: each node is given what was given here, less what differs", "[h
   CHECK(options.over_ssh.exports == Words{"A", "B=1,2"});
   CHECK(options.over_ssh.ssh_options == Words{"-p", "22", "-i", "a key"});
   CHECK(options.over_ssh.copy_self);
-  CHECK(options.report_file == "/tmp/r");
+  CHECK(options.report_file == report);
   CHECK_FALSE(options.over_ssh.endpoint_given);
   const OverSsh told = parse_hosts({"-H", "a,b", "--rdzv-endpoint", "a:4711"}).over_ssh;
   CHECK(told.endpoint_given);
