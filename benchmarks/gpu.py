@@ -193,7 +193,7 @@ def test_plan(machine, folder):
 # What has no figure yet and is off unless it is asked for.
 OWN_KERNELS = ("--fused-optimizer", "--resident-data")
 GRAPH = (*OWN_KERNELS, "--cuda-graph")
-NORM = ("--fused-norm",)
+NORM = ("--fused-norm", "--fused-pool")
 COPIES = ("--working-copies",)  # With 16 bits.
 
 # Model, image side, batch, precision.

@@ -5,9 +5,9 @@ _train_options() {
     --help --version --verify-data --download --new-head --zero-init-residual --sync-bn --nesterov
     --print-all-ranks --no-validation --evaluate --profile-ops --resume-anyway --overlap
     --no-overlap --share-gpu --cudnn-benchmark --no-cudnn-benchmark --cudnn-deterministic
-    --fused-optimizer --no-fused-optimizer --fused-norm --no-fused-norm --working-copies
-    --no-working-copies --resident-data --no-resident-data --device-normalize --no-device-normalize
-    --cuda-graph --no-cuda-graph --gpu-memory
+    --fused-optimizer --no-fused-optimizer --fused-norm --no-fused-norm --fused-pool --no-fused-pool
+    --working-copies --no-working-copies --resident-data --no-resident-data --device-normalize
+    --no-device-normalize --cuda-graph --no-cuda-graph --gpu-memory
   )
   valued=(
     --config -c --dataset --data --validation-data --download-from --image-size --augment

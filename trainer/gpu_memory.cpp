@@ -45,19 +45,23 @@ std::int64_t peak_of(TrainingJob& job, const torch::Tensor& images, const torch:
 
 LastingMemory lasting_memory(const TrainingJob& job) {
   LastingMemory memory;
+  std::int64_t model = 0;
   for (const torch::Tensor& parameter : job.model->parameters()) {
     const auto bytes = static_cast<std::int64_t>(parameter.nbytes());
-    memory.weights += bytes;
+    model += bytes;
     memory.gradients += bytes;
     if (job.options.momentum != 0) memory.momentum += bytes;
     // What travels in half as many bytes is a copy.
     const bool copied = job.options.gradient_type == GradientType::BFloat16;
     if (copied && job.env.world_size > 1) memory.gradients += bytes / 2;
+    // Those of batch norms have none, and are of one dimension, as the biases that hardly count.
+    if (job.options.working_copies && parameter.dim() > 1) memory.weights += bytes / 2;
   }
   for (const torch::Tensor& buffer : job.model->buffers()) {
-    memory.weights += static_cast<std::int64_t>(buffer.nbytes());
+    model += static_cast<std::int64_t>(buffer.nbytes());
   }
-  if (job.average) memory.average = memory.weights;
+  memory.weights += model;
+  if (job.average) memory.average = model;
   for (const auto& set : {&job.resident_training_set, &job.resident_validation_set}) {
     if (*set) memory.data += (*set)->bytes();
   }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
+#include <utility>
 
 #include "trainer/announce.h"
 #include "trainer/checkpoint/recipe_state.h"
@@ -17,6 +18,7 @@
 #include "trainer/consistency/run_settings.h"
 #include "trainer/gpu_memory.h"
 #include "trainer/models/device_batch_norm.h"
+#include "trainer/models/device_stem_pool.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/open_dataset.h"
@@ -222,6 +224,7 @@ void make_resident_sets(TrainingJob& job) {
 void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
   use_device_norms(job.options.fused_norm);
+  use_device_pool(job.options.fused_pool);
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
 }
@@ -326,10 +329,13 @@ void make_trained_parts(TrainingJob& job) {
   job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
   add_recipe_parts(job);
   make_precision(job);
-  if (job.options.fused_norm && job.place.device.is_cpu()) {
-    job.reporter->warning(
-        "--fused-norm runs the kernels of a GPU as loops here, for tests: without it the CPU's own "
-        "are twice as fast");
+  if (!job.place.device.is_cpu()) return;
+  for (const auto& [given, option] : {std::pair(job.options.fused_norm, "--fused-norm"),
+                                      std::pair(job.options.fused_pool, "--fused-pool")}) {
+    if (!given) continue;
+    job.reporter->warning(fmt::format(
+        "{} runs the kernels of a GPU as loops here, for tests: the CPU has faster ones of its own",
+        option));
   }
 }
 

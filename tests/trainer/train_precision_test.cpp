@@ -73,6 +73,23 @@ TEST_CASE("batch norms by the kernels of a GPU step change no loss", "[trainer][
   }
 }
 
+TEST_CASE("the stem's pooling by the kernels of a GPU step changes no loss",
+          "[trainer][program][fused]") {
+  const std::string recipe = "--model resnet18 --stem imagenet --image-size 40 --epochs 2 ";
+  const ScratchFolder plain, own;
+  REQUIRE(train(plain, 2, recipe) == 0);
+  const int code = train(own, 2, recipe + "--fused-pool");
+  INFO(content_of(own / "out"));
+  REQUIRE(code == 0);
+  const auto expected = losses(plain / "metrics"), found = losses(own / "metrics");
+  REQUIRE(found.size() == 8);
+  CHECK(contains(content_of(own / "out"), "--fused-pool runs the kernels of a GPU as loops"));
+  CHECK(found[0] == expected[0]);  // Before gradients were added up in another order ...
+  CHECK(found[1] == Approx(expected[1]).epsilon(1e-4));
+  // ... which a network of this depth, on images of this size, makes more of in each step.
+  for (std::size_t i = 2; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(5e-2));
+}
+
 TEST_CASE("working copies change no bit, alone, with a graph, and of shards",
           "[trainer][program][fused]") {
   for (const std::string recipe :

@@ -148,6 +148,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   // Another rounding on one rank, and the weights go apart.
   lines.add_flag("--fused-optimizer", options.fused_optimizer);
   lines.add_flag("--fused-norm", options.fused_norm);
+  lines.add_flag("--fused-pool", options.fused_pool);
   lines.add_flag("--working-copies", options.working_copies);
   // NCCL wants a collective recorded on all ranks or on none.
   lines.add_flag("--cuda-graph", options.cuda_graph);

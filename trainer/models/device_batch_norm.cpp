@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "trainer/kernels/device/on_device.h"
+#include "worker/torch/gradient_memory.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -16,10 +17,6 @@ constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
 
 NormGeometry geometry_of(const torch::Tensor& x) {
   return norm_geometry(x.numel() / x.size(1), static_cast<std::int32_t>(x.size(1)));
-}
-
-bool is_aligned(const torch::Tensor& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data_ptr()) % alignof(VectorWords) == 0;
 }
 
 torch::Tensor floats_like(const torch::Tensor& x, torch::IntArrayRef shape) {
@@ -75,11 +72,11 @@ Normalized normalize(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
 class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& weight, const torch::Tensor& /*bias*/,
+                               const torch::Tensor& weight, const torch::Tensor& bias,
                                const std::optional<torch::Tensor>& shortcut,
                                torch::nn::BatchNorm2dImpl* module, bool relu) {
     const Normalized done = normalize(*module, x, shortcut.value_or(torch::Tensor()), relu);
-    context->save_for_backward({x, weight, done.statistics, done.mask});
+    context->save_for_backward({x, weight, bias, done.statistics, done.mask});
     context->saved_data["has_shortcut"] = shortcut.has_value();
     return done.y;
   }
@@ -87,15 +84,15 @@ class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const torch::Tensor &x = saved[0], &weight = saved[1], &statistics = saved[2], &mask = saved[3];
+    const torch::Tensor &x = saved[0], &weight = saved[1], &statistics = saved[3], &mask = saved[4];
     torch::Tensor gradient = gradients[0].to(x.scalar_type()).contiguous(channels_last);
     if (!is_aligned(gradient)) gradient = gradient.clone();
     const bool has_shortcut = context->saved_data["has_shortcut"].toBool();
     const NormGeometry geometry = geometry_of(x);
     const OnDevice on(x.device());
     const torch::Tensor x_gradient = torch::empty_like(x);
-    const torch::Tensor weight_gradient = torch::empty_like(weight);
-    const torch::Tensor bias_gradient = torch::empty_like(weight);
+    const torch::Tensor weight_gradient = worker::gradient_memory(weight);
+    const torch::Tensor bias_gradient = worker::gradient_memory(saved[2]);
     // Without a ReLU between, the shortcut's is y's.
     const bool masks = mask.defined();
     torch::Tensor shortcut_gradient;
@@ -128,14 +125,14 @@ void use_device_norms(bool used) { used_by_all = used; }
 bool uses_device_norms() { return used_by_all; }
 
 bool device_norm_takes(const torch::Tensor& x, const torch::Tensor& shortcut) {
-  const auto type = x.scalar_type();
-  const bool known = type == torch::kFloat32 || type == torch::kBFloat16 || type == torch::kHalf;
   const auto fits = [](const torch::Tensor& tensor) {
     return tensor.is_contiguous(channels_last) && is_aligned(tensor);
   };
-  if (!known || x.dim() != 4 || x.size(1) % vector_numbers != 0 || !fits(x)) return false;
-  return !shortcut.defined() || (shortcut.sizes() == x.sizes() && shortcut.scalar_type() == type &&
-                                 shortcut.device() == x.device() && fits(shortcut));
+  if (!has_number_format(x) || x.dim() != 4 || x.size(1) % vector_numbers != 0 || !fits(x))
+    return false;
+  return !shortcut.defined() ||
+         (shortcut.sizes() == x.sizes() && shortcut.scalar_type() == x.scalar_type() &&
+          shortcut.device() == x.device() && fits(shortcut));
 }
 
 torch::Tensor device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,

@@ -3,6 +3,7 @@
 
 #include "trainer/kernels/max_pool_kernel.h"
 #include "trainer/models/dense_memory.h"
+#include "trainer/models/device_stem_pool.h"
 #include "trainer/models/parallel_parts.h"
 
 namespace ddprun::trainer {
@@ -62,6 +63,9 @@ class StemPool : public torch::autograd::Function<StemPool> {
 }  // namespace
 
 torch::Tensor stem_pool(const torch::Tensor& x) {
+  if (uses_device_pool() && torch::GradMode::is_enabled() && device_pool_takes(x)) {
+    return device_stem_pool(x);
+  }
   if (torch::GradMode::is_enabled() && has_kernel_memory(x) && x.numel() > 0) {
     return StemPool::apply(x);
   }

@@ -90,6 +90,9 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--fused-norm,!--no-fused-norm", options.fused_norm,
                "Batch normalisation with shortcut and ReLU in kernels of ours, for activations in "
                "channels-last order on a GPU: the CPU's are fused as it is. Not with --sync-bn");
+  app.add_flag("--fused-pool,!--no-fused-pool", options.fused_pool,
+               "The max-pooling of the ImageNet stem in kernels of ours that note a byte for each "
+               "result, for a GPU: the CPU has such a kernel as it is");
   app.add_flag(
       "--working-copies,!--no-working-copies", options.working_copies,
       "With --precision bf16 or fp16: keep the weights in 16 bits too, written by the "
@@ -171,6 +174,8 @@ void check_device_options(const TrainOptions& options) {
   refuse_if(options.fused_norm && options.sync_batch_norm,
             "--fused-norm and --sync-bn contradict each other: the kernels know the statistics of "
             "one rank");
+  refuse_if(options.fused_pool && options.layout == LayoutOption::Nchw,
+            "--fused-pool has kernels for --memory-format channels-last alone");
   refuse_if(options.working_copies && options.precision == PrecisionOption::Fp32,
             "--working-copies are in 16 bits: give --precision bf16 or fp16");
   refuse_if(options.working_copies && options.data_parallel > 1,

@@ -125,6 +125,7 @@ struct TrainOptions {
   bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
   bool fused_optimizer = false;      // By our own kernel.
   bool fused_norm = false;           // Batch norms by our own kernels.
+  bool fused_pool = false;           // The stem's pooling as well.
   bool working_copies = false;       // Of the weights, in the 16 bits of `precision`.
   bool resident_data = false;        // The data sets in the device's memory.
   bool device_normalize = false;     // Batches travel as bytes.

@@ -11,7 +11,7 @@ namespace ddprun::trainer {
 
 // Bytes of what stays from step to step.
 struct LastingMemory {
-  std::int64_t weights = 0;  // And buffers.
+  std::int64_t weights = 0;  // And buffers, and with --working-copies those.
   std::int64_t gradients = 0;
   std::int64_t momentum = 0;
   std::int64_t average = 0;  // With --ema.

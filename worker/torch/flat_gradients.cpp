@@ -74,7 +74,7 @@ FlatGradients::FlatGradients(Communicator& communicator, std::vector<NamedTensor
   make_views();
   lent_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (device_.is_cpu()) lend_gradient_memory(parameters_[i].tensor, *this, i);
+    lend_gradient_memory(parameters_[i].tensor, *this, i);
   }
 }
 

@@ -18,9 +18,10 @@ namespace ddprun::worker {
 class FlatGradients;
 
 // Uninitialised memory like the parameter's, for one gradient, which must be returned from this
-// backward. It is DistributedDataParallel's own when the parameter is one of a wrapped module on a
-// CPU, and the gradient is on its way to an undefined parameter.grad() for the first time in this
-// backward; otherwise new memory, as for torch::autograd::grad(). Any thread of autograd's.
+// backward. It is DistributedDataParallel's own when the parameter is one of a wrapped module, and
+// the gradient is on its way to an undefined parameter.grad() for the first time in this backward;
+// otherwise new memory, as for torch::autograd::grad(). Any thread of autograd's; on a GPU what
+// writes there is queued on the current stream, which waits for the last reduction at its end.
 //
 // A tensor hook that keeps the gradient it sees, sees it become the average.
 at::Tensor gradient_memory(const at::Tensor& parameter);

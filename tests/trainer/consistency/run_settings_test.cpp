@@ -51,6 +51,7 @@ TEST_CASE("each option that changes what is trained makes a difference that name
                                              {"--precision", "bf16"},
                                              {"--fused-optimizer"},
                                              {"--fused-norm"},
+                                             {"--fused-pool"},
                                              {"--verify-sync"},
                                              {"--optimizer", "lars"},
                                              {"--lr", "0.2"},

@@ -10,6 +10,7 @@
 #include "tests/testing/catch.h"
 #include "trainer/models/batch_norm_relu.h"
 #include "trainer/models/device_batch_norm.h"
+#include "trainer/models/device_stem_pool.h"
 #include "trainer/models/stem_pool.h"
 #include "worker/torch/libtorch.h"
 
@@ -316,16 +317,16 @@ TEST_CASE("evaluation and double precision take the separate operations", "[trai
                      other->forward(x.to(torch::kFloat64)).relu()));
 }
 
-TEST_CASE("the stem's pooling equals max_pool2d", "[trainer]") {
+namespace {
+
+// Against LibTorch's own in double precision.
+void check_pooling(const std::vector<torch::MemoryFormat>& formats,
+                   const std::vector<torch::ScalarType>& types,
+                   const std::vector<std::vector<std::int64_t>>& shapes) {
   torch::manual_seed(4);
-  for (const auto format : {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
-    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
-      for (const auto& shape : std::vector<std::vector<std::int64_t>>{{1, 1, 1, 1},
-                                                                      {2, 3, 1, 5},
-                                                                      {2, 5, 2, 2},
-                                                                      {3, 64, 16, 16},
-                                                                      {2, 20, 15, 33},
-                                                                      {1, 3, 112, 112}}) {
+  for (const auto format : formats) {
+    for (const auto type : types) {
+      for (const auto& shape : shapes) {
         for (const float missing : {0.0F, -std::numeric_limits<float>::infinity(),
                                     std::numeric_limits<float>::quiet_NaN()}) {
           INFO("shape " << torch::IntArrayRef(shape) << " " << torch::toString(type) << " value "
@@ -344,11 +345,48 @@ TEST_CASE("the stem's pooling equals max_pool2d", "[trainer]") {
             return torch::autograd::grad({wanted}, {theirs}, {of_y}, /*retain_graph=*/true)[0];
           };
           // Up to four results share a value, and each of three sums is rounded.
-          const double rounding = type == torch::kFloat32 ? 0x1p-24 : 0x1p-8;
+          const double rounding = type == torch::kFloat32 ? 0x1p-24
+                                  : type == torch::kHalf  ? 0x1p-11
+                                                          : 0x1p-8;
           CHECK(excess(ours.grad(), gradient(wide(direction)), gradient(wide(direction).abs())) <=
                 3 * rounding);
         }
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("the stem's pooling equals max_pool2d", "[trainer]") {
+  check_pooling({torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast},
+                {torch::kFloat32, torch::kBFloat16},
+                {{1, 1, 1, 1},
+                 {2, 3, 1, 5},
+                 {2, 5, 2, 2},
+                 {3, 64, 16, 16},
+                 {2, 20, 15, 33},
+                 {1, 3, 112, 112}});
+}
+
+TEST_CASE("so it does by the kernels of a GPU step", "[trainer][pool]") {
+  use_device_pool(true);
+  const std::vector<std::vector<std::int64_t>> shapes{
+      {1, 8, 1, 1}, {2, 16, 1, 5}, {2, 8, 2, 2}, {3, 64, 16, 16}, {2, 24, 15, 33}, {1, 2056, 3, 4}};
+  for (const auto& shape : shapes) {
+    const torch::Tensor x = torch::randn(shape).contiguous(torch::MemoryFormat::ChannelsLast);
+    REQUIRE(device_pool_takes(x));
+    CHECK_FALSE(device_pool_takes(x.to(torch::kFloat64)));
+  }
+  // Not what has another order, 8 channels' half, or begins within a vector.
+  CHECK_FALSE(device_pool_takes(torch::randn({2, 8, 4, 4})));
+  CHECK_FALSE(
+      device_pool_takes(torch::randn({2, 4, 4, 4}).contiguous(torch::MemoryFormat::ChannelsLast)));
+  CHECK_FALSE(device_pool_takes(torch::randn({1 + 2 * 8 * 16})
+                                    .narrow(0, 1, 2 * 8 * 16)
+                                    .view({2, 4, 4, 8})
+                                    .permute({0, 3, 1, 2})));
+  check_pooling({torch::MemoryFormat::ChannelsLast},
+                {torch::kFloat32, torch::kBFloat16, torch::kHalf}, shapes);
+  use_device_pool(false);
 }

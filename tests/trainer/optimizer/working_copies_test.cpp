@@ -2,13 +2,17 @@
 // that layers have their weights back.
 #include "trainer/optimizer/working_copies.h"
 
+#include <map>
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
+#include "tests/worker/torch/thread_communicator.h"
+#include "trainer/models/device_batch_norm.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/models/padded_conv.h"
 #include "trainer/optimizer/precision.h"
 #include "trainer/optimizer/sgd.h"
+#include "worker/torch/distributed_data_parallel.h"
 
 using namespace ddprun::trainer;
 
@@ -157,6 +161,35 @@ TEST_CASE("a layer has its weight back, whatever its forward came to", "[working
     CHECK(conv.weight.is_same(weight));
     CHECK(linear.bias.is_same(bias));
   }
+}
+
+TEST_CASE(
+    "gradients become float32, and those of our batch norms are computed, where they are reduced",
+    "[working-copies]") {
+  use_device_norms(true);
+  ddprun::worker::run_ranks_well(2, [](ddprun::worker::ThreadCommunicator& communicator) {
+    const auto model = model_of("resnet20", 8);
+    WorkingCopies copies(*model, torch::kBFloat16);
+    ddprun::worker::DistributedDataParallel<ImageClassifier> parallel(model, communicator);
+    // Gradients as backward brings them, before they are taken in.
+    std::map<std::string, const void*> brought;
+    for (const auto& entry : model->named_parameters()) {
+      entry.value().register_hook([&brought, name = entry.key()](const torch::Tensor& gradient) {
+        brought[name] = gradient.data_ptr();
+      });
+    }
+    const Batch batch = batch_of(8, 1);
+    for (int step = 0; step < 2; ++step) {  // After the first one the places are settled.
+      parallel.zero_grad();
+      const AutocastGuard autocast(torch::kCPU, PrecisionOption::Bf16);
+      const auto use = copies.use();
+      parallel.forward(batch.images).to(torch::kFloat32).square().mean().backward();
+    }
+    for (const auto& entry : model->named_parameters()) {
+      RANK_CHECK(brought[entry.key()] == entry.value().grad().data_ptr());
+    }
+  });
+  use_device_norms(false);
 }
 
 TEST_CASE("a layer that a forward did not come to has no gradient", "[working-copies]") {

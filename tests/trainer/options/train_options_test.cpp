@@ -155,6 +155,7 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(plain->tf32 == Tf32Option::Auto);
   CHECK_FALSE(plain->fused_optimizer);
   CHECK_FALSE(plain->fused_norm);
+  CHECK_FALSE(plain->fused_pool);
   CHECK_FALSE(plain->resident_data);
   CHECK_FALSE(plain->cuda_graph);
   CHECK_FALSE(plain->cudnn_deterministic);
@@ -172,6 +173,9 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK_FALSE(parse({"--fused-norm", "--no-fused-norm"}).options->fused_norm);
   CHECK(contains(said({"--fused-norm", "--sync-bn"}), "--fused-norm and --sync-bn contradict"));
   CHECK(contains(said({"--fused-norm", "--memory-format", "nchw"}), "channels-last alone"));
+  CHECK(parse({"--fused-pool"}).options->fused_pool);
+  CHECK_FALSE(parse({"--fused-pool", "--no-fused-pool"}).options->fused_pool);
+  CHECK(contains(said({"--fused-pool", "--memory-format", "nchw"}), "--fused-pool has kernels"));
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 

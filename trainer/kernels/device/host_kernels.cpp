@@ -91,11 +91,28 @@ bool norm(const Pass& pass, void*, KernelProblem&) {
   return true;
 }
 
+template <typename Pass>
+bool pool(const Pass& pass, void*, KernelProblem&) {
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    for_each_thread(pool_blocks(pass),
+                    [&](KernelPlace place) { pool_thread<format>(pass, place); });
+  });
+  return true;
+}
+
 }  // namespace
 
 const StepKernels& host_step_kernels() {
-  static constexpr StepKernels kernels{sgd,  find_overflow, advance_scale,     gather,
-                                       cast, normalize,     norm<NormForward>, norm<NormBackward>};
+  static constexpr StepKernels kernels{sgd,
+                                       find_overflow,
+                                       advance_scale,
+                                       gather,
+                                       cast,
+                                       normalize,
+                                       norm<NormForward>,
+                                       norm<NormBackward>,
+                                       pool<PoolForward>,
+                                       pool<PoolBackward>};
   return kernels;
 }
 

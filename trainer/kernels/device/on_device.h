@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -29,11 +30,21 @@ class OnDevice {
   void* stream_ = nullptr;
 };
 
-// Of float32, bfloat16 or half.
+inline bool has_number_format(const torch::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return type == torch::kFloat32 || type == torch::kBFloat16 || type == torch::kHalf;
+}
+
+// Where that is true.
 inline NumberFormat number_format_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kHalf       ? NumberFormat::Float16
          : tensor.scalar_type() == torch::kBFloat16 ? NumberFormat::BFloat16
                                                     : NumberFormat::Float32;
+}
+
+// For kernels that read and write vectors (number_vector.h).
+inline bool is_aligned(const torch::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % alignof(VectorWords) == 0;
 }
 
 // A copy in the device's memory. The host does not wait: LibTorch keeps page-locked memory until

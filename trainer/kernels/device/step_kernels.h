@@ -15,6 +15,7 @@
 #include "trainer/kernels/device/gather_kernel.h"
 #include "trainer/kernels/device/norm_kernel.h"
 #include "trainer/kernels/device/normalize_kernel.h"
+#include "trainer/kernels/device/pool_kernel.h"
 #include "trainer/kernels/device/sgd_kernel.h"
 
 namespace ddprun::trainer {
@@ -42,6 +43,8 @@ struct StepKernels {
   bool (*normalize)(const NormalizeBatch& batch, void* stream, KernelProblem& problem);
   bool (*norm_forward)(const NormForward& pass, void* stream, KernelProblem& problem);
   bool (*norm_backward)(const NormBackward& pass, void* stream, KernelProblem& problem);
+  bool (*pool_forward)(const PoolForward& pass, void* stream, KernelProblem& problem);
+  bool (*pool_backward)(const PoolBackward& pass, void* stream, KernelProblem& problem);
 };
 
 // The name under which the CUDA module has a function that returns its table. The number changes

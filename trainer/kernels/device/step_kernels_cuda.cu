@@ -60,6 +60,12 @@ __global__ void __launch_bounds__(kernel_threads) norm_rows_kernel(Pass pass) {
   write_rows_thread<format>(pass, here());
 }
 
+// Of a PoolForward or a PoolBackward.
+template <NumberFormat format, typename Pass>
+__global__ void __launch_bounds__(kernel_threads) pool_kernel(Pass pass) {
+  pool_thread<format>(pass, here());
+}
+
 // Launches `kernel` on so many blocks; none is no launch, which CUDA would refuse. A grid's first
 // side may have 2^31 - 1.
 template <typename... Parameters, typename... Arguments>
@@ -132,6 +138,16 @@ bool norm(const Pass& pass, void* stream, KernelProblem& problem) {
   return queued;
 }
 
+template <typename Pass>
+bool pool(const Pass& pass, void* stream, KernelProblem& problem) {
+  bool queued = false;
+  with_format(pass.format, [&]<NumberFormat format>(Format<format>) {
+    queued = launch("max pooling", pool_kernel<format, Pass>, pool_blocks(pass), kernel_threads,
+                    stream, problem, pass);
+  });
+  return queued;
+}
+
 }  // namespace
 }  // namespace ddprun::trainer
 
@@ -145,6 +161,8 @@ ddprun_step_kernels_4() {
       ddprun::trainer::cast,
       ddprun::trainer::normalize,
       ddprun::trainer::norm<ddprun::trainer::NormForward>,
-      ddprun::trainer::norm<ddprun::trainer::NormBackward>};
+      ddprun::trainer::norm<ddprun::trainer::NormBackward>,
+      ddprun::trainer::pool<ddprun::trainer::PoolForward>,
+      ddprun::trainer::pool<ddprun::trainer::PoolBackward>};
   return &kernels;
 }
