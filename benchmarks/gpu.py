@@ -402,8 +402,9 @@ def tensors_of(checkpoint):
 
 
 def same_bits(folder, workers, tried, *ways):
-    """The same run with what is tried (a graph, say) and without, over an epoch's end, a smaller last step and checkpoints: the same weights
-    and losses, to the bit. Once more without it where they differ, to know whether such steps repeat at all."""
+    """The same run with what is tried (a graph, say) and without, over an epoch's end, a smaller last step and
+    checkpoints: the same weights and losses, to the bit. Once more without it where they differ, to know whether such
+    steps repeat at all."""
     def trail(name, *more):
         place = folder / f"bits-{workers}{tried}{''.join(ways)}-{name}"
         shutil.rmtree(place, ignore_errors=True)
