@@ -13,13 +13,19 @@ std::atomic<bool> used_by_stem{false};
 
 constexpr auto layout = torch::MemoryFormat::ChannelsLast;
 
+// The sides are those before pooling: two of them come to the same one after it, so backward cannot
+// know them from its gradient.
+PoolShape pool_shape(const torch::Tensor& like, std::int64_t height, std::int64_t width) {
+  return {.images = like.size(0),
+          .height = static_cast<std::int32_t>(height),
+          .width = static_cast<std::int32_t>(width),
+          .channels = static_cast<std::int32_t>(like.size(1))};
+}
+
 class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x) {
-    const PoolShape shape{.images = x.size(0),
-                          .height = static_cast<std::int32_t>(x.size(2)),
-                          .width = static_cast<std::int32_t>(x.size(3)),
-                          .channels = static_cast<std::int32_t>(x.size(1))};
+    const PoolShape shape = pool_shape(x, x.size(2), x.size(3));
     const auto pooled = {x.size(0), x.size(1), std::int64_t{shape.pooled_height()},
                          std::int64_t{shape.pooled_width()}};
     const torch::Tensor y = torch::empty(pooled, x.options(), layout);
@@ -32,7 +38,7 @@ class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
                            .y = y.data_ptr(),
                            .taps = pointer_to<std::uint64_t>(taps)},
                on.stream());
-    context->save_for_backward({taps});
+    context->save_for_backward({taps});  // And not x, which is four times as large as y.
     context->saved_data["height"] = x.size(2);
     context->saved_data["width"] = x.size(3);
     return y;
@@ -42,6 +48,7 @@ class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
                                                  torch::autograd::variable_list gradients) {
     const torch::Tensor taps = context->get_saved_variables()[0];
     torch::Tensor gradient = gradients[0].contiguous(layout);
+    // A part of a larger tensor may begin anywhere, and the kernel reads 16 bytes at a time.
     if (!is_aligned(gradient)) gradient = gradient.clone();
     const std::int64_t height = context->saved_data["height"].toInt();
     const std::int64_t width = context->saved_data["width"].toInt();
@@ -49,10 +56,7 @@ class DeviceStemPool : public torch::autograd::Function<DeviceStemPool> {
         torch::empty({taps.size(0), taps.size(1), height, width}, gradient.options(), layout);
     const OnDevice on(gradient.device());
     run_kernel(step_kernels(gradient.is_cuda()).pool_backward,
-               PoolBackward{.shape = {.images = taps.size(0),
-                                      .height = static_cast<std::int32_t>(height),
-                                      .width = static_cast<std::int32_t>(width),
-                                      .channels = static_cast<std::int32_t>(taps.size(1))},
+               PoolBackward{.shape = pool_shape(taps, height, width),
                             .format = number_format_of(gradient),
                             .gradient = gradient.data_ptr(),
                             .taps = pointer_to<const std::uint64_t>(taps),

@@ -75,13 +75,13 @@ std::vector<torch::Tensor*> cast_members(torch::nn::Module& layer) {
 }  // namespace
 
 WorkingCopies::WorkingCopies(torch::nn::Module& model, torch::ScalarType type) {
-  std::size_t bytes = group_bytes_max;  // Of the last group: full, so that there is a first.
+  std::size_t bytes = 0;  // Of the last group.
   auto layers = model.modules();
   std::reverse(layers.begin(), layers.end());
   for (const auto& layer : layers) {
     for (torch::Tensor* const member : cast_members(*layer)) {
       const torch::Tensor weight = member->detach();
-      if (bytes + weight.nbytes() > group_bytes_max ||
+      if (groups_.empty() || bytes + weight.nbytes() > group_bytes_max ||
           groups_.back().size() == static_cast<std::size_t>(cast_segments_max)) {
         groups_.emplace_back();
         bytes = 0;
