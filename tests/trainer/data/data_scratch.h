@@ -56,7 +56,8 @@ inline std::vector<OracleImage> read_oracle_images(const std::filesystem::path& 
     if (size[0] >= 0) {
       image.readable = true;
       image.size = {size[1], size[0]};
-      const auto count = static_cast<std::size_t>(3 * size[0] * size[1]);
+      const auto count =
+          std::size_t{3} * static_cast<std::size_t>(size[0]) * static_cast<std::size_t>(size[1]);
       const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data()) + at;
       image.pixels.assign(begin, begin + count);
       at += count;

@@ -16,11 +16,10 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int fraction_bits = 22;  // Pillow's: 8 bits for the pixel, 2 for overshoot remain.
-constexpr std::int32_t half = 1 << (fraction_bits - 1);
+constexpr std::int32_t half = 1 << (resample_weight_bits - 1);
 
 std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255));
+  return static_cast<std::uint8_t>(std::clamp(sum >> resample_weight_bits, 0, 255));
 }
 
 // Pillow's rounding: a half is added and C's conversion drops the rest. std::lround says another
@@ -62,7 +61,7 @@ void make_weights(std::int64_t in, double in0, double in1, std::int64_t out, std
     std::int32_t* weights = result.weights.data() + at * static_cast<std::size_t>(result.taps_max);
     for (std::int64_t k = 0; k < last - first; ++k) {
       const double weight = exact[static_cast<std::size_t>(k)] / (sum != 0 ? sum : 1);
-      weights[k] = static_cast<std::int32_t>(round_as_pillow(weight * (1 << fraction_bits)));
+      weights[k] = static_cast<std::int32_t>(round_as_pillow(weight * (1 << resample_weight_bits)));
     }
   }
 }
@@ -113,11 +112,27 @@ void narrow_row(const std::uint8_t* in, std::ptrdiff_t step, std::int64_t channe
   }
 }
 
+// As Pillow 13: rounding depends on what comes first. Older ones always begin with the rows.
+bool gets_height_first(ImageSize image, ImageSize size) {
+  return size.height < image.height && size.width >= image.width;
+}
+
 ImageView interleaved(const std::uint8_t* data, std::int64_t channels, ImageSize size) {
   return {data, channels, size.height, size.width, 1, size.width * channels, channels};
 }
 
 }  // namespace
+
+ResampleTables resample_tables(ImageSize image, const ResampleBox& box, ImageSize size,
+                               const ResampleWindow& window) {
+  ResampleTables tables;
+  tables.columns_first = gets_height_first(image, size);
+  make_weights(image.width, box.left, box.right, size.width, window.left,
+               window.left + window.width, tables.columns);
+  make_weights(image.height, box.top, box.bottom, size.height, window.top,
+               window.top + window.height, tables.rows);
+  return tables;
+}
 
 // All rows of `image`, at the width that weights_ says.
 ImageView Resampler::resize_rows(const ImageView& image) {
@@ -192,8 +207,7 @@ ImageView Resampler::resize(const ImageView& image, const ResampleBox& box, Imag
   part.data = image.at(0, top, left);
   part.height = bottom - top;
   part.width = right - left;
-  // As Pillow 13: rounding depends on what comes first. Older ones always begin with the rows.
-  const bool columns_first = size.height < image.height && size.width >= image.width;
+  const bool columns_first = gets_height_first({image.height, image.width}, size);
   if (columns_first && !keep_rows) part = resize_columns(part);
   if (!keep_columns) part = resize_rows(part);
   if (!columns_first && !keep_rows) part = resize_columns(part);

@@ -26,13 +26,26 @@ struct ResampleWindow {
   std::int64_t width = 0;
 };
 
+// The weights' unit is 2^-22. Pillow's choice: 8 bits for the pixel and 2 for overshoot remain.
+inline constexpr int resample_weight_bits = 22;
+
 // Of one output pixel, in one direction: the input pixels from `first` on, and their weights.
 struct ResampleWeights {
   std::int64_t taps_max = 0;
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> count;
-  std::vector<std::int32_t> weights;  // first.size() * taps_max, in units of 2^-22.
+  std::vector<std::int32_t> weights;  // first.size() * taps_max.
 };
+
+// All that one resize needs to know of its input's size, for whoever has the pixels elsewhere: what
+// Resampler does with them comes of it alone.
+struct ResampleTables {
+  ResampleWeights columns;  // Of each of the window's columns, and
+  ResampleWeights rows;     // of each of its rows: where nothing is to be resized, one weight of 1.
+  bool columns_first = false;  // The image gets its height before its width.
+};
+ResampleTables resample_tables(ImageSize image, const ResampleBox& box, ImageSize size,
+                               const ResampleWindow& window);
 
 // One for each thread: keeps its memory from image to image.
 class Resampler {

@@ -50,6 +50,12 @@ bool normalize(const NormalizeBatch& batch, void*, KernelProblem&) {
   return true;
 }
 
+bool resample(const ResampleBatch& batch, void*, KernelProblem&) {
+  for_each_thread(batch.count * resample_blocks(batch),
+                  [&](KernelPlace place) { resample_thread(batch, place); });
+  return true;
+}
+
 // One of the kernels whose threads share memory: all of a block's write it before any reads.
 template <typename Shared, typename Write, typename Read>
 void for_each_block(std::int64_t blocks, std::size_t shared_count, Write write, Read read) {
@@ -109,6 +115,7 @@ const StepKernels& host_step_kernels() {
                                        gather,
                                        cast,
                                        normalize,
+                                       resample,
                                        norm<NormForward>,
                                        norm<NormBackward>,
                                        pool<PoolForward>,

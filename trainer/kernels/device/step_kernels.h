@@ -16,6 +16,7 @@
 #include "trainer/kernels/device/norm_kernel.h"
 #include "trainer/kernels/device/normalize_kernel.h"
 #include "trainer/kernels/device/pool_kernel.h"
+#include "trainer/kernels/device/resample_kernel.h"
 #include "trainer/kernels/device/sgd_kernel.h"
 
 namespace ddprun::trainer {
@@ -41,6 +42,7 @@ struct StepKernels {
   bool (*gather)(const GatherBatch& batch, void* stream, KernelProblem& problem);
   bool (*cast)(const CastPass& pass, void* stream, KernelProblem& problem);
   bool (*normalize)(const NormalizeBatch& batch, void* stream, KernelProblem& problem);
+  bool (*resample)(const ResampleBatch& batch, void* stream, KernelProblem& problem);
   bool (*norm_forward)(const NormForward& pass, void* stream, KernelProblem& problem);
   bool (*norm_backward)(const NormBackward& pass, void* stream, KernelProblem& problem);
   bool (*pool_forward)(const PoolForward& pass, void* stream, KernelProblem& problem);
@@ -49,7 +51,7 @@ struct StepKernels {
 
 // The name under which the CUDA module has a function that returns its table. The number changes
 // with the structures: another version's module must not be mistaken for this one's.
-inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_4";
+inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_5";
 using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();

@@ -38,6 +38,10 @@ __global__ void __launch_bounds__(kernel_threads) normalize_kernel(NormalizeBatc
   normalize_thread(batch, here());
 }
 
+__global__ void __launch_bounds__(kernel_threads) resample_kernel(ResampleBatch batch) {
+  resample_thread(batch, here());
+}
+
 // The three stages of batch normalisation, of a NormForward or a NormBackward.
 template <NumberFormat format, typename Pass>
 __global__ void __launch_bounds__(kernel_threads) norm_sums_kernel(Pass pass) {
@@ -122,6 +126,11 @@ bool normalize(const NormalizeBatch& batch, void* stream, KernelProblem& problem
                 problem, batch);
 }
 
+bool resample(const ResampleBatch& batch, void* stream, KernelProblem& problem) {
+  return launch("resample", resample_kernel, batch.count * resample_blocks(batch), kernel_threads,
+                stream, problem, batch);
+}
+
 template <typename Pass>
 bool norm(const Pass& pass, void* stream, KernelProblem& problem) {
   const std::int64_t blocks = norm_blocks(pass.geometry);
@@ -152,7 +161,7 @@ bool pool(const Pass& pass, void* stream, KernelProblem& problem) {
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
-ddprun_step_kernels_4() {
+ddprun_step_kernels_5() {
   static constexpr ddprun::trainer::StepKernels kernels{
       ddprun::trainer::sgd,
       ddprun::trainer::find_overflow,
@@ -160,6 +169,7 @@ ddprun_step_kernels_4() {
       ddprun::trainer::gather,
       ddprun::trainer::cast,
       ddprun::trainer::normalize,
+      ddprun::trainer::resample,
       ddprun::trainer::norm<ddprun::trainer::NormForward>,
       ddprun::trainer::norm<ddprun::trainer::NormBackward>,
       ddprun::trainer::pool<ddprun::trainer::PoolForward>,
