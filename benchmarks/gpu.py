@@ -53,6 +53,7 @@ class Machine:
         own = ROOT / ".deps" / "libtorch" / "torch"
         self.torch = pathlib.Path(torch) if torch else pathlib.Path(found.origin).parent if found else own
         self.pack = ROOT / ".gpu-pack" / "usr"
+        self.nvjpeg = ROOT / ".gpu-pack" / "nvjpeg"
         peer = next((ROOT / ".deps" / "peer" / "lib").glob("python3*/site-packages"), None)
         packages = [self.torch.parent, *([peer] if peer else [])]
         self.nccl = next((p / "nvidia" / "nccl" for p in packages
@@ -66,6 +67,12 @@ class Machine:
         if self.nccl:
             settings |= {"NCCL_INCLUDE": self.nccl / "include", "NCCL_LIBRARY": self.nccl / "lib" / "libnccl.so.2"}
         return [f"-D{name}={value}" for name, value in settings.items()]
+
+
+def with_nvjpeg(machine, argv):
+    """A command that finds the packed nvJPEG; elsewhere the loader's own path has to have one."""
+    path = ":".join(str(part) for part in (machine.nvjpeg, os.environ.get("LD_LIBRARY_PATH")) if part)
+    return ["env", f"LD_LIBRARY_PATH={path}", *argv]
 
 
 def building(machine, what, limit_s, *targets):
@@ -97,7 +104,8 @@ def train(folder, name, *options):
     """The options of a run on synthetic images whose measured steps go to a file."""
     metrics = folder / f"{name}.jsonl"
     # One thread, as where nothing is said, may be slower than the GPU at 224 px, and is not what is measured.
-    argv = [BIN / "train", "--dataset", "synthetic", "--no-validation", "--device", "cuda", "--lr", "0.01",
+    data = () if "--dataset" in options else ("--dataset", "synthetic")
+    argv = [BIN / "train", *data, "--no-validation", "--device", "cuda", "--lr", "0.01",
             "--workers", str(LOADER_THREADS), "--metrics", metrics, *options]
 
     def images_per_s(_):
@@ -158,10 +166,12 @@ def test_plan(machine, folder):
              needs=(module,)),
         Step("jobs over libraries without a GPU", [BIN / "test_nccl_job"], 60, needs=(module,)),
         Step("NCCL starts", [BIN / "test_worker", "NCCL starts*"], 60, needs=(module, GPU), figures=ran),
-        building(machine, "train", 180, "train", "test_step_kernels"),
+        building(machine, "train", 180, "train", "test_step_kernels", "test_device_jpeg"),
         Step("the kernels of a step have the bits of their loops", [BIN / "test_step_kernels", "[gpu]"], 60,
              needs=(program, GPU), figures=ran),
         *memory_checks(program),
+        Step("nvJPEG's images are libjpeg's but for rounding", with_nvjpeg(machine, [BIN / "test_device_jpeg", "[gpu]"]), 60,
+             needs=(program, GPU), figures=ran),
         Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
         Step("one worker trains by the kernels of ours", own, 60, needs=(program, GPU), figures=own_rate),
         Step("with them it has the losses of LibTorch's",
@@ -285,18 +295,41 @@ def with_cifar(data, *argv):
         shutil.rmtree(data)
 
 
+JPEG_FILES, JPEG_TIMES = 1_000, 40
+
+
+def jpeg_files(folder):
+    """Files of 500x375 pixels, and a list that has each of them many times: an epoch of some length."""
+    subprocess.run([BIN / "data_load", "make", folder, str(JPEG_FILES)], check=True)
+    lines = [f"train/{i % 10}/{i}.jpg,{i % 10}\n" for i in range(JPEG_FILES)]
+    (folder / "list.csv").write_text("".join(lines * JPEG_TIMES))
+
+
+def loading_steps(machine, folder):
+    """What JPEG files give a network that waits for them, decoded by the loader's threads and by nvJPEG."""
+    data = BUILD / "jpeg"  # Not a result.
+    steps = [Step("JPEG files to load", [sys.executable, "-B", SELF, "jpeg-files", data], 40, needs=("build train",))]
+    for name, way in (("libjpeg", "--device-normalize"), ("nvJPEG", "--device-jpeg")):
+        argv, rate = train(folder, f"load-{name}", "--model", "convnet", "--dataset", "csv", "--data", data / "list.csv",
+                           "--image-size", "224", "--batch-size", "256", "--steps", "150", "--print-freq", "15", way)
+        steps.append(Step(f"images that {LOADER_THREADS} threads load from JPEG files, by {name}", with_nvjpeg(machine, argv),
+                          60, needs=("JPEG files to load", GPU), figures=rate))
+    return steps
+
+
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
         building(machine, "nccl_calls", 90, "nccl_calls", "ddprun_cuda"),
         Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build nccl_calls", GPU),
              figures=last_json),
-        building(machine, "train", 180, "ddprun", "train", "sgd_costs"),
+        building(machine, "train", 180, "ddprun", "train", "sgd_costs", "data_load"),
         Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
         host_time_step(folder, "", *OWN_KERNELS),
         host_time_step(folder, ", by replays of a graph", *GRAPH),
         host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
         host_time_step(folder, ", the same with working copies", *GRAPH, *NORM, *COPIES),
         cifar_epoch(folder),
+        *loading_steps(machine, folder),
     ]
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
@@ -447,6 +480,8 @@ def main():
         return kill_one(pathlib.Path(sys.argv[2]))
     if command == "python-losses":
         return python_losses(pathlib.Path(sys.argv[2]), sys.argv[3])
+    if command == "jpeg-files":
+        return jpeg_files(pathlib.Path(sys.argv[2]))
     if command == "with-cifar":
         return with_cifar(pathlib.Path(sys.argv[2]), *sys.argv[3:])
     if command == "same-losses":

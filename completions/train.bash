@@ -7,7 +7,7 @@ _train_options() {
     --no-overlap --share-gpu --cudnn-benchmark --no-cudnn-benchmark --cudnn-deterministic
     --fused-optimizer --no-fused-optimizer --fused-norm --no-fused-norm --fused-pool --no-fused-pool
     --working-copies --no-working-copies --resident-data --no-resident-data --device-normalize
-    --no-device-normalize --cuda-graph --no-cuda-graph --gpu-memory
+    --no-device-normalize --device-jpeg --no-device-jpeg --cuda-graph --no-cuda-graph --gpu-memory
   )
   valued=(
     --config -c --dataset --data --validation-data --download-from --image-size --augment

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -16,7 +17,9 @@
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"
+#include "trainer/device/nvjpeg.h"
 #include "trainer/gpu_memory.h"
+#include "trainer/kernels/device/on_device.h"
 #include "trainer/models/device_batch_norm.h"
 #include "trainer/models/device_stem_pool.h"
 #include "trainer/models/model_zoo.h"
@@ -220,6 +223,33 @@ void make_resident_sets(TrainingJob& job) {
   }
 }
 
+// Asks for a decoder here, so that one reason is told before the training and not one by each
+// thread.
+void open_jpeg_decoder(TrainingJob& job) {
+  job.jpeg_warning = nullptr;
+  if (!job.options.device_jpeg) return;
+  try {
+    if (job.place.device.is_cpu()) throw NvJpegError("there is no GPU here");
+    const OnDevice on(job.place.device);
+    const NvJpeg tried;
+    if (!tried.has_engines()) {
+      job.reporter->warning(
+          "--device-jpeg: this GPU has no JPEG engines; its multiprocessors decode, which train "
+          "besides");
+    }
+  } catch (const NvJpegError& error) {
+    job.reporter->warning(
+        fmt::format("--device-jpeg: {}; libjpeg decodes all images", error.what()));
+    return;
+  }
+  job.jpeg_warning = [&job,
+                      told = std::make_shared<std::atomic_flag>()](const std::string& reason) {
+    if (told->test_and_set()) return;
+    job.reporter->warning(
+        fmt::format("--device-jpeg: {}; libjpeg decodes this batch, and others like it", reason));
+  };
+}
+
 // With the weights that the seed gives.
 void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
@@ -398,6 +428,7 @@ void make_training_job(TrainingJob& job, const TrainOptions& options,
   check_settings(job.communicator(), job.place.device, settings_text(job.options, facts_of(job)));
   if (!job.model) draw_model(job);
   make_resident_sets(job);
+  open_jpeg_decoder(job);
   place_model(job);
   if (!job.optimizer) make_trained_parts(job);
   open_snapshots(job);

@@ -150,6 +150,8 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add_flag("--fused-norm", options.fused_norm);
   lines.add_flag("--fused-pool", options.fused_pool);
   lines.add_flag("--working-copies", options.working_copies);
+  // Pixels differ by roundings, and a sample may come to another rank after a restart.
+  lines.add_flag("--device-jpeg", options.device_jpeg);
   // NCCL wants a collective recorded on all ranks or on none.
   lines.add_flag("--cuda-graph", options.cuda_graph);
   // Where it is not given the workers decide together, so all must leave it open.

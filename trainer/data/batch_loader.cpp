@@ -26,13 +26,12 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
       batches_((static_cast<std::int64_t>(indices_.size()) + options_.batch_size - 1) /
                options_.batch_size) {
   if (options_.threads == 0) {
-    maker_.emplace(dataset_, options_.sample);
+    tools_ = make_tools();
   } else {
     prefetch_.emplace(batches_, options_.threads, [this]() -> Prefetch<Made>::Maker {
-      // One maker per thread: it holds a decoder and buffers. Shared, as a std::function must be
-      // copyable.
-      const auto maker = std::make_shared<SampleMaker>(dataset_, options_.sample);
-      return [this, maker](std::int64_t number) { return make_batch(number, *maker); };
+      // Of each thread its own: they hold decoders and buffers.
+      return
+          [this, tools = make_tools()](std::int64_t number) { return make_batch(number, *tools); };
     });
   }
 }
@@ -40,14 +39,31 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
 std::optional<Batch> BatchLoader::next() {
   while (taken_ < batches_) {
     const std::int64_t number = taken_++;
-    Made made = prefetch_ ? prefetch_->next() : make_batch(number, *maker_);
+    Made made = prefetch_ ? prefetch_->next() : make_batch(number, *tools_);
     skipped_.insert(skipped_.end(), made.skipped.begin(), made.skipped.end());
     if (!made.batch.indices.empty()) return std::move(made.batch);
   }
   return std::nullopt;
 }
 
-BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& maker) const {
+std::shared_ptr<BatchLoader::Tools> BatchLoader::make_tools() const {
+  // Not by make_shared, which would have to move a maker.
+  return std::shared_ptr<Tools>(
+      new Tools{SampleMaker(dataset_, options_.sample),
+                options_.make_decoder ? options_.make_decoder() : nullptr});
+}
+
+// Of a batch that the decoder gives back it made none: which file it stumbled over is not known.
+BatchLoader::Made BatchLoader::make_batch(std::int64_t number, Tools& tools) const {
+  Made made = make_batch(number, tools.maker, tools.decoder.get());
+  if (!tools.decoder || made.batch.indices.empty() || tools.decoder->finish(made.batch)) {
+    return made;
+  }
+  return make_batch(number, tools.maker, nullptr);
+}
+
+BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& maker,
+                                          BatchDecoder* decoder) const {
   const std::int64_t begin = number * options_.batch_size;
   const std::int64_t count =
       std::min(options_.batch_size, static_cast<std::int64_t>(indices_.size()) - begin);
@@ -58,6 +74,7 @@ BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& make
   // New memory for each batch: malloc keeps what a batch gave back (see tune_process()), and
   // LibTorch knows until when a copy to a GPU needs the page-locked kind.
   const auto memory = torch::TensorOptions().pinned_memory(options_.pinned);
+  if (decoder != nullptr) decoder->begin();
   Made result;
   Batch& batch = result.batch;
   const auto type = options_.sample.bytes ? torch::kUInt8 : torch::kFloat32;
@@ -68,8 +85,14 @@ BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& make
   std::int64_t* labels = batch.labels.data_ptr<std::int64_t>();
   for (std::int64_t i = begin; i < begin + count; ++i) {
     const auto made = static_cast<std::int64_t>(batch.indices.size());
-    const auto sample =
-        maker.make(indices_[static_cast<std::size_t>(i)], out + made * image_bytes, result.skipped);
+    TakeJpeg take;
+    if (decoder != nullptr) {
+      take = [&](auto file, ImageSize size, const SamplePlan& plan) {
+        return decoder->take(made, file, size, plan);
+      };
+    }
+    const auto sample = maker.make(indices_[static_cast<std::size_t>(i)], out + made * image_bytes,
+                                   result.skipped, take);
     if (!sample) continue;
     labels[made] = sample->label;
     batch.indices.push_back(sample->index);

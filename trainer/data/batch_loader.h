@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trainer/data/dataset.h"
@@ -15,7 +18,8 @@
 namespace ddprun::trainer {
 
 struct Batch {
-  // (N, C, H, W) float, normalised, or bytes that are not; the loader's on the CPU.
+  // (N, C, H, W) float, normalised, or bytes that are not; the loader's on the CPU, or where its
+  // decoder has made them.
   torch::Tensor images;
   torch::Tensor labels;               // (N) int64
   std::vector<std::int64_t> indices;  // (N) Of the images in the data set.
@@ -40,6 +44,22 @@ class BatchSource {
   virtual const std::vector<SkippedImage>& skipped() const = 0;
 };
 
+// Makes images from their JPEG files in the place of the loader's thread. For one thread.
+class BatchDecoder {
+ public:
+  virtual ~BatchDecoder() = default;
+
+  // A batch begins: what was taken for one that was not ended is forgotten.
+  virtual void begin() = 0;
+  // Takes the file for place `place` of the batch being made. False: the loader decodes it.
+  virtual bool take(std::int64_t place, std::span<const std::uint8_t> file, ImageSize size,
+                    const SamplePlan& plan) = 0;
+  // Ends the batch: images of which a file was taken are made, and batch.images may be on another
+  // device afterwards, with all work on it done. False: it is as it was, and the loader has to make
+  // all of it.
+  virtual bool finish(Batch& batch) = 0;
+};
+
 struct LoaderOptions {
   std::int64_t batch_size = 64;
   int threads = 1;      // 0: batches are made inside next().
@@ -47,6 +67,8 @@ struct LoaderOptions {
   // transform.side 0: as the data set has it. Normalization without channels: the data set's.
   // channels_last: memory order of `images`.
   SampleOptions sample;
+  // Makes a decoder for each thread that makes batches. With SampleOptions::bytes alone.
+  std::function<std::unique_ptr<BatchDecoder>()> make_decoder;
 };
 
 // One pass over `indices`; the last batch holds the rest. Where images are omitted batches are
@@ -69,14 +91,22 @@ class BatchLoader : public BatchSource {
     std::vector<SkippedImage> skipped;
   };
 
-  Made make_batch(std::int64_t number, SampleMaker& maker) const;
+  // What makes batches, for one thread.
+  struct Tools {
+    SampleMaker maker;
+    std::unique_ptr<BatchDecoder> decoder;  // None where the loader decodes.
+  };
+  // Shared, as the std::function that makes batches must be copyable.
+  std::shared_ptr<Tools> make_tools() const;
+  Made make_batch(std::int64_t number, Tools& tools) const;
+  Made make_batch(std::int64_t number, SampleMaker& maker, BatchDecoder* decoder) const;
 
   const Dataset& dataset_;
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const std::int64_t batches_;
   std::int64_t taken_ = 0;
-  std::optional<SampleMaker> maker_;  // Of next(), without threads.
+  std::shared_ptr<Tools> tools_;  // Of next(), without threads.
   std::vector<SkippedImage> skipped_;
   std::optional<Prefetch<Made>> prefetch_;  // With threads. The last: they use all the others.
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,10 @@ class ImageReader {
   // The current image; once after each open(). The pixels are valid until the next open(). Throws
   // ImageError.
   virtual DecodedImage decode(const ImageRegion& region) = 0;
+
+  // The current image's file where another decoder may read it in the place of decode(): see
+  // FileDecoder::is_plain_jpeg(); else empty. Valid until the next open().
+  virtual std::span<const std::uint8_t> plain_jpeg() const { return {}; }
 };
 
 // Immutable after construction, so any number of threads may read at the same time.

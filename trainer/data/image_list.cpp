@@ -68,10 +68,16 @@ class ImageListReader : public ImageReader {
 
   ImageSize open(std::int64_t index) override {
     index_ = index;
-    return named([&] { return decoder_.open(read_file(dataset_.path(index), buffer_)); });
+    return named([&] {
+      file_ = read_file(dataset_.path(index), buffer_);
+      return decoder_.open(file_);
+    });
   }
   DecodedImage decode(const ImageRegion& region) override {
     return named([&] { return decoder_.decode(region); });
+  }
+  std::span<const std::uint8_t> plain_jpeg() const override {
+    return decoder_.is_plain_jpeg() ? file_ : std::span<const std::uint8_t>();
   }
 
  private:
@@ -88,6 +94,7 @@ class ImageListReader : public ImageReader {
   const ImageListDataset& dataset_;
   std::int64_t index_ = 0;
   std::vector<std::uint8_t> buffer_;
+  std::span<const std::uint8_t> file_;  // What of it the current image has.
   ImageDecoder decoder_;
 };
 

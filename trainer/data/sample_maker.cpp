@@ -51,11 +51,11 @@ SampleMaker::SampleMaker(const Dataset& dataset, const SampleOptions& options)
       reader_(dataset.make_reader()) {}
 
 std::optional<Sample> SampleMaker::make(std::int64_t index, void* out,
-                                        std::vector<SkippedImage>& skipped) {
+                                        std::vector<SkippedImage>& skipped, const TakeJpeg& take) {
   std::int64_t image = index;
   for (int tries = 0;; ++tries) {
     try {
-      write(image, index, out);
+      write(image, index, out, take);
       return Sample{image, dataset_.label(image)};
     } catch (const ImageError& error) {
       if (options_.on_bad_image == BadImagePolicy::Fail) {
@@ -76,9 +76,15 @@ std::optional<Sample> SampleMaker::make(std::int64_t index, void* out,
 
 // `key_index`: the sample that random draws belong to, so that two samples which got the same
 // image do not look the same.
-void SampleMaker::write(std::int64_t image, std::int64_t key_index, void* out) {
-  const SamplePlan plan = plan_sample(reader_->open(image), options_.transform,
-                                      {options_.seed, options_.epoch, key_index});
+void SampleMaker::write(std::int64_t image, std::int64_t key_index, void* out,
+                        const TakeJpeg& take) {
+  const ImageSize size = reader_->open(image);
+  const SamplePlan plan =
+      plan_sample(size, options_.transform, {options_.seed, options_.epoch, key_index});
+  if (take) {
+    const std::span<const std::uint8_t> file = reader_->plain_jpeg();
+    if (!file.empty() && take(file, size, plan)) return;
+  }
   const DecodedImage decoded = reader_->decode({.top = plan.box_top,
                                                 .left = plan.box_left,
                                                 .height = plan.box.height,

@@ -2,9 +2,11 @@
 // normalise. No LibTorch here. A core: no sockets, threads or clock.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,10 @@ struct Sample {
   std::int64_t label = 0;
 };
 
+// Offers a file, which is valid during the call, to who decodes JPEG elsewhere. True: it is taken.
+using TakeJpeg =
+    std::function<bool(std::span<const std::uint8_t> file, ImageSize size, const SamplePlan& plan)>;
+
 // For one thread; the data set must outlive it.
 class SampleMaker {
  public:
@@ -53,11 +59,13 @@ class SampleMaker {
   // Writes channels * side * side values to `out`, floats or, with SampleOptions::bytes, bytes;
   // what was passed over on the way is added to `skipped`. Nothing is returned, and nothing was
   // written, for an image to be omitted. Throws DataError. The same index gives the same values,
-  // whatever was made before.
-  std::optional<Sample> make(std::int64_t index, void* out, std::vector<SkippedImage>& skipped);
+  // whatever was made before. `take` is offered each image of which the data set gives the file
+  // (ImageReader::plain_jpeg()); what it takes is not written.
+  std::optional<Sample> make(std::int64_t index, void* out, std::vector<SkippedImage>& skipped,
+                             const TakeJpeg& take = {});
 
  private:
-  void write(std::int64_t image, std::int64_t key_index, void* out);
+  void write(std::int64_t image, std::int64_t key_index, void* out, const TakeJpeg& take);
 
   const Dataset& dataset_;
   const SampleOptions options_;

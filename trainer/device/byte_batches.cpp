@@ -71,6 +71,11 @@ std::optional<Batch> ByteBatches::next() {
   return take_from(slot, std::move(*batch));
 }
 
+// On a CPU nothing is: there the copies are tests of themselves.
+bool ByteBatches::is_there(const Batch& batch) const {
+  return copies_ && batch.images.device() == device_;
+}
+
 void ByteBatches::copy_to(Slot& slot, const Batch& batch) {
   std::optional<c10::StreamGuard> on;
   if (copies_) {
@@ -78,7 +83,9 @@ void ByteBatches::copy_to(Slot& slot, const Batch& batch) {
     on.emplace(*copies_);
   }
   const std::int64_t count = batch.labels.size(0);
-  slot.bytes.narrow(0, 0, count).copy_(batch.images, /*non_blocking=*/true);
+  if (!is_there(batch)) {
+    slot.bytes.narrow(0, 0, count).copy_(batch.images, /*non_blocking=*/true);
+  }
   slot.labels.narrow(0, 0, count).copy_(batch.labels, /*non_blocking=*/true);
   if (copies_) slot.copied->record(*copies_);
 }
@@ -86,7 +93,12 @@ void ByteBatches::copy_to(Slot& slot, const Batch& batch) {
 Batch ByteBatches::take_from(Slot& slot, Batch batch) const {
   if (copies_) slot.copied->block(current_stream_of(device_));
   const std::int64_t count = batch.labels.size(0);
-  const torch::Tensor bytes = slot.bytes.narrow(0, 0, count);
+  torch::Tensor bytes = slot.bytes.narrow(0, 0, count);
+  if (is_there(batch)) {
+    bytes = batch.images;
+    // The decoder's stream may have its memory again when this one has read it.
+    bytes.record_stream(current_stream_of(device_));
+  }
   // The slot's next batch may come before the step has used this one's labels.
   batch.labels = slot.labels.narrow(0, 0, count).clone();
   batch.images = torch::empty_like(bytes, torch::dtype(torch::kFloat32));

@@ -18,6 +18,7 @@ namespace ddprun::trainer {
 
 // The images are those of a BatchLoader with the same options, bit for bit. On a CPU, where there
 // are no streams, the same without them. One thread.
+// Where the loader's decoder has made the images on the device, no bytes of them are copied.
 class ByteBatches : public BatchSource {
  public:
   // `options`: with a side and a normalization, which are not taken from the data set here.
@@ -37,6 +38,7 @@ class ByteBatches : public BatchSource {
     torch::Tensor bytes, labels;
     std::optional<c10::Event> copied, read;  // None on a CPU.
   };
+  bool is_there(const Batch& batch) const;
   Slot make_slot(const LoaderOptions& options) const;
   void copy_to(Slot& slot, const Batch& batch);
   Batch take_from(Slot& slot, Batch batch) const;

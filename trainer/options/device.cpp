@@ -104,6 +104,10 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
       "--device-normalize,!--no-device-normalize", options.device_normalize,
       "Copy batches to the GPU as bytes, while the step before computes, and normalise them "
       "there by a kernel of ours");
+  app.add_flag("--device-jpeg,!--no-device-jpeg", options.device_jpeg,
+               "Decode JPEG files on the GPU, by nvJPEG, and cut and resize there as well; libjpeg "
+               "decodes what nvJPEG does not, and all where there is none. Implies "
+               "--device-normalize");
   app.add_flag("--cuda-graph,!--no-cuda-graph", options.cuda_graph,
                "Record a whole step once, its all-reduces too, and replay it by one launch: for "
                "steps in which the GPU waits for the host. Needs --fused-optimizer");
@@ -183,6 +187,10 @@ void check_device_options(const TrainOptions& options) {
             "the weights that they are sent");
   refuse_if(options.device_normalize && options.resident_data,
             "--device-normalize has no meaning with --resident-data, which copies no batches");
+  refuse_if(options.device_jpeg && options.dataset != DatasetKind::ImageFolder &&
+                options.dataset != DatasetKind::Csv,
+            "--device-jpeg is for --dataset imagefolder and csv: images of other sets are no JPEG "
+            "files");
   refuse_if(options.share_gpu && options.data_parallel > 1,
             "--share-gpu puts all workers on one GPU, and --data-parallel each on several: give "
             "one of them");

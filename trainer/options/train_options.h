@@ -129,6 +129,7 @@ struct TrainOptions {
   bool working_copies = false;       // Of the weights, in the 16 bits of `precision`.
   bool resident_data = false;        // The data sets in the device's memory.
   bool device_normalize = false;     // Batches travel as bytes.
+  bool device_jpeg = false;          // JPEG files are decoded on the device.
   bool cuda_graph = false;           // A step is recorded once and replayed.
   bool gpu_memory = false;           // Tell what takes the GPU's memory.
   worker::InitMethod init;           // Rank and meeting place, where no launcher says them.

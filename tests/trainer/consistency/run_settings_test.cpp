@@ -69,6 +69,9 @@ TEST_CASE("each option that changes what is trained makes a difference that name
     INFO(one.front() << ": " << difference);
     CHECK(contains(difference, std::string("rank 1 has ") + one.front()));
   }
+  CHECK(contains(settings_difference({settings({"--dataset", "imagefolder"}),
+                                      settings({"--dataset", "imagefolder", "--device-jpeg"})}),
+                 "rank 1 has --device-jpeg"));
   CHECK(contains(settings_difference({plain, settings({"--no-overlap"})}),
                  "--overlap off where rank 0 has on"));
   CHECK(contains(settings_difference({settings({"--shards", "4", "--recover", "restart"}),

@@ -66,6 +66,11 @@ TEST_CASE("two workers train on a folder of images, the same with any number of 
     REQUIRE(train(2, arguments + " --workers " + threads, folder).code == 0);
     CHECK(losses(folder / "metrics") == first);
   }
+  const Result without_gpu = train(2, arguments + " --device-jpeg", folder);
+  REQUIRE(without_gpu.code == 0);
+  CHECK(losses(folder / "metrics") == first);
+  CHECK(contains(without_gpu.output,
+                 "warning: --device-jpeg: there is no GPU here; libjpeg decodes all images"));
   REQUIRE(train(2, arguments + " --augment none", folder).code == 0);
   CHECK(losses(folder / "metrics") != first);
 }

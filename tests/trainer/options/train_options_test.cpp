@@ -196,6 +196,16 @@ TEST_CASE("batches travel as bytes where they travel at all", "[trainer][options
                  "--device-normalize has no meaning with --resident-data"));
 }
 
+TEST_CASE("JPEG files are decoded on the device where there are files", "[trainer][options]") {
+  CHECK_FALSE(parse({}).options->device_jpeg);
+  CHECK(parse({"--device-jpeg", "--dataset", "imagefolder", "--data", "x"}).options->device_jpeg);
+  CHECK(parse({"--device-jpeg", "--dataset", "csv", "--data", "x", "--no-validation"})
+            .options->device_jpeg);
+  CHECK_FALSE(parse({"--device-jpeg", "--no-device-jpeg"}).options->device_jpeg);
+  CHECK(contains(said({"--device-jpeg", "--dataset", "cifar10"}),
+                 "--device-jpeg is for --dataset imagefolder and csv"));
+}
+
 TEST_CASE("a graph is refused with what the host decides in each step", "[trainer][options]") {
   const auto with_graph = [](std::vector<const char*> more) {
     more.insert(more.end(), {"--fused-optimizer", "--cuda-graph"});

@@ -22,6 +22,10 @@ class FileDecoder {
   // "it", without a name: "it is truncated".
   virtual ImageSize open(std::span<const std::uint8_t> bytes) = 0;
 
+  // Whether what open() has read is a JPEG that every decoder makes the same picture of, but for
+  // rounding: baseline, in one scan, of YCbCr with the usual sizes of its chroma.
+  virtual bool is_plain_jpeg() const { return false; }
+
   // Three channels of at least `region`, which lies within the image, with the same values as in
   // the whole image. The pixels are valid until the next open(). Throws ImageError.
   virtual DecodedImage decode(const ImageRegion& region) = 0;

@@ -14,6 +14,7 @@ class ImageDecoder : public FileDecoder {
     decoder_ = is_png(bytes) ? static_cast<FileDecoder*>(&png_) : &jpeg_;
     return decoder_->open(bytes);
   }
+  bool is_plain_jpeg() const override { return decoder_->is_plain_jpeg(); }
   DecodedImage decode(const ImageRegion& region) override { return decoder_->decode(region); }
 
  private:

@@ -189,6 +189,17 @@ ImageSize JpegDecoder::open(std::span<const std::uint8_t> bytes) {
   return {height, width};
 }
 
+bool JpegDecoder::is_plain_jpeg() const {
+  const jpeg_decompress_struct& info = state_->info;
+  const auto is_once = [](const jpeg_component_info& component) {
+    return component.h_samp_factor == 1 && component.v_samp_factor == 1;
+  };
+  return info.num_components == 3 && info.comps_in_scan == 3 && !info.progressive_mode &&
+         !info.arith_code && info.jpeg_color_space == JCS_YCbCr &&
+         info.comp_info[0].h_samp_factor <= 2 && info.comp_info[0].v_samp_factor <= 2 &&
+         is_once(info.comp_info[1]) && is_once(info.comp_info[2]);
+}
+
 DecodedImage JpegDecoder::decode(const ImageRegion& region) {
   State& state = *state_;
   DecodedImage result;

@@ -18,6 +18,8 @@ class JpegDecoder : public FileDecoder {
 
   ImageSize open(std::span<const std::uint8_t> bytes) override;
 
+  bool is_plain_jpeg() const override;
+
   // Reduces by 2, 4 or 8 where that is allowed, by the inverse DCT.
   DecodedImage decode(const ImageRegion& region) override;
 

@@ -1,0 +1,261 @@
+// Batches of JPEG files through nvJPEG: over a library of ours that decodes on the CPU, where they
+// have the loader's bits, and on a GPU through NVIDIA's.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/data/data_scratch.h"
+#include "tests/trainer/data/jpeg_writer.h"
+#include "tests/trainer/data/png_writer.h"
+#include "tests/trainer/device/fake_nvjpeg.h"
+#include "tests/trainer/kernels/device_memory.h"
+#include "trainer/data/csv_list.h"
+#include "trainer/device/byte_batches.h"
+#include "trainer/device/device_jpeg_decoder.h"
+
+using namespace ddprun::trainer;
+using namespace ddprun::trainer::testing;
+
+namespace {
+
+constexpr std::int64_t side = 64;
+
+// As a program that uses the library finds it; null where that is NVIDIA's.
+FakeNvJpeg* fake_nvjpeg() {
+  void* const library = ::dlopen("libnvjpeg.so.13", RTLD_NOW | RTLD_LOCAL);
+  void* const entry = library == nullptr ? nullptr : ::dlsym(library, fake_nvjpeg_entry);
+  return entry == nullptr ? nullptr : reinterpret_cast<FakeNvJpeg* (*)()>(entry)();
+}
+
+#define NEED_THE_FAKE()                                                                        \
+  FakeNvJpeg* const fake = fake_nvjpeg();                                                      \
+  if (fake == nullptr) DDPRUN_SKIP("NVIDIA's own libnvjpeg comes first on the loader's path"); \
+  *fake = {}
+
+class Files {
+ public:
+  explicit Files(const std::vector<std::string>& contents) {
+    std::string list;
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      const std::string name = std::to_string(i) + ".jpg";
+      write_bytes(folder_ / name, contents[i]);
+      list += name + "," + std::to_string(i % 3) + "\n";
+    }
+    write_bytes(folder_ / "list.csv", list);
+    dataset_ = open_csv(folder_ / "list.csv", "", true);
+  }
+  const Dataset& operator*() const { return *dataset_; }
+  std::vector<std::int64_t> indices() const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < dataset_->size(); ++i) all.push_back(i);
+    return all;
+  }
+
+ private:
+  ScratchFolder folder_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+// Less than twice the sides of a sample, so that libjpeg decodes them whole, too.
+std::vector<std::string> plain_files() {
+  std::vector<std::string> files;
+  for (unsigned i = 0; i < 7; ++i) {
+    files.push_back(jpeg({.width = 65 + 9 * i,
+                          .height = 120 - 7 * i,
+                          .horizontal = i % 2 == 0 ? 2 : 1,
+                          .vertical = i % 3 == 0 ? 2 : 1}));
+  }
+  return files;
+}
+
+// Which libjpeg alone is to decode.
+std::vector<std::string> other_files() {
+  return {jpeg({.components = 1}), jpeg({.components = 4}), jpeg({.progressive = true}),
+          jpeg({.rgb = true})};
+}
+
+LoaderOptions loader_options(const Dataset& dataset, int threads, bool channels_last,
+                             std::int64_t batch_size = 3) {
+  return {.batch_size = batch_size,
+          .threads = threads,
+          .sample = {.transform = {.side = side,
+                                   .resize_side = side + 5,
+                                   .augment = {.flip = true, .pad_crop = true}},
+                     .normalization = dataset.normalization(),
+                     .seed = 8,
+                     .epoch = 2,
+                     .channels_last = channels_last}};
+}
+
+struct Warnings {
+  std::atomic<int> count = 0;
+  std::mutex mutex;
+  std::string last;
+};
+
+LoaderOptions with_decoder(LoaderOptions options, torch::Device device, Warnings* warnings) {
+  options.make_decoder = [=, last = options.sample.channels_last] {
+    return std::make_unique<DeviceJpegDecoder>(
+        DeviceJpegDecoder::Options{.device = device,
+                                   .side = side,
+                                   .channels_last = last,
+                                   .warn = [=](const std::string& text) {
+                                     if (warnings == nullptr) return;
+                                     const std::lock_guard lock(warnings->mutex);
+                                     ++warnings->count;
+                                     warnings->last = text;
+                                   }});
+  };
+  return options;
+}
+
+// Both to the end.
+void check_same(BatchSource& found, BatchSource& expected) {
+  while (const auto right = expected.next()) {
+    const auto batch = found.next();
+    REQUIRE(batch);
+    CHECK(torch::equal(batch->images, right->images));
+    CHECK(batch->images.strides() == right->images.strides());
+    CHECK(torch::equal(batch->labels, right->labels));
+    CHECK(batch->indices == right->indices);
+  }
+  CHECK_FALSE(found.next());
+  CHECK(found.skipped().size() == expected.skipped().size());
+}
+
+}  // namespace
+
+TEST_CASE("batches that nvJPEG decodes are the loader's, bit for bit", "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  const Files files(plain_files());
+  for (const bool channels_last : {false, true}) {
+    for (const int threads : {0, 2}) {
+      INFO("last: " << channels_last << ", threads: " << threads);
+      const LoaderOptions options = loader_options(*files, threads, channels_last);
+      *fake = {};
+      {
+        ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
+                          torch::kCPU);
+        BatchLoader expected(*files, files.indices(), options);
+        check_same(found, expected);
+      }
+      CHECK(fake->files == 7);
+      CHECK(fake->batches == 3);
+      CHECK(fake->open == 0);
+    }
+  }
+}
+
+TEST_CASE("a batch size is announced when it changes", "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  const Files files(plain_files());
+  const LoaderOptions options = loader_options(*files, 0, true);
+  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
+                    torch::kCPU);
+  while (found.next()) {
+  }
+  CHECK(fake->prepared == 2);  // 3, 3, 1
+}
+
+TEST_CASE("what nvJPEG does not read is decoded by libjpeg, in the same batch",
+          "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  std::vector<std::string> mixed = other_files();
+  mixed.push_back(png({.width = 70, .height = 80}));
+  for (std::string& file : plain_files()) mixed.insert(mixed.begin() + 2, std::move(file));
+  mixed.push_back(jpeg({.width = 127, .height = 66}));
+  const Files files(mixed);
+  fake->width_max = 100;  // Which two of the plain ones are beyond, and the last.
+  const LoaderOptions options = loader_options(*files, 0, true, 4);
+  Warnings warnings;
+  {
+    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, &warnings),
+                      torch::kCPU);
+    BatchLoader expected(*files, files.indices(), options);
+    check_same(found, expected);
+  }
+  CHECK(fake->files == 4);
+  CHECK(warnings.count == 0);
+  CHECK(fake->open == 0);
+}
+
+TEST_CASE("a batch that nvJPEG gives back is made by libjpeg as a whole, and told",
+          "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  const Files files(plain_files());
+  fake->refused_batches = 1;
+  const LoaderOptions options = loader_options(*files, 0, false);
+  Warnings warnings;
+  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, &warnings),
+                    torch::kCPU);
+  BatchLoader expected(*files, files.indices(), options);
+  check_same(found, expected);
+  CHECK(warnings.count == 1);
+  CHECK(warnings.last == "nvJPEG cannot decode a batch: execution failed");
+  CHECK(fake->files == 4);
+  CHECK(fake->prepared == 3);  // Anew after the refusal.
+}
+
+TEST_CASE("files that cannot be read are left out and replaced with nvJPEG as without",
+          "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  std::vector<std::string> files_with_bad = plain_files();
+  files_with_bad[1].resize(files_with_bad[1].size() / 2);
+  files_with_bad[4] = "not an image";
+  const Files files(files_with_bad);
+  for (const auto policy : {BadImagePolicy::Omit, BadImagePolicy::Replace}) {
+    LoaderOptions options = loader_options(*files, 2, true);
+    options.sample.on_bad_image = policy;
+    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
+                      torch::kCPU);
+    BatchLoader expected(*files, files.indices(), options);
+    check_same(found, expected);
+    CHECK(found.skipped().size() == 2);
+  }
+  LoaderOptions options = loader_options(*files, 0, true);
+  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
+                    torch::kCPU);
+  *fake = {};
+  CHECK_THROWS_AS(found.next(), DataError);
+  CHECK_THROWS_AS(found.next(), DataError);
+  CHECK(found.next());
+  CHECK(fake->files == 1);  // Nothing of the batches before.
+}
+
+TEST_CASE("without JPEG engines the GPU's kernels decode; without a GPU nothing does",
+          "[trainer][nvjpeg]") {
+  NEED_THE_FAKE();
+  CHECK(NvJpeg().has_engines());
+  fake->has_engines = false;
+  CHECK_FALSE(NvJpeg().has_engines());
+  fake->has_gpu = false;
+  CHECK_THROWS_WITH(NvJpeg(), "nvJPEG cannot be used on this GPU: execution failed");
+  CHECK(fake->open == 0);
+}
+
+TEST_CASE("on a GPU nvJPEG's images are libjpeg's but for rounding", "[trainer][nvjpeg][gpu]") {
+  if (const std::string why = no_gpu(); !why.empty()) DDPRUN_SKIP(why);
+  if (fake_nvjpeg() != nullptr) DDPRUN_SKIP("NVIDIA's own libnvjpeg is not on the loader's path");
+  std::vector<std::string> mixed = plain_files();
+  for (std::string& file : other_files()) mixed.insert(mixed.begin() + 2, std::move(file));
+  const Files files(mixed);
+  for (const int threads : {0, 3}) {
+    const LoaderOptions options = loader_options(*files, threads, true, 4);
+    Warnings warnings;
+    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCUDA, &warnings),
+                      torch::kCUDA);
+    BatchLoader expected(*files, files.indices(), options);
+    while (const auto right = expected.next()) {
+      const auto batch = found.next();
+      REQUIRE(batch);
+      // In deviations of ImageNet's pixels, of which one is some 58 levels.
+      const auto difference = (batch->images.cpu() - right->images).abs();
+      CHECK(difference.mean().item<float>() < 0.03F);
+      CHECK(difference.max().item<float>() < 0.5F);
+      CHECK(torch::equal(batch->labels.cpu(), right->labels));
+    }
+    CHECK(warnings.count == 0);
+  }
+}

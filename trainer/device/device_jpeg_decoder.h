@@ -1,0 +1,62 @@
+// What a loader's thread makes a batch of JPEG files with on a GPU (--device-jpeg):
+//
+//   thread   read files, choose crops | batch n: copy, decode, resize on a stream of its own | wait
+//   next()                                                                          batch n |
+//   normalise
+//
+// The thread waits for its stream, so that files and tables need to stay no longer than its call,
+// and whoever takes the batch need not know of it; batches follow each other closely by several
+// threads.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/data/batch_loader.h"
+#include "trainer/device/nvjpeg.h"
+#include "trainer/kernels/device/step_kernels.h"
+#include "worker/torch/libtorch.h"
+
+namespace ddprun::trainer {
+
+class DeviceJpegDecoder : public BatchDecoder {
+ public:
+  struct Options {
+    torch::Device device = torch::kCPU;  // The CPU: in tests, with a library that decodes there.
+    std::int64_t side = 0;               // Of samples, in pixels.
+    bool channels_last = false;
+    // Called from the loader's threads for a batch that has to be made by libjpeg.
+    std::function<void(const std::string&)> warn;
+  };
+
+  // Throws NvJpegError.
+  explicit DeviceJpegDecoder(Options options);
+
+  void begin() override;
+  bool take(std::int64_t place, std::span<const std::uint8_t> file, ImageSize size,
+            const SamplePlan& plan) override;
+  bool finish(Batch& batch) override;
+
+ private:
+  struct Taken {
+    std::int64_t place = 0;
+    std::size_t file_begin = 0, file_bytes = 0;  // In files_.
+    ImageSize size;
+    SamplePlan plan;
+    std::int64_t pixel_bytes() const { return 3 * size.height * size.width; }
+  };
+
+  void decode_group(std::span<const Taken> group, const torch::Tensor& images);
+  void copy_rest(const torch::Tensor& from, const torch::Tensor& to) const;
+
+  const Options options_;
+  const std::optional<c10::Stream> stream_;  // None on a CPU.
+  NvJpeg nvjpeg_;
+  std::vector<std::uint8_t> files_;  // One after the other.
+  std::vector<Taken> taken_;
+};
+
+}  // namespace ddprun::trainer
