@@ -53,7 +53,7 @@ class Machine:
         own = ROOT / ".deps" / "libtorch" / "torch"
         self.torch = pathlib.Path(torch) if torch else pathlib.Path(found.origin).parent if found else own
         self.pack = ROOT / ".gpu-pack" / "usr"
-        self.nvjpeg = ROOT / ".gpu-pack" / "nvjpeg"
+        self.nvjpeg = next((ROOT / ".gpu-pack" / "nvjpeg").glob("libnvjpeg.so.*"), None)
         peer = next((ROOT / ".deps" / "peer" / "lib").glob("python3*/site-packages"), None)
         packages = [self.torch.parent, *([peer] if peer else [])]
         self.nccl = next((p / "nvidia" / "nccl" for p in packages
@@ -70,9 +70,8 @@ class Machine:
 
 
 def with_nvjpeg(machine, argv):
-    """A command that finds the packed nvJPEG; elsewhere the loader's own path has to have one."""
-    path = ":".join(str(part) for part in (machine.nvjpeg, os.environ.get("LD_LIBRARY_PATH")) if part)
-    return ["env", f"LD_LIBRARY_PATH={path}", *argv]
+    """A command that finds the packed nvJPEG; elsewhere the loader's path has to have one."""
+    return ["env", f"DDPRUN_NVJPEG={machine.nvjpeg}", *argv] if machine.nvjpeg else argv
 
 
 def building(machine, what, limit_s, *targets):

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <string>
 
 namespace ddprun::trainer {
@@ -13,7 +14,12 @@ constexpr int success = 0;
 constexpr int interleaved_rgb = 5;                  // NVJPEG_OUTPUT_RGBI
 constexpr int gpu_backend = 2, engine_backend = 3;  // NVJPEG_BACKEND_GPU_HYBRID, _HARDWARE
 constexpr unsigned smooth_chroma = 1U << 5;         // NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
-constexpr const char* libraries[] = {"libnvjpeg.so.13", "libnvjpeg.so.12"};
+
+std::vector<std::string> library_names() {
+  const char* const named = std::getenv("DDPRUN_NVJPEG");
+  if (named != nullptr && *named != '\0') return {named};
+  return {"libnvjpeg.so.13", "libnvjpeg.so.12"};
+}
 
 std::string name_of(int status) {
   constexpr const char* names[] = {"success",
@@ -59,16 +65,16 @@ void find(Library& library, const char* name, Function*& function) {
 Library load() {
   Library library;
   std::string reason;
-  for (const char* name : libraries) {
+  for (const std::string& name : library_names()) {
     // Never closed: NVIDIA's libraries leave threads and exit handlers behind.
-    library.opened = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    library.opened = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.opened != nullptr) break;
     if (reason.empty()) reason = ::dlerror();
   }
   if (library.opened == nullptr) {
     throw NvJpegError("nvJPEG cannot be loaded: " + reason +
                       "; it is part of the CUDA toolkit, and of the Python package nvidia-nvjpeg: "
-                      "put its folder into LD_LIBRARY_PATH");
+                      "put its folder into LD_LIBRARY_PATH, or name the file in DDPRUN_NVJPEG");
   }
   find(library, "nvjpegCreateEx", library.create);
   find(library, "nvjpegDestroy", library.destroy);

@@ -25,8 +25,8 @@ struct NvJpegImage {
 // For one thread, with the device current on which it was made.
 class NvJpeg {
  public:
-  // Loads the library when first asked for. Throws NvJpegError, with what to do, where there is
-  // none or where it finds no GPU to decode on.
+  // Loads the library, or the file that $DDPRUN_NVJPEG names, when first asked for. Throws
+  // NvJpegError, with what to do, where there is none or where it finds no GPU to decode on.
   NvJpeg();
   ~NvJpeg();
   NvJpeg(const NvJpeg&) = delete;

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/data/png_writer.h"
@@ -17,22 +19,28 @@
 
 using namespace ddprun::trainer;
 using namespace ddprun::trainer::testing;
+using ddprun::testing::contains;
 
 namespace {
 
 constexpr std::int64_t side = 64;
 
-// As a program that uses the library finds it; null where that is NVIDIA's.
-FakeNvJpeg* fake_nvjpeg() {
-  void* const library = ::dlopen("libnvjpeg.so.13", RTLD_NOW | RTLD_LOCAL);
-  void* const entry = library == nullptr ? nullptr : ::dlsym(library, fake_nvjpeg_entry);
-  return entry == nullptr ? nullptr : reinterpret_cast<FakeNvJpeg* (*)()>(entry)();
+// A process has one library, the first that it asks for: ctest gives each case a process.
+bool has_the_fake() {
+  return ::dlopen(DDPRUN_FAKE_NVJPEG, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != nullptr;
 }
 
-#define NEED_THE_FAKE()                                                                        \
-  FakeNvJpeg* const fake = fake_nvjpeg();                                                      \
-  if (fake == nullptr) DDPRUN_SKIP("NVIDIA's own libnvjpeg comes first on the loader's path"); \
-  *fake = {}
+// The library of ours as it is at first, for NvJpeg to find.
+FakeNvJpeg& fake_nvjpeg() {
+  ::setenv("DDPRUN_NVJPEG", DDPRUN_FAKE_NVJPEG, 1);
+  void* const library = ::dlopen(DDPRUN_FAKE_NVJPEG, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  void* const entry = ::dlsym(library, fake_nvjpeg_entry);
+  REQUIRE(entry != nullptr);
+  FakeNvJpeg& fake = *reinterpret_cast<FakeNvJpeg* (*)()>(entry)();
+  fake = {};
+  return fake;
+}
 
 class Files {
  public:
@@ -127,47 +135,62 @@ void check_same(BatchSource& found, BatchSource& expected) {
 
 }  // namespace
 
+TEST_CASE("a machine without nvJPEG is told where to get it", "[trainer][nvjpeg]") {
+  if (has_the_fake()) DDPRUN_SKIP("this process has the nvJPEG of the tests: run this case alone");
+  ::setenv("DDPRUN_NVJPEG", "/nonexistent/libnvjpeg.so", 1);
+  std::string reason;
+  try {
+    NvJpeg();
+  } catch (const NvJpegError& error) {
+    reason = error.what();
+  }
+  CHECK(contains(reason, "nvJPEG cannot be loaded: /nonexistent/libnvjpeg.so: cannot open"));
+  CHECK(contains(reason, "Python package nvidia-nvjpeg"));
+  fake_nvjpeg();
+  CHECK(NvJpeg().has_engines());  // It was looked for again.
+}
+
 TEST_CASE("batches that nvJPEG decodes are the loader's, bit for bit", "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   const Files files(plain_files());
   for (const bool channels_last : {false, true}) {
     for (const int threads : {0, 2}) {
       INFO("last: " << channels_last << ", threads: " << threads);
       const LoaderOptions options = loader_options(*files, threads, channels_last);
-      *fake = {};
+      fake = {};
       {
         ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
                           torch::kCPU);
         BatchLoader expected(*files, files.indices(), options);
         check_same(found, expected);
       }
-      CHECK(fake->files == 7);
-      CHECK(fake->batches == 3);
-      CHECK(fake->open == 0);
+      CHECK(fake.files == 7);
+      CHECK(fake.batches == 3);
+      CHECK(fake.open == 0);
     }
   }
 }
 
 TEST_CASE("a batch size is announced when it changes", "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   const Files files(plain_files());
   const LoaderOptions options = loader_options(*files, 0, true);
   ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
                     torch::kCPU);
   while (found.next()) {
   }
-  CHECK(fake->prepared == 2);  // 3, 3, 1
+  CHECK(fake.prepared == 2);  // 3, 3, 1
 }
 
 TEST_CASE("what nvJPEG does not read is decoded by libjpeg, in the same batch",
           "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   std::vector<std::string> mixed = other_files();
   mixed.push_back(png({.width = 70, .height = 80}));
   for (std::string& file : plain_files()) mixed.insert(mixed.begin() + 2, std::move(file));
   mixed.push_back(jpeg({.width = 127, .height = 66}));
   const Files files(mixed);
-  fake->width_max = 100;  // Which two of the plain ones are beyond, and the last.
+  fake.width_max = 100;  // Which two of the plain ones are beyond, and the last.
   const LoaderOptions options = loader_options(*files, 0, true, 4);
   Warnings warnings;
   {
@@ -176,16 +199,16 @@ TEST_CASE("what nvJPEG does not read is decoded by libjpeg, in the same batch",
     BatchLoader expected(*files, files.indices(), options);
     check_same(found, expected);
   }
-  CHECK(fake->files == 4);
+  CHECK(fake.files == 4);
   CHECK(warnings.count == 0);
-  CHECK(fake->open == 0);
+  CHECK(fake.open == 0);
 }
 
 TEST_CASE("a batch that nvJPEG gives back is made by libjpeg as a whole, and told",
           "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   const Files files(plain_files());
-  fake->refused_batches = 1;
+  fake.refused_batches = 1;
   const LoaderOptions options = loader_options(*files, 0, false);
   Warnings warnings;
   ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, &warnings),
@@ -194,13 +217,13 @@ TEST_CASE("a batch that nvJPEG gives back is made by libjpeg as a whole, and tol
   check_same(found, expected);
   CHECK(warnings.count == 1);
   CHECK(warnings.last == "nvJPEG cannot decode a batch: execution failed");
-  CHECK(fake->files == 4);
-  CHECK(fake->prepared == 3);  // Anew after the refusal.
+  CHECK(fake.files == 4);
+  CHECK(fake.prepared == 3);  // Anew after the refusal.
 }
 
 TEST_CASE("files that cannot be read are left out and replaced with nvJPEG as without",
           "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   std::vector<std::string> files_with_bad = plain_files();
   files_with_bad[1].resize(files_with_bad[1].size() / 2);
   files_with_bad[4] = "not an image";
@@ -217,27 +240,27 @@ TEST_CASE("files that cannot be read are left out and replaced with nvJPEG as wi
   LoaderOptions options = loader_options(*files, 0, true);
   ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
                     torch::kCPU);
-  *fake = {};
+  fake = {};
   CHECK_THROWS_AS(found.next(), DataError);
   CHECK_THROWS_AS(found.next(), DataError);
   CHECK(found.next());
-  CHECK(fake->files == 1);  // Nothing of the batches before.
+  CHECK(fake.files == 1);  // Nothing of the batches before.
 }
 
 TEST_CASE("without JPEG engines the GPU's kernels decode; without a GPU nothing does",
           "[trainer][nvjpeg]") {
-  NEED_THE_FAKE();
+  FakeNvJpeg& fake = fake_nvjpeg();
   CHECK(NvJpeg().has_engines());
-  fake->has_engines = false;
+  fake.has_engines = false;
   CHECK_FALSE(NvJpeg().has_engines());
-  fake->has_gpu = false;
+  fake.has_gpu = false;
   CHECK_THROWS_WITH(NvJpeg(), "nvJPEG cannot be used on this GPU: execution failed");
-  CHECK(fake->open == 0);
+  CHECK(fake.open == 0);
 }
 
 TEST_CASE("on a GPU nvJPEG's images are libjpeg's but for rounding", "[trainer][nvjpeg][gpu]") {
   if (const std::string why = no_gpu(); !why.empty()) DDPRUN_SKIP(why);
-  if (fake_nvjpeg() != nullptr) DDPRUN_SKIP("NVIDIA's own libnvjpeg is not on the loader's path");
+  if (has_the_fake()) DDPRUN_SKIP("this process has the nvJPEG of the tests: run this case alone");
   std::vector<std::string> mixed = plain_files();
   for (std::string& file : other_files()) mixed.insert(mixed.begin() + 2, std::move(file));
   const Files files(mixed);
