@@ -14,6 +14,7 @@ find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # Checksums of checkpoints and list
 
 if(DDPRUN_WITH_TORCH OR DDPRUN_BUILD_TESTS)
   find_package(JPEG REQUIRED)  # Images; libjpeg-turbo, for its cut and reduced decoding. libjpeg-dev 2.1.5
+  # On a GPU nvJPEG may take its place: opened at run time, without a header (trainer/device/nvjpeg.h).
   # Images too: ImageNet has a PNG among its JPEGs, and folders that torchvision reads have more of
   # them. libpng-dev 1.6.39
   find_package(PNG 1.6 REQUIRED)
