@@ -13,17 +13,11 @@ import tempfile
 import time
 import unittest
 
+from patience import patience
+
 BIN, FAKE = pathlib.Path(sys.argv[2]).resolve(), os.path.abspath(sys.argv[3])
 DDPRUN = str(BIN / "ddprun")
 GIB = 1 << 30
-
-
-def patience(seconds):
-    """As tests/testing/patience.h: a limit for an idle machine, for this one."""
-    with open("/proc/loadavg") as file:
-        words = file.read().split()
-    waiting = max(float(words[0]), float(words[3].split("/")[0])) / (os.cpu_count() or 1)
-    return seconds * min(20.0, max(1.0, 1 + waiting)) * float(os.environ.get("DDPRUN_TEST_SLOW", 1))
 
 
 class Gpus(unittest.TestCase):

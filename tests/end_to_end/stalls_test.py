@@ -17,17 +17,11 @@ import threading
 import time
 import unittest
 
+from patience import patience
+
 SOURCE, BIN = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 DDPRUN = str(BIN / "ddprun")
 TOOLS = SOURCE / ".deps" / "venv" / "bin"  # Where scripts for tests are kept.
-
-
-def patience(seconds):
-    """As tests/testing/patience.h: a limit for an idle machine, for this one."""
-    with open("/proc/loadavg") as file:
-        words = file.read().split()
-    waiting = max(float(words[0]), float(words[3].split("/")[0])) / (os.cpu_count() or 1)
-    return seconds * min(20.0, max(1.0, 1 + waiting)) * float(os.environ.get("DDPRUN_TEST_SLOW", 1))
 
 
 # As torch has it, where py-spy looks: all_reduce() waits for the ranks that do not come.
