@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -21,18 +23,24 @@ constexpr std::size_t runs_max = 64;
 constexpr std::string_view rank_mark = "{rank}";
 constexpr std::int64_t ranks_looked_for = 65'536;
 
+[[noreturn]] void fail(const std::string& path, const std::string& reason) {
+  throw RunFilesError("cannot read " + path + ": " + reason);
+}
+
 std::string content_of_run_file(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    throw RunFilesError(
-        "cannot read " + path + ": " +
-        (fs::exists(path, error) ? "it is no regular file" : "there is no such file or folder"));
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::is_regular_file(status)) {
+    fail(path, fs::exists(status)                          ? "it is no regular file"
+               : status.type() == fs::file_type::not_found ? "there is no such file or folder"
+                                                           : error.message());
   }
   std::ifstream in(path, std::ios::binary);
+  if (!in) fail(path, std::strerror(errno));
   // Through a stream, which notes an error where the buffer's iterators would throw.
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in || text.bad()) throw RunFilesError("cannot read " + path);
+  if (!in || text.bad()) fail(path, "an error came while it was read");
   return std::move(text).str();
 }
 
@@ -40,25 +48,30 @@ std::string content_of_run_file(const std::string& path) {
 // it was given to --metrics, the files of all ranks.
 std::vector<std::string> files_of(const std::string& word) {
   std::vector<std::string> files;
+  std::error_code error;
   const std::size_t mark = word.find(rank_mark);
-  if (mark != std::string::npos && !fs::exists(word)) {
+  if (mark != std::string::npos && !fs::exists(word, error)) {
     // Ranks have no gaps, but a file may have been lost.
     for (std::int64_t rank = 0, missing = 0; rank < ranks_looked_for && missing < 64; ++rank) {
       std::string path = word;
       path.replace(mark, rank_mark.size(), std::to_string(rank));
-      missing = fs::exists(path) ? 0 : missing + 1;
+      missing = fs::exists(path, error) ? 0 : missing + 1;
+      if (error) fail(path, error.message());
       if (missing == 0) files.push_back(path);
     }
     if (files.empty()) throw RunFilesError("no rank has a file " + word);
     return files;
   }
-  if (!fs::is_directory(word)) return {word};
-  for (const auto& entry : fs::directory_iterator(word)) {
-    const std::string end = entry.path().extension();
-    if (entry.is_regular_file() && (end == ".jsonl" || end == ".json")) {
-      files.push_back(entry.path());
+  if (!fs::is_directory(word, error)) return {word};
+  std::error_code unknown;
+  for (fs::directory_iterator entry(word, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string ending = entry->path().extension();
+    if (entry->is_regular_file(unknown) && (ending == ".jsonl" || ending == ".json")) {
+      files.push_back(entry->path());
     }
   }
+  if (error) fail(word, error.message());
   std::sort(files.begin(), files.end());
   if (files.empty()) throw RunFilesError(word + " holds no file that ends in .jsonl or .json");
   return files;

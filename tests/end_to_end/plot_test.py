@@ -98,12 +98,15 @@ class Command(Plot):
     def test_what_was_given_wrong_is_said_with_what_to_do(self):
         (self.folder / "words.txt").write_text("no lines of ours\n")
         (self.folder / "empty").mkdir(exist_ok=True)
+        (self.folder / "loop").symlink_to("loop")  # What the superuser cannot read either.
         for arguments, status, words in [
                 ([], 2, "name the files of a run"), (["--colour", "x"], 2, "unknown option --colour"), (["-o"], 2, "-o needs a file"),
                 (["none.jsonl"], 2, "cannot read none.jsonl: there is no such file or folder"),
                 (["words.txt"], 2, "words.txt has no line of train --metrics or ddprun --event-log"),
                 (["empty"], 2, "empty holds no file that ends in .jsonl or .json"),
                 (["m_{rank}"], 2, "no rank has a file m_{rank}"),
+                (["loop"], 2, "cannot read loop: Too many levels of symbolic links"),
+                (["loop/m_{rank}"], 2, "cannot read loop/m_0: Too many levels of symbolic links"),
                 (["run1", "-o", "missing/report.html"], 70, "cannot write missing/report.html")]:
             with self.subTest(arguments=arguments):
                 done = plot(*arguments, folder=self.folder)
