@@ -17,7 +17,6 @@
 
 #include "trainer/data/batch_loader.h"
 #include "trainer/device/nvjpeg.h"
-#include "trainer/kernels/device/step_kernels.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
