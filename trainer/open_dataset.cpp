@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "trainer/data/cifar10.h"
 #include "trainer/data/csv_list.h"
@@ -31,7 +32,7 @@ std::unique_ptr<Dataset> open_synthetic(const TrainOptions& options, bool train)
                        .seed = 2 * options.seed + (train ? 0 : 1)});
 }
 
-std::unique_ptr<Dataset> open_part(const TrainOptions& options, bool train) {
+std::unique_ptr<Dataset> open_kind(const TrainOptions& options, bool train) {
   const std::filesystem::path data = data_path(options);
   switch (options.dataset) {
     case DatasetKind::Mnist:
@@ -48,6 +49,17 @@ std::unique_ptr<Dataset> open_part(const TrainOptions& options, bool train) {
       return open_synthetic(options, train);
   }
   return nullptr;
+}
+
+// What this user may not look into is not a part that is missing.
+std::unique_ptr<Dataset> open_part(const TrainOptions& options, bool train) {
+  try {
+    return open_kind(options, train);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw DataError(
+        fmt::format("cannot look at {}: {}; --data takes a place that this user can read",
+                    error.path1().string(), error.code().message()));
+  }
 }
 
 // Of the other part, for a message; "" when there is nothing either.

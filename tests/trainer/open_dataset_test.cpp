@@ -85,3 +85,20 @@ TEST_CASE("damaged images are an error of their own, whatever else there is", "[
     CHECK_FALSE(contains(error, "There is"));
   }
 }
+
+TEST_CASE("data that cannot be looked at is not called missing", "[trainer][data]") {
+  const ScratchFolder folder;
+  const auto loop = folder / "loop";
+  std::filesystem::create_symlink("loop", loop);  // What the superuser cannot read either.
+  std::vector<DatasetKind> kinds{DatasetKind::ImageFolder, DatasetKind::Csv};
+  for (const Set& set : sets) kinds.push_back(set.kind);
+  for (const DatasetKind kind : kinds) {
+    TrainOptions options;
+    options.dataset = kind;
+    options.data = loop;
+    const std::string error = error_of(options, /*train=*/true);
+    INFO(name_of(kind) << ": " << error);
+    CHECK(contains(error, "cannot look at " + loop.string()));
+    CHECK(contains(error, "Too many levels of symbolic links"));
+  }
+}

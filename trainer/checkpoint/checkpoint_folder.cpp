@@ -77,6 +77,11 @@ CheckpointFolder::CheckpointFolder(fs::path folder, std::size_t kept, Access acc
       throw UnusableFolderError(fmt::format("--checkpoint-dir: {} is no folder{}", folder_.string(),
                                             error ? ": " + error.message() : ""));
     }
+    const fs::directory_iterator tried(folder_, error);
+    if (error) {
+      throw UnusableFolderError(
+          fmt::format("--checkpoint-dir: cannot read {}: {}", folder_.string(), error.message()));
+    }
     read_manifest();
     return;
   }

@@ -71,9 +71,9 @@ std::string difference_of(const fs::path& path, const PublishedFile& file) {
 }
 
 bool is_there(const fs::path& folder, const PublishedFile& file) {
-  if (!file.alternative.empty() && fs::exists(folder / file.alternative)) return true;
+  std::error_code ignored;  // What cannot be looked at cannot be written either, which says why.
+  if (!file.alternative.empty() && fs::exists(folder / file.alternative, ignored)) return true;
   const fs::path path = folder / file.name;
-  std::error_code ignored;
   if (!fs::exists(fs::symlink_status(path, ignored))) return false;
   const std::string difference = difference_of(path, file);
   if (difference.empty()) return true;
@@ -111,6 +111,10 @@ void fetch_all(const std::string& address, const fs::path& partial, const Say& s
     try {
       return fetch(address, partial,
                    [&](std::int64_t done, std::int64_t all) { lines(done, all); });
+    } catch (const WriteError& error) {
+      throw DataError(fmt::format(
+          "--download: {}; --data takes a folder where this user may write, with room in it",
+          error.what()));
     } catch (const FetchError& error) {
       const std::int64_t now = bytes_of(partial);
       if (now > before) continue;

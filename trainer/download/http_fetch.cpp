@@ -30,7 +30,7 @@ class Output {
   explicit Output(const std::filesystem::path& path)
       : name_(path.string()),
         fd_(::open(name_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) throw FetchError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
+    if (fd_ < 0) throw WriteError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
   }
   ~Output() { ::close(fd_); }
   Output(const Output&) = delete;
@@ -65,7 +65,7 @@ class Output {
 
  private:
   [[noreturn]] void fail() const {
-    throw FetchError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
+    throw WriteError(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
   }
 
   std::string name_;

@@ -19,12 +19,19 @@ class FetchError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// It is not the network: the file here cannot be written.
+class WriteError : public FetchError {
+ public:
+  using FetchError::FetchError;
+};
+
 // Bytes that are there, and of the whole file; the second is 0 while it is not known.
 using FetchProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 // Appends to `file` what it lacks of the file at `address` (http, https). A server that cannot go
 // on in the middle sends all of it again. That both parts are of one file only a checksum can tell.
-// Gives up where nothing has come for a minute. Throws FetchError; what has come stays in `file`.
+// Gives up where nothing has come for a minute. Throws FetchError and WriteError; what has come
+// stays in `file`.
 void fetch(const std::string& address, const std::filesystem::path& file,
            const FetchProgress& progress);
 

@@ -1,6 +1,8 @@
 // A folder of checkpoints keeps what is not its own, and what another process is at work on.
 #include "trainer/checkpoint/checkpoint_folder.h"
 
+#include <unistd.h>
+
 #include <future>
 #include <optional>
 
@@ -17,7 +19,37 @@ const Safetensors& contents() {
   return made;
 }
 
+// While it lives the process has the rights of nobody, for whom folders of tests are closed; where
+// it had no others it stays who it is.
+class AsNobody {
+ public:
+  AsNobody() {
+    constexpr uid_t nobody = 65'534;
+    if (before_ == 0) REQUIRE(::seteuid(nobody) == 0);
+  }
+  ~AsNobody() {
+    if (before_ == 0) CHECK(::seteuid(0) == 0);
+  }
+
+ private:
+  const uid_t before_ = ::geteuid();
+};
+
 }  // namespace
+
+TEST_CASE("a folder that cannot be read is named with the reason", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  std::filesystem::permissions(scratch.path(), std::filesystem::perms::owner_exec);
+  std::string message;
+  {
+    const AsNobody nobody;
+    message = message_of<UnusableFolderError>(
+        [&] { CheckpointFolder(scratch.path(), 2, CheckpointFolder::Access::ReadOnly); });
+  }
+  std::filesystem::permissions(scratch.path(), std::filesystem::perms::owner_all);
+  CHECK(message ==
+        "--checkpoint-dir: cannot read " + scratch.path().string() + ": Permission denied");
+}
 
 TEST_CASE("one process at a time saves in a folder, and any number reads it",
           "[trainer][checkpoint]") {

@@ -229,6 +229,20 @@ TEST_CASE("without a network the error says what to do, and what came is kept",
   CHECK(fs::file_size(publisher.folder / "data/set.tar.gz.partial") == 50'000);
 }
 
+TEST_CASE("a place that cannot be written is not taken for a network", "[trainer][download]") {
+  const Publisher publisher;
+  const RangeServer server(publisher.published);
+  fs::create_directories(publisher.folder / "data");
+  fs::create_symlink("/dev/full", publisher.folder / "data/set.tar.gz.partial");
+  const std::string full = publisher.download(server);
+  INFO(full);
+  CHECK(contains(full, "No space left on device; --data takes a folder where this user may write"));
+  CHECK_FALSE(contains(full, "network"));
+  fs::remove(publisher.folder / "data/set.tar.gz.partial");
+  fs::create_directory(publisher.folder / "data/set.tar.gz.partial");
+  CHECK(contains(publisher.download(server), "set.tar.gz.partial: Is a directory; --data takes"));
+}
+
 TEST_CASE("of two that ask at once one fetches", "[trainer][download]") {
   const Publisher publisher;
   const RangeServer server(publisher.published);
