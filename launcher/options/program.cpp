@@ -72,8 +72,12 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
                       name);
   }
   std::error_code unreadable;  // A name may be too long for any file.
-  if (std::filesystem::is_directory(name, unreadable)) {
+  const auto status = std::filesystem::status(name, unreadable);
+  if (std::filesystem::is_directory(status)) {
     throw usage_error("the program " + name + " is a folder");
+  }
+  if (has_folder && status.type() == std::filesystem::file_type::none) {
+    throw usage_error("the program " + name + " cannot be looked at: " + unreadable.message());
   }
   const std::string meant = meant_subcommand(name);
   throw usage_error(

@@ -3,11 +3,14 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -339,8 +342,22 @@ std::string parse_output_file(const GivenOption& given) {
   }
   if (fs::is_directory(path, ignored)) fail(given, "a file, but that is a folder");
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  if (!fs::is_directory(folder, ignored)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::none) {
+    fail(given,
+         "a file in a folder that can be looked at; " + folder.string() + ": " + error.message());
+  }
+  if (!fs::is_directory(status)) {
     fail(given, "a file in a folder that exists, but there is no folder " + folder.string());
+  }
+  // Found out now rather than when there is something to write. Effective rights, as open() has.
+  const auto may = [](const fs::path& place, int rights) {
+    return ::faccessat(AT_FDCWD, place.c_str(), rights, AT_EACCESS) == 0;
+  };
+  if (!may(path, W_OK) && !may(folder, W_OK | X_OK)) {
+    fail(given,
+         "a file that this user may write; " + folder.string() + ": " + std::strerror(errno));
   }
   return given.value;
 }

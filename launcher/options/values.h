@@ -61,8 +61,8 @@ std::set<int> parse_ranks(const GivenOption& given, const std::string& text);  /
 StdMap parse_std_map(const GivenOption& given);                                // "3" or "0:3,4-7:1"
 std::vector<int> parse_signals(const GivenOption& given);                      // "SIGTERM,INT,10"
 
-// A file that can be written, as far as that is known beforehand: its folder is there and it is no
-// folder itself.
+// A file that can be written, as far as that is known beforehand: its folder is there, this user
+// may write in it, or to the file that is there, and that is no folder.
 std::string parse_output_file(const GivenOption& given);
 // output_options.cpp
 std::size_t parse_bytes(const GivenOption& given, std::size_t least);  // "64M", "100k", "1GiB"

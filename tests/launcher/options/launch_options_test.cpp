@@ -16,6 +16,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/table.h"
 #include "launcher/options/values.h"
+#include "tests/testing/as_nobody.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/variables.h"
@@ -789,4 +790,26 @@ TEST_CASE("spares are for this node's workers, and for restarts", "[launcher][op
   CHECK(
       options({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:1", "--spares=1"})
           .spares == 1);
+}
+
+TEST_CASE("a place where nothing can be written is a wrong option", "[launcher][options]") {
+  const ddprun::testing::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "closed");
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::none);
+  ::chmod(folder.path().c_str(), 0755);  // But for what is in it.
+  const std::string closed = folder / "closed";
+  std::string in_closed, in_deeper, program, device;
+  {
+    const ddprun::testing::AsNobody nobody;
+    in_closed = error_of({"--event-log", closed + "/events"});
+    in_deeper = error_of({"--metrics-file", closed + "/deeper/metrics"});
+    device = options({"--event-log", "/dev/null"}).event_log;
+    program = refusal({closed + "/program"}).text;
+  }
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_all);
+  CHECK(has(in_closed,
+            "expected a file that this user may write; " + closed + ": Permission denied"));
+  CHECK(has(in_deeper, closed + "/deeper: Permission denied"));
+  CHECK(device == "/dev/null");
+  CHECK(has(program, "the program " + closed + "/program cannot be looked at: Permission denied"));
 }

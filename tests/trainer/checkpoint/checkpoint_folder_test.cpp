@@ -1,11 +1,10 @@
 // A folder of checkpoints keeps what is not its own, and what another process is at work on.
 #include "trainer/checkpoint/checkpoint_folder.h"
 
-#include <unistd.h>
-
 #include <future>
 #include <optional>
 
+#include "tests/testing/as_nobody.h"
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -19,22 +18,6 @@ const Safetensors& contents() {
   return made;
 }
 
-// While it lives the process has the rights of nobody, for whom folders of tests are closed; where
-// it had no others it stays who it is.
-class AsNobody {
- public:
-  AsNobody() {
-    constexpr uid_t nobody = 65'534;
-    if (before_ == 0) REQUIRE(::seteuid(nobody) == 0);
-  }
-  ~AsNobody() {
-    if (before_ == 0) CHECK(::seteuid(0) == 0);
-  }
-
- private:
-  const uid_t before_ = ::geteuid();
-};
-
 }  // namespace
 
 TEST_CASE("a folder that cannot be read is named with the reason", "[trainer][checkpoint]") {
@@ -42,7 +25,7 @@ TEST_CASE("a folder that cannot be read is named with the reason", "[trainer][ch
   std::filesystem::permissions(scratch.path(), std::filesystem::perms::owner_exec);
   std::string message;
   {
-    const AsNobody nobody;
+    const ddprun::testing::AsNobody nobody;
     message = message_of<UnusableFolderError>(
         [&] { CheckpointFolder(scratch.path(), 2, CheckpointFolder::Access::ReadOnly); });
   }
