@@ -81,7 +81,7 @@ TEST_CASE("damaged images are an error of their own, whatever else there is", "[
 
     const std::string error = error_of(options_for(set, folder), /*train=*/true);
 
-    CHECK(error != "");
+    CHECK_FALSE(error.empty());
     CHECK_FALSE(contains(error, "There is"));
   }
 }

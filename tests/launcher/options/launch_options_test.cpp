@@ -672,7 +672,7 @@ TEST_CASE("a worker with a virtual local rank sees one device", "[options]") {
   CHECK(visible_device(2, std::nullopt) == "2");
   CHECK(visible_device(1, "4,GPU-x,6") == "GPU-x");
   CHECK(visible_device(2, "4,5, 6 ") == "6");
-  CHECK(visible_device(3, "4") == "");
+  CHECK(visible_device(3, "4").empty());
   CHECK(has(error_of({"--virtual-local-rank", "--nproc=3"}, {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
             "names 2"));
 }
@@ -681,7 +681,7 @@ TEST_CASE("the report's file is checked before anything starts", "[options]") {
   const ddprun::testing::TemporaryFolder folder;
   const std::string path = folder / "report.json";
 
-  CHECK(options({}).report_file == "");
+  CHECK(options({}).report_file.empty());
   CHECK(options({"--report", path}).report_file == path);
   CHECK(options({}, {{"PET_REPORT", path}}).report_file == path);
   CHECK(has(error_of({"--report", folder.path()}), "it is a folder"));

@@ -144,7 +144,7 @@ TEST_CASE("a checkpoint that cannot be opened is not called damaged", "[trainer]
             throw;
           } catch (const SafetensorsError&) {  // As it should be.
           }
-        }) == "");
+        }).empty());
 }
 
 TEST_CASE("a name that is too long for the system is refused by name", "[trainer][checkpoint]") {

@@ -106,7 +106,7 @@ TEST_CASE("a set is fetched and unpacked once", "[trainer][download]") {
   CHECK(publisher.complete());
   CHECK(contains(said, "The set is in "));
   CHECK(server.requests() == std::vector<std::string>{"/set.tar.gz", "/c.gz"});
-  CHECK(publisher.download(server) == "");
+  CHECK(publisher.download(server).empty());
   CHECK(server.requests().size() == 2);
   CHECK_FALSE(fs::exists(publisher.folder.path().parent_path() / "b.bin"));
 
@@ -280,10 +280,10 @@ TEST_CASE("a cut or damaged archive is an error", "[trainer][download]") {
                         .end = [] {}});
     });
   };
-  REQUIRE(error_of(archive) == "");
+  REQUIRE(error_of(archive).empty());
   for (std::size_t length = 0; length <= archive.size() - tar_end().size(); length += 100) {
     INFO(length);
-    CHECK(error_of(archive.substr(0, length)) != "");
+    CHECK_FALSE(error_of(archive.substr(0, length)).empty());
   }
   std::string damaged = archive;
   damaged[130] = '7';  // Of the size.

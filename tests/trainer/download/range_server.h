@@ -46,8 +46,8 @@ class RangeServer {
   static std::vector<std::string> command(const std::filesystem::path& folder,
                                           const std::filesystem::path& log,
                                           const std::vector<std::string>& modes) {
-    std::vector<std::string> words{
-        "python3", "-B", DDPRUN_SOURCE_DIR "/tests/trainer/download/range_server.py", folder, log};
+    const std::string script = DDPRUN_SOURCE_DIR "/tests/trainer/download/range_server.py";
+    std::vector<std::string> words{"python3", "-B", script, folder, log};
     words.insert(words.end(), modes.begin(), modes.end());
     return words;
   }
