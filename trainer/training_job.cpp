@@ -41,8 +41,7 @@ std::unique_ptr<BatchSource> make_batches(const TrainingJob& job, const Dataset&
         };
   }
   if (resident == nullptr && (job.options.device_normalize || job.options.device_jpeg)) {
-    return std::make_unique<ByteBatches>(dataset, std::move(indices), std::move(options),
-                                         job.place.device);
+    return std::make_unique<ByteBatches>(dataset, std::move(indices), options, job.place.device);
   }
   if (resident == nullptr) {
     return std::make_unique<BatchLoader>(dataset, std::move(indices), std::move(options));

@@ -31,7 +31,7 @@ torch::Tensor table_on(torch::Device device, const Normalization& normalization)
 }  // namespace
 
 ByteBatches::ByteBatches(const Dataset& dataset, std::vector<std::int64_t> indices,
-                         LoaderOptions options, torch::Device device)
+                         const LoaderOptions& options, torch::Device device)
     : dataset_(dataset),
       device_(device),
       channels_last_(options.sample.channels_last),

@@ -22,8 +22,8 @@ namespace ddprun::trainer {
 class ByteBatches : public BatchSource {
  public:
   // `options`: with a side and a normalization, which are not taken from the data set here.
-  ByteBatches(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options,
-              torch::Device device);
+  ByteBatches(const Dataset& dataset, std::vector<std::int64_t> indices,
+              const LoaderOptions& options, torch::Device device);
 
   std::int64_t batches() const override { return loader_.batches(); }
   std::int64_t taken() const override { return loader_.taken(); }
