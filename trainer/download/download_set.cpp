@@ -111,24 +111,21 @@ void fetch_all(const std::string& address, const fs::path& partial, const Say& s
     try {
       return fetch(address, partial,
                    [&](std::int64_t done, std::int64_t all) { lines(done, all); });
-    } catch (const WriteError& error) {
-      throw DataError(fmt::format(
-          "--download: {}; --data takes a folder where this user may write, with room in it",
-          error.what()));
     } catch (const FetchError& error) {
+      const bool is_here = dynamic_cast<const WriteError*>(&error) != nullptr;
       const std::int64_t now = bytes_of(partial);
-      if (now > before) continue;
+      if (now > before && !is_here) continue;
       std::error_code ignored;
       if (now == 0) fs::remove(partial, ignored);
       throw DataError(fmt::format(
-          "--download: {}{}. Is there a network here? Elsewhere the file can be fetched by hand, "
-          "or "
-          "--download-from ADDRESS names a mirror",
-          error.what(),
+          "--download: {}{}{}", error.what(),
           now == 0
               ? ""
               : fmt::format("; {:.1f} MB are kept in {}, and the same command goes on from there",
-                            megabytes(now), partial.string())));
+                            megabytes(now), partial.string()),
+          is_here ? "; --data takes a folder where this user may write, with room in it"
+                  : ". Is there a network here? Elsewhere the file can be fetched by hand, or "
+                    "--download-from ADDRESS names a mirror"));
     }
   }
 }
