@@ -30,8 +30,10 @@ TEST_CASE("a folder that cannot be read is named with the reason", "[trainer][ch
         [&] { CheckpointFolder(scratch.path(), 2, CheckpointFolder::Access::ReadOnly); });
   }
   std::filesystem::permissions(scratch.path(), std::filesystem::perms::owner_all);
-  CHECK(message ==
-        "--checkpoint-dir: cannot read " + scratch.path().string() + ": Permission denied");
+  // Another one where the folder of all tests is closed, too.
+  CHECK(contains(message, "--checkpoint-dir: "));
+  CHECK(contains(message, scratch.path().string()));
+  CHECK(contains(message, ": Permission denied"));
 }
 
 TEST_CASE("one process at a time saves in a folder, and any number reads it",
