@@ -17,7 +17,7 @@
 #include "trainer/checkpoint/recipe_state.h"
 #include "trainer/consistency/check_settings.h"
 #include "trainer/consistency/run_settings.h"
-#include "trainer/device/nvjpeg.h"
+#include "trainer/device/device_jpeg_decoder.h"
 #include "trainer/gpu_memory.h"
 #include "trainer/kernels/device/on_device.h"
 #include "trainer/models/device_batch_norm.h"
@@ -226,7 +226,7 @@ void make_resident_sets(TrainingJob& job) {
 // Asks for a decoder here, so that one reason is told before the training and not one by each
 // thread.
 void open_jpeg_decoder(TrainingJob& job) {
-  job.jpeg_warning = nullptr;
+  job.make_jpeg_decoder = nullptr;
   if (!job.options.device_jpeg) return;
   try {
     if (job.place.device.is_cpu()) throw NvJpegError("there is no GPU here");
@@ -242,11 +242,17 @@ void open_jpeg_decoder(TrainingJob& job) {
         fmt::format("--device-jpeg: {}; libjpeg decodes all images", error.what()));
     return;
   }
-  job.jpeg_warning = [&job,
-                      told = std::make_shared<std::atomic_flag>()](const std::string& reason) {
+  const auto warn = [&job, told = std::make_shared<std::atomic_flag>()](const std::string& reason) {
     if (told->test_and_set()) return;
     job.reporter->warning(
         fmt::format("--device-jpeg: {}; libjpeg decodes this batch, and others like it", reason));
+  };
+  job.make_jpeg_decoder = [device = job.place.device, warn](const SampleOptions& sample) {
+    return std::make_unique<DeviceJpegDecoder>(
+        DeviceJpegDecoder::Options{.device = device,
+                                   .side = sample.transform.side,
+                                   .channels_last = sample.channels_last,
+                                   .warn = warn});
   };
 }
 

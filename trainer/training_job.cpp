@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "trainer/device/byte_batches.h"
-#include "trainer/device/device_jpeg_decoder.h"
 #include "trainer/open_dataset.h"
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -31,14 +30,10 @@ std::unique_ptr<BatchSource> make_batches(const TrainingJob& job, const Dataset&
                                           const ResidentSet* resident,
                                           std::vector<std::int64_t> indices,
                                           LoaderOptions options) {
-  if (job.jpeg_warning) {
-    options.make_decoder =
-        [decoder = DeviceJpegDecoder::Options{.device = job.place.device,
-                                              .side = options.sample.transform.side,
-                                              .channels_last = options.sample.channels_last,
-                                              .warn = job.jpeg_warning}] {
-          return std::make_unique<DeviceJpegDecoder>(decoder);
-        };
+  if (job.make_jpeg_decoder) {
+    options.make_decoder = [make = job.make_jpeg_decoder, sample = options.sample] {
+      return make(sample);
+    };
   }
   if (resident == nullptr && (job.options.device_normalize || job.options.device_jpeg)) {
     return std::make_unique<ByteBatches>(dataset, std::move(indices), options, job.place.device);

@@ -67,8 +67,8 @@ struct TrainingJob {
   std::optional<int> gpu_place;  // The local rank that this process had first.
   std::unique_ptr<ResidentSet> resident_training_set;  // With --resident-data, as the sets above.
   std::unique_ptr<ResidentSet> resident_validation_set;
-  // With --device-jpeg, where nvJPEG is to be had: tells once of a batch that it gives back.
-  std::function<void(const std::string&)> jpeg_warning;
+  // Of JPEG files for samples of such a kind; with --device-jpeg, where nvJPEG is to be had.
+  std::function<std::unique_ptr<BatchDecoder>(const SampleOptions&)> make_jpeg_decoder;
   std::optional<worker::Membership::Guard> guard;  // With `members`.
   std::unique_ptr<StopVote> stop;  // Null with --evaluate, which has nothing to keep.
   bool channels_last = false;

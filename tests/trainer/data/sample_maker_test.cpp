@@ -6,36 +6,12 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
-#include "trainer/data/csv_list.h"
+#include "tests/trainer/data/listed_files.h"
 #include "trainer/data/memory_dataset.h"
 
 using namespace ddprun::trainer;
 
 namespace {
-
-// A set of files that are removed with the object.
-class Files {
- public:
-  explicit Files(const std::vector<std::string>& contents) {
-    std::string list;
-    for (std::size_t i = 0; i < contents.size(); ++i) {
-      const std::string name = std::to_string(i) + ".jpg";
-      write_bytes(folder_ / name, contents[i]);
-      list += name + "," + std::to_string(i) + "\n";
-      names_ += argument(folder_ / name);
-    }
-    write_bytes(folder_ / "list.csv", list);
-    dataset_ = open_csv(folder_ / "list.csv", "", true);
-  }
-  const Dataset& dataset() const { return *dataset_; }
-  const std::string& names() const { return names_; }
-  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
-
- private:
-  ScratchFolder folder_;
-  std::string names_;
-  std::unique_ptr<Dataset> dataset_;
-};
 
 std::vector<std::string> some_files() {
   return {jpeg({.width = 500, .height = 375}), jpeg({.width = 100, .height = 300}),
@@ -72,7 +48,7 @@ MemoryDataset ramp() {
 
 TEST_CASE("validation samples are torchvision's", "[trainer][data][sample][oracle]") {
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
-  const Files files(some_files());
+  const ListedFiles files(some_files());
   constexpr std::int64_t floats = 3 * 112 * 112;
   REQUIRE(run_data_oracle("validation", files / "samples", "128 112" + files.names(),
                           files / "log") == 0);
@@ -104,7 +80,7 @@ TEST_CASE("a much reduced image is nearly that of the full decoder",
   REQUIRE(run_command(std::string("tar -x -O -f") + argument(*archive) +
                           " sign_digits/train/7/IMG_5935.JPG",
                       folder / "photo") == 0);
-  const Files files({content_of(folder / "photo")});  // 3024x3024: reduced by 4.
+  const ListedFiles files({content_of(folder / "photo")});  // 3024x3024: reduced by 4.
   constexpr std::int64_t floats = 3 * 224 * 224;
   REQUIRE(run_data_oracle("validation", files / "samples", "256 224" + files.names(),
                           files / "log") == 0);
@@ -123,7 +99,7 @@ TEST_CASE("a much reduced image is nearly that of the full decoder",
 }
 
 TEST_CASE("a sample does not depend on what was made before", "[trainer][data][sample]") {
-  const Files files(some_files());
+  const ListedFiles files(some_files());
   constexpr std::int64_t floats = 3 * 64 * 64;
   const SampleOptions options = random_crops(files.dataset());
   SampleMaker maker(files.dataset(), options);
@@ -141,7 +117,7 @@ TEST_CASE("a sample does not depend on what was made before", "[trainer][data][s
 }
 
 TEST_CASE("the memory order of a sample is as asked for", "[trainer][data][sample]") {
-  const Files files(some_files());
+  const ListedFiles files(some_files());
   constexpr std::size_t plane = 64 * 64;
   SampleOptions options = random_crops(files.dataset());
   for (std::int64_t epoch = 0; epoch < 4; ++epoch) {  // Mirrored or not.
@@ -179,7 +155,7 @@ TEST_CASE("a shifted image has black where nothing is", "[trainer][data][sample]
 }
 
 TEST_CASE("what to do about a bad image is as asked for", "[trainer][data][sample]") {
-  const Files files({jpeg({}), "bad", "", jpeg({.width = 30})});
+  const ListedFiles files({jpeg({}), "bad", "", jpeg({.width = 30})});
   constexpr std::int64_t floats = 3 * 64 * 64;
   std::vector<float> out(floats);
   std::vector<SkippedImage> skipped;
@@ -203,7 +179,7 @@ TEST_CASE("what to do about a bad image is as asked for", "[trainer][data][sampl
   CHECK_FALSE(omitting.make(1, out.data(), skipped));
   CHECK(omitting.make(0, out.data(), skipped)->label == 0);
 
-  const Files all_bad({"bad", "", "x"});
+  const ListedFiles all_bad({"bad", "", "x"});
   options.on_bad_image = BadImagePolicy::Replace;
   SampleMaker hopeless(all_bad.dataset(), options);
   CHECK(contains(message_of<DataError>([&] { hopeless.make(1, out.data(), skipped); }),

@@ -8,12 +8,11 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
-#include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
+#include "tests/trainer/data/listed_files.h"
 #include "tests/trainer/data/png_writer.h"
 #include "tests/trainer/device/fake_nvjpeg.h"
 #include "tests/trainer/kernels/device_memory.h"
-#include "trainer/data/csv_list.h"
 #include "trainer/device/byte_batches.h"
 #include "trainer/device/device_jpeg_decoder.h"
 
@@ -42,29 +41,11 @@ FakeNvJpeg& fake_nvjpeg() {
   return fake;
 }
 
-class Files {
- public:
-  explicit Files(const std::vector<std::string>& contents) {
-    std::string list;
-    for (std::size_t i = 0; i < contents.size(); ++i) {
-      const std::string name = std::to_string(i) + ".jpg";
-      write_bytes(folder_ / name, contents[i]);
-      list += name + "," + std::to_string(i % 3) + "\n";
-    }
-    write_bytes(folder_ / "list.csv", list);
-    dataset_ = open_csv(folder_ / "list.csv", "", true);
-  }
-  const Dataset& operator*() const { return *dataset_; }
-  std::vector<std::int64_t> indices() const {
-    std::vector<std::int64_t> all;
-    for (std::int64_t i = 0; i < dataset_->size(); ++i) all.push_back(i);
-    return all;
-  }
-
- private:
-  ScratchFolder folder_;
-  std::unique_ptr<Dataset> dataset_;
-};
+std::vector<std::int64_t> all_of(const Dataset& dataset) {
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) indices.push_back(i);
+  return indices;
+}
 
 // Less than twice the sides of a sample, so that libjpeg decodes them whole, too.
 std::vector<std::string> plain_files() {
@@ -119,8 +100,16 @@ LoaderOptions with_decoder(LoaderOptions options, torch::Device device, Warnings
   return options;
 }
 
-// Both to the end.
-void check_same(BatchSource& found, BatchSource& expected) {
+ByteBatches decoded_batches(const Dataset& dataset, const LoaderOptions& options,
+                            Warnings* warnings = nullptr) {
+  return {dataset, all_of(dataset), with_decoder(options, torch::kCPU, warnings), torch::kCPU};
+}
+
+// Through nvJPEG and without, to the end. The files that both have passed over.
+std::size_t check_same(const Dataset& dataset, const LoaderOptions& options,
+                       Warnings* warnings = nullptr) {
+  ByteBatches found = decoded_batches(dataset, options, warnings);
+  BatchLoader expected(dataset, all_of(dataset), options);
   while (const auto right = expected.next()) {
     const auto batch = found.next();
     REQUIRE(batch);
@@ -131,6 +120,7 @@ void check_same(BatchSource& found, BatchSource& expected) {
   }
   CHECK_FALSE(found.next());
   CHECK(found.skipped().size() == expected.skipped().size());
+  return found.skipped().size();
 }
 
 }  // namespace
@@ -152,18 +142,13 @@ TEST_CASE("a machine without nvJPEG is told where to get it", "[trainer][nvjpeg]
 
 TEST_CASE("batches that nvJPEG decodes are the loader's, bit for bit", "[trainer][nvjpeg]") {
   FakeNvJpeg& fake = fake_nvjpeg();
-  const Files files(plain_files());
+  const ListedFiles files(plain_files());
   for (const bool channels_last : {false, true}) {
     for (const int threads : {0, 2}) {
       INFO("last: " << channels_last << ", threads: " << threads);
-      const LoaderOptions options = loader_options(*files, threads, channels_last);
+      const LoaderOptions options = loader_options(files.dataset(), threads, channels_last);
       fake = {};
-      {
-        ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
-                          torch::kCPU);
-        BatchLoader expected(*files, files.indices(), options);
-        check_same(found, expected);
-      }
+      check_same(files.dataset(), options);
       CHECK(fake.files == 7);
       CHECK(fake.batches == 3);
       CHECK(fake.open == 0);
@@ -173,10 +158,9 @@ TEST_CASE("batches that nvJPEG decodes are the loader's, bit for bit", "[trainer
 
 TEST_CASE("a batch size is announced when it changes", "[trainer][nvjpeg]") {
   FakeNvJpeg& fake = fake_nvjpeg();
-  const Files files(plain_files());
-  const LoaderOptions options = loader_options(*files, 0, true);
-  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
-                    torch::kCPU);
+  const ListedFiles files(plain_files());
+  const LoaderOptions options = loader_options(files.dataset(), 0, true);
+  ByteBatches found = decoded_batches(files.dataset(), options);
   while (found.next()) {
   }
   CHECK(fake.prepared == 2);  // 3, 3, 1
@@ -189,16 +173,11 @@ TEST_CASE("what nvJPEG does not read is decoded by libjpeg, in the same batch",
   mixed.push_back(png({.width = 70, .height = 80}));
   for (std::string& file : plain_files()) mixed.insert(mixed.begin() + 2, std::move(file));
   mixed.push_back(jpeg({.width = 127, .height = 66}));
-  const Files files(mixed);
+  const ListedFiles files(mixed);
   fake.width_max = 100;  // Which two of the plain ones are beyond, and the last.
-  const LoaderOptions options = loader_options(*files, 0, true, 4);
+  const LoaderOptions options = loader_options(files.dataset(), 0, true, 4);
   Warnings warnings;
-  {
-    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, &warnings),
-                      torch::kCPU);
-    BatchLoader expected(*files, files.indices(), options);
-    check_same(found, expected);
-  }
+  check_same(files.dataset(), options, &warnings);
   CHECK(fake.files == 4);
   CHECK(warnings.count == 0);
   CHECK(fake.open == 0);
@@ -207,14 +186,11 @@ TEST_CASE("what nvJPEG does not read is decoded by libjpeg, in the same batch",
 TEST_CASE("a batch that nvJPEG gives back is made by libjpeg as a whole, and told",
           "[trainer][nvjpeg]") {
   FakeNvJpeg& fake = fake_nvjpeg();
-  const Files files(plain_files());
+  const ListedFiles files(plain_files());
   fake.refused_batches = 1;
-  const LoaderOptions options = loader_options(*files, 0, false);
+  const LoaderOptions options = loader_options(files.dataset(), 0, false);
   Warnings warnings;
-  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, &warnings),
-                    torch::kCPU);
-  BatchLoader expected(*files, files.indices(), options);
-  check_same(found, expected);
+  check_same(files.dataset(), options, &warnings);
   CHECK(warnings.count == 1);
   CHECK(warnings.last == "nvJPEG cannot decode a batch: execution failed");
   CHECK(fake.files == 4);
@@ -227,19 +203,14 @@ TEST_CASE("files that cannot be read are left out and replaced with nvJPEG as wi
   std::vector<std::string> files_with_bad = plain_files();
   files_with_bad[1].resize(files_with_bad[1].size() / 2);
   files_with_bad[4] = "not an image";
-  const Files files(files_with_bad);
+  const ListedFiles files(files_with_bad);
   for (const auto policy : {BadImagePolicy::Omit, BadImagePolicy::Replace}) {
-    LoaderOptions options = loader_options(*files, 2, true);
+    LoaderOptions options = loader_options(files.dataset(), 2, true);
     options.sample.on_bad_image = policy;
-    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
-                      torch::kCPU);
-    BatchLoader expected(*files, files.indices(), options);
-    check_same(found, expected);
-    CHECK(found.skipped().size() == 2);
+    CHECK(check_same(files.dataset(), options) == 2);
   }
-  LoaderOptions options = loader_options(*files, 0, true);
-  ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCPU, nullptr),
-                    torch::kCPU);
+  LoaderOptions options = loader_options(files.dataset(), 0, true);
+  ByteBatches found = decoded_batches(files.dataset(), options);
   fake = {};
   CHECK_THROWS_AS(found.next(), DataError);
   CHECK_THROWS_AS(found.next(), DataError);
@@ -263,13 +234,13 @@ TEST_CASE("on a GPU nvJPEG's images are libjpeg's but for rounding", "[trainer][
   if (has_the_fake()) DDPRUN_SKIP("this process has the nvJPEG of the tests: run this case alone");
   std::vector<std::string> mixed = plain_files();
   for (std::string& file : other_files()) mixed.insert(mixed.begin() + 2, std::move(file));
-  const Files files(mixed);
+  const ListedFiles files(mixed);
   for (const int threads : {0, 3}) {
-    const LoaderOptions options = loader_options(*files, threads, true, 4);
+    const LoaderOptions options = loader_options(files.dataset(), threads, true, 4);
     Warnings warnings;
-    ByteBatches found(*files, files.indices(), with_decoder(options, torch::kCUDA, &warnings),
-                      torch::kCUDA);
-    BatchLoader expected(*files, files.indices(), options);
+    ByteBatches found(files.dataset(), all_of(files.dataset()),
+                      with_decoder(options, torch::kCUDA, &warnings), torch::kCUDA);
+    BatchLoader expected(files.dataset(), all_of(files.dataset()), options);
     while (const auto right = expected.next()) {
       const auto batch = found.next();
       REQUIRE(batch);
