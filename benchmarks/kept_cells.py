@@ -1,5 +1,5 @@
-"""The cells of `scripts/bench recovery matrix` that have run, in a file if one is named: ten rounds take an hour and a half, so
-they may be had in several sittings, and what is cut off loses one cell.
+"""What `scripts/bench recovery` has found so far, in a file if one is named: ten rounds take an hour and a half, so they may be
+had in several sittings, and what is cut off loses one cell.
 """
 import collections
 import datetime
@@ -8,30 +8,34 @@ import pathlib
 
 
 class KeptCells:
-    def __init__(self, path, machine, heartbeat_s):
-        """`path`: "" = in memory alone. Of the file count the cells with this heartbeat."""
+    def __init__(self, path, machine, **setting):
+        """`path`: "" = in memory alone. Of the file count the cells with this setting, such as heartbeat=1.0."""
         self.path = pathlib.Path(path) if path else None
-        self.mine = {"date": datetime.date.today().isoformat(), "machine": machine, "heartbeat": heartbeat_s}
+        self.mine = {"date": datetime.date.today().isoformat(), "machine": machine} | setting
         self.cells = []
         if self.path and self.path.exists():
             read = [json.loads(line) for line in self.path.read_text().splitlines()]
-            self.cells = [cell for cell in read if cell["heartbeat"] == heartbeat_s]
+            self.cells = [cell for cell in read if all(cell.get(name) == value for name, value in setting.items())]
 
-    def add(self, cell, seconds):
-        """`seconds`: None = it failed."""
+    def add(self, cell, seconds, instead="failed"):
+        """`seconds`: None = there was no next step; what there was is `instead`."""
         self.cells.append(self.mine | {"cell": "/".join(cell), "seconds": seconds})
+        if seconds is None:
+            self.cells[-1]["instead"] = instead
         if self.path:
             with self.path.open("a") as file:
                 file.write(json.dumps(self.cells[-1]) + "\n")
 
     def found(self):
-        """By (mode, loss, moment): the times of those that ended well, and how many did not."""
-        times, failed = collections.defaultdict(list), collections.Counter()
+        """By cell, such as (mode, loss, moment): the times, and the words for what came in the place of one."""
+        result = collections.defaultdict(lambda: ([], []))
         for cell in self.cells:
-            place = tuple(cell["cell"].split("/"))
-            times[place] += [cell["seconds"]] if cell["seconds"] is not None else []
-            failed[place] += cell["seconds"] is None
-        return {place: (times[place], failed[place]) for place in times}
+            times, words = result[tuple(cell["cell"].split("/"))]
+            if cell["seconds"] is None:
+                words.append(cell.get("instead", "failed"))
+            else:
+                times.append(cell["seconds"])
+        return dict(result)
 
     def origin(self):
         """How often, when and where, for people."""

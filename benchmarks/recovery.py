@@ -27,10 +27,9 @@ from hosts import Hosts
 from kept_cells import KeptCells
 from losses import FAULTS, PHASES, STEPS, away_host, hold_before, strike
 from phase_gate import Gate
-from recovery_job import HEARTBEAT_S, NODES, WORKERS, Broken, Golden, Job
+from recovery_job import HEARTBEAT_S, MODES, NODES, WORKERS, Broken, Golden, Job
 
 HELP = __doc__.partition("\n\n")[2]
-MODES = ("elastic", "static")
 
 
 def joined(job):
@@ -130,7 +129,7 @@ class Place:
 
 def cell_text(seconds, failed):
     if failed:
-        return f"{failed} of {failed + len(seconds)} failed"
+        return f"{len(failed)} of {len(failed) + len(seconds)} failed"
     ms = [1e3 * one for one in seconds]
     return measure.cell(measure.summary(ms)) if len(ms) > 1 else measure.number(ms[0])
 
@@ -147,7 +146,7 @@ def table(found, mode):
 
 def matrix(options):
     wanted = cells_like(options.cells)
-    kept = KeptCells(options.keep, measure.machine(), options.heartbeat)
+    kept = KeptCells(options.keep, measure.machine(), heartbeat=options.heartbeat)
     broken = 0
     with tempfile.TemporaryDirectory() as folder, Place(folder) as place:
         for mode, fault, phase in wanted * options.rounds:
@@ -224,6 +223,7 @@ def arguments(argv):
     peer = kinds.add_parser("torchrun", help="the same losses in the middle of a step under torchrun")
     peer.add_argument("--rounds", type=int, default=1, help="how often each is run [1]")
     peer.add_argument("--losses", default="", help="which; all when left out")
+    peer.add_argument("--keep", default="", metavar="FILE", help="add to FILE, and show all that it holds")
     peer.add_argument("--docs", action="store_true", help="also put the table into docs/measurements/recovery.md")
     peer.set_defaults(run=beside_torchrun)
     plants = kinds.add_parser("planted", help="faults of the product that the harness has to notice")

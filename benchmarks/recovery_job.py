@@ -13,6 +13,7 @@ import time
 import measure
 
 NODES, WORKERS, SHARDS = 3, 2, 6
+MODES = ("elastic", "static")
 PORT = "29500"
 LIMIT_S = 240  # For whatever comes by itself, on a busy machine.
 HEARTBEAT_S = 1.0

@@ -3,7 +3,6 @@
 torchrun knows no moments and no spares, so each loss happens at one of them, in the middle of a step. Its workers live on when
 it is killed itself, and would train unseen; so where a launcher is lost the whole host is: what runs on it gets SIGKILL.
 """
-import datetime
 import shutil
 import signal
 import time
@@ -11,8 +10,9 @@ import time
 import bench
 import measure
 from hosts import Hosts
+from kept_cells import KeptCells
 from losses import FAULTS, STEPS, away_host, hold_before, strike
-from recovery_job import NODES, PORT, WORKERS, Broken, Job, training
+from recovery_job import MODES, NODES, PORT, WORKERS, Broken, Job, training
 
 PHASE = "forward"
 LIMIT_S = 60  # For the next step. Some of torchrun's own limits are minutes.
@@ -40,7 +40,7 @@ def lose_host(job, host):
 
 
 def one(place, mode, fault):
-    """Milliseconds to the next new step, or a word for what came instead."""
+    """Seconds to the next new step, or None and a word for what came instead."""
     folder = place.job_folder()
     place.gate.events.clear()
     with Hosts(NODES, folder) as hosts:
@@ -56,8 +56,8 @@ def one(place, mode, fault):
             try:
                 found = job.gate.wait(lambda _: next_step(job, struck), LIMIT_S, job.look)
             except Broken:
-                return f"all end after {time.monotonic() - struck:.1f} s"
-            return 1e3 * (found.when - struck) if found else f"nothing for {LIMIT_S} s"
+                return None, f"all end after {time.monotonic() - struck:.1f} s"
+            return (found.when - struck, "") if found else (None, f"nothing for {LIMIT_S} s")
         except Broken as broken:
             raise Broken(f"{broken}\n{job.story()}") from None
         finally:
@@ -66,34 +66,32 @@ def one(place, mode, fault):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def cell(results):
+def cell(seconds, words):
     """What came of all rounds."""
-    times = [result for result in results if not isinstance(result, str)]
-    words = [result for result in results if isinstance(result, str)]
-    if not times:
+    if not seconds:
         return words[-1]
-    text = measure.cell(measure.summary(times)) if len(times) > 1 else measure.number(times[0])
-    return text + (f"; {len(words)} of {len(results)}: {words[-1]}" if words else "")
+    ms = [1e3 * one for one in seconds]
+    text = measure.cell(measure.summary(ms)) if len(ms) > 1 else measure.number(ms[0])
+    return text + (f"; {len(words)} of {len(words) + len(seconds)}: {words[-1]}" if words else "")
 
 
 def run(options, place_of):
     if not measure.peer("torchrun"):
         raise measure.Unavailable(measure.NO_PEER)
     names = [name for name in FAULTS if name != "spare" and (not options.losses or name in options.losses.split(","))]
-    found = {(mode, name): [] for name in names for mode in ("elastic", "static")}
-    machine = measure.machine()
+    kept = KeptCells(options.keep, measure.machine(), limit=LIMIT_S)
     with place_of() as place:
-        for _ in range(options.rounds):
-            for (mode, name), results in found.items():
-                results.append(one(place, mode, name))
-                text = results[-1] if isinstance(results[-1], str) else f"{results[-1]:.0f} ms to the next new step"
-                print(f"{mode:8} {name:12} {text}", flush=True)
+        for name, mode in [(name, mode) for name in names for mode in MODES] * options.rounds:
+            seconds, instead = one(place, mode, name)
+            kept.add((mode, name, PHASE), seconds, instead)
+            print(f"{mode:8} {name:12} {instead or f'{1e3 * seconds:.0f} ms to the next new step'}", flush=True)
+    found = kept.found()
+    rows = [name for name in FAULTS if all((mode, name, PHASE) in found for mode in MODES)]
     lines = ["| lost, in the middle of a step | elastic | static |", "|---|---:|---:|"]
-    lines += [f"| {FAULTS[name][0]} | {cell(found['elastic', name])} | {cell(found['static', name])} |" for name in names]
+    lines += [f"| {FAULTS[name][0]} | " + " | ".join(cell(*found[mode, name, PHASE]) for mode in MODES) + " |" for name in rows]
     text = "\n".join(lines)
     print(f"\nunder torchrun, milliseconds to the next new step\n\n{text}")
     if options.docs:
-        bench.write_into_docs("recovery-torchrun", f"`scripts/bench recovery torchrun --rounds {options.rounds}`, "
-                              f"{datetime.date.today()}, {machine}; milliseconds to the next new step, medians (minimum - "
-                              f"maximum)\n\n{text}")
+        bench.write_into_docs("recovery-torchrun", f"`scripts/bench recovery torchrun`, {kept.origin()}; milliseconds to the "
+                              f"next new step, medians (minimum - maximum)\n\n{text}")
     return 0

@@ -21,31 +21,32 @@ class Kept(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name) / "cells.jsonl"
 
     def sitting(self, machine="a machine", heartbeat_s=1.0):
-        return KeptCells(str(self.path), machine, heartbeat_s)
+        return KeptCells(str(self.path), machine, heartbeat=heartbeat_s)
 
     def test_adds_up(self):
         first = self.sitting()
         first.add(CUT, 1.5)
         first.add(CUT, None)
+        first.add(CUT, None, "nothing for 60 s")
         first.add(KILLED, 0.5)
         self.sitting("another").add(CUT, 2.5)
         found = self.sitting().found()
-        self.assertEqual(found, {CUT: ([1.5, 2.5], 1), KILLED: ([0.5], 0)})
-        self.assertRegex(self.sitting().origin(), r"^each cell 1 to 3 times, [-0-9]+, a machine and another$")
+        self.assertEqual(found, {CUT: ([1.5, 2.5], ["failed", "nothing for 60 s"]), KILLED: ([0.5], [])})
+        self.assertRegex(self.sitting().origin(), r"^each cell 1 to 4 times, [-0-9]+, a machine and another$")
 
     def test_failures_alone_are_a_cell(self):
         self.sitting().add(CUT, None)
-        self.assertEqual(self.sitting().found(), {CUT: ([], 1)})
+        self.assertEqual(self.sitting().found(), {CUT: ([], ["failed"])})
 
     def test_another_heartbeat_is_another_table(self):
         self.sitting(heartbeat_s=0.5).add(CUT, 0.6)
         self.assertEqual(self.sitting().found(), {})
-        self.assertEqual(self.sitting(heartbeat_s=0.5).found(), {CUT: ([0.6], 0)})
+        self.assertEqual(self.sitting(heartbeat_s=0.5).found(), {CUT: ([0.6], [])})
 
     def test_without_a_file(self):
-        cells = KeptCells("", "a machine", 1.0)
+        cells = KeptCells("", "a machine", heartbeat=1.0)
         cells.add(CUT, 1.5)
-        self.assertEqual(cells.found(), {CUT: ([1.5], 0)})
+        self.assertEqual(cells.found(), {CUT: ([1.5], [])})
 
 
 class Standstills(unittest.TestCase):
