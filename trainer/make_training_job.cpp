@@ -60,6 +60,7 @@ std::size_t terminal_columns() {
 std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
   Reporter::Options options{
       .enabled = job.is_first_rank(),
+      .of_node = job.env.local_rank == 0,
       .rank_told = job.options.print_all_ranks && job.env.world_size > 1 ? job.env.rank : -1,
       .step_lines = job.options.step_lines || job.options.print_all_ranks,
       .metrics = metrics_path(job.options.metrics, job.env.rank),
@@ -233,18 +234,18 @@ void open_jpeg_decoder(TrainingJob& job) {
     const OnDevice on(job.place.device);
     const NvJpeg tried;
     if (!tried.has_engines()) {
-      job.reporter->warning(
+      job.reporter->node_warning(
           "--device-jpeg: this GPU has no JPEG engines; its multiprocessors decode, which train "
           "besides");
     }
   } catch (const NvJpegError& error) {
-    job.reporter->warning(
+    job.reporter->node_warning(
         fmt::format("--device-jpeg: {}; libjpeg decodes all images", error.what()));
     return;
   }
   const auto warn = [&job, told = std::make_shared<std::atomic_flag>()](const std::string& reason) {
     if (told->test_and_set()) return;
-    job.reporter->warning(
+    job.reporter->node_warning(
         fmt::format("--device-jpeg: {}; libjpeg decodes this batch, and others like it", reason));
   };
   job.make_jpeg_decoder = [device = job.place.device, warn](const SampleOptions& sample) {
@@ -393,7 +394,7 @@ void open_snapshots(TrainingJob& job) {
   if (auto memory = worker::RestartMemory::of_launcher()) {
     job.snapshots = std::make_unique<SnapshotMemory>(std::move(*memory));
   } else {
-    job.reporter->warning(
+    job.reporter->node_warning(
         "--snapshot-every has no effect: no memory outlives this worker (ddprun --restart-memory "
         "SIZE gives some)");
   }

@@ -223,7 +223,14 @@ void Reporter::line(const std::string& text) {
 }
 
 void Reporter::warning(const std::string& text) {
-  if (!options_.enabled) return;
+  if (options_.enabled) warn(text);
+}
+
+void Reporter::node_warning(const std::string& text) {
+  if (options_.enabled || options_.of_node) warn(text);
+}
+
+void Reporter::warn(const std::string& text) {
   const std::lock_guard lock(mutex_);
   tell_epoch();
   clear_progress();

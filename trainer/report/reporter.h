@@ -106,6 +106,7 @@ class Reporter {
  public:
   struct Options {
     bool enabled = true;    // False on all ranks but 0: nothing but the metrics file.
+    bool of_node = false;   // True on the first rank of each node, which tells what its node lacks.
     bool terminal = false;  // Draw the progress line, too.
     int rank_told = -1;  // Steps are told by every rank, and this is its number; -1: rank 0 alone.
     bool step_lines = false;  // --print-freq's lines; otherwise a line comes when it is time.
@@ -126,8 +127,9 @@ class Reporter {
   // The run goes on after `step` steps; `markdown` says what it is.
   void begin(std::int64_t step, const std::string& markdown);
 
-  void line(const std::string& text);                                // A plain line.
-  void warning(const std::string& text);                             // To standard error.
+  void line(const std::string& text);          // A plain line.
+  void warning(const std::string& text);       // To standard error.
+  void node_warning(const std::string& text);  // The same, of what may differ between nodes.
   void event(const std::string& name, const MetricsFields& fields);  // To the metrics file.
 
   // Whether a step is to be shown now: ten times a second on a terminal, or by time.
@@ -154,6 +156,7 @@ class Reporter {
  private:
   bool shows_row() const { return options_.enabled && options_.terminal && options_.rank_told < 0; }
   double now_s() const;
+  void warn(const std::string& text);
   void step_text(const std::string& text);
   // All with mutex_ held.
   void print(const std::string& text);
