@@ -70,6 +70,19 @@ def is_open(connection):
         return False
 
 
+def count_open(held):
+    return sum(is_open(connection) for connection in held)
+
+
+def few_open(count, given):
+    """`count()` of the connections that are open, again until there are no more than few=N: what the kernel has accepted and
+    the job has not is nobody's yet, which on a busy machine are thousands for a moment. No longer than a minute."""
+    end = time.monotonic() + 60
+    while (still := count()) > int(given.get("few", sys.maxsize)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return still
+
+
 def silent(host, port, amount, given):
     """Connections that say nothing, and are kept."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -85,34 +98,36 @@ def silent(host, port, amount, given):
         except OSError:
             refused += 1
     say("began")
-    if "wait" in given:
-        sys.stdin.readline()
-    still = sum(is_open(connection) for connection in held)
-    say(f"ended opened={len(held)} refused={refused} open={still}")
-    if "wait" in given:  # Until whoever started it has ended, in whatever way.
-        select.select([sys.stdin], [], [], float(given.get("stay", 0)))
-    else:
-        time.sleep(float(given.get("stay", 0)))
+    if "asked" in given:  # By whoever started it, until that has ended in whatever way.
+        for _ in sys.stdin:
+            say(f"{len(held)} {refused} {count_open(held)}")
+        return
+    say(f"ended opened={len(held)} refused={refused} open={few_open(lambda: count_open(held), given)}")
+    time.sleep(float(given.get("stay", 0)))
 
 
 def shared_out(host, port, amount, share, given):
     helpers = []
     for begin in range(0, amount, share):
-        words = [sys.executable, "-B", __file__, "silent", host, str(port), str(min(share, amount - begin)), "wait=1",
-                 f"stay={given.get('stay', 0)}"]
+        words = [sys.executable, "-B", __file__, "silent", host, str(port), str(min(share, amount - begin)), "asked=1"]
         helpers.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     for helper in helpers:
         helper.stdout.readline()
     say("began")
-    sums = {"opened": 0, "refused": 0, "open": 0}
+
+    def sums():
+        """Opened, refused, open."""
+        for helper in helpers:
+            helper.stdin.write("\n")
+            helper.stdin.flush()
+        return [sum(numbers) for numbers in zip(*(map(int, helper.stdout.readline().split()) for helper in helpers))]
+
+    still = few_open(lambda: sums()[2], given)
+    opened, refused, _ = sums()
+    say(f"ended opened={opened} refused={refused} open={still}")
+    time.sleep(float(given.get("stay", 0)))
     for helper in helpers:
-        helper.stdin.write("\n")
-        helper.stdin.flush()
-        for word in helper.stdout.readline().split()[1:]:
-            name, _, number = word.partition("=")
-            sums[name] += int(number)
-    say("ended " + " ".join(f"{name}={number}" for name, number in sums.items()))
-    for helper in helpers:
+        helper.stdin.close()
         helper.wait()
 
 
@@ -193,7 +208,7 @@ def slow_tls(host, port, amount, given):
         time.sleep(float(given.get("pause", 0.1)))
         if not any(is_open(connection) for connection in held):
             break
-    say(f"ended opened={amount} bytes={sent} open={sum(is_open(connection) for connection in held)}")
+    say(f"ended opened={amount} bytes={sent} open={few_open(lambda: count_open(held), given)}")
 
 
 def client_hello(extensions, version=b"\x03\x03"):

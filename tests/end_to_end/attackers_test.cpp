@@ -90,7 +90,7 @@ TEST_CASE(
   const long before_kib = resident_kib(first.pid());
   const long wakes_before = wakes(first.pid());
 
-  Process silent(attack(hosts, {"silent", "24000"}, {"stay=600"}));
+  Process silent(attack(hosts, {"silent", "24000"}, {"few=256", "stay=600"}));
   const bool held = silent.wait_for_output("ended ", 240s);
   INFO(silent.output());
   REQUIRE(held);
@@ -120,13 +120,14 @@ TEST_CASE(
             60s)
             .status == 0);
   }
-  const auto largest = run(
-      hosts.on(stranger,
-               shell("ulimit -n 8000; exec python3 -B " DDPRUN_SOURCE_DIR
-                     "/tests/end_to_end/attacker.py slow-tls " +
-                     NetworkHosts::address(0) + " " + port +
-                     " 3000 sources=10.77.0.100+16 size=16380 step=8192 bytes=16380 pause=0.5")),
-      240s);
+  const auto largest =
+      run(hosts.on(stranger,
+                   shell("ulimit -n 8000; exec python3 -B " DDPRUN_SOURCE_DIR
+                         "/tests/end_to_end/attacker.py slow-tls " +
+                         NetworkHosts::address(0) + " " + port +
+                         " 3000 sources=10.77.0.100+16 size=16380 step=8192 bytes=16380 pause=0.5 "
+                         "few=1024")),
+          240s);
   INFO(largest.output);
   CHECK(number_after(largest.output, "opened=") == 3'000);
   CHECK(number_after(largest.output, "open=") <= 1'024);
