@@ -40,15 +40,24 @@ struct TemporaryPlace {
   std::string name;  // For people: with the variable that says so.
 };
 
-// Where Python's tempfile looks, and so torchrun: the first that can be written is taken.
+// Where Python's tempfile looks, and so torchrun: the first that can be written is taken. The
+// current folder is the last, for containers whose root can only be read.
 std::vector<TemporaryPlace> temporary_places() {
   std::vector<TemporaryPlace> places;
+  // Whole: workers get paths in it, and may go to another folder before they open them.
+  const auto whole = [](const fs::path& path) {
+    std::error_code gone;
+    const fs::path result = fs::absolute(path, gone);
+    return (gone ? path : result).string();
+  };
   for (const char* name : {"TMPDIR", "TEMP", "TMP"}) {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0') continue;
-    places.push_back({value, fmt::format("{}={}", name, value)});
+    places.push_back({whole(value), fmt::format("{}={}", name, value)});
   }
   for (const char* path : {"/tmp", "/var/tmp", "/usr/tmp"}) places.push_back({path, path});
+  std::error_code gone;
+  if (const fs::path here = fs::current_path(gone); !gone) places.push_back({here, "this folder"});
   return places;
 }
 
@@ -91,8 +100,16 @@ std::string RunDirectory::make_attempt(int attempt, int workers) {
     // Jobs of weeks meet those who clean /tmp. The name stays: it was told to the user.
     remake_root();
   }
-  const std::string dir = fmt::format("{}/attempt_{}", root_, attempt);
-  if (mkdir(dir.c_str(), 0777) != 0) throw_errno("cannot make the directory", dir);
+  const std::string name = fmt::format("{}/attempt_{}", root_, attempt);
+  std::string dir = name;
+  // Of one number there may be several: whoever comes back into a job whose node 0 was started
+  // again counts from 0 once more, and the earlier ones' files are not to be lost.
+  int made = mkdir(dir.c_str(), 0777);
+  for (int again = 2; made != 0 && errno == EEXIST; ++again) {
+    dir = fmt::format("{}.{}", name, again);
+    made = mkdir(dir.c_str(), 0777);
+  }
+  if (made != 0) throw_errno("cannot make the directory", dir);
   for (int local_rank = 0; local_rank < workers; ++local_rank) {
     const std::string own = fmt::format("{}/{}", dir, local_rank);
     if (mkdir(own.c_str(), 0777) != 0) throw_errno("cannot make the directory", own);

@@ -1,11 +1,12 @@
 // Where one run keeps its log and error files:
 //
 //   <log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
+//   <log dir>/<run id>_<random>/attempt_<n>.2/...  when attempt n comes a second time
 //   <log dir>/<run id>_<random>/spare_<local rank>/{stdout.log,stderr.log}
 //
 // torchrun's layout, and the output of spares until they have a rank. Without a log dir it is made
-// below $TMPDIR, or where that cannot be written in /tmp or /var/tmp, and goes away with the run,
-// unless it holds something that somebody may want to read.
+// below $TMPDIR, or where that cannot be written in /tmp, /var/tmp or the current folder, and goes
+// away with the run, unless it holds something that somebody may want to read.
 #pragma once
 
 #include <filesystem>

@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -199,6 +202,45 @@ TEST_CASE("16.1: a node that was lost for its silence takes its place again when
   CHECK(host_result.status == 0);
   CHECK(other_result.status == 0);
   CHECK(contains(other_result.output, "up attempt 1 rank 1"));
+}
+
+TEST_CASE("a node comes back to a node 0 that was started again, whose attempts begin anew") {
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+  const TemporaryFolder folder;
+  const std::string second_time = folder / "second_time";
+  const auto node = [&](const std::string& is_host) {
+    return launch(
+        std::vector<std::string>{"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                 endpoint, "--rdzv-conf",
+                                 "heartbeat_timeout=1,keep_alive_interval=0.2,is_host=" + is_host,
+                                 "--log-dir", folder / "logs", "--tee", "1"} +
+        shell("echo up rank $RANK; test -e " + second_time + " || exec sleep 300"));
+  };
+  Process host(node("true"));
+  Process other(node("false"));
+  REQUIRE(host.wait_for_output("up rank 0", 30s));
+  REQUIRE(other.wait_for_output("up rank 1", 30s));
+
+  host.send_signal(SIGSTOP);
+  REQUIRE(other.wait_for_output("lost the coordinator", 30s));
+  std::ofstream(second_time) << "";
+  host.send_signal(SIGKILL);
+  host.wait(30s);
+  Process again(node("true"));
+
+  const auto other_result = other.wait(60s);
+  const auto again_result = again.wait(60s);
+  INFO("again:\n" << again_result.output << "other:\n" << other_result.output);
+  CHECK(other_result.status == 0);
+  CHECK(again_result.status == 0);
+  std::vector<std::string> attempts;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "logs")) {
+    if (entry.path().filename().string().rfind("attempt_", 0) == 0) {
+      attempts.push_back(entry.path().filename());
+    }
+  }
+  std::sort(attempts.begin(), attempts.end());
+  CHECK(attempts == std::vector<std::string>{"attempt_0", "attempt_0", "attempt_0", "attempt_0.2"});
 }
 
 TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {

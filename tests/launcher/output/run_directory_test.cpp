@@ -97,6 +97,33 @@ TEST_CASE("logs that were asked for stay, one directory per attempt", "[launcher
   CHECK(fs::is_directory(second + "/0"));
 }
 
+TEST_CASE("an attempt whose number comes again has a folder of its own, and the first one's stays",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  RunDirectory directory(scratch.path + "/logs", "id", true);
+  const std::string first = directory.make_attempt(0, 1);
+  touch(first + "/0/stdout.log");
+  directory.make_attempt(1, 1);
+  const std::string second = directory.make_attempt(0, 2);
+  const std::string third = directory.make_attempt(0, 1);
+  CHECK(second == first + ".2");
+  CHECK(third == first + ".3");
+  CHECK(fs::is_directory(second + "/1"));
+  CHECK(fs::is_regular_file(first + "/0/stdout.log"));
+  CHECK_FALSE(fs::exists(second + "/0/stdout.log"));
+}
+
+TEST_CASE("paths are whole where TMPDIR is not", "[launcher][run_directory]") {
+  const Scratch scratch;
+  const fs::path before = fs::current_path();
+  fs::current_path(scratch.path);
+  fs::create_directory("own");
+  setenv("TMPDIR", "own", 1);
+  const std::string attempt = RunDirectory("", "id", false).make_attempt(0, 1);
+  fs::current_path(before);
+  CHECK(attempt.rfind(scratch.path + "/own/ddprun_id_", 0) == 0);
+}
+
 TEST_CASE("14.3: a run's folder that was removed while the job ran is made again",
           "[launcher][run_directory]") {
   const Scratch scratch;
