@@ -52,17 +52,20 @@ std::string find_python(const EnvironmentLookup& environment) {
       "on PATH");
 }
 
-// A path, then PATH, then beside the launcher.
+// A path, or as a shell does PATH; else in the current folder, or beside the launcher. Whatever
+// lies in a folder must not stand in for a command.
 std::string find_executable(const std::string& name, const EnvironmentLookup& environment,
                             const std::string& launcher_path) {
   const bool has_folder = name.find('/') != name.npos;
-  // A bare name would be looked for on PATH when it is started.
-  if (is_executable(name)) return has_folder ? name : "./" + name;
   const std::string beside = (std::filesystem::path(launcher_path).parent_path() / name).string();
-  if (!has_folder) {
+  if (has_folder) {
+    if (is_executable(name)) return name;
+  } else {
     int ignored = 0;
     const std::string found = find_program(name, environment("PATH").value_or(""), ignored);
     if (!found.empty()) return found;
+    // A bare name would be looked for on PATH when it is started.
+    if (is_executable(name)) return "./" + name;
     if (!launcher_path.empty() && is_executable(beside)) return beside;
   }
   if (is_file(name)) {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "command_line/nearest.h"
@@ -101,18 +102,40 @@ NodeRange parse_nnodes(const GivenOption& given) {
   return {*min, *max};
 }
 
+namespace {
+
+// As PyTorch counts them: CUDA stops at the first entry that it does not understand, as at the -1,
+// "none" and "NoDevFiles" that say that there is none, or that is of another kind than the first;
+// of a number it reads the digits ("3rd"), and it takes none where one comes twice.
+int count_visible(const std::string& list) {
+  std::string uuid;
+  for (const char* kind : {"GPU-", "MIG-"}) {
+    if (trimmed(list).rfind(kind, 0) == 0) uuid = kind;
+  }
+  std::set<std::string> found;
+  for (const std::string& part : split(list, ',')) {
+    std::string device = trimmed(part);
+    if (uuid.empty()) device = device.substr(0, device.find_first_not_of("0123456789"));
+    if (device.empty() || device.rfind(uuid, 0) != 0) break;
+    if (!found.insert(device).second) return 0;
+  }
+  return static_cast<int>(found.size());
+}
+
+// GPUs that no file nvidia0 stands for: of Windows below this Linux (WSL), or of another maker.
+std::string uncounted_gpu(const std::string& device_folder) {
+  for (const char* name : {"dxg", "kfd"}) {
+    const std::string path = device_folder + "/" + name;
+    if (::access(path.c_str(), F_OK) == 0) return path;
+  }
+  return "";
+}
+
+}  // namespace
+
 int count_gpus(const std::optional<std::string>& visible_devices,
                const std::string& device_folder) {
-  if (visible_devices) {
-    // CUDA itself stops at the first entry that it does not understand; -1 is the usual one.
-    int count = 0;
-    for (const std::string& part : split(*visible_devices, ',')) {
-      const std::string device = trimmed(part);
-      if (device.empty() || device[0] == '-') break;
-      ++count;
-    }
-    return count;
-  }
+  if (visible_devices) return count_visible(*visible_devices);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(device_folder.c_str()), ::closedir);
   int count = 0;
   while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
@@ -138,6 +161,11 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
     const auto visible = environment("CUDA_VISIBLE_DEVICES");
     const int gpus = count_gpus(visible, device_folder);
     if (gpus > 0) return gpus;
+    if (const std::string device = visible ? "" : uncounted_gpu(device_folder); !device.empty()) {
+      throw usage_error(given.source + ": there is a GPU (" + device +
+                        "), of a kind that is not counted here; give a number, or name the GPUs "
+                        "in CUDA_VISIBLE_DEVICES");
+    }
     if (text == "auto") return count_allowed_cpus();
     throw usage_error(given.source + ": no GPU is visible: " +
                       (visible ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none"

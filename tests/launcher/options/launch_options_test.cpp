@@ -369,8 +369,28 @@ TEST_CASE("GPUs are counted without asking CUDA", "[options]") {
   CHECK(count_gpus(std::nullopt, dev.path) == 3);
   CHECK(count_gpus(std::nullopt, "/no/such") == 0);
   CHECK(count_gpus("0,1", dev.path) == 2);
-  CHECK(count_gpus("GPU-8932f937-d72c,MIG-1", dev.path) == 2);
+  CHECK(count_gpus("GPU-8932f937-d72c, GPU-1", dev.path) == 2);
+  CHECK(count_gpus("MIG-8932f937-d72c", dev.path) == 1);
   CHECK(count_gpus("1,-1,2", dev.path) == 1);  // CUDA ignores what follows a bad entry.
+  CHECK(count_gpus("GPU-8932f937-d72c,1", dev.path) == 1);
+  CHECK(count_gpus("0,foo,1", dev.path) == 1);
+  CHECK(count_gpus("0,1,0", dev.path) == 0);
+  for (const char* none : {"", "-1", "NoDevFiles", "none", "void"}) {
+    CHECK(count_gpus(none, dev.path) == 0);
+    CHECK(has(error_of({"--nproc-per-node=gpu"}, {{"CUDA_VISIBLE_DEVICES", none}}), "names none"));
+  }
+}
+
+TEST_CASE("a GPU that cannot be counted is not taken for none", "[options]") {
+  const Folder dev;
+  dev.file("dxg");
+  const auto workers = [&](const std::string& text, const Variables& variables = {}) {
+    return parse_nproc({text, "--nproc-per-node=" + text}, lookup_in(variables), dev.path);
+  };
+  CHECK_THROWS_WITH(workers("auto"), Catch::Contains("there is a GPU (" + dev.path + "/dxg)"));
+  CHECK_THROWS_WITH(workers("gpu"), Catch::Contains("give a number"));
+  CHECK(workers("gpu", {{"CUDA_VISIBLE_DEVICES", "0,1"}}) == 2);
+  CHECK(workers("cpu") > 0);
 }
 
 TEST_CASE("the node rank is checked against the number of nodes", "[options]") {
@@ -640,6 +660,21 @@ TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python",
             .program[0] == plain);
   CHECK(has(refusal({script}, {{"PATH", "/none"}}).text, "no Python found"));
   CHECK(has(refusal({script}, {{"PYTHON_EXEC", "/no/py"}}).text, "PYTHON_EXEC=/no/py"));
+}
+
+TEST_CASE("what lies in the current folder does not stand in for a command", "[options]") {
+  const Folder folder;
+  folder.file("sh", 0755);
+  folder.file("my_train", 0755);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  const std::string command = parse({"sh"}).program[0];
+  const std::string own = parse({"my_train"}).program[0];
+  const std::string path = parse({"./sh"}).program[0];
+  std::filesystem::current_path(before);
+  CHECK(has(command, "bin/sh"));
+  CHECK(own == "./my_train");
+  CHECK(path == "./sh");
 }
 
 TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[options]") {
