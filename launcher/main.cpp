@@ -1,4 +1,5 @@
 // ddprun: options -> agent -> exit status.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <climits>
@@ -64,10 +65,18 @@ int run_here(const ddprun::launcher::LaunchOptions& options,
   return ddprun::launcher::run_agent(options, starter);
 }
 
+// Or the next files that are opened would be stdout and stderr to all that writes there.
+void fill_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace ddprun;
+  fill_closed_streams();
   int internal = rendezvous::exit_status::internal;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);

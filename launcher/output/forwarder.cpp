@@ -236,9 +236,10 @@ void OutputForwarder::Impl::check_written() {
 
 OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int console_err)
     : impl_(std::make_shared<Impl>(io, console_out, console_err)) {
-  // A reader that is gone is an error of write() here, and must not end the launcher and its
-  // workers.
+  // A reader that is gone, and a file that may not become larger (ulimit -f), are errors of write()
+  // here, and must not end the launcher and its workers.
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
   for (OutputConsole* console : impl_->consoles()) {
     console->on_relieved([weak = std::weak_ptr<Impl>(impl_)] {
       if (const auto self = weak.lock()) self->resume();

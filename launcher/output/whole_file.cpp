@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "launcher/output/log.h"
@@ -34,17 +35,22 @@ std::string target_of(const std::string& path) {
 
 bool is_special(const std::string& path) {
   // /dev/stdout may lead to a regular file that holds the workers' output: not ours to replace.
-  const std::string name = fs::absolute(path).lexically_normal().string();
+  std::error_code gone;  // The current folder, in which no device is then.
+  const std::string name = fs::absolute(path, gone).lexically_normal().string();
   if (name.rfind("/proc/", 0) == 0) return true;
   if (name.rfind("/dev/", 0) == 0 && name.rfind("/dev/shm/", 0) != 0) return true;
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
+// mkostemp's 0600 would keep other users out. Not umask(2), which tells the mask only to who sets
+// another one: a worker that is started at that moment would keep it.
 mode_t usual_mode() {
-  // Linux tells the mask only to who sets it. mkostemp's 0600 would keep other users out.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
+  mode_t mask = 022;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("Umask:", 0) == 0) mask = std::strtoul(line.c_str() + 6, nullptr, 8);
+  }
   return 0666 & ~mask;
 }
 

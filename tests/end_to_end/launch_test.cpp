@@ -94,6 +94,47 @@ TEST_CASE("14.3: with any number of descriptors a job runs or says at once that 
   CHECK(succeeded > 0);
 }
 
+TEST_CASE("a limit on files that the launcher meets costs what was written, not the job") {
+  const TemporaryFolder folder;
+  const auto result = run(
+      {"/bin/bash", "-c",
+       "ulimit -f 100; exec " + binary("ddprun") + " --standalone --tee 1 --log-dir " +
+           folder.path() +
+           " sh -c 'head -c 300000 /dev/zero | tr \\\\0 x; echo; echo \"the end\" >&2; exit 3'"},
+      20s);
+  INFO(result.output.substr(std::max<std::size_t>(result.output.size(), 2000) - 2000));
+  CHECK(result.status == 3);
+  CHECK(contains(result.output, "the end"));
+  CHECK(contains(result.output, "File too large"));
+}
+
+TEST_CASE("with streams that are closed a job runs, and nothing is written elsewhere") {
+  const TemporaryFolder folder;
+  const auto result =
+      run({"/bin/bash", "-c",
+           "exec 1>&- 2>&- <&-; exec " + binary("ddprun") + " --standalone --report " +
+               (folder / "report.json") + " sh -c 'echo out; echo err >&2; exit 5'"},
+          20s);
+  CHECK(result.status == 5);
+  CHECK(contains(content_of(folder / "report.json"), "exit_status\":"));
+}
+
+TEST_CASE("where only the current folder can be written, error files go there") {
+  const auto result =
+      run({"unshare", "--map-root-user", "--mount", "sh", "-c",
+           "mount -t tmpfs none /mnt && cd /mnt && for place in /tmp /var/tmp; do "
+           "mount --bind $place $place && mount -o remount,ro,bind $place || exit 77; done; "
+           "unset TMPDIR TEMP TMP; exec " +
+               binary("ddprun") + " --standalone sh -c 'echo it is $TORCHELASTIC_ERROR_FILE'"},
+          20s);
+  if (result.status == 77 || contains(result.output, "unshare failed")) {
+    DDPRUN_SKIP("this user may not mount a file system");
+  }
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "it is /mnt/ddprun_"));
+}
+
 TEST_CASE("a dry run says what would be started and starts nothing") {
   const TemporaryFolder folder;
   const auto result = run(launch({"--dry-run", "--standalone", "--nproc-per-node", "2"}) +

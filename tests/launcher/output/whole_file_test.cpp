@@ -89,6 +89,18 @@ TEST_CASE("a path that cannot be written is told why before anything starts", "[
   CHECK(fs::is_directory(folder.path()));
 }
 
+TEST_CASE("without a current folder a path in it has no place, and another has", "[report_file]") {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::create_directory(folder / "gone");
+  fs::current_path(folder / "gone");
+  fs::remove(folder / "gone");
+  CHECK(write_whole_file("report.json", "x") != "");
+  CHECK(write_whole_file(folder / "report.json", "x") == "");
+  fs::current_path(before);
+  CHECK(content_of(folder / "report.json") == "x");
+}
+
 TEST_CASE("a link stays a link, and what it leads to is replaced", "[report_file]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "real");
