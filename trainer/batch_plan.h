@@ -21,6 +21,9 @@ struct BatchPlan {
   std::int64_t steps_per_epoch = 0;     // The last batch of an epoch may be smaller.
   std::int64_t total_steps = 0;         // Of the run, unless it ends earlier by an error.
   std::int64_t last_batch_size = 0;     // Of an epoch, per worker.
+  // Of a run that has gone on: the steps that this plan has up to there less those that were done,
+  // which other numbers of workers or images per step may have taken.
+  std::int64_t steps_ahead = 0;
 
   std::int64_t last_micro_batch_size() const;  // Of last_batch_size.
 };
@@ -28,7 +31,7 @@ struct BatchPlan {
 // How many epochs the run has, the last one whole or not.
 inline std::int64_t epochs_of(const BatchPlan& plan) {
   const std::int64_t steps = std::max<std::int64_t>(1, plan.steps_per_epoch);
-  return (plan.total_steps + steps - 1) / steps;
+  return (plan.total_steps + plan.steps_ahead + steps - 1) / steps;
 }
 
 // The sizes of batches alone, as for --evaluate. Throws UsageError for a batch that the workers

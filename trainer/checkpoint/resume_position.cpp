@@ -11,14 +11,15 @@ ResumePosition resume_position(std::int64_t samples_done, std::int64_t dataset_s
   return {.skipped_per_worker = samples_done / world_size, .repeated = samples_done % world_size};
 }
 
+std::int64_t steps_for(std::int64_t samples_per_worker, std::int64_t batch_size) {
+  return (samples_per_worker + batch_size - 1) / batch_size;
+}
+
 std::int64_t total_steps_from(const RunPosition& position, std::int64_t epochs,
                               std::int64_t samples_per_worker, std::int64_t batch_size) {
   if (position.epoch >= epochs) return position.step;
-  const auto steps_for = [&](std::int64_t samples) {
-    return (samples + batch_size - 1) / batch_size;
-  };
-  return position.step + steps_for(samples_per_worker - position.skipped_per_worker) +
-         (epochs - position.epoch - 1) * steps_for(samples_per_worker);
+  return position.step + steps_for(samples_per_worker - position.skipped_per_worker, batch_size) +
+         (epochs - position.epoch - 1) * steps_for(samples_per_worker, batch_size);
 }
 
 }  // namespace ddprun::trainer

@@ -26,6 +26,9 @@ struct RunPosition {
   std::int64_t skipped_per_worker = 0;
 };
 
+// That take so many samples of a worker.
+std::int64_t steps_for(std::int64_t samples_per_worker, std::int64_t batch_size);
+
 // With how many optimizer steps a run is at its end that goes on from there. Counted from what is
 // left of the data, because other numbers of workers or images per step took other numbers of steps
 // so far. `epochs` is the number of all epochs.

@@ -40,6 +40,7 @@ class CsvReader {
       fields.clear();
       bool more = true;
       while (more) {
+        skip_blanks();
         fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
         more = !ends_record();
       }
@@ -50,11 +51,14 @@ class CsvReader {
   std::int64_t line() const { return record_line_; }
 
  private:
+  // Around fields they are how somebody writes lists, and would make a name of the number in ", 7".
+  void skip_blanks() { at_ = std::min(text_.find_first_not_of(" \t", at_), text_.size()); }
+
   std::string plain() {
     const std::size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
-    const std::string field(text_.substr(at_, end - at_));
+    const std::string_view field = text_.substr(at_, end - at_);
     at_ = end;
-    return field;
+    return std::string(field.substr(0, field.find_last_not_of(" \t") + 1));
   }
 
   std::string quoted() {
@@ -77,6 +81,7 @@ class CsvReader {
 
   // Steps over what follows a field; true at the end of a record.
   bool ends_record() {
+    skip_blanks();
     if (at_ == text_.size()) return true;
     if (text_[at_] == ',') {
       ++at_;
@@ -128,6 +133,13 @@ std::optional<std::int64_t> number_in(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// "3.0": as a name it would be sorted as one, behind "10.0".
+bool is_broken_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return end == text.data() + text.size() && error == std::errc() && !number_in(text);
 }
 
 // A file of another format must not be taken for a header, and so be left out.
@@ -208,7 +220,12 @@ class RowReader {
     const std::optional<std::int64_t> number = number_in(label);
     // The first label settles it for the file: guessing row by row would make "7" a name between
     // names in one list and a number in the next.
-    if (!numbers_) numbers_ = like_ != nullptr ? like_->classes.empty() : number.has_value();
+    if (!numbers_) {
+      numbers_ = like_ != nullptr ? like_->classes.empty() : number.has_value();
+      if (is_broken_number(label)) {
+        fail(name_, line, fmt::format("label \"{}\", expected a whole number, or a name", label));
+      }
+    }
     if (!*numbers_) {
       if (like_ != nullptr &&
           !std::binary_search(like_->classes.begin(), like_->classes.end(), label)) {

@@ -1,11 +1,23 @@
 // Layers by the names of PyTorch's example, so that its weights can be loaded.
 #include "trainer/models/conv_net.h"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 namespace ddprun::trainer {
+namespace {
+
+[[noreturn]] void throw_too_small(const char* model, int least, std::int64_t image_size) {
+  throw std::invalid_argument(
+      fmt::format("{} needs images of at least {} pixels, not {}", model, least, image_size));
+}
+
+}  // namespace
 
 ConvNet::ConvNet(std::int64_t input_channels, std::int64_t image_size, std::int64_t classes) {
   const std::int64_t side = ((image_size - 4) / 2 - 4) / 2;  // 4 for 28x28.
-  TORCH_CHECK(side >= 1, "convnet needs images of at least 16 pixels, not ", image_size);
+  if (side < 1) throw_too_small("convnet", 16, image_size);
   conv1_ = register_module("conv1", torch::nn::Conv2d(input_channels, 10, 5));
   conv2_ = register_module("conv2", torch::nn::Conv2d(10, 20, 5));
   conv2_drop_ = register_module("conv2_drop", torch::nn::Dropout2d());
@@ -23,7 +35,7 @@ torch::Tensor ConvNet::forward(torch::Tensor images) {
 LargeConvNet::LargeConvNet(std::int64_t input_channels, std::int64_t image_size,
                            std::int64_t classes) {
   const std::int64_t side = image_size / 2 / 2;  // 7 for 28x28.
-  TORCH_CHECK(side >= 1, "convnet-large needs images of at least 4 pixels, not ", image_size);
+  if (side < 1) throw_too_small("convnet-large", 4, image_size);
   const auto padded = [](std::int64_t from, std::int64_t to) {
     return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 5).padding(2));
   };

@@ -31,6 +31,7 @@ double schedule_factor(const LearningRateOptions& options, std::int64_t step, st
 LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int64_t steps_per_epoch,
                                           std::int64_t global_batch_size, int world_size) {
   options.warmup_steps += options.warmup_epochs * steps_per_epoch;
+  options.warmup_by_epochs = options.warmup_epochs > 0;
   options.warmup_epochs = 0;
   if (options.reference) {
     const std::int64_t batch = options.reference->global_batch_size;
@@ -42,10 +43,11 @@ LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int6
 }
 
 double learning_rate_at(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
-                        std::int64_t total_steps) {
+                        std::int64_t total_steps, std::int64_t ahead) {
   const double rate = options.base * schedule_factor(options, step, epoch, total_steps);
-  if (step >= options.warmup_steps) return rate;
-  return rate * static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);
+  const std::int64_t warmed_up = options.warmup_by_epochs ? step : step - ahead;
+  if (warmed_up >= options.warmup_steps) return rate;
+  return rate * static_cast<double>(warmed_up + 1) / static_cast<double>(options.warmup_steps);
 }
 
 }  // namespace ddprun::trainer

@@ -27,6 +27,7 @@ struct LearningRateOptions {
   double gamma = 0.1;
   std::int64_t warmup_steps = 0;   // The first steps rise linearly up to the schedule's rate.
   std::int64_t warmup_epochs = 0;  // The same in epochs; one of the two is 0.
+  bool warmup_by_epochs = false;   // warmup_steps are what epochs were resolved to.
   std::optional<LearningRateReference> reference;
 };
 
@@ -35,8 +36,11 @@ LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int6
                                           std::int64_t global_batch_size, int world_size);
 
 // step: optimizer steps done before this one, over all epochs; epoch: full epochs done;
-// total_steps: of the whole run.
+// total_steps: of the whole run. ahead: how many of `step`, and of total_steps, were not done by
+// this run, but would have been done up to the same place in the data by one that had always had as
+// many workers and images per step. So the rate follows the data, and a job that goes on with fewer
+// workers does not fall back; a warm-up in steps counts those that were done.
 double learning_rate_at(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
-                        std::int64_t total_steps);
+                        std::int64_t total_steps, std::int64_t ahead = 0);
 
 }  // namespace ddprun::trainer

@@ -73,7 +73,11 @@ void check_schedule_options(const LearningRateOptions& rate) {
             "--lr-schedule multistep needs --lr-milestones, such as 30,60,80");
   refuse_if(cosine && !rate.milestones.empty(),
             "--lr-milestones and --lr-schedule cosine contradict each other");
-  // By its value: whoever gives the default asks for nothing that is left out.
+  // By their values: whoever gives the default asks for nothing that is left out.
+  refuse_if(
+      (cosine || !rate.milestones.empty()) && rate.step_epochs != LearningRateOptions{}.step_epochs,
+      cosine ? "--lr-step-epochs has no meaning with --lr-schedule cosine"
+             : "--lr-step-epochs and --lr-milestones contradict each other: give one");
   refuse_if(cosine && rate.gamma != LearningRateOptions{}.gamma,
             "--lr-gamma has no meaning with --lr-schedule cosine");
   refuse_if(rate.warmup_steps > 0 && rate.warmup_epochs > 0,

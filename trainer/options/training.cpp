@@ -1,5 +1,6 @@
 // Options of `train`: how long training takes, and what a step is. The optimizer and its schedule
 // are in optimizer.cpp.
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <map>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::int64_t micro_batches_max = 65'536;
 constexpr int shards_max = 65'536;
+constexpr std::int64_t seconds_max = 10 * 365 * 86'400;  // As nanoseconds it is still a number.
 
 // "90", "90s", "45m", "2h", "1d" in seconds; nothing for any other text.
 std::optional<std::int64_t> seconds_of(const std::string& text) {
@@ -25,7 +27,7 @@ std::optional<std::int64_t> seconds_of(const std::string& text) {
       {"", 1}, {"s", 1}, {"m", 60}, {"h", 3'600}, {"d", 86'400}};
   const auto found = units.find(unit);
   if (found == units.end()) return std::nullopt;
-  return number * found->second;
+  return std::min(number, seconds_max / found->second) * found->second;
 }
 
 void add_length_options(CLI::App& app, TrainOptions& options) {

@@ -37,6 +37,7 @@ TEST_CASE("CSV is read as RFC 4180 has it", "[trainer][data][csv]") {
         Rows{{"a,1", "say \"x\""}, {"two\nlines", ""}});
   CHECK(rows_of("\xef\xbb\xbf"
                 "a,b") == Rows{{"a", "b"}});
+  CHECK(rows_of("a , b\r\n\" c \" ,\td e \n \n") == Rows{{"a", "b"}, {" c ", "d e"}});
   CHECK(rows_of("") == Rows{});
   CHECK(rows_of(",") == Rows{{"", ""}});
 }
@@ -53,6 +54,7 @@ TEST_CASE("a list has a header or not, and labels are numbers or names", "[train
   CHECK(names.list.paths[1] == "b.jpg");
   CHECK(names.list.lines == std::vector<std::int32_t>{2, 3, 4});
 
+  CHECK(list("a.jpg, 10\nb.jpg, 9\n").list.labels == std::vector<std::int32_t>{10, 9});
   CHECK(list("what,ever,more\na.jpg,1,x\n").list.labels == std::vector<std::int32_t>{1});
 }
 
@@ -82,6 +84,7 @@ TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(contains(error_of("a.jpg,1\nb.jpg,1,2\n"), "line 2: 3 fields, expected 2"));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,one\n"), "line 2: label \"one\""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,-1\n"), "line 2: label \"-1\""));
+  CHECK(contains(error_of("a.jpg,3.0\n"), "line 1: label \"3.0\", expected a whole number, or"));
   CHECK(contains(error_of("a.jpg,99999999999999999999\nb.jpg,1\nc.jpg,99999999\n"), ""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,4000000000\n"), "line 2: label \"4000000000\""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,\n"), "line 2: the label is empty"));

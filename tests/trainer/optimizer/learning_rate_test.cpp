@@ -32,6 +32,22 @@ TEST_CASE("a warm-up is a part of what the schedule says", "[trainer][lr]") {
   CHECK(learning_rate_at(options, 8, 1, 100) == Approx(0.5));
 }
 
+TEST_CASE("with other steps per epoch the rate goes on from the same place in the data",
+          "[trainer][lr]") {
+  LearningRateOptions options{
+      .base = 1, .schedule = LearningRateSchedule::Cosine, .warmup_epochs = 3};
+  // 10 epochs of 4 steps with four workers; of 16 with the one that is left after 5 of them.
+  const LearningRateOptions four = resolve_learning_rate(options, 4, 1, 4);
+  const LearningRateOptions one = resolve_learning_rate(options, 16, 1, 1);
+  const std::int64_t ahead = 80 - 20;
+  CHECK(learning_rate_at(one, 80, 5, 160, ahead) == Approx(learning_rate_at(four, 20, 5, 40)));
+  CHECK(learning_rate_at(one, 96, 6, 160, ahead) == Approx(learning_rate_at(four, 24, 6, 40)));
+  // A warm-up in steps counts those that were done.
+  options.warmup_epochs = 0;
+  options.warmup_steps = 40;
+  CHECK(learning_rate_at(options, 80, 5, 1'000'000, ahead) == Approx(21.0 / 40));
+}
+
 TEST_CASE("a rate is scaled from what it was chosen for to this run", "[trainer][lr]") {
   LearningRateOptions options{.base = 0.1, .warmup_epochs = 5};
   const LearningRateOptions plain = resolve_learning_rate(options, 40, 512, 4);
