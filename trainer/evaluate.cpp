@@ -173,7 +173,9 @@ std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
 std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
   Validation validation;
   const auto conclude = [&](const ValidationReport& report) {
-    if (in_epoch) validation.best = job.note_accuracy(report.prec1);
+    // Outside of an epoch there is news where a run was stopped before this validation.
+    const bool news = !job.options.evaluate && report.prec1 > job.state.best_prec1;
+    if (in_epoch || news) validation.best = job.note_accuracy(report.prec1);
     job.reporter->validation(report, in_epoch);
     return validation;
   };

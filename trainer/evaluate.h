@@ -21,8 +21,9 @@ struct Validation {
 };
 
 // Evaluates and reports. With --ema both the weights and their average are evaluated, and the
-// average's accuracy is the one that counts. in_epoch: if it is the best so far, what has it is
-// kept for the next checkpoint. Nothing: stopped on the way. Collective.
+// average's accuracy is the one that counts. In training what has the best one so far is kept for
+// the next checkpoint. in_epoch: the epoch's line tells of it. Nothing: stopped on the way.
+// Collective.
 std::optional<Validation> validate(TrainingJob& job, bool in_epoch);
 
 }  // namespace ddprun::trainer

@@ -190,13 +190,15 @@ RunFacts facts_of(const TrainingJob& job) {
           .micro_batch_size = job.plan.micro_batch_size};
 }
 
-std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) {
+std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) try {
   return make_model({.name = job.options.model,
                      .stem = job.options.stem,
                      .input_channels = job.dataset().shape().channels,
                      .image_size = job.image_size,
                      .classes = job.dataset().classes(),
                      .zero_init_residual = job.options.zero_init_residual});
+} catch (const std::invalid_argument& error) {
+  throw UsageError(fmt::format("--model: {}", error.what()));
 }
 
 // With --resident-data, in the memory of the device.
@@ -269,8 +271,7 @@ void draw_model(TrainingJob& job) {
 // On the device and in its memory layout before the optimizer and the gradient buckets see it.
 void place_model(TrainingJob& job) {
   if (!job.options.evaluate) {
-    check_last_batch(job.plan, *job.model, job.image_size,
-                     job.options.sync_batch_norm ? job.env.world_size : 1);
+    check_last_batch(job.plan, *job.model, job.image_size, job.normalizing_workers());
     check_parts(job.plan, job.place.replicas.size(), *job.model, job.image_size,
                 job.options.sync_batch_norm);
   }

@@ -51,6 +51,7 @@ void leave_attempt(TrainingJob& job) {
   job.best.reset();
   job.snapshots.reset();
   job.last_saved = {-1, -1};
+  job.last_saved_best = -1;
   job.progress.reset();
   job.stop.reset();
   job.parallel.reset();

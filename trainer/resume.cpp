@@ -43,9 +43,12 @@ bool resume_from_folder(TrainingJob& job) {
     try {
       resume_from(job, job.folder->read(names.back()), path);
       job.last_saved = names.back();
+      job.last_saved_best = job.state.best_prec1;
+      // Lost, or moved away: the next ones are better than none.
+      if (!job.options.evaluate && !job.folder->has_best()) job.state.best_prec1 = 0;
       return true;
-    } catch (const ForeignCheckpointError&) {
-      throw;
+    } catch (const CheckpointError&) {
+      throw;  // Whole, but of another run, or not what --resume-anyway can make fit.
     } catch (const SafetensorsAccessError& error) {
       if (!job.options.evaluate) throw;  // It may be sound, and would be replaced in the end.
       job.reporter->warning(fmt::format("{}; trying the checkpoint before it", error.what()));
@@ -62,8 +65,9 @@ bool resume_from_folder(TrainingJob& job) {
   // Also when an earlier start found so: a restart of the job must not begin at step 0.
   if (any || (job.options.resume == "auto" && job.folder->has_damaged())) {
     throw CheckpointError(
-        fmt::format("none of the checkpoints in {} can be read: start anew with another "
-                    "--checkpoint-dir, put a good one there, or remove those that end in .corrupt",
+        fmt::format("there is no checkpoint in {} to go on from: those that end in .corrupt were "
+                    "damaged, or gave no finite loss. Start anew with another --checkpoint-dir, "
+                    "put a good one there, or remove those",
                     job.options.checkpoint_dir.string()));
   }
   return false;
@@ -134,16 +138,22 @@ void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
   if (!job.folder || job.options.evaluate) return;
   const std::vector<CheckpointName> names = job.folder->list();
   if (names.empty() && job.validation_set && job.folder->has_best()) {
-    throw CheckpointError(
+    throw UnusablePlaceError(
         fmt::format("--checkpoint-dir: {} has a best.safetensors, which this run would overwrite, "
                     "and no checkpoint to go on from: move it away, or give another folder",
                     job.options.checkpoint_dir.string()));
   }
   if (names.empty() || names.back().step <= from_step) return;
-  throw CheckpointError(fmt::format(
+  throw UnusablePlaceError(fmt::format(
       "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
       "them, or another --checkpoint-dir",
       job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
+}
+
+void check_readable(const char* option, const std::string& name, const char* what) {
+  if (::access(name.c_str(), R_OK) == 0) return;
+  throw UsageError(
+      fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(errno), what));
 }
 
 // Training on other data is what weights are loaded for, and only worth a word; an evaluation would
@@ -152,10 +162,7 @@ void start_from_weights(TrainingJob& job) {
   const std::string name = job.options.weights.string();
   const bool new_head = job.options.new_head;
   // Not before: a job that goes on from a checkpoint needs the file no more.
-  if (::access(name.c_str(), R_OK) != 0) {
-    throw UsageError(fmt::format("--weights: cannot read {}: {}; name a file of weights", name,
-                                 std::strerror(errno)));
-  }
+  check_readable("--weights", name, "a file of weights");
   const Metadata told = load_weights_file(job.options.weights, new_head, *job.model);
   const std::string labels = new_head ? "" : label_difference(told, job.identity);
   if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {
@@ -194,6 +201,14 @@ void find_place_in_data(TrainingJob& job) {
   if (job.options.steps) {
     job.plan.total_steps = std::min(job.plan.total_steps, *job.options.steps);
   }
+  BatchPlan left = job.plan;
+  left.samples_per_worker -= position.skipped_per_worker;
+  const std::int64_t steps_left = steps_for(left.samples_per_worker, left.batch_size);
+  job.plan.steps_ahead = (state.epoch + 1) * left.steps_per_epoch - steps_left - state.step;
+  if (steps_left == 0) return;
+  // What is left of an epoch that was begun with other batches ends with another rest.
+  left.last_batch_size = left.samples_per_worker - (steps_left - 1) * left.batch_size;
+  check_last_batch(left, *job.model, job.image_size, job.normalizing_workers());
 }
 
 }  // namespace
@@ -206,6 +221,7 @@ void bring_to_start(TrainingJob& job) {
   const bool restarted = job.env.restart_count > 0;
   if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
   if (resume != "auto" && resume != "none") {
+    check_readable("--resume", resume, "a checkpoint");
     resume_from(job, read_safetensors(resume), resume);
     check_folder_is_free(job, job.state.step);
     return;

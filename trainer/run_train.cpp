@@ -39,7 +39,7 @@ void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
   const int files = verify_checksums(options.data);
   if (env.rank != 0) return;
   if (files == 0) {
-    throw DataError(
+    throw UsageError(
         fmt::format("--verify-data: there is no SHA256SUMS in {}", options.data.string()));
   }
   std::cout << fmt::format("{} files in {} have the expected checksums", files,
@@ -62,12 +62,18 @@ std::string text_of(const std::exception& error) {
   return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
+// What was given is wrong: options, or a checkpoint or weights of something else.
+bool is_of_the_user(const std::exception& error) {
+  return dynamic_cast<const UsageError*>(&error) != nullptr ||
+         dynamic_cast<const ForeignCheckpointError*>(&error) != nullptr;
+}
+
 // Whether every attempt of this command would meet it.
 enum class Heals { Perhaps, Never };
 
 Heals how_it_heals(const std::exception& error) {
-  const bool of_the_user = dynamic_cast<const UsageError*>(&error) != nullptr &&
-                           dynamic_cast<const UnusablePlaceError*>(&error) == nullptr;
+  const bool of_the_user =
+      is_of_the_user(error) && dynamic_cast<const UnusablePlaceError*>(&error) == nullptr;
   return of_the_user ? Heals::Never : Heals::Perhaps;
 }
 
@@ -233,12 +239,11 @@ int run_train(int argc, const char* const* argv, PhaseHook on_phase) {
     env = meet(*command_line.options, env);
     tune(*command_line.options, env);
     return run(std::move(job), *command_line.options, env);
-  } catch (const UsageError& error) {
-    return fail(usage_exit_code, env, error.what(), how_it_heals(error));
   } catch (const worker::WorkerEnvError& error) {
     return fail(usage_exit_code, env, error.what());
   } catch (const std::exception& error) {
-    return fail(failure_exit_code, env, text_of(error));
+    const int exit_code = is_of_the_user(error) ? usage_exit_code : failure_exit_code;
+    return fail(exit_code, env, text_of(error), how_it_heals(error));
   }
 }
 

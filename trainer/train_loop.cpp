@@ -151,6 +151,14 @@ StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& i
   throw TrainingError(explain_out_of_memory(job, images, labels, why));
 }
 
+double rate_of_step(const TrainingJob& job) {
+  // Of a run that --steps ends the schedule is one of steps, however many images they have.
+  const bool by_steps = job.options.steps == job.plan.total_steps;
+  const std::int64_t ahead = by_steps ? 0 : job.plan.steps_ahead;
+  return learning_rate_at(job.options.learning_rate, job.state.step + ahead, job.state.epoch,
+                          job.plan.total_steps + ahead, ahead);
+}
+
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
 StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
@@ -168,8 +176,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
     const torch::Tensor labels = to_device(batch->labels, job.place.device);  // (N)
     meters.data_ready();
 
-    rate = learning_rate_at(job.options.learning_rate, job.state.step, job.state.epoch,
-                            job.plan.total_steps);
+    rate = rate_of_step(job);
     const StepOutput output = run_step(job, step, images, labels, rate);
 
     job.state.step += 1;
@@ -208,8 +215,9 @@ class StateOnTrial {
  public:
   explicit StateOnTrial(TrainingState& state) : state_(state), before_(state) {}
   ~StateOnTrial() {
-    if (!kept_) state_ = before_;
+    if (!kept_) take_back();
   }
+  void take_back() { state_ = before_; }
   StateOnTrial(const StateOnTrial&) = delete;
   StateOnTrial& operator=(const StateOnTrial&) = delete;
   void keep() { kept_ = true; }
@@ -219,6 +227,20 @@ class StateOnTrial {
   const TrainingState before_;
   bool kept_ = false;
 };
+
+// A whole epoch's training is not to be lost for what happens in its validation: an image that
+// cannot be read, too little memory, a peer that is gone. Workers that recover in place keep it
+// themselves.
+void save_before_failing(TrainingJob& job, const std::exception& failure) {
+  const bool of_a_peer = dynamic_cast<const worker::CommunicatorError*>(&failure) != nullptr;
+  if (of_a_peer && job.members) return;
+  try {
+    job.save_checkpoint();
+    job.finish_checkpoints();
+  } catch (const std::exception& error) {  // Nothing may hide why training ended.
+    job.reporter->warning(error.what());
+  }
+}
 
 // What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
 // of a stop before that says so, and the run that goes on validates first.
@@ -230,7 +252,14 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
   }
   if (job.options.verify_sync == 0) verify_job_sync(job);
   if (job.validation_set) {
-    const std::optional<Validation> validation = validate(job, /*in_epoch=*/true);
+    std::optional<Validation> validation;
+    try {
+      validation = validate(job, /*in_epoch=*/true);
+    } catch (const std::exception& failure) {
+      state.take_back();
+      save_before_failing(job, failure);
+      throw;
+    }
     if (!validation) return job.stop->reason();
     epoch.validation_loss = validation->weights.loss;
     epoch.top1 = validation->weights.prec1;
@@ -314,12 +343,19 @@ StopReason train_to_end(TrainingJob& job) {
     stop = run_epoch(job, step, totals);
     validated = true;
   }
-  if (!validated && !validate(job, /*in_epoch=*/false)) stop = job.stop->reason();
+  if (!validated) {
+    if (validate(job, /*in_epoch=*/false)) {
+      job.save_checkpoint();  // Nothing, unless this validation was not done before.
+    } else {
+      stop = job.stop->reason();
+    }
+  }
   if (stop != StopReason::None) {
     stop_early(job, stop);
     return stop;
   }
   verify_at_end(job);
+  job.stop->all_done();
   job.finish_checkpoints();
   if (job.profiler) job.profiler->finish();
   report_end(job, totals, watch.lap());
@@ -333,6 +369,10 @@ StopReason train(TrainingJob& job) {
     return train_to_end(job);
   } catch (const BadLossError& error) {
     job.take_back_ruined(error.step());
+    throw;
+  } catch (const worker::CommunicatorError& error) {
+    // Of another rank's loss, which it has told before it left: the checkpoint is the same.
+    if (const auto step = bad_loss_step(error.what())) job.take_back_ruined(*step);
     throw;
   }
 }

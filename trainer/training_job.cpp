@@ -139,17 +139,27 @@ void TrainingJob::save_checkpoint() {
   if (!writer || !folder) return;
   const CheckpointName name{state.epoch, state.step};
   std::vector<CheckpointFile> files;
-  if (name.epoch != last_saved.epoch || name.step != last_saved.step) {
+  // Also of a step that has one from before its validation: whoever goes on from that would take
+  // any accuracy for the best.
+  if (name != last_saved || state.best_prec1 != last_saved_best) {
     files.push_back({name, make_checkpoint(identity, state, *model, checkpoint_parts)});
   }
-  if (best) files.push_back({{}, std::move(*best), /*is_copy=*/true});
-  best.reset();
+  if (best) {
+    // Before the checkpoint that tells its accuracy: were that there and the best weights lost,
+    // none that come later would be better. But not as a folder's first file, which on its own
+    // would be another run's (resume.cpp).
+    const bool first = folder->list().empty();
+    files.insert(first ? files.end() : files.begin(), {{}, std::move(*best), /*is_copy=*/true});
+    best.reset();
+  }
   if (files.empty()) return;
   phase("checkpoint");
   reporter->status("saving ...");
+  const StopSignals::DiskWait wait;
   const SaveStall stall = writer->save(std::move(files));
   end_phase();
   last_saved = name;
+  last_saved_best = state.best_prec1;
   reporter->event(
       "checkpoint_copied",
       {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
@@ -161,7 +171,7 @@ void TrainingJob::save_snapshot() {
   // Also on ranks that keep nothing: the others wait for them.
   if (!options.sync_batch_norm && !shards) take_running_statistics(*this, contents);
   const CheckpointName name{state.epoch, state.step};
-  const bool saved = folder && name.epoch == last_saved.epoch && name.step == last_saved.step;
+  const bool saved = folder && name == last_saved;
   if (writer && snapshots && !saved && !snapshots->too_small()) {
     std::vector<CheckpointFile> files;
     files.push_back({name, std::move(contents), /*is_copy=*/false, /*memory_only=*/true});

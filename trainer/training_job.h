@@ -84,6 +84,7 @@ struct TrainingJob {
   bool holds_state = false;  // It is this run's, and may be given to other ranks.
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
+  double last_saved_best = -1;  // The best accuracy that this one tells; -1: not known.
   std::unique_ptr<SnapshotMemory> snapshots;  // One rank of each node, with --snapshot-every.
   std::optional<Safetensors> best;            // Copies of the best weights, to be saved next.
   std::unique_ptr<CheckpointWriter> writer;   // Where either is, unless nothing is trained.
@@ -109,6 +110,9 @@ struct TrainingJob {
   void end_phase() {
     if (profiler) profiler->end_phase();
   }
+
+  // Over how many a batch is normalised.
+  int normalizing_workers() const { return options.sync_batch_norm ? env.world_size : 1; }
 
   // Which of plan.replicas this rank is: one, or its shards.
   ShardRange own_replicas() const;

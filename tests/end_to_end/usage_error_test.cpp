@@ -27,6 +27,16 @@ EndedJob run_job(const TemporaryFolder& folder, const std::vector<std::string>& 
   return job;
 }
 
+// A checkpoint of another model.
+std::string saved_elsewhere(const TemporaryFolder& folder) {
+  const auto saved = run(small_training({"--model", "convnet", "--image-size", "16", "--steps", "1",
+                                         "--checkpoint-dir", folder / "other"}),
+                         limit);
+  INFO(saved.output);
+  REQUIRE(saved.status == 0);
+  return folder / "other/last.safetensors";
+}
+
 int occurrences(const std::string& text, const std::string& part) {
   int count = 0;
   for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
@@ -40,7 +50,10 @@ TEST_CASE("17.1: what the user gave train wrong ends the job at once, whatever r
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
       {{binary("train"), "--no-such-option"}, "unknown option --no-such-option"},
       {{binary("train"), "--dataset", "mnist", "--data", folder / "none"}, folder / "none"},
-      {small_training({"--batch-size", "1000000"}), "is larger than the data"}};
+      {small_training({"--batch-size", "1000000"}), "is larger than the data"},
+      {small_training({"--resume", folder / "none"}), "--resume: cannot read"},
+      {small_training({"--model", "convnet", "--image-size", "15"}), "at least 16 pixels"},
+      {small_training({"--resume", saved_elsewhere(folder)}), "of another run"}};
   for (const auto& [command, told] : wrong) {
     const EndedJob job = run_job(folder, command);
     INFO(job.result.output);

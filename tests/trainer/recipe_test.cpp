@@ -281,6 +281,15 @@ TEST_CASE("a loss that is not a number names step, rank and samples", "[trainer]
                  "and 292 more"));
 }
 
+TEST_CASE("a peer learns the step of a bad loss from the words alone", "[trainer][recipe]") {
+  for (const double loss : {NAN, INFINITY, -INFINITY}) {
+    const std::string words = bad_loss_message(1, loss, {12'345, 2, {5}}, "/somewhere");
+    CHECK(bad_loss_step("barrier(): rank 1 failed: " + words) == 12'345);
+  }
+  CHECK_FALSE(bad_loss_step("rank 1 failed: connection reset by peer"));
+  CHECK_FALSE(bad_loss_step(""));
+}
+
 TEST_CASE("17.1: the samples of a bad loss are in a file", "[trainer][recipe]") {
   const ScratchFolder folder;
   LossGuard guard(3, [&] { return folder / "."; });

@@ -137,7 +137,7 @@ void check_part(const CheckpointPart& part, const PartState& state, const std::s
   try {
     part.check(state);
   } catch (const std::invalid_argument& error) {
-    throw CheckpointError(fmt::format("{}: {}", name, error.what()));
+    throw ForeignCheckpointError(fmt::format("{}: {}", name, error.what()));
   }
 }
 
@@ -191,6 +191,10 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
       .step = metadata_count(file, "step", name),
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
+  // An accuracy on other images is none that this run could be compared with.
+  const bool other_images = !differences_in({"dataset", "image"}, file, name, identity).empty() ||
+                            !data_difference(file.metadata, identity.data).empty();
+  if (other_images) restored.state.best_prec1 = 0;
   std::vector<PartState> states;
   for (const CheckpointPart& part : parts) {
     states.push_back(take_part(part.name, file));
@@ -246,7 +250,7 @@ void load_weights(const NamedTensors& tensors, const std::string& name, torch::n
     if (!unexpected.empty()) text += " unexpected " + listed(unexpected) + ";";
     if (!misshapen.empty()) text += " wrong shape " + listed(misshapen) + ";";
     text.pop_back();
-    throw CheckpointError(text);
+    throw ForeignCheckpointError(text);
   }
   torch::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);

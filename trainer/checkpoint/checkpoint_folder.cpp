@@ -190,7 +190,12 @@ fs::path CheckpointFolder::save(const CheckpointName& name, const Safetensors& c
   std::vector<CheckpointName> names = list();
   // Only those up to this one: a job that went back to an older checkpoint keeps the later ones.
   std::erase_if(names, [&](const CheckpointName& other) { return other.step > name.step; });
-  names.resize(names.size() - std::min(names.size(), kept_));
+  const auto same_step = std::stable_partition(
+      names.begin(), names.end(),
+      [&](const CheckpointName& other) { return other == name || other.step < name.step; });
+  const auto steps = static_cast<std::size_t>(same_step - names.begin());
+  names.erase(names.begin() + static_cast<std::ptrdiff_t>(steps - std::min(steps, kept_)),
+              same_step);
   // Old files go last: until the new one, the manifest and the folder are synced, they are what a
   // restart would need.
   for (const CheckpointName& old : names) manifest_.erase(old.file_name());
@@ -251,6 +256,8 @@ fs::path CheckpointFolder::write_whole(const std::string& file_name, const Safet
     fs::remove(partial, error);
     throw CheckpointError(fmt::format("cannot save a checkpoint: {}", failure.what()));
   }
+  // A process that ends between the two would leave a file that the manifest knows as another.
+  if (manifest_.erase(file_name) > 0) write_manifest();
   fs::rename(partial, path, error);
   if (error) {
     throw CheckpointError(fmt::format("cannot rename {} to {}: {}", partial.string(), path.string(),

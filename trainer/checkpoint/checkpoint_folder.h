@@ -29,6 +29,7 @@ struct CheckpointName {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
 
+  bool operator==(const CheckpointName&) const = default;
   std::string file_name() const;
 };
 
@@ -78,8 +79,10 @@ class CheckpointFolder {
   // manifest knows as another, SafetensorsAccessError for one that may be sound.
   Safetensors read(const CheckpointName& name) const;
 
-  // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones. Returns
-  // its path. Throws CheckpointError; what was there stays.
+  // Writes a whole checkpoint or none, notes it in the manifest, then removes older ones, and one
+  // of the same step under another name: that is the same weights before their validation, and
+  // would stand in for an older one. Returns its path. Throws CheckpointError; what was there
+  // stays.
   std::filesystem::path save(const CheckpointName& name, const Safetensors& contents);
   std::filesystem::path save_best(const Safetensors& contents);
 

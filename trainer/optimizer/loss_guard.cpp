@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <regex>
 
 namespace ddprun::trainer {
 namespace {
@@ -50,6 +51,13 @@ std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
       : loss > 0       ? "inf"
                        : "-inf",
       origin.step, origin.epoch + 1, origin.samples.empty() ? "" : samples);
+}
+
+std::optional<std::int64_t> bad_loss_step(const std::string& message) {
+  static const std::regex words(R"(: the loss is (?:nan|inf|-inf) at step (\d{1,18}) \(epoch )");
+  std::smatch found;
+  if (!std::regex_search(message, found, words)) return std::nullopt;
+  return std::stoll(found[1]);
 }
 
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {

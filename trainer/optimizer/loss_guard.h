@@ -10,6 +10,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,10 @@ std::filesystem::path list_samples(const std::filesystem::path& folder, int rank
 // where no file has them.
 std::string bad_loss_message(int rank, double loss, const LossOrigin& origin,
                              const std::filesystem::path& list = {});
+
+// The step of such words, which may stand in others; nothing where there are none. A peer hears no
+// more of an error than its text.
+std::optional<std::int64_t> bad_loss_step(const std::string& message);
 
 class LossGuard {
  public:

@@ -21,6 +21,7 @@ std::atomic<bool> holding{false};
 std::atomic<bool> telling{false};
 std::atomic<bool> on_terminal{false};
 std::atomic<bool> all_agreed{false};
+std::atomic<bool> waits_for_disk{false};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
@@ -71,6 +72,10 @@ void on_ending_signal(int signal) {
 
 void on_alarm(int) {
   if (all_agreed) return;
+  if (waits_for_disk) {
+    ::alarm(patience_whole_s);
+    return;
+  }
   say("train: told to stop, but not all workers have come to a common step: ending without saving "
       "it\n");
   end_by(ending_signal);
@@ -135,6 +140,13 @@ StopReason StopSignals::wish() const {
     default:
       return usr1_seen ? StopReason::Asked : StopReason::None;
   }
+}
+
+StopSignals::DiskWait::DiskWait() { waits_for_disk = true; }
+
+StopSignals::DiskWait::~DiskWait() {
+  waits_for_disk = false;
+  if (ending_signal != 0 && !all_agreed) ::alarm(patience_whole_s);
 }
 
 void StopSignals::agreed() {

@@ -33,6 +33,16 @@ class StopSignals {
 
   StopReason wish() const;  // The most urgent so far.
 
+  // This thread waits for the disk, for as long as one of these lives: no vote can come meanwhile,
+  // and what was saved before would be lost. The patience begins anew then.
+  class DiskWait {
+   public:
+    DiskWait();
+    ~DiskWait();
+    DiskWait(const DiskWait&) = delete;
+    DiskWait& operator=(const DiskWait&) = delete;
+  };
+
   // All ranks stop: the end takes as long as it takes, or until a second signal.
   void agreed();
 };

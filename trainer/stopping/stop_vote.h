@@ -29,6 +29,9 @@ class StopVote {
   // stop here, on all ranks alike. Collective, in so far as all ranks must call it equally often.
   StopReason beat();
 
+  // All steps are done, on every rank: what is left takes as long as it takes.
+  void all_done() { signals_.agreed(); }
+
   // The last result.
   StopReason reason() const { return reason_; }
 

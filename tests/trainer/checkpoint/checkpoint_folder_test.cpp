@@ -64,6 +64,26 @@ TEST_CASE("one process at a time saves in a folder, and any number reads it",
   CHECK_FALSE(std::filesystem::exists(missing));
 }
 
+TEST_CASE("a step has one checkpoint, the last that was saved of it", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path(), 2);
+  const auto steps = [&] {
+    std::vector<std::pair<std::int64_t, std::int64_t>> found;
+    for (const CheckpointName& name : folder.list()) found.emplace_back(name.epoch, name.step);
+    return found;
+  };
+  using Steps = decltype(steps());
+  folder.save({0, 9}, contents());
+  folder.save({0, 10}, contents());
+  folder.save({1, 10}, contents());  // After its validation.
+  CHECK(steps() == Steps{{0, 9}, {1, 10}});
+  folder.save({1, 10}, contents());
+  CHECK(steps() == Steps{{0, 9}, {1, 10}});
+  CHECK_NOTHROW(folder.read({1, 10}));
+  folder.take_back({1, 10});
+  CHECK(steps() == Steps{{0, 9}});
+}
+
 TEST_CASE("16.3: a folder is waited for whose holder may be dying", "[trainer][checkpoint]") {
   const ScratchFolder scratch;
   using Access = CheckpointFolder::Access;

@@ -7,6 +7,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
+#include "tests/trainer/data/jpeg_writer.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
@@ -58,16 +59,24 @@ ProcessResult run_with(int workers, const Arguments& train) {
   return run(workers == 1 ? train : launch + train, limit, one_thread);
 }
 
-// A checkpoint's tensors, names and bytes, without the metadata.
-std::string tensors_of(const std::filesystem::path& path) {
+// The header of a checkpoint, and the bytes behind it.
+std::pair<Json, std::string> parts_of(const std::filesystem::path& path) {
   const std::string file = content_of(path);
   std::uint64_t header_bytes = 0;
   REQUIRE(file.size() > sizeof header_bytes);
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
-  Json header = Json::parse(file.substr(sizeof header_bytes, header_bytes));
-  header.erase("__metadata__");
-  return header.dump() + file.substr(sizeof header_bytes + header_bytes);
+  return {Json::parse(file.substr(sizeof header_bytes, header_bytes)),
+          file.substr(sizeof header_bytes + header_bytes)};
 }
+
+// Its tensors, names and bytes, without the metadata.
+std::string tensors_of(const std::filesystem::path& path) {
+  auto [header, bytes] = parts_of(path);
+  header.erase("__metadata__");
+  return header.dump() + bytes;
+}
+
+Json metadata_of(const std::filesystem::path& path) { return parts_of(path).first["__metadata__"]; }
 
 std::vector<std::string> files_ending_with(const std::filesystem::path& folder,
                                            const std::string& ending) {
@@ -207,14 +216,90 @@ TEST_CASE("when no checkpoint is sound the run ends and says so",
   }
   const auto result = run_with(1, small_run(folder, options));
   CHECK(result.status == 1);
-  CHECK(contains(result.output, "none of the checkpoints"));
+  CHECK(contains(result.output, "to go on from: those that end in .corrupt"));
 
   // A restart of the job finds them renamed, and must not begin anew either.
   const auto again = run_with(1, small_run(folder, options));
   INFO(again.output);
   CHECK(again.status == 1);
-  CHECK(contains(again.output, "none of the checkpoints"));
+  CHECK(contains(again.output, "to go on from: those that end in .corrupt"));
   CHECK(files_ending_with(folder / "checkpoints", ".corrupt").size() == 2);
+}
+
+TEST_CASE("what is best is known to the checkpoint of the same step",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  // Ends in the middle of an epoch, at a step that is saved before its validation.
+  const auto run = run_with(
+      1, small_run(folder, {"--batch-size", "10", "--steps", "25", "--checkpoint-every", "5"}));
+  INFO(run.output);
+  REQUIRE(run.status == 0);
+  const double best = events(folder / "metrics", "validation").back()["best_prec1"];
+  REQUIRE(best > 0);
+  const Json saved = metadata_of(folder / "checkpoints/epoch_0002_step_0000025.safetensors");
+  CHECK(std::stod(saved["best_prec1"].get<std::string>()) == Approx(best));
+}
+
+TEST_CASE("a run that was stopped before its last validation has its accuracy afterwards",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "10", "--steps", "25"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--no-validation"})).status == 0);
+  const auto saved = [&] { return events(folder / "metrics", "checkpoint").size(); };
+  const auto before = saved();
+  for (int start = 0; start < 2; ++start) {
+    const auto result = run_with(1, small_run(folder, options));
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK_FALSE(contains(result.output, "best top-1 0.00"));
+    CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
+    CHECK(saved() == before + 1);  // The second start has no news.
+  }
+}
+
+TEST_CASE("what an epoch has trained is kept where its validation fails",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  for (const std::string set : {"train", "val"}) {
+    for (const std::string kind : {"cat", "dog"}) {
+      const auto at = folder / ("data/" + set + "/" + kind);
+      std::filesystem::create_directories(at);
+      for (int image = 0; image < 8; ++image) {
+        write_bytes(at / (std::to_string(image) + ".jpg"), jpeg({.width = 30, .height = 30}));
+      }
+    }
+  }
+  write_bytes(folder / "data/val/dog/7.jpg", "no image");
+  const Arguments command =
+      small_run(folder, {"--batch-size", "4", "--epochs", "1", "--dataset", "imagefolder", "--data",
+                         (folder / "data").string()});
+  const auto failed = run_with(1, command);
+  INFO(failed.output);
+  CHECK(failed.status == 1);
+  CHECK(contains(failed.output, "7.jpg"));
+  CHECK(std::filesystem::exists(folder / "checkpoints/epoch_0000_step_0000004.safetensors"));
+
+  std::filesystem::remove(folder / "data/val/dog/7.jpg");
+  const auto next = run_with(1, command);
+  INFO(next.output);
+  CHECK(next.status == 0);
+  CHECK(events(folder / "metrics", "train").size() == 4);  // Nothing was trained again.
+  CHECK(files_ending_with(folder / "checkpoints", "_0000004.safetensors") ==
+        std::vector<std::string>{"epoch_0001_step_0000004.safetensors"});
+}
+
+TEST_CASE("a checkpoint that was asked to fit and does not stays as it is",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--steps", "2", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options)).status == 0);
+  const auto other =
+      run_with(1, small_run(folder, options + Arguments{"--image-size", "28", "--resume-anyway"}));
+  INFO(other.output);
+  CHECK(other.status == 2);
+  CHECK(contains(other.output, "'fc1.weight' has not the shape"));
+  CHECK(files_ending_with(folder / "checkpoints", ".corrupt").empty());
+  CHECK(run_with(1, small_run(folder, options)).status == 0);
 }
 
 TEST_CASE("a best model without the checkpoints that it came from is not overwritten",
@@ -225,7 +310,7 @@ TEST_CASE("a best model without the checkpoints that it came from is not overwri
 
   const auto refused = run_with(1, small_run(folder, {"--steps", "1", "--batch-size", "16"}));
   INFO(refused.output);
-  CHECK(refused.status == 1);
+  CHECK(refused.status == 2);
   CHECK(contains(refused.output, "best.safetensors"));
   CHECK(content_of(folder / "checkpoints/best.safetensors") == "the work of weeks");
 }

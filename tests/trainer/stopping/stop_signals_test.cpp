@@ -117,6 +117,24 @@ TEST_CASE("a wish that no other rank hears does not hang", "[trainer][stop]") {
   CHECK(end == 128 + SIGINT);
 }
 
+TEST_CASE("patience does not run out while a process waits for its own disk", "[trainer][stop]") {
+  const auto end_of = [](bool waits) {
+    return end_of_child([waits] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      ::raise(SIGTERM);
+      {
+        const StopSignals::DiskWait wait;
+        ::raise(SIGALRM);
+      }
+      if (!waits) ::raise(SIGALRM);
+    });
+  };
+  CHECK(end_of(true) == survived);
+  CHECK(end_of(false) == 128 + SIGTERM);
+}
+
 TEST_CASE("16.3: a wish ends a process at once whose peers are gone, unless they have agreed",
           "[trainer][stop]") {
   for (const bool before : {true, false}) {
