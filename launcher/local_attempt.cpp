@@ -103,6 +103,11 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
     inputs.worker_store = worker_store();
     if (!std::exchange(told_choices_, true)) {
       for (const std::string& note : placement_notes(inputs)) spdlog::info("{}", note);
+      // Or what --redirects takes off the console would be nowhere that anybody knows of.
+      if (const std::string kept = directory_.kept_path();
+          options_.log_dir.empty() && !kept.empty())
+        spdlog::info("files of the workers' output stay in {} (--log-dir names another place)",
+                     kept);
     }
     const auto specs = make_worker_specs(inputs);
     outputs_.clear();

@@ -67,6 +67,7 @@ std::vector<std::string> files_of(const std::string& word) {
   for (fs::directory_iterator entry(word, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string ending = entry->path().extension();
+    if (entry->path().filename() == "manifest.json") continue;  // Of a folder of checkpoints.
     if (entry->is_regular_file(unknown) && (ending == ".jsonl" || ending == ".json")) {
       files.push_back(entry->path());
     }

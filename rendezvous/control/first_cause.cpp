@@ -77,7 +77,7 @@ std::string describe(const FirstCause& cause) {
                          cause.oom_killed ? " (out of memory)" : "",
                          time_text(std::chrono::milliseconds(cause.ran_ms)));
     case FirstCause::Kind::StartFailed:
-      return fmt::format("{} could not be started: {}", where(cause), cause.message);
+      return fmt::format("{} could not start its workers: {}", where(cause), cause.message);
     case FirstCause::Kind::NodeLost:
       return fmt::format("node {} ({}) was lost: {}", cause.node_rank, cause.host, cause.message);
     case FirstCause::Kind::Interrupted:

@@ -71,6 +71,20 @@ TEST_CASE("a log folder that cannot be made is a wrong option, said before anyth
   CHECK(contains(result.output, "--log-dir=/proc/none: cannot make that folder"));
 }
 
+TEST_CASE("files that no folder was named for are told of") {
+  const TemporaryFolder temporary;
+  const auto result = run(launch({"--standalone", "--redirects", "3"}) + shell("echo it is here"),
+                          20s, {{"TMPDIR", temporary.path()}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  const std::string told = "files of the workers' output stay in ";
+  const std::size_t at = result.output.find(told);
+  REQUIRE(at != std::string::npos);
+  const std::string folder = result.output.substr(
+      at + told.size(), result.output.find(' ', at + told.size()) - at - told.size());
+  CHECK(content_of(folder + "/attempt_0/0/stdout.log") == "it is here\n");
+}
+
 TEST_CASE("redirected and tee'd files are cut by size and lose nothing") {
   const TemporaryFolder folder;
   for (const char* how : {"--redirects", "--tee"}) {
