@@ -97,10 +97,10 @@ const std::vector<OptionRow>& option_table() {
       {"rdzv-id", 0, "ID", "none", Endpoint, true,
        "Name of the job: nodes with another one are turned away. Empty: a random one."},
       {"rdzv-conf", 0, "KEY=VALUE,...", "", Endpoint, true,
-       "join_timeout (600), last_call_timeout (30), heartbeat_timeout (5), keep_alive_interval "
-       "(1), "
-       "keep_alive_max_attempt, start_timeout (30), is_host, takeover (c10d: true; static: false). "
-       "Seconds. timeout means join_timeout."},
+       "join_timeout (600), last_call_timeout (30; where another node may take over at least "
+       "heartbeat_timeout, with --tie-breaker at least 53), heartbeat_timeout (5), "
+       "keep_alive_interval (1), keep_alive_max_attempt, start_timeout (30), is_host, takeover "
+       "(c10d: true; static: false). Seconds. timeout means join_timeout."},
       {"tie-breaker", 0, "FILE|URL,...", "", Endpoint, false,
        "Who goes on when nodes lose each other. FILE on a file system that all nodes share: of two "
        "halves the one that puts its name there first. URL of etcd, as http://HOST:2379: any part, "
@@ -198,7 +198,8 @@ const std::vector<OptionRow>& option_table() {
 
       // Output and logs.
       {"log-dir", 0, "FOLDER", "a temporary folder, if files are asked for", Output, true,
-       "Where log files go. /dev/null: no files, whatever --redirects and --tee say."},
+       "Where log files go. The temporary folder stays after the run if --redirects or --tee asked "
+       "for files. /dev/null: no files, whatever --redirects and --tee say."},
       {"redirects", 'r', "STD", "0", Output, true,
        "Streams that go to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; or by "
        "local rank, as in 0:3,4-7:1 (others: 0)."},
@@ -211,8 +212,8 @@ const std::vector<OptionRow>& option_table() {
       {"duplicate-stderr-filters", 0, "TEXT,...", "none", Output, true,
        "The same for stderr and filtered_stderr.log."},
       {"log-rotate", 0, "SIZE", "never", Output, false,
-       "A log file that would grow beyond SIZE (64M, 1G) goes on in a new one; the full ones are "
-       "stdout.log.1, stdout.log.2 ..., the oldest first."},
+       "A log file that would grow beyond SIZE (64M, 1G; 4096 bytes at least) goes on in a new "
+       "one; the full ones are stdout.log.1, stdout.log.2 ..., the oldest first."},
       {"log-keep", 0, "N", "all", Output, false,
        "With --log-rotate: how many full files of a stream are kept."},
       {"log-line-prefix-template", 0, "TEXT", "[${role_name}${local_rank}]:", Output, false,
