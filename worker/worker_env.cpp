@@ -167,10 +167,9 @@ void read_endpoint(const Reader& reader, const InitMethod& method, WorkerEnv& en
     throw WorkerEnvError(
         std::string(reader.has("MASTER_PORT") ? "MASTER_PORT=0" : "MASTER_PORT is not set") +
         " but " + world + " needs it: " +
-        (under_mpi(reader) ? "give --backend mpi, whose workers know each other already; or "
-                           : "") +
-        "start the workers with ddprun, which sets it; or set it to the port of rank 0's store "
-        "(1..65535), the same on every rank");
+        (under_mpi(reader) ? "give --backend mpi, whose workers know each other already; " : "") +
+        "give --init-method tcp://HOST:PORT, a free port where rank 0 is; start the workers with "
+        "ddprun, which sets it; or set it to such a port, the same on every rank");
   }
   if (env.world_size > env.local_world_size && addr.empty() && method.needs_store) {
     throw WorkerEnvError("MASTER_ADDR is not set but " + world +
