@@ -34,23 +34,17 @@ constexpr milliseconds pause_first{5};
 constexpr milliseconds pause_max{200};        // Between two looks at the file.
 constexpr milliseconds connect_limit{1'000};  // For one address of a note, which may be stale.
 
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - Clock::now()));
+}
+
 std::string rank_key(int rank) { return "ddprun/file_rendezvous/rank/" + std::to_string(rank); }
 
-// Other hosts' ways to this one first: to this host itself every one of them leads.
 std::vector<std::string> own_addresses() {
-  std::vector<std::string> addresses;
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return {"127.0.0.1"};
-  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
-    if ((at->ifa_flags & IFF_LOOPBACK) != 0 || at->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN] = "";
-    const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-    addresses.emplace_back(text);
-  }
+  std::vector<std::string> addresses = addresses_of(all);
   ::freeifaddrs(all);
-  addresses.emplace_back("127.0.0.1");
   return addresses;
 }
 
@@ -121,18 +115,43 @@ void write_note(const std::string& path, const FileNote& note) {
 // Whether a store with the note's token answers there; if so, its client.
 std::unique_ptr<StoreClient> answering_store(const FileNote& note, const std::string& host,
                                              std::uint16_t port, Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  const StoreClientOptions options{.timeout = std::min(left_until(deadline), connect_limit),
+                                   .reconnect_timeout = connect_limit};
   try {
-    auto client =
-        std::make_unique<StoreClient>(host, port, std::clamp(left, milliseconds(1), connect_limit));
+    auto client = std::make_unique<StoreClient>(host, port, options);
     const std::vector<std::string> key = {token_key};
-    if (client->check(key) && client->get(token_key) == note.token) return client;
+    // Who has connected may be slow, of many ranks at once.
+    if (client->check(key, left_until(deadline)) &&
+        client->get(token_key, left_until(deadline)) == note.token) {
+      return client;
+    }
   } catch (const StoreError&) {  // Nobody there, or somebody else.
   }
   return nullptr;
 }
 
 }  // namespace
+
+std::vector<std::string> addresses_of(const ifaddrs* interfaces) {
+  std::vector<std::string> addresses, ipv6;
+  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    if ((at->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    char text[INET6_ADDRSTRLEN] = "";
+    if (at->ifa_addr->sa_family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+      addresses.emplace_back(::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text));
+    } else if (at->ifa_addr->sa_family == AF_INET6) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
+      // Means something only together with an interface of the host that connects.
+      if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
+      ipv6.emplace_back(::inet_ntop(AF_INET6, &address->sin6_addr, text, sizeof text));
+    }
+  }
+  addresses.insert(addresses.end(), ipv6.begin(), ipv6.end());
+  addresses.emplace_back("127.0.0.1");
+  return addresses;
+}
 
 std::string FileNote::to_text() const {
   std::string text =
@@ -170,10 +189,20 @@ std::optional<FileNote> FileNote::parse(const std::string& text) {
 FileRendezvous::FileRendezvous(const std::string& path, int rank, int world_size,
                                milliseconds timeout, const std::string& address, WaitWords words)
     : path_(path), rank_(rank), world_size_(world_size) {
-  if (rank == 0) {
-    host_it(address, timeout);
-  } else {
-    find_it(timeout, std::move(words));
+  const auto failed = [&](const StoreError& error) {
+    return "rank " + std::to_string(rank) + " could not enter itself through the rendezvous file " +
+           path + " (limit " + time_text(timeout) + "): " + error.what();
+  };
+  try {
+    if (rank == 0) {
+      host_it(address, timeout);
+    } else {
+      find_it(timeout, std::move(words));
+    }
+  } catch (const StoreTimeout& error) {
+    throw FileRendezvousTimeout(failed(error));
+  } catch (const StoreError& error) {
+    throw FileRendezvousError(failed(error));
   }
 }
 
@@ -233,7 +262,7 @@ void FileRendezvous::find_it(milliseconds timeout, WaitWords words) {
           hopeless = note->token;
           break;
         }
-        if (client->add(rank_key(rank_), 1) == 1) {
+        if (client->add(rank_key(rank_), 1, left_until(deadline)) == 1) {
           host_ = host;
           port_ = port;
           return;

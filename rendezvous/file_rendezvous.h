@@ -24,6 +24,8 @@
 #include "rendezvous/hosted_store.h"
 #include "rendezvous/long_wait.h"
 
+struct ifaddrs;
+
 namespace ddprun::rendezvous {
 
 // What was tried on which file, and what came of it.
@@ -49,13 +51,17 @@ struct FileNote {
   static std::optional<FileNote> parse(const std::string& text);
 };
 
+// By which rank 0's host, which has these interfaces, can be reached: those of IPv4, for a host
+// that has both, then those of IPv6, and at last 127.0.0.1, which leads to it from itself alone.
+std::vector<std::string> addresses_of(const ifaddrs* interfaces);
+
 class FileRendezvous {
  public:
   // Returns once this rank has met the store of its own job: rank 0 hosts it. `address`: the one
   // that rank 0 announces; "" = all of its host's. Throws FileRendezvousTimeout after `timeout`,
-  // and FileRendezvousError when the file cannot be written, or when a living job uses the same
-  // file; at once when the path is taken by something that is no rendezvous file. `words`: what
-  // ranks say that wait for rank 0's store.
+  // and FileRendezvousError when the file cannot be written, when a living job uses the same file,
+  // or when the store is lost; at once when the path is taken by something that is no rendezvous
+  // file. `words`: what ranks say that wait for rank 0's store.
   FileRendezvous(const std::string& path, int rank, int world_size,
                  std::chrono::milliseconds timeout, const std::string& address = "",
                  WaitWords words = {});

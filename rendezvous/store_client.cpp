@@ -170,9 +170,11 @@ std::string StoreClient::get(std::string_view key, Limit limit) {
   const std::string owned(key);
   const auto until = impl_->deadline(limit);
   impl_->wait(Keys(&owned, 1), call, limit, until);
-  return impl_->link.repeat(call, until, [&] {
-    impl_->connection.send(request(StoreOp::Get, key), until, call);
-    return impl_->connection.receive_bytes(until, call);
+  // A key that comes at the deadline is got all the same.
+  const auto end = until + cancel_timeout;
+  return impl_->link.repeat(call, end, [&] {
+    impl_->connection.send(request(StoreOp::Get, key), end, call);
+    return impl_->connection.receive_bytes(end, call);
   });
 }
 
@@ -246,7 +248,8 @@ std::vector<std::string> StoreClient::multi_get(Keys keys, Limit limit) {
   const std::string call = call_text("multi_get", keys);
   const auto until = impl_->deadline(limit);
   impl_->wait(keys, call, limit, until);
-  return impl_->link.repeat(call, until, [&] { return impl_->get_all(keys, call, until); });
+  const auto end = until + cancel_timeout;  // As of get().
+  return impl_->link.repeat(call, end, [&] { return impl_->get_all(keys, call, end); });
 }
 
 void StoreClient::multi_set(Keys keys, Keys values, Limit limit) {

@@ -1,5 +1,6 @@
 // A blocking client of the c10d store, with a deadline on every call. Talks to ddprun's store and
-// to PyTorch's own TCPStore (protocol of torch >= 2.2, docs/store_protocol.md).
+// to PyTorch's own TCPStore from torch 2.5 on: before that it knows no PING, with which every
+// connection begins here (docs/store_protocol.md).
 //
 // A connection that breaks is made again. What a call then does depends on what it asks for:
 //

@@ -161,7 +161,8 @@ bool StoreConnection::shake_hands(std::string_view attempt, Deadline deadline) {
     if (store && size > 0 && size <= identity_bytes_max) {
       identity_.resize(size);
       receive(identity_.data(), size, deadline, "handshake");
-      if (prove_) prove_key(deadline);
+      // Behind the name of another attempt our server closes: no challenge follows it.
+      if (prove_ && !names_another_attempt(identity_, attempt)) prove_key(deadline);
       problem_.clear();
       return true;
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/client/store_requests.h"
+#include "rendezvous/wire/store_attempt.h"
 
 namespace ddprun::rendezvous {
 
@@ -58,12 +59,11 @@ void StoreLink::make_ready(const std::string& call, Deadline until) {
 }
 
 void StoreLink::check_identity(const std::string& call, const std::string& identity) {
-  const std::string attempt = identity.substr(0, identity.find('#'));
   if (identity_.empty()) {
     // A store without names for attempts answers "#" and a number.
-    if (!attempt.empty() && !options_.attempt.empty() && attempt != options_.attempt) {
-      over_ = "it serves attempt " + attempt + " of the job, and this process is of attempt " +
-              options_.attempt;
+    if (names_another_attempt(identity, options_.attempt)) {
+      over_ = "it serves attempt " + identity.substr(0, identity.find('#')) +
+              " of the job, and this process is of attempt " + options_.attempt;
     }
     identity_ = identity;
   } else if (identity != identity_) {

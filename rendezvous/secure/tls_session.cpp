@@ -14,7 +14,10 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int alert_reasons = 1000;  // OpenSSL: 1000 + number of an alert that the other side sent.
+// OpenSSL: 1000 + number of an alert that the other side sent.
+constexpr int alert_reasons = 1000;
+// What OpenSSL's server, and so ours, says to a proof that was made with another key.
+constexpr int wrong_key_alert = SSL_AD_ILLEGAL_PARAMETER;
 
 }  // namespace
 
@@ -137,9 +140,12 @@ void TlsSession::fail_handshake() {
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
     case SSL_R_MISSING_SIGALGS_EXTENSION:
-    // Client: the server had to fall back on a certificate.
-    case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return fail(TlsFailure::WrongKey, "it does not have the secret of this job");
+    case alert_reasons + wrong_key_alert:
+      return fail(TlsFailure::WrongKey, "it refused the secret of this node");
+    // Client: no ddprun has a certificate.
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+      return fail(TlsFailure::Broken, "it speaks TLS, but is no ddprun");
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
       return fail(TlsFailure::Broken, "it does not speak TLS");
@@ -149,7 +155,8 @@ void TlsSession::fail_handshake() {
       break;
   }
   if (reason > alert_reasons) {
-    return fail(TlsFailure::WrongKey, "it refused the secret of this node");
+    return fail(TlsFailure::Broken, "it speaks TLS, but is no ddprun (it sent alert " +
+                                        std::to_string(reason - alert_reasons) + ")");
   }
   fail(TlsFailure::Broken, "it does not speak TLS 1.3 as ddprun does (OpenSSL's reason " +
                                std::to_string(reason) + ")");

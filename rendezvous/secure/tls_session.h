@@ -23,7 +23,8 @@ enum class TlsFailure : std::uint8_t {
   WrongKey,   // The other side does not have our key, or says that we do not have its.
   PlainPeer,  // It does not speak TLS but our lines: it is an agent or a coordinator without
               // secret.
-  Broken,     // Anything else: no TLS at all, or bytes that its key did not seal.
+  Broken,     // Anything else: no TLS at all, that of another program, or bytes that its key did
+              // not seal.
 };
 
 class TlsSession {

@@ -65,7 +65,8 @@ std::string Store::handle(ConnectionId caller, const StoreRequest& request, Repl
                           std::vector<ConnectionId>& woken) {
   // A client that sends something new no longer waits: those of torch 1.13 have no CANCEL_WAIT,
   // and would take a late answer for that of another request.
-  if (waiting(caller)) unpark(caller);
+  unpark(caller);
+  answer_call(caller, &request, woken);
   const Call call{caller, request, reply, woken};
   switch (request.op) {
     case StoreOp::Set:
@@ -268,9 +269,10 @@ bool Store::waiting(ConnectionId connection) const {
   return connection < parked_.size() && parked_[connection].missing > 0;
 }
 
-void Store::disconnect(ConnectionId connection) {
+void Store::disconnect(ConnectionId connection, std::vector<ConnectionId>& woken) {
   if (connection >= parked_.size()) return;
   unpark(connection);
+  answer_call(connection, nullptr, woken);
   parked_[connection] = Parked();
 }
 
@@ -387,9 +389,33 @@ std::string Store::queue_push(const Call& call) {
     return out_of_memory;
   }
   count_placeholder(*keyed);
-  while (entry.waiters.first != nullptr && !satisfy(*entry.waiters.first, call.woken)) {
-  }
+  wake_one(*keyed, call.woken);
   return {};
+}
+
+void Store::wake_one(Keyed& keyed, std::vector<ConnectionId>& woken) {
+  const NodeList& waiters = keyed.second.waiters;
+  while (waiters.first != nullptr) {
+    if (!satisfy(*waiters.first, woken)) continue;
+    parked_[woken.back()].called_to = &keyed;
+    ++keyed.second.extra->called;
+    return;
+  }
+}
+
+// The connection asks for something, or is gone (null). Unless it pops from the queue that it was
+// called to, the next waiter is called in its place: nobody else would be told of that item.
+void Store::answer_call(ConnectionId connection, const StoreRequest* request,
+                        std::vector<ConnectionId>& woken) {
+  if (connection >= parked_.size()) return;
+  Keyed* keyed = std::exchange(parked_[connection].called_to, nullptr);
+  if (keyed == nullptr) return;
+  Extra& extra = *keyed->second.extra;
+  --extra.called;
+  const bool pops =
+      request != nullptr && request->op == StoreOp::QueuePop && request->key == keyed->first;
+  if (!pops && extra.queue.size() > extra.called) wake_one(*keyed, woken);
+  erase_if_unused(keyed);
 }
 
 // The length before, and if that is not 0 the oldest item.
@@ -433,8 +459,8 @@ std::string Store::park(ConnectionId connection, std::size_t nodes) {
 }
 
 void Store::unpark(ConnectionId connection) {
+  if (!waiting(connection)) return;
   Parked& parked = parked_[connection];
-  if (parked.missing == 0) return;
   for (Node& node : parked.nodes) {
     if (node.keyed == nullptr) continue;
     Keyed* keyed = node.keyed;
@@ -536,7 +562,7 @@ void Store::value_changed(Keyed& keyed, std::vector<ConnectionId>& woken) {
 void Store::erase_if_unused(Keyed* keyed) {
   const Entry& entry = keyed->second;
   if (entry.ready() || entry.waiters.first != nullptr) return;
-  if (entry.extra && entry.extra->barriers.first != nullptr) return;
+  if (entry.extra && (entry.extra->barriers.first != nullptr || entry.extra->called > 0)) return;
   const std::size_t bytes = entry_overhead_bytes + keyed->first.size();
   if (entry.placeholder) wait_bytes_ -= bytes;
   charge(bytes + (entry.extra ? sizeof(Extra) + queue_overhead_bytes : 0), 0);

@@ -51,8 +51,10 @@ class Store {
   std::string handle(ConnectionId caller, const StoreRequest& request, ReplyBuffer& reply,
                      std::vector<ConnectionId>& woken);
 
-  // The connection is gone: its wait ends. O(keys it waits for).
-  void disconnect(ConnectionId connection);
+  // The connection is gone: its wait ends. O(keys it waits for). `woken`: as of handle().
+  void disconnect(ConnectionId connection, std::vector<ConnectionId>& woken);
+  // A command of it has begun that is not whole yet. A whole one says so itself.
+  void end_wait(ConnectionId connection) { unpark(connection); }
 
   // A new attempt: no keys, no queues, no waits.
   void clear();
@@ -87,10 +89,12 @@ class Store {
     std::size_t missing = 0;  // Nodes not yet satisfied.
     bool barrier = false;
     std::int64_t barrier_target = 0;  // The count that releases it.
+    Keyed* called_to = nullptr;       // The queue whose push has woken it, until it says something.
   };
   // What few entries need.
   struct Extra {
     std::deque<StoreValue> queue;
+    std::size_t called = 0;  // Connections that are called_to it: the entry stays for them.
     NodeList barriers;
     std::int64_t barrier_target_min = 0;  // No parked barrier has a lower target.
   };
@@ -134,6 +138,9 @@ class Store {
   std::string queue_push(const Call& call);
   std::string queue_pop(const Call& call);
   std::string queue_len(const Call& call);
+  void wake_one(Keyed& keyed, std::vector<ConnectionId>& woken);
+  void answer_call(ConnectionId connection, const StoreRequest* request,
+                   std::vector<ConnectionId>& woken);
 
   // The entries, and what they take of the budget.
   Keyed* find(std::string_view key);

@@ -105,13 +105,15 @@ void StoreSessions::recheck_access(Clock::time_point now) {
     if (oldest)
       reset_silent(static_cast<ConnectionId>(*oldest), "it said nothing, and others came");
   }
+  deliver_wakes();
 }
 
 bool StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now) {
   if (find(token) == nullptr) return false;
   const auto id = static_cast<ConnectionId>(token);
-  if ((events & EPOLLOUT) != 0 && !flush_tail(id)) return false;
-  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
+  const bool open = (events & EPOLLOUT) == 0 || flush_tail(id);
+  if (open && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
+  deliver_wakes();
   const Connection* connection = find(token);
   return connection != nullptr && connection->classified;
 }
@@ -183,7 +185,10 @@ void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::ti
     if (!serve(id)) return;
     status = parser.next(input);
   }
-  if (!flush(id)) return queue_wakes();
+  queue_wakes();
+  if (!flush(id)) return;
+  // The rest of a command may be long in coming, and its client takes no answer to a wait by now.
+  if (store_.waiting(id) && (parser.mid_command() || parser.ambiguous())) store_.end_wait(id);
   if (status == ParseStatus::Bad) {
     refuse(id, parser.bad_reason());
   } else if (account(id)) {
@@ -192,7 +197,6 @@ void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::ti
     }
     limit_half_command(id, now);
   }
-  queue_wakes();
 }
 
 // Carries out the request that the parser holds. False: the connection is closed.
@@ -206,12 +210,9 @@ bool StoreSessions::serve(ConnectionId id) {
   }
   if (!refused.empty()) {
     if (flush(id)) refuse(id, refused);
-    queue_wakes();
     return false;
   }
-  if (reply_.size() < flush_bytes_min || flush(id)) return true;
-  queue_wakes();
-  return false;
+  return reply_.size() < flush_bytes_min || flush(id);
 }
 
 // A client that has proved nothing is served the handshake alone, and nobody is without
@@ -290,7 +291,8 @@ void StoreSessions::close(ConnectionId id) {
   strangers_.remove(token_of(id));
   // Not left to close(): a process just forked may still hold a copy of the descriptor.
   if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
-  store_.disconnect(id);
+  store_.disconnect(id, woken_);
+  queue_wakes();
   budget_.give(connection->charged);
   const auto from = connections_from_.find(connection->from);
   if (--from->second == 0) connections_from_.erase(from);
@@ -359,7 +361,6 @@ void StoreSessions::queue_wakes() {
     wakes_.push_back(token_of(id));
   }
   woken_.clear();
-  if (!wakes_.empty()) deliver_wakes();
 }
 
 void StoreSessions::deliver_wakes() {
@@ -396,6 +397,7 @@ void StoreSessions::on_deadline(Clock::time_point now) {
   resolve_ambiguous(now);
   refuse_half_commands(now);
   refuse_silent(now);
+  deliver_wakes();
 }
 
 void StoreSessions::resolve_ambiguous(Clock::time_point now) {

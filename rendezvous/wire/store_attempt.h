@@ -31,6 +31,13 @@ inline std::string store_proof_statement(std::string_view challenge) {
   return std::string("ddprun store: client ").append(challenge);
 }
 
+// Whether a server's answer names another attempt than the client's own; where either is not known,
+// it does not.
+inline bool names_another_attempt(std::string_view answer, std::string_view attempt) {
+  const std::string_view name = answer.substr(0, answer.find('#'));
+  return !name.empty() && !attempt.empty() && name != attempt;
+}
+
 struct StoreAttempt {
   std::string name;   // Of attempt_name(): "0.3", "3"; empty: the server does not know.
   std::string nonce;  // Of this server and this attempt, and of no other.

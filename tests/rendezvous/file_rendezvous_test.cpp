@@ -1,20 +1,28 @@
 // Ranks that meet through a file: who is first, what an earlier job left, what another job does.
 #include "rendezvous/file_rendezvous.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <asio.hpp>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <iterator>
 
 #include "rendezvous/store_client.h"
+#include "rendezvous/wire/wire.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
+using ddprun::testing::message_of;
 using ddprun::testing::TemporaryFolder;
 
 namespace {
@@ -121,6 +129,69 @@ TEST_CASE("no file within the timeout is an error that names it", "[file_rendezv
 
   CHECK(has(error_of([&] { meet(path, 1, 3, 20ms); }), path));
   CHECK(has(error_of([&] { meet(folder / "no/such/folder", 0); }), "No such file or directory"));
+}
+
+TEST_CASE("a store that fails while a rank enters itself is an error with the file and the limit",
+          "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  const bool silent = GENERATE(true, false);
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  auto store = std::async(std::launch::async, [&] {
+    asio::ip::tcp::socket socket = acceptor.accept();
+    std::string answers;  // To PING, the question for the attempt, CHECK, WAIT and GET.
+    put_number(answers, static_cast<std::uint32_t>(::getpid()));
+    put_string(answers, "#1");
+    answers += std::string(2, '\0');
+    put_string(answers, "token");
+    asio::write(socket, asio::buffer(answers));
+    std::string heard;
+    asio::error_code ended;
+    while (!ended && (silent || !has(heard, "rank/1"))) {
+      char bytes[256];
+      heard.append(bytes, socket.read_some(asio::buffer(bytes), ended));
+    }
+  });
+  const std::uint16_t port = acceptor.local_endpoint().port();
+  const FileNote note{.token = "token", .world_size = 3, .stores = {{"127.0.0.1", port}}};
+  std::ofstream(path) << note.to_text();
+
+  const auto enter = [&] { meet(path, 1, 3, silent ? 300ms : 20s); };
+  const std::string error = silent ? message_of<FileRendezvousTimeout>(enter) : error_of(enter);
+
+  INFO(error);
+  CHECK(has(error, path));
+  CHECK(has(error, silent ? "300 ms" : "20 s"));
+  store.get();
+}
+
+TEST_CASE("a host is reached by its addresses of both families, and first by those of IPv4",
+          "[file_rendezvous]") {
+  struct Interface : ifaddrs {
+    Interface(const char* text, unsigned flags) : ifaddrs{} {
+      auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
+      auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
+      const bool is_v4 = ::inet_pton(AF_INET, text, &v4->sin_addr) == 1;
+      if (!is_v4) REQUIRE(::inet_pton(AF_INET6, text, &v6->sin6_addr) == 1);
+      address.ss_family = is_v4 ? AF_INET : AF_INET6;
+      ifa_flags = flags;
+      ifa_addr = reinterpret_cast<sockaddr*>(&address);
+    }
+    sockaddr_storage address{};
+  };
+  Interface list[] = {{"::1", IFF_UP | IFF_LOOPBACK},
+                      {"127.0.0.1", IFF_UP | IFF_LOOPBACK},
+                      {"fe80::1", IFF_UP},
+                      {"2001:db8::7", IFF_UP},
+                      {"10.0.0.7", IFF_UP},
+                      {"fd00::7", IFF_UP},
+                      {"10.0.0.8", 0},
+                      {"2001:db8::8", 0}};
+  for (std::size_t i = 0; i + 1 < std::size(list); ++i) list[i].ifa_next = &list[i + 1];
+
+  CHECK(addresses_of(list) ==
+        std::vector<std::string>{"10.0.0.7", "2001:db8::7", "fd00::7", "127.0.0.1"});
 }
 
 TEST_CASE("somebody's file is refused on every rank and not touched", "[file_rendezvous]") {

@@ -76,6 +76,18 @@ TEST_CASE("a get waits for another client's set", "[store_client]") {
   CHECK(value.get() == "now");
 }
 
+TEST_CASE("a key that is there is got, however little time there is to wait for it",
+          "[store_client]") {
+  Fixture f;
+  StoreClient client = f.client();
+  client.set("k", "v");
+  const std::vector<string> keys{"k"}, values{"v"};
+  for (int i = 0; i < 50; ++i) {
+    REQUIRE(client.get("k", milliseconds(0)) == "v");
+    REQUIRE(client.multi_get(keys, milliseconds(0)) == values);
+  }
+}
+
 TEST_CASE("a large value goes there and back", "[store_client]") {
   Fixture f;
   StoreClient client = f.client();

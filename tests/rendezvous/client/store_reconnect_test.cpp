@@ -22,9 +22,11 @@ using Strings = std::vector<string>;
 
 constexpr std::size_t all = ~std::size_t{0};
 
-StoreClient client_of(std::uint16_t port, const string& attempt = {}) {
-  return {"127.0.0.1", port,
-          StoreClientOptions{.timeout = milliseconds(10'000), .attempt = attempt}};
+// `prover`: of a job with a secret, whose store does not ask for the proof here.
+StoreClient client_of(std::uint16_t port, const string& attempt = {}, bool prover = false) {
+  StoreClientOptions options{.timeout = milliseconds(10'000), .attempt = attempt};
+  if (prover) options.prove = [](std::string_view) { return string("proof"); };
+  return {"127.0.0.1", port, options};
 }
 
 // Everything that may be asked again. `prefix` keeps the keys of one run apart.
@@ -121,14 +123,15 @@ TEST_CASE("a wait goes on over a break, within its own deadline", "[store_reconn
 
 TEST_CASE("a client of an attempt that is over is turned away when it connects again",
           "[store_reconnect]") {
+  const bool prover = GENERATE(false, true);
   ServerFixture f;
   f.run([&] { f.server->start_attempt("0"); });
-  StoreClient late = client_of(f.port(), "0");
+  StoreClient late = client_of(f.port(), "0", prover);
   late.set("k", "old");
   CHECK(late.get("k") == "old");
   f.run([&] { f.server->start_attempt("1"); });
   late.set("k", "late");  // Has no answer: it is not known yet that nobody will read it.
-  StoreClient current = client_of(f.port(), "1");
+  StoreClient current = client_of(f.port(), "1", prover);
   const Strings keys{"k"};
   for (int i = 0; i < 2; ++i) {
     CHECK(contains(message_of<StoreAttemptOver>([&] { late.add("n", 1); }), "another attempt"));
@@ -141,24 +144,26 @@ TEST_CASE("a client of an attempt that is over is turned away when it connects a
 
 TEST_CASE("a process that starts late, of an attempt that is over, is turned away",
           "[store_reconnect]") {
+  const bool prover = GENERATE(false, true);
   ServerFixture f;
   f.run([&] { f.server->start_attempt("1"); });
-  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "0"); }),
+  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "0", prover); }),
                  "it serves attempt 1 of the job, and this process is of attempt 0"));
-  CHECK(client_of(f.port(), "1").num_keys() == 0);
-  CHECK(client_of(f.port()).num_keys() == 0);  // Who does not know is let in.
+  CHECK(client_of(f.port(), "1", prover).num_keys() == 0);
+  CHECK(client_of(f.port(), "", prover).num_keys() == 0);  // Who does not know is let in.
 }
 
 TEST_CASE("16.1: an attempt of an older term is another one, whatever its number",
           "[store_reconnect]") {
+  const bool prover = GENERATE(false, true);
   ServerFixture f;
   f.run([&] { f.server->start_attempt("2.5"); });
-  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "0.5"); }),
+  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "0.5", prover); }),
                  "it serves attempt 2.5 of the job, and this process is of attempt 0.5"));
-  CHECK(client_of(f.port(), "2.5").num_keys() == 0);
+  CHECK(client_of(f.port(), "2.5", prover).num_keys() == 0);
   // Programs from before there were terms are told apart by their attempt's number.
-  CHECK(client_of(f.port(), "5").num_keys() == 0);
-  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "4"); }),
+  CHECK(client_of(f.port(), "5", prover).num_keys() == 0);
+  CHECK(contains(message_of<StoreAttemptOver>([&] { client_of(f.port(), "4", prover); }),
                  "it serves attempt 5 of the job, and this process is of attempt 4"));
 }
 

@@ -21,8 +21,9 @@ bool read_counter(const std::string& text, std::int64_t& number) {
 }  // namespace
 
 StoreModel::Outcome StoreModel::apply(int client, const Operation& operation) {
-  disconnect(client);  // Whatever it sends, it does not wait any more.
+  end_wait(client);  // Whatever it sends, it does not wait any more.
   outcome_ = {};
+  answer_call(client, &operation);
   caller_ = client;
   const std::string& key = operation.key;
   switch (operation.op) {
@@ -95,7 +96,26 @@ StoreModel::Outcome StoreModel::apply(int client, const Operation& operation) {
   return outcome_;
 }
 
-void StoreModel::disconnect(int client) {
+StoreModel::Outcome StoreModel::disconnect(int client) {
+  end_wait(client);
+  outcome_ = {};
+  answer_call(client, nullptr);
+  return outcome_;
+}
+
+// Who was woken for an item and does not ask for it leaves it to another, unless those who were
+// woken as well are enough for all that is there.
+void StoreModel::answer_call(int client, const Operation* operation) {
+  const auto call = called_.extract(client);
+  if (call.empty()) return;
+  const std::string& key = call.mapped();
+  if (operation != nullptr && operation->op == StoreOp::QueuePop && operation->key == key) return;
+  const auto others = std::count_if(called_.begin(), called_.end(),
+                                    [&](const auto& other) { return other.second == key; });
+  if (queues_[key].size() > static_cast<std::size_t>(others)) release(key, /*only_one=*/true);
+}
+
+void StoreModel::end_wait(int client) {
   const auto theirs = [client](const Wait& wait) { return wait.client == client; };
   waits_.erase(std::remove_if(waits_.begin(), waits_.end(), theirs), waits_.end());
 }
@@ -135,7 +155,10 @@ void StoreModel::release(const std::string& key, bool only_one) {
     }
     outcome_.woken.push_back(waits_[i].client);
     waits_.erase(waits_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (only_one) return;
+    if (only_one) {
+      called_[outcome_.woken.back()] = key;
+      return;
+    }
   }
 }
 

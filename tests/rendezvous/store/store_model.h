@@ -21,7 +21,7 @@ class StoreModel {
     bool closed = false;     // The caller's connection ends.
   };
   Outcome apply(int client, const Operation& operation);
-  void disconnect(int client);
+  Outcome disconnect(int client);
 
   bool waiting(int client) const;
   bool waited_for(std::string_view key) const;
@@ -43,12 +43,15 @@ class StoreModel {
   void wait(const Operation& operation);
   void barrier(const Operation& operation);
   void pop(const Operation& operation);
+  void end_wait(int client);
+  void answer_call(int client, const Operation* operation);
   void list_keys();
 
   std::map<std::string, std::string> keys_;
   std::map<std::string, std::deque<std::string>> queues_;
-  std::vector<Wait> waits_;  // The oldest first.
-  Outcome outcome_;          // Of the operation under way.
+  std::vector<Wait> waits_;            // The oldest first.
+  std::map<int, std::string> called_;  // Clients that a push woke, and have said nothing since.
+  Outcome outcome_;                    // Of the operation under way.
   int caller_ = 0;
 };
 

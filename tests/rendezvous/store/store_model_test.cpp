@@ -48,11 +48,14 @@ class Core {
   explicit Core(unsigned seed) : random_(seed) {
     for (int i = 0; i < clients; ++i) connect(i);
   }
-  void connect(int client) {
-    store_.disconnect(static_cast<ConnectionId>(client));
+  StoreModel::Outcome connect(int client) {
+    std::vector<ConnectionId> woken;
+    store_.disconnect(static_cast<ConnectionId>(client), woken);
     parsers_[static_cast<std::size_t>(client)] = std::make_unique<StoreParser>(limits_);
-    StoreModel::Outcome ignored;
-    feed(client, validate, ignored);
+    StoreModel::Outcome outcome;
+    outcome.woken.assign(woken.begin(), woken.end());
+    feed(client, validate, outcome);
+    return outcome;
   }
   StoreModel::Outcome apply(int client, const Operation& operation) {
     StoreModel::Outcome outcome;
@@ -113,9 +116,12 @@ class Sockets {
   explicit Sockets(std::uint16_t port) : port_(port), sync_(port) {
     for (int i = 0; i < clients; ++i) fds_.emplace_back(port);
   }
-  void connect(int client) {
+  StoreModel::Outcome connect(int client, const StoreModel::Outcome& expected) {
     at(client) = RawClient(port_);
     settle();
+    StoreModel::Outcome outcome;
+    take_wakes(expected, outcome);
+    return outcome;
   }
   // The answers that `expected` says are due, and anything that comes on top.
   StoreModel::Outcome apply(int client, const Operation& operation,
@@ -123,9 +129,7 @@ class Sockets {
     at(client).send(encode(operation));
     StoreModel::Outcome outcome;
     outcome.reply = at(client).read(expected.reply.size());
-    for (const int other : expected.woken) {
-      if (at(other).read(1) == stop) outcome.woken.push_back(other);
-    }
+    take_wakes(expected, outcome);
     outcome.closed = expected.closed && at(client).closed();
     settle();
     for (int i = 0; i < clients; ++i) {
@@ -136,6 +140,11 @@ class Sockets {
   }
 
  private:
+  void take_wakes(const StoreModel::Outcome& expected, StoreModel::Outcome& outcome) {
+    for (const int other : expected.woken) {
+      if (at(other).read(1) == stop) outcome.woken.push_back(other);
+    }
+  }
   RawClient& at(int client) { return fds_[static_cast<std::size_t>(client)]; }
   // What was sent before has been carried out. Twice: the first may overtake another client's bytes
   // in one turn of the server's loop.
@@ -150,48 +159,78 @@ class Sockets {
 };
 
 // Who may do what next. torch's own server leaves a client that a push has woken on its list, and
-// answers a client that gave up a wait without CANCEL_WAIT; and its COMPARE_SET wakes those who
-// wait for a key that does not come to exist. Such steps are left out for it.
+// wakes no other if it does not pop; it answers a client that gave up a wait without CANCEL_WAIT;
+// and its COMPARE_SET wakes those who wait for a key that does not come to exist. Such steps are
+// left out for it.
 bool stock_would_err(const StoreModel& model, int client, const Operation& operation) {
   if (model.waiting(client)) return operation.op != StoreOp::CancelWait;
   return operation.op == StoreOp::CompareSet && model.waited_for(operation.key);
 }
 
 template <class Apply, class Connect>
-void run_sequence(unsigned seed, int steps, OperationMix mix, Apply apply, Connect connect) {
-  std::minstd_rand random(seed);
-  StoreModel model;
-  std::vector<std::pair<int, Operation>> history;
-  for (int step = 0; step < steps; ++step) {
-    const int client = static_cast<int>(random() % clients);
-    if (random() % 25 == 0) {
-      model.disconnect(client);
-      connect(client);
-      continue;
+class Sequence {
+ public:
+  Sequence(unsigned seed, OperationMix mix, Apply apply, Connect connect)
+      : seed_(seed), random_(seed), mix_(mix), apply_(apply), connect_(connect) {}
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !failed_; ++i) step();
+  }
+
+ private:
+  void step() {
+    const int client = static_cast<int>(random_() % clients);
+    if (random_() % 25 == 0) return reconnect(client);
+    Operation operation = random_operation(random_, mix_);
+    if (mix_.stock && stock_would_err(model_, client, operation)) {
+      operation = {StoreOp::CancelWait};
     }
-    Operation operation = random_operation(random, mix);
-    if (mix.stock && stock_would_err(model, client, operation)) operation = {StoreOp::CancelWait};
-    history.emplace_back(client, operation);
-    const StoreModel::Outcome expected = model.apply(client, operation);
-    const StoreModel::Outcome got = apply(client, operation, expected);
-    const bool list = operation.op == StoreOp::ListKeys;
-    const string reply = list ? sorted_list(got.reply) : got.reply;
-    if (reply != expected.reply || got.woken != expected.woken || got.closed != expected.closed) {
-      INFO("seed " << seed);
-      for (const auto& [who, what] : history) UNSCOPED_INFO(describe(who, what));
-      CHECK(reply == expected.reply);
-      CHECK(got.woken == expected.woken);
-      REQUIRE(got.closed == expected.closed);
-      return;
-    }
-    std::vector<int> gone;
-    if (got.closed) gone.push_back(client);
-    if (mix.stock && operation.op == StoreOp::QueuePush) gone = got.woken;
-    for (const int lost : gone) {
-      model.disconnect(lost);
-      connect(lost);
+    const StoreModel::Outcome outcome = act(client, operation);
+    if (outcome.closed) reconnect(client);
+    if (!mix_.stock || operation.op != StoreOp::QueuePush) return;
+    for (const int woken : outcome.woken) {
+      act(woken, {StoreOp::QueuePop, operation.key});
+      reconnect(woken);
     }
   }
+  StoreModel::Outcome act(int client, const Operation& operation) {
+    history_ += describe(client, operation);
+    const StoreModel::Outcome expected = model_.apply(client, operation);
+    StoreModel::Outcome got = apply_(client, operation, expected);
+    if (operation.op == StoreOp::ListKeys) got.reply = sorted_list(got.reply);
+    compare(got, expected);
+    return expected;
+  }
+  void reconnect(int client) {
+    history_ += "client " + std::to_string(client) + " connects again\n";
+    const StoreModel::Outcome expected = model_.disconnect(client);
+    compare(connect_(client, expected), expected);
+  }
+  void compare(const StoreModel::Outcome& got, const StoreModel::Outcome& expected) {
+    if (got.reply == expected.reply && got.woken == expected.woken &&
+        got.closed == expected.closed) {
+      return;
+    }
+    failed_ = true;
+    INFO("seed " << seed_ << '\n' << history_);
+    CHECK(got.reply == expected.reply);
+    CHECK(got.woken == expected.woken);
+    CHECK(got.closed == expected.closed);
+  }
+
+  unsigned seed_;
+  std::minstd_rand random_;
+  OperationMix mix_;
+  Apply apply_;
+  Connect connect_;
+  StoreModel model_;
+  string history_;
+  bool failed_ = false;
+};
+
+template <class Apply, class Connect>
+void run_sequence(unsigned seed, int steps, OperationMix mix, Apply apply, Connect connect) {
+  Sequence(seed, mix, apply, connect).run(steps);
 }
 
 void run_over_sockets(std::uint16_t port, unsigned seed, OperationMix mix) {
@@ -202,7 +241,9 @@ void run_over_sockets(std::uint16_t port, unsigned seed, OperationMix mix) {
       [&](int client, const Operation& operation, const StoreModel::Outcome& expected) {
         return sockets.apply(client, operation, expected);
       },
-      [&](int client) { sockets.connect(client); });
+      [&](int client, const StoreModel::Outcome& expected) {
+        return sockets.connect(client, expected);
+      });
 }
 
 }  // namespace
@@ -215,7 +256,7 @@ TEST_CASE("the store does what the model does, in thousands of random sequences"
         [&](int client, const Operation& operation, const StoreModel::Outcome&) {
           return core.apply(client, operation);
         },
-        [&](int client) { core.connect(client); });
+        [&](int client, const StoreModel::Outcome&) { return core.connect(client); });
     core.clear();
     REQUIRE(core.memory() == 0);
   }

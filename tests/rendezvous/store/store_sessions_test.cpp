@@ -96,6 +96,38 @@ TEST_CASE("a torch 2.1 client that cancelled its wait may still append", "[sessi
   CHECK(f.ask(f.connect(), validate + get("z")) == text("more"));
 }
 
+TEST_CASE("a torch 1.13 client whose wait timed out gets no answer to it once it sends an opcode",
+          "[sessions]") {
+  Fixture f;
+  const UniqueFd old = f.connect(), other = f.connect();
+  const string add = string("\x03") + text("n") + u64(5);
+  // By itself, as that client sends it, or in one read with the wait.
+  const bool alone = GENERATE(true, false);
+  CHECK(f.ask(old, alone ? legacy_wait : legacy_wait + add.substr(0, 1)).empty());
+  if (alone) CHECK(f.ask(old, add.substr(0, 1)).empty());
+
+  f.ask(other, validate + set("z", "late"));
+
+  CHECK(f.ask(old, add.substr(1)) == u64(5));
+}
+
+TEST_CASE("a client that a push has woken and that ends has the next one woken", "[sessions]") {
+  Fixture f;
+  UniqueFd first = f.connect();
+  const UniqueFd second = f.connect(), other = f.connect();
+  const string push = op(StoreOp::QueuePush) + text("q") + text("item");
+  f.ask(first, validate + wait("q"));
+  f.ask(second, validate + wait("q"));
+  f.ask(other, validate + push);
+  REQUIRE(Fixture::read(first) == stop);
+  REQUIRE(Fixture::read(second).empty());
+
+  first.reset();
+  f.serve();
+
+  CHECK(Fixture::read(second) == stop);
+}
+
 TEST_CASE("a connection that is reset in any state gives its memory back", "[sessions]") {
   Fixture f;
   const string half = set("k", string(9'000, 'x')).substr(0, 5'000);

@@ -67,9 +67,14 @@ struct Fixture {
     return ask(id, {.op = StoreOp::Barrier, .key = key, .number = world});
   }
 
+  void disconnect(ConnectionId id) {
+    woken.clear();
+    store.disconnect(id, woken);
+  }
+
   MemoryBudget budget;
   Store store;
-  Ids woken;       // By the last request.
+  Ids woken;       // By the last request, or the last disconnection.
   string refused;  // The reason to close the connection of the last request.
 };
 
@@ -245,7 +250,7 @@ TEST_CASE("a key may be waited for twice", "[store]") {
 TEST_CASE("all who wait for a key are woken, in order", "[store]") {
   Fixture f;
   for (ConnectionId id = 1; id <= 100; ++id) f.wait(id, {"a"});
-  f.store.disconnect(50);
+  f.disconnect(50);
   f.set(0, "a", "1");
   REQUIRE(f.woken.size() == 99);
   CHECK(std::is_sorted(f.woken.begin(), f.woken.end()));
@@ -277,7 +282,7 @@ TEST_CASE("who disconnects while waiting is forgotten, with its keys", "[store]"
   const std::size_t before = f.budget.used();
   f.wait(1, {"a", "b", "a"});
   CHECK(f.budget.used() > before);
-  f.store.disconnect(1);
+  f.disconnect(1);
   CHECK(f.budget.used() == before);
   f.set(0, "a", "1");
   CHECK(f.woken.empty());
@@ -307,6 +312,48 @@ TEST_CASE("a push wakes one waiter, the oldest, once", "[store]") {
   f.push("q", "2");
   CHECK(f.woken == Ids{2});
   CHECK(f.store.waiting(1));
+}
+
+TEST_CASE("who is woken by a push and does not pop has the next waiter woken", "[store]") {
+  Fixture f;
+  f.wait(1, {"q"});
+  f.wait(2, {"q"});
+  f.push("q", "1");
+  REQUIRE(f.woken == Ids{1});
+  SECTION("it is gone") { f.disconnect(1); }
+  SECTION("it gives up") { f.ask(1, {.op = StoreOp::CancelWait}); }
+  SECTION("it asks for something else") { f.add(1, "n", 1); }
+  SECTION("it pops from another queue") { f.pop(1, "r"); }
+  CHECK(f.woken == Ids{2});
+  CHECK(f.pop(2, "q") == i64(1) + bytes("1"));
+}
+
+TEST_CASE("a waiter is not woken for an item that another was woken for", "[store]") {
+  Fixture f;
+  for (const ConnectionId id : {1, 2, 3}) f.wait(id, {"q"});
+  f.push("q", "1");
+  f.push("q", "2");
+  SECTION("both are popped") {
+    f.pop(1, "q");
+    f.pop(2, "q");
+    CHECK(f.woken.empty());
+  }
+  SECTION("one was taken by a client that did not wait") {
+    f.pop(9, "q");
+    f.disconnect(1);
+    CHECK(f.woken.empty());
+    f.disconnect(2);
+    CHECK(f.woken == Ids{3});
+  }
+  SECTION("all were taken, and those who were woken end") {
+    f.pop(9, "q");
+    f.pop(9, "q");
+    f.disconnect(1);
+    f.disconnect(2);
+    CHECK(f.woken.empty());
+    f.disconnect(3);
+    CHECK(f.budget.used() == 0);
+  }
 }
 
 TEST_CASE("a push passes a waiter that still lacks another key, to the next", "[store]") {
@@ -395,7 +442,7 @@ TEST_CASE("all memory that was given back is free again", "[store]") {
     f.ask(0, {.op = StoreOp::Append, .key = key, .value = "more"});
     f.erase(key);
   }
-  f.store.disconnect(1);
+  f.disconnect(1);
   CHECK(f.budget.used() == 0);
 }
 
@@ -444,15 +491,15 @@ TEST_CASE("what waits take is given back, whatever ends them", "[store]") {
   SECTION("they are given up, and the keys come and go") {
     f.ask(0, {.op = StoreOp::CancelWait});
     CHECK(f.store.wait_bytes() == first);
-    f.store.disconnect(1);
+    f.disconnect(1);
     f.set(2, "a", "1");
     f.erase("a");
   }
   SECTION("a barrier's key is deleted") {
     f.barrier(0, "a", 3);
     f.erase("a");
-    f.store.disconnect(0);
-    f.store.disconnect(1);
+    f.disconnect(0);
+    f.disconnect(1);
   }
   SECTION("a new attempt begins") { f.store.clear(); }
   CHECK(f.store.wait_bytes() == 0);
