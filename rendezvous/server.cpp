@@ -22,6 +22,7 @@
 
 #include "rendezvous/store/accept_pace.h"
 #include "rendezvous/store/linger_policy.h"
+#include "rendezvous/store/own_addresses.h"
 #include "rendezvous/store/peer_log.h"
 #include "rendezvous/store/socket_owner.h"
 #include "rendezvous/store/store_sessions.h"
@@ -52,7 +53,6 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
         on_control(std::move(control)),
         listener(listen_socket(options.bind_address, options.port)),
         port(local_port(listener.get())),
-        bound_to(local_address(listener.get())),
         poller(io, make_epoll().release()),
         accept_timer(io),
         deadline_timer(io),
@@ -73,16 +73,16 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     owners.reset();
   }
 
-  bool is_local(int fd, const asio::ip::address& from) const {
-    if (bound_to.is_unspecified()) return SocketOwner::is_local(fd);
-    return from.is_loopback() || from == bound_to;  // Nothing to ask the kernel for.
-  }
-
-  // Why a connection from this machine is turned away; "" when it is not.
-  std::string foreign(int fd, const asio::ip::address& from) const {
-    if (!owners || !is_local(fd, from)) return "";
+  // Why a connection from this machine is turned away; "" when it is not. By whichever of the
+  // machine's addresses it comes, so the kernel is asked of all connections: those from elsewhere
+  // it does not know.
+  std::string foreign(int fd, const asio::ip::address& from) {
+    if (!owners) return "";
     const auto owner = owners->of_peer(fd);
-    if (!owner) return "it comes from this machine, but no process holds its other end";
+    if (!owner) {
+      if (!from.is_loopback() && !own_addresses.contains(from, Clock::now())) return "";
+      return "it comes from this machine, but no process holds its other end";
+    }
     if (is_own_user(*owner)) return "";
     return "it is of another user of this machine, uid " + std::to_string(*owner) +
            "; if it is a worker of this job, start ddprun as that user";
@@ -266,7 +266,6 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   const OnControl on_control;
   UniqueFd listener;
   const std::uint16_t port;
-  const asio::ip::address bound_to;
   bool watched = false;  // The listener, by the poller.
   AcceptPace accept_pace;
   asio::posix::stream_descriptor poller;  // The epoll set of listener and connections.
@@ -274,6 +273,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::steady_timer deadline_timer;
   Clock::time_point armed_for = Clock::time_point::max();
   std::optional<SocketOwner> owners;
+  OwnAddresses own_addresses;
   LingerPolicy linger;
   // Of somebody whom the store serves. To look for more from strangers would let each of their
   // connections take a processor for as long as LingerPolicy::linger.

@@ -2,14 +2,15 @@
 #include "launcher/membership/background_call.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <asio/post.hpp>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/time_text.h"
 
 namespace ddprun::launcher {
@@ -51,10 +52,19 @@ void BackgroundCall::start(std::function<void()> work, std::chrono::milliseconds
     if (error || shared->owner == nullptr || shared->number != number) return;
     finish(fmt::format("{} does not answer within {}", name_, rendezvous::time_text(limit)));
   });
-  // Signals are the main thread's, which waits for them.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    run(std::move(work), number);
+  } catch (const std::system_error& error) {  // No thread is to be had.
+    shared_->busy = false;
+    asio::post(io_, [this, shared = shared_, number, why = std::string(error.what())] {
+      if (shared->owner == nullptr || shared->number != number) return;
+      finish(fmt::format("{} cannot be called: {}", name_, why));
+    });
+  }
+}
+
+void BackgroundCall::run(std::function<void()> work, std::uint64_t number) {
+  const rendezvous::BlockedSignals blocked;
   std::thread([shared = shared_, number, work = std::move(work)]() mutable {
     std::string why;
     try {
@@ -71,7 +81,6 @@ void BackgroundCall::start(std::function<void()> work, std::chrono::milliseconds
       if (shared->owner != nullptr && shared->number == number) shared->owner->finish(why);
     });
   }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void BackgroundCall::finish(const std::string& why) {

@@ -30,6 +30,7 @@ class BackgroundCall {
  private:
   struct Shared;
 
+  void run(std::function<void()> work, std::uint64_t number);
   void finish(const std::string& why);
 
   asio::io_context& io_;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>
@@ -557,7 +556,11 @@ void Membership::announce() {
   }
   if (meeting_) return keep_named();
   asio::co_spawn(
-      io_, [this] { return tell_first_endpoint(); }, asio::detached);
+      io_, [this] { return tell_first_endpoint(); },
+      [](const std::exception_ptr& thrown) {
+        if (thrown)
+          spdlog::warn("nobody tells a node 0 that is started again of this job any more");
+      });
 }
 
 // Should the lost node be started again, it opens a new job of the same name at the endpoint that

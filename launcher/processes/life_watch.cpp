@@ -3,7 +3,6 @@
 #include "launcher/processes/life_watch.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 #include <cstddef>
 #include <ctime>
 #include <utility>
+
+#include "rendezvous/blocked_signals.h"
 
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449  // On every architecture; Linux 5.16.
@@ -50,11 +51,8 @@ LifeWatch::LifeWatch(std::vector<std::uint32_t*> words, OnEnding on_ending)
   if (words_.size() >= words_max) words_.resize(words_max - 1);  // One is `ended_`.
   holders_.resize(words_.size());
   if (words_.empty()) return;
-  sigset_t all, before;  // Signals are for the launcher's main thread.
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const rendezvous::BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LifeWatch::~LifeWatch() {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <asio/awaitable.hpp>
 #include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
@@ -57,7 +56,8 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
         proof(io_),
         answer(io_) {}
 
-  asio::awaitable<void> connect(std::string why = {});
+  void start_connecting(const std::string& why = {});
+  asio::awaitable<void> connect(std::string why);
   asio::awaitable<std::string> try_once();
   asio::awaitable<std::string> try_address(std::string address);
   void give_up(const std::string& why);
@@ -244,6 +244,19 @@ void ControlClient::Impl::on_closed(const std::string& why) {
   lost(why);
 }
 
+void ControlClient::Impl::start_connecting(const std::string& why) {
+  asio::co_spawn(
+      io, [self = shared_from_this(), why] { return self->connect(why); },
+      [self = shared_from_this()](const std::exception_ptr& thrown) {
+        if (!thrown || self->closed) return;
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {  // Told, or the launcher would wait for ever.
+          self->lost(error.what());
+        }
+      });
+}
+
 // Not from inside the callback of the connection that goes.
 void ControlClient::Impl::connect_again(const std::string& why) {
   proof.cancel();
@@ -253,8 +266,7 @@ void ControlClient::Impl::connect_again(const std::string& why) {
     if (!self || self->closed) return;
     self->connection.reset();
     self->closed_unanswered = why + " before it answered";
-    asio::co_spawn(
-        self->io, [self] { return self->connect(self->closed_unanswered); }, asio::detached);
+    self->start_connecting(self->closed_unanswered);
   });
 }
 
@@ -364,8 +376,7 @@ void ControlClient::Impl::lost(const std::string& why, bool silent) {
 ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,
                              ControlClientCallbacks callbacks)
     : impl_(std::make_shared<Impl>(io, std::move(options), std::move(callbacks))) {
-  asio::co_spawn(
-      io, [impl = impl_] { return impl->connect(); }, asio::detached);
+  impl_->start_connecting();
 }
 
 ControlClient::~ControlClient() {

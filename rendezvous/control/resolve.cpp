@@ -3,9 +3,8 @@
 #include "rendezvous/control/resolve.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,11 +20,13 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::rendezvous {
@@ -74,18 +75,13 @@ Resolved look_up(const std::string& host) {
 }
 
 void start_thread(std::shared_ptr<Lookup> lookup) {
-  // Signals are for the main thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const BlockedSignals blocked;
   std::thread([lookup = std::move(lookup)] {
     lookup->result = look_up(lookup->host);
     lookup->written.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto sent = write(lookup->done_fd.get(), &one, sizeof one);
   }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace
@@ -102,17 +98,23 @@ asio::awaitable<Resolved> resolve(std::string host) {
     same.addresses.push_back(std::move(host));
     co_return same;
   }
-  const auto lookup = std::make_shared<Lookup>();
-  lookup->host = std::move(host);
-  asio::posix::stream_descriptor done(co_await asio::this_coro::executor,
-                                      fcntl(lookup->done_fd.get(), F_DUPFD_CLOEXEC, 0));
-  start_thread(lookup);
+  std::shared_ptr<Lookup> lookup;
+  asio::posix::stream_descriptor done(co_await asio::this_coro::executor);
+  Resolved failed;
+  try {
+    lookup = std::make_shared<Lookup>();
+    lookup->host = std::move(host);
+    done.assign(fcntl(lookup->done_fd.get(), F_DUPFD_CLOEXEC, 0));
+    start_thread(lookup);
+  } catch (const std::exception& reason) {  // Out of threads or descriptors: for now.
+    failed.error = fmt::format("it cannot be looked up: {}", reason.what());
+  }
+  if (!failed.error.empty()) co_return failed;
   std::array<std::uint64_t, 1> count{};
   asio::error_code error;
   co_await done.async_read_some(asio::buffer(count),
                                 asio::redirect_error(asio::use_awaitable, error));
   if (error || !lookup->written.load(std::memory_order_acquire)) {
-    Resolved failed;
     failed.error = error ? error.message() : "it was not looked up";
     co_return failed;
   }

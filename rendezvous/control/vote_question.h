@@ -13,7 +13,8 @@
 
 namespace ddprun::rendezvous {
 
-// Asks `seat`; `on_vote` is called once if it answers within two seconds, and else never. With
+// Asks `seat`, at each address of it where that is a name (--local-addr, or the endpoint as it was
+// given); `on_vote` is called once if it answers within two seconds, and else never. With
 // `tls` both ends prove the job's key first. Lives by itself until then; `io` must outlive it, and
 // what `on_vote` refers to, too.
 void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& question,

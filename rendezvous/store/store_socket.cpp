@@ -105,13 +105,6 @@ std::uint16_t local_port(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
 }
 
-asio::ip::address local_address(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
-  return ip_address(storage);
-}
-
 std::string peer_name(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;

@@ -19,7 +19,6 @@ namespace ddprun::rendezvous {
 // a vanished peer within two minutes. Throws std::system_error that names address and port.
 UniqueFd listen_socket(const std::string& address, std::uint16_t port);
 std::uint16_t local_port(int fd);
-asio::ip::address local_address(int fd);  // 0.0.0.0 or :: when it listens on every interface.
 
 // "10.0.0.7:40112", "[fe80::1]:40112"; "an unknown peer" if the connection is already gone.
 std::string peer_name(int fd);

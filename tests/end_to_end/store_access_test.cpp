@@ -53,7 +53,38 @@ std::vector<std::string> attacker(const std::vector<std::string>& words) {
          words;
 }
 
+// The same by a user of host 0 itself, from one of its addresses. All is imported before: Python
+// may lie where that user must not look.
+std::vector<std::string> local_connection(const std::string& from, int user) {
+  return {"python3", "-c",
+          "import encodings.idna, os, socket; os.setuid(" + std::to_string(user) +
+              "); s = socket.create_connection((\"" + NetworkHosts::address(0) +
+              "\", 29500), 60, (\"" + from +
+              "\", 0)); s.sendall(b\"\\0\\xce\\xf7\\x85\\x3c\\x0dabcd\")\n"
+              "try: print(\"served\" if s.recv(4) == b\"abcd\" else \"closed\")\n"
+              "except ConnectionError: print(\"closed\")"};
+}
+
 }  // namespace
+
+TEST_CASE("15.3: another user of node 0's machine is turned away by whichever address it comes") {
+  if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);
+  const ElasticPair job;
+  const std::string second = "10.78.0.9";
+  REQUIRE(run(job.hosts.on(0, {"ip", "address", "add", second + "/32", "dev", "lo"}), 60s).status ==
+          0);
+  Process first(job.node(0), job.variables);
+  REQUIRE(first.wait_for_output("attempt 0: 0 of 1", 60s));
+
+  for (const std::string& from : {NetworkHosts::address(0), second}) {
+    const auto own = run(job.hosts.on(0, local_connection(from, 0)), 60s);
+    const auto other = run(job.hosts.on(0, local_connection(from, 65'534)), 60s);
+    INFO(from << " own: " << own.output << " other: " << other.output);
+    CHECK(own.output == "served\n");
+    CHECK(other.output == "closed\n");
+  }
+  finish({&first});
+}
 
 TEST_CASE("15.3: a host that a member announces may use the store only if that has the secret") {
   if (const auto why = NetworkHosts::unavailable(); !why.empty()) DDPRUN_SKIP(why);

@@ -243,6 +243,30 @@ TEST_CASE("a node comes back to a node 0 that was started again, whose attempts 
   CHECK(attempts == std::vector<std::string>{"attempt_0", "attempt_0", "attempt_0", "attempt_0.2"});
 }
 
+TEST_CASE("a job is handed over where the nodes know node 0 by its name") {
+  const std::string endpoint = "localhost:" + std::to_string(free_port());
+  const auto node = [&](const std::string& is_host) {
+    return launch(
+        std::vector<std::string>{
+            "--nnodes", "1:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-conf",
+            "heartbeat_timeout=2,keep_alive_interval=0.2,last_call_timeout=1,is_host=" + is_host} +
+        shell("echo up rank $RANK of $WORLD_SIZE; test $WORLD_SIZE = 1 && "
+              "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
+  };
+  Process host(node("true"));
+  Process other(node("false"));
+  REQUIRE(host.wait_for_output("up rank 0 of 2", 60s));
+  REQUIRE(other.wait_for_output("up rank 1 of 2", 60s));
+
+  host.send_signal(SIGTERM);
+
+  const auto host_result = host.wait(60s);
+  const auto other_result = other.wait(60s);
+  INFO("host:\n" << host_result.output << "other:\n" << other_result.output);
+  CHECK(other_result.status == 0);
+  CHECK(contains(other_result.output, "up rank 0 of 1"));
+}
+
 TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {
   const std::uint16_t port = free_port();
   const auto program = shell("echo \"up rank $RANK\"; exec sleep 300");

@@ -2,10 +2,15 @@
 #include "rendezvous/control/resolve.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
+#include <exception>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -28,6 +33,32 @@ std::set<int> inherited() {
 }
 
 }  // namespace
+
+TEST_CASE("where no thread is to be had a name is not looked up, and signals are heard",
+          "[resolve]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to become a user with a limit of its own one must be root");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit none{1, 1};
+    if (::setuid(54'321) != 0 || ::setrlimit(RLIMIT_NPROC, &none) != 0) ::_exit(2);
+    asio::io_context io;
+    Resolved resolved;
+    asio::co_spawn(
+        io, [&]() -> asio::awaitable<void> { resolved = co_await resolve("localhost"); },
+        [](const std::exception_ptr& thrown) {
+          if (thrown) ::_exit(3);
+        });
+    io.run();
+    sigset_t blocked;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    if (sigismember(&blocked, SIGTERM) == 1) ::_exit(4);
+    ::_exit(resolved.error.empty() ? 5 : 0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
 
 TEST_CASE("a worker that is started while a name is looked up inherits nothing of that",
           "[resolve]") {

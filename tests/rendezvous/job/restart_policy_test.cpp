@@ -27,6 +27,15 @@ TEST_CASE("every failure takes one restart from the budget", "[rendezvous][resta
   CHECK(last.reason == "no restarts are left");
 }
 
+TEST_CASE("who leads on with fewer restarts than were used has none left",
+          "[rendezvous][restart]") {
+  RestartPolicy policy({.restarts_max = 2}, seed);
+  policy.resume(3);
+  const RestartDecision decision = policy.on_failure(exit_code(1), 1min);
+  CHECK_FALSE(decision.restart);
+  CHECK(decision.reason == "no restarts are left");
+}
+
 TEST_CASE("a failure that another attempt cannot heal takes none", "[rendezvous][restart]") {
   RestartPolicy policy({.restarts_max = 2}, seed);
 
