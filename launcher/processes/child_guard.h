@@ -11,6 +11,8 @@
 
 namespace ddprun::launcher {
 
+inline constexpr const char* guard_variable_name = "DDPRUN_GUARD";
+
 // What a launcher that is killed leaves in the file system; "" = nothing.
 struct LeftBehind {
   std::string folder;  // Removed, but for what may say why: remove_after_kill().

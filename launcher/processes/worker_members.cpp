@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
 
 namespace ddprun::launcher {
@@ -11,9 +12,17 @@ namespace ddprun::launcher {
 std::vector<int> WorkerMembers::adopted_children(const std::set<int>& kept) {
   std::vector<int> adopted;
   const int own_session = ::getsid(0);
+  // The first process of a container gets everybody's orphans, also of what an operator has started
+  // in there (kubectl exec): of those it takes what has a worker's environment, and all that have
+  // ended, which nobody else reaps.
+  const bool is_init = ::getpid() == 1;
   for (int pid : read_own_children()) {
     if (is_spawned_child(pid)) continue;
-    const int session = read_process(pid).session;
+    const ProcessRow row = read_process(pid);
+    const bool alive = row.state != 'Z';
+    if (is_init && alive && !has_in_environment(pid, guard_variable_name + std::string("=")))
+      continue;
+    const int session = row.session;
     if (session != own_session && !kept.contains(session)) adopted.push_back(pid);
   }
   return adopted;

@@ -12,8 +12,9 @@ namespace ddprun::launcher {
 class WorkerMembers {
  public:
   // Children of ours that no spawn() made and that are not of our session: what workers have left
-  // behind. A program that embeds the launcher may have children of its own, in its own session.
-  // `kept`: sessions of workers that stay, with what they have left behind.
+  // behind. A program that embeds the launcher may have children of its own, in its own session. As
+  // PID 1 only those with the variable of child_guard.h: one that has emptied its environment
+  // stays. `kept`: sessions of workers that stay, with what they have left behind.
   static std::vector<int> adopted_children(const std::set<int>& kept = {});
 
   // `leaders`: the workers that are not reaped yet, without those that stay.

@@ -88,6 +88,29 @@ TEST_CASE("no process outlives a launcher killed after a worker that is gone") {
   CHECK(place.is_deserted(10s));
 }
 
+TEST_CASE("as process 1 of a container the launcher leaves alone what no worker has started") {
+  const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc",
+                                              "--kill-child"};
+  if (run(container + std::vector<std::string>{"true"}, 20s).status != 0) {
+    DDPRUN_SKIP("this user may not make a pid namespace (unshare --pid --mount-proc)");
+  }
+  // Without the variable that a worker's processes have, as what "kubectl exec" starts.
+  for (const std::string environment : {"env -i ", ""}) {
+    const TemporaryFolder folder;
+    const std::string there = folder / "there";
+    const auto result = run(
+        container + launch({"--standalone", "--max-restarts", "1", "--shutdown-timeout", "0.5"}) +
+            shell(environment + "setsid sh -c 'trap : TERM; touch " + there +
+                  "; while :; do sleep 0.1; done' > /dev/null 2>&1 & until test -e " + there +
+                  "; do sleep 0.05; done; rm " + there +
+                  "; exit $((1 - TORCHELASTIC_RESTART_COUNT))"),
+        60s);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, "which a worker left behind") == environment.empty());
+  }
+}
+
 TEST_CASE("as process 1 of a container the launcher leaves no zombies") {
   const std::vector<std::string> container = {"unshare", "--pid", "--fork", "--mount-proc",
                                               "--kill-child"};

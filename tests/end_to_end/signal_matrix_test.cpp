@@ -94,6 +94,28 @@ TEST_CASE("a signal ends running workers") {
   }
 }
 
+TEST_CASE("a signal that launcher and workers get together is nobody's failure") {
+  const Place place;
+  Process job(two_workers({}, say_up_and_wait), place.variables());
+  REQUIRE(wait_for_both_up(job));
+  std::vector<int> workers;
+  REQUIRE(job.wait_until([&] {
+    workers = descendants_running(job.pid(), "sleep");
+    return workers.size() == 2;
+  }));
+
+  // So that it finds its workers dead when it hears of its own.
+  job.send_signal(SIGSTOP);
+  for (const int worker : workers) ::kill(worker, SIGTERM);
+  job.send_signal(SIGTERM);
+  job.send_signal(SIGCONT);
+
+  const auto result = job.wait(30s);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK_FALSE(contains(result.output, "FAILED"));
+}
+
 TEST_CASE("workers that ignore a signal have their grace and are killed") {
   DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   for (const HandledSignal& signal : handled_signals) {
