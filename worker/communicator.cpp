@@ -2,8 +2,12 @@
 // memory is the host's need not do otherwise, sizes of types.
 #include "worker/communicator.h"
 
+#include <algorithm>
+
 namespace ddprun::worker {
 namespace {
+
+constexpr std::chrono::milliseconds wait_max = std::chrono::hours{24 * 3652};
 
 class DoneRequest final : public Request {
  public:
@@ -12,6 +16,14 @@ class DoneRequest final : public Request {
 };
 
 }  // namespace
+
+CommunicatorOptions bounded(CommunicatorOptions options) {
+  for (auto* const wait : {&options.connect_timeout, &options.collective_timeout,
+                           &options.slow_wait, &options.slow_meeting}) {
+    *wait = std::min(*wait, wait_max);
+  }
+  return options;
+}
 
 std::unique_ptr<Request> Communicator::isend(const void* data, std::size_t count, DataType type,
                                              int peer, Stream stream) {

@@ -65,6 +65,8 @@ class Communicator {
   virtual std::string description()
       const = 0;                     // For logs: "cpu: 4 ranks on 2 hosts, shared memory + TCP".
   virtual bool is_cuda() const = 0;  // True: pointers are device memory.
+  // The device of that memory, where it is known to be of one.
+  virtual std::optional<int> cuda_device() const { return std::nullopt; }
   // All ranks are on this host and read each other's memory: no collective waits for a network.
   virtual bool shares_memory() const { return false; }
 
@@ -164,8 +166,14 @@ struct CommunicatorOptions {
   // the peers are met, and NCCL has started; is not closed (Membership::options). -1: none. Not
   // over MPI.
   int interrupt_fd = -1;
-  int cuda_device = 0;  // NCCL only.
+  // NCCL only. By default those of a host have its devices in the order of their local ranks; where
+  // there are fewer, from the first one again.
+  std::optional<int> cuda_device;
 };
+
+// The same, with waits of ten years at most: a clock has no room for milliseconds::max(), by which
+// somebody says that there is no limit.
+CommunicatorOptions bounded(CommunicatorOptions options);
 
 // Meets the other ranks through the store at env.master_addr:env.master_port and connects to them.
 // A world of one needs no store. Throws CommunicatorError.

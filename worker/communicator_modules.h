@@ -32,7 +32,7 @@ template <class Made>
 Communicator* make_for_program(const WorkerEnv& env, const CommunicatorOptions& options,
                                char* error, std::size_t error_bytes) noexcept {
   try {
-    return new Made(env, options);
+    return new Made(env, bounded(options));
   } catch (const std::exception& problem) {
     std::snprintf(error, error_bytes, "%s", problem.what());
   } catch (...) {

@@ -221,7 +221,8 @@ bool needs_meeting(const WorkerEnv& env) {
   return !env.local_world_size_known || (!env.rendezvous_file.empty() && env.master_port == 0);
 }
 
-WorkerEnv meet_workers(const WorkerEnv& env, const CommunicatorOptions& options) {
+WorkerEnv meet_workers(const WorkerEnv& env, const CommunicatorOptions& wished) {
+  const CommunicatorOptions options = bounded(wished);
   if (!needs_meeting(env)) return env;
   const StoreEndpoint endpoint = open_store(env, options);
   WorkerEnv met = env;

@@ -31,6 +31,7 @@ class TracingCommunicator : public Communicator {
   int world_size() const override { return inner_->world_size(); }
   std::string description() const override { return inner_->description(); }
   bool is_cuda() const override { return inner_->is_cuda(); }
+  std::optional<int> cuda_device() const override { return inner_->cuda_device(); }
   bool shares_memory() const override { return inner_->shares_memory(); }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,

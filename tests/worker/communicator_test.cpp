@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <semaphore>
 
 #include "rendezvous/server.h"
 #include "tests/testing/catch.h"
@@ -405,6 +406,41 @@ TEST_CASE("ranks meet through the job's store, also for a second communicator",
   serving.join();
   require_no_errors(errors);
   CHECK(right == 6);
+}
+
+TEST_CASE("the longest times that there are have room on the clock", "[worker][communicator]") {
+  asio::io_context io;
+  ddprun::rendezvous::Server store(io, {}, nullptr);
+  std::thread serving([&] { io.run(); });
+  std::counting_semaphore<> rank_0_waits(0);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      WorkerEnv env;
+      env.rank = rank;
+      env.world_size = 2;
+      env.master_port = store.port();
+      CommunicatorOptions options;
+      for (auto* const wait : {&options.connect_timeout, &options.collective_timeout,
+                               &options.slow_wait, &options.slow_meeting}) {
+        *wait = std::chrono::milliseconds::max();
+      }
+      if (rank == 0) options.slow_wait = std::chrono::milliseconds{1};
+      options.on_slow_wait = [&](const std::string&) { rank_0_waits.release(); };
+      try {
+        const auto comm = make_cpu_communicator(env, options);
+        if (rank == 1 && !acquire(rank_0_waits, 1)) throw std::runtime_error("rank 0 gave up");
+        comm->barrier();
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  io.stop();
+  serving.join();
+  require_no_errors(errors);
 }
 
 TEST_CASE("without a store the error names where it was looked for", "[worker][communicator]") {

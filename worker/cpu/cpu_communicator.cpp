@@ -23,7 +23,7 @@ std::unique_ptr<Communicator> connect_cpu_communicator(int rank, int world_size,
 std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
                                                     const CommunicatorOptions& common) {
   CpuCommunicatorOptions options;
-  options.common = common;
+  options.common = bounded(common);
   return std::make_unique<CpuCommunicator>(meet_cpu_peers(env, options), options);
 }
 

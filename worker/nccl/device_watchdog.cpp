@@ -60,6 +60,9 @@ bool DeviceWatchdog::drain(Clock::time_point deadline) noexcept {
 
 void DeviceWatchdog::run() {
   cudaSetDevice(handle_->device());
+  // Or a look while another thread records a graph, in CUDA's default mode, would spoil that graph.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (group_->aborted()) {

@@ -40,6 +40,7 @@ class NcclCommunicator final : public Communicator {
   int world_size() const override { return world_size_; }
   std::string description() const override { return description_; }
   bool is_cuda() const override { return true; }
+  std::optional<int> cuda_device() const override { return handle_->device(); }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op,
                   Stream stream) override;

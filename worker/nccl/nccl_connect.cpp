@@ -18,7 +18,8 @@ namespace {
 
 constexpr int nccl_version_min = 22700;  // As in cmake/dependencies.cmake.
 
-void require_device(int device) {
+// How many there are; `device` is one of them.
+int require_device(int device) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status != cudaSuccess || devices == 0) {
@@ -30,6 +31,7 @@ void require_device(int device) {
     throw CommunicatorError("there is no CUDA device " + std::to_string(device) +
                             ": this host has " + std::to_string(devices));
   }
+  return devices;
 }
 
 // What the loader finds need not be what this was built with.
@@ -51,11 +53,11 @@ void require_nccl() {
 // All of it but the others.
 NcclPeers begin_nccl_peers(int rank, int world_size, const CommunicatorOptions& options) {
   require_nccl();
-  require_device(options.cuda_device);
   NcclPeers peers;
+  peers.device = options.cuda_device.value_or(0);
+  require_device(peers.device);
   peers.rank = rank;
   peers.world_size = world_size;
-  peers.device = options.cuda_device;
   peers.deadline = std::chrono::steady_clock::now() + options.connect_timeout;
   if (rank == 0 && ncclGetUniqueId(&peers.id) != ncclSuccess) {
     throw CommunicatorError(std::string("ncclGetUniqueId: ") + ncclGetLastError(nullptr));
@@ -87,12 +89,15 @@ NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExcha
   return peers;
 }
 
-NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& options) {
-  if (env.world_size == 1) return begin_nccl_peers(env.rank, env.world_size, options);
+NcclPeers meet_nccl_peers(const WorkerEnv& env, CommunicatorOptions options) {
   // Before the others are met: a rank without a device must not keep them waiting for NCCL.
   require_nccl();
-  require_device(options.cuda_device);
-  const auto exchange = make_store_exchange(meet_workers(env, options), options);
+  const int devices = require_device(options.cuda_device.value_or(0));
+  WorkerEnv met = env;
+  if (env.world_size > 1) met = meet_workers(env, options);
+  if (!options.cuda_device) options.cuda_device = met.local_rank % devices;
+  if (env.world_size == 1) return begin_nccl_peers(env.rank, env.world_size, options);
+  const auto exchange = make_store_exchange(met, options);
   return connect_nccl_peers(env.rank, env.world_size, epoch_of(env), *exchange, options);
 }
 

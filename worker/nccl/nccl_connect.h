@@ -28,11 +28,12 @@ struct NcclPeers {
 };
 
 // Addresses go through `exchange`, which is not kept. Throws CommunicatorError; before anything is
-// exchanged where options.cuda_device cannot be used.
+// exchanged where options.cuda_device, or by default the first, cannot be used.
 NcclPeers connect_nccl_peers(int rank, int world_size, Epoch epoch, AddressExchange& exchange,
                              const CommunicatorOptions& options);
 
-// The same through the job's store, which a world of one does not need.
-NcclPeers meet_nccl_peers(const WorkerEnv& env, const CommunicatorOptions& options);
+// The same through the job's store, which a world of one does not need; by default with the device
+// of the local rank.
+NcclPeers meet_nccl_peers(const WorkerEnv& env, CommunicatorOptions options);
 
 }  // namespace ddprun::worker

@@ -26,7 +26,8 @@
 //
 // On the CPU replicas share the memory of the weights, each has a thread for forward and backward,
 // and they share the caller's number of LibTorch threads evenly. With GPUs weights are copied at
-// every forward, the module lies on the first device, and the output comes back there.
+// every forward, the module lies on the first device, and the output comes back there; the copies
+// are those of the last forward, so its backward must come before the next forward, or throws.
 //
 // Threads: one thread calls forward() and backward(). The forward of ModuleType must not use state
 // that replicas share. Errors: what a replica throws leaves forward() or backward().

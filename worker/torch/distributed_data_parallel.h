@@ -27,7 +27,8 @@
 //
 // Several modules on one communicator, in one backward or in several: each is wrapped, and they
 // take turns by themselves. All ranks call their forwards in the same order; while backward goes
-// on, the gradients of the module whose forward came last are reduced first.
+// on, the gradients of the module whose forward came last are reduced first. A parameter has one
+// wrapper at a time: modules that share one are wrapped as one.
 //
 // Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
 // Between a forward and the end of its backward the communicator must not be used otherwise.
@@ -76,7 +77,9 @@ void reduce_without_backward(const std::vector<DistributedDataParallelBase*>& fo
 class DistributedDataParallelBase {
  public:
   // Collective: compares the models (ModelMismatch on all ranks if they differ), broadcasts rank
-  // 0's parameters and buffers. The communicator must outlive this object.
+  // 0's parameters and buffers. The communicator must outlive this object. Throws
+  // std::invalid_argument for what cannot be reduced: dtypes, another device, a parameter of
+  // another wrapper that lives.
   DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                               DataParallelOptions options);
 

@@ -20,7 +20,7 @@ void check_reducible(const Communicator& communicator, const NamedTensor& parame
   if (parameter.tensor.layout() != at::kStrided) {
     throw std::invalid_argument(what + " is sparse, which data-parallel training cannot reduce");
   }
-  if (parameter.tensor.device().type() != device_type_of(communicator)) {
+  if (!is_for(communicator, parameter.tensor.device())) {
     throw std::invalid_argument(what + " is on " + parameter.tensor.device().str() +
                                 ", but the communicator is for " + communicator.description() +
                                 ": move the module before it is wrapped");
@@ -29,6 +29,12 @@ void check_reducible(const Communicator& communicator, const NamedTensor& parame
     throw std::invalid_argument(what + " is on " + parameter.tensor.device().str() + ", but '" +
                                 first.name + "' is on " + first.tensor.device().str() +
                                 ": a communicator serves one device");
+  }
+  if (gradient_memory_is_lent(parameter.tensor)) {
+    throw std::invalid_argument(
+        what +
+        " is one of a module that is wrapped already, and both would reduce its gradient: wrap one "
+        "module that has both, or let the first wrapper go before");
   }
 }
 

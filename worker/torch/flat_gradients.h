@@ -27,7 +27,8 @@ struct NamedTensor {
 class FlatGradients {
  public:
   // Parameters must be distinct and require gradients. Collective (it allocates). Throws
-  // std::invalid_argument, naming the parameter, for a dtype or device that cannot be reduced.
+  // std::invalid_argument, naming the parameter, for a dtype or device that cannot be reduced, and
+  // where another object of this class has it: two would write to one gradient.
   FlatGradients(Communicator& communicator, std::vector<NamedTensor> parameters,
                 const BucketLimits& limits);
   ~FlatGradients();
@@ -42,6 +43,8 @@ class FlatGradients {
   // Makes the parameter's gradient its view, with the same values. Undefined stays undefined, and
   // the view's memory is cleared. Throws std::invalid_argument for a sparse gradient.
   void adopt(std::size_t i);
+
+  bool is_defined(std::size_t i) const { return parameters_[i].tensor.grad().defined(); }
 
   // Where an adopted gradient lies.
   const at::Tensor& view(std::size_t i) const { return views_[i]; }

@@ -47,6 +47,12 @@ at::Tensor gradient_memory(const at::Tensor& parameter) {
   return at::empty_like(parameter, parameter.options().requires_grad(false));
 }
 
+bool gradient_memory_is_lent(const at::Tensor& parameter) {
+  Lenders& all = lenders();
+  const std::lock_guard lock(all.mutex);
+  return all.by_parameter.contains(parameter.unsafeGetTensorImpl());
+}
+
 void lend_gradient_memory(const at::Tensor& parameter, FlatGradients& owner, std::size_t index) {
   Lenders& all = lenders();
   const std::lock_guard lock(all.mutex);

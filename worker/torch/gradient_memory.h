@@ -26,7 +26,8 @@ class FlatGradients;
 // A tensor hook that keeps the gradient it sees, sees it become the average.
 at::Tensor gradient_memory(const at::Tensor& parameter);
 
-// For FlatGradients: who lends the memory of this parameter's gradient. The latest one is asked.
+// For FlatGradients: who lends the memory of this parameter's gradient, one at a time.
+bool gradient_memory_is_lent(const at::Tensor& parameter);
 void lend_gradient_memory(const at::Tensor& parameter, FlatGradients& owner, std::size_t index);
 void stop_lending_gradient_memory(const at::Tensor& parameter, const FlatGradients& owner);
 

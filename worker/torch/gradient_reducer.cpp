@@ -48,8 +48,8 @@ class GradientReducer::Hook : public torch::autograd::FunctionPostHook {
       : reducer_(reducer), parameter_(parameter) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    reducer_.on_gradient(parameter_);
+                                            const torch::autograd::variable_list& inputs) override {
+    reducer_.on_gradient(parameter_, inputs.at(0).defined());
     return outputs;
   }
 
@@ -72,8 +72,8 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       progress_(gradients_.plan()) {
   if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
   if (policy_.looks_for_unused && !parameters.empty()) {
-    used_counts_ = allocate_tensor(communicator, parameters.size() * sizeof(std::int32_t), at::kInt,
-                                   parameters.front().tensor.device());
+    used_counts_ = allocate_tensor(communicator, (parameters.size() + 1) * sizeof(std::int32_t),
+                                   at::kInt, parameters.front().tensor.device());
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // The tensor holds its accumulator only weakly; without this pointer hook and node would go.
@@ -132,6 +132,7 @@ std::string GradientReducer::unfinished_message() const {
 
 void GradientReducer::begin() {
   running_ = true;
+  had_backward_ = true;
   end_awaited_ = false;
   unused_here_ = never_here_;
   for (const std::size_t i : never_here_) {
@@ -140,13 +141,16 @@ void GradientReducer::begin() {
   }
 }
 
-void GradientReducer::on_gradient(std::size_t parameter) {
+// `defined`: this backward had one for it. Autograd also comes by where an operation returned none.
+void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
   // The step may be lost already, and a survivor of a peer's death is waited for until it has left.
   communicator_.throw_if_aborted();
   const std::lock_guard lock(group_->mutex());
   if (!enabled_) return;
+  const bool dropped = !gradients_.plan().places[parameter].bucket;
+  if (dropped && !defined) return;  // As in the first step.
   if (!running_) begin();
-  if (!gradients_.plan().places[parameter].bucket || progress_.is_marked(parameter)) {
+  if (dropped || progress_.is_marked(parameter)) {
     throw UnreducedGradients(
         "parameter '" + gradients_.name(parameter) + "' got a gradient " +
         (progress_.is_marked(parameter)
@@ -155,10 +159,12 @@ void GradientReducer::on_gradient(std::size_t parameter) {
              : "that it did not get in the first step, which static_graph rules out"));
   }
   gradients_.adopt(parameter);
+  if (!gradients_.is_defined(parameter)) unused_here_.push_back(parameter);
   if (complete_gradient_) complete_gradient_(parameter, gradients_.view(parameter));
   progress_.mark(parameter);
   group_->advance();
-  if (!end_awaited_ && can_finish()) {
+  // Also where some will be missing: their end comes, and finds out.
+  if (!end_awaited_) {
     end_awaited_ = true;
     // The callback may run when this reducer is gone, but never when the group is.
     torch::autograd::Engine::get_default_engine().queue_callback(
@@ -193,6 +199,7 @@ void GradientReducer::queue_full_buckets() {
 void GradientReducer::reduce_without_backward() {
   const std::lock_guard lock(group_->mutex());
   if (!running_) begin();
+  had_backward_ = false;
   give_zeros();
   finish();
   group_->pass(member_);
@@ -206,10 +213,20 @@ void GradientReducer::finish() {
   if (policy_.looks_for_unused) count_uses();
   wait_for_peers();
   if (!unused_here_.empty()) define_unused();
-  if (policy_.settles_order) settle_order();
-  policy_ = reduction_policy(unused_, /*first_reduction=*/false);
+  if (settles()) {
+    if (policy_.settles_order) settle_order();
+    policy_ = reduction_policy(unused_, /*first_reduction=*/false);
+  } else {
+    never_here_.clear();
+  }
   progress_.restart(gradients_.plan());
   running_ = false;
+}
+
+// What is queued ends here, and not behind the back of a caller who uses the communicator next.
+void GradientReducer::pause() {
+  end_awaited_ = false;
+  queue_->wait();
 }
 
 // The one place where a rank that is done stands until the slowest is.
@@ -227,17 +244,22 @@ void GradientReducer::give_zeros() {
   std::reverse(missing.begin(), missing.end());
   for (const std::size_t i : missing) {
     unused_here_.push_back(i);
+    if (policy_.drops_unused) never_here_.push_back(i);
     gradients_.adopt(i);
     progress_.mark(i);
   }
 }
 
+// Who has a gradient has used it, be it in a batch of no_sync().
 void GradientReducer::count_uses() {
-  at::Tensor used = at::ones({static_cast<std::int64_t>(gradients_.size())}, at::kInt);
+  const std::size_t parameters = gradients_.size();
+  if (parameters == 0) return;
+  at::Tensor used = at::empty({static_cast<std::int64_t>(parameters) + 1}, at::kInt);
   auto* const flags = used.data_ptr<std::int32_t>();
-  for (const std::size_t i : unused_here_) flags[i] = 0;
+  for (std::size_t i = 0; i < parameters; ++i) flags[i] = gradients_.is_defined(i) ? 1 : 0;
+  flags[parameters] = had_backward_ ? 1 : 0;
   used_counts_.copy_(used);
-  queue_->all_reduce(used_counts_.data_ptr(), gradients_.size(), DataType::Int32, ReduceOp::Sum);
+  queue_->all_reduce(used_counts_.data_ptr(), parameters + 1, DataType::Int32, ReduceOp::Sum);
 }
 
 // A parameter that some rank used has an average here too; one that no rank used has none.
@@ -251,6 +273,13 @@ void GradientReducer::define_unused() {
   for (const std::size_t i : unused_here_) {
     if (used[i] > 0) gradients_.define(i);
   }
+}
+
+// What a rank uses is not known where it had no batch: then a later step tells, on all ranks.
+bool GradientReducer::settles() const {
+  if (!policy_.drops_unused || gradients_.size() == 0) return true;
+  const at::Tensor counts = result_on_host(communicator_, used_counts_);
+  return counts.data_ptr<std::int32_t>()[gradients_.size()] == communicator_.world_size();
 }
 
 // Buckets in the order in which gradients arrived on rank 0. Here and not at the next forward,
@@ -269,8 +298,7 @@ void GradientReducer::settle_order() {
     const at::Tensor counts = result_on_host(communicator_, used_counts_);
     const auto* const used = counts.data_ptr<std::int32_t>();
     std::erase_if(order, [&](std::size_t i) { return used[i] == 0; });
-    std::copy_if(unused_here_.begin(), unused_here_.end(), std::back_inserter(never_here_),
-                 [&](std::size_t i) { return used[i] > 0; });
+    std::erase_if(never_here_, [&](std::size_t i) { return used[i] == 0; });
   }
   gradients_.reorder(order);
 }

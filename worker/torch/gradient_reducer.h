@@ -42,14 +42,14 @@ struct ReducerOptions {
   // By default PyTorch's limits, or those for shared memory where all ranks share it.
   std::optional<BucketLimits> buckets;
 
-  // Parameters that got no gradient in a backward count as zero on this rank and keep an undefined
-  // (or their old) gradient when no rank used them. Known at the end of backward, from the hooks
-  // that did not run; costs one small all-reduce per step, and buckets with unused parameters do
-  // not overlap with backward.
+  // Parameters that got no gradient in a backward, nor in those of no_sync() before it, count as
+  // zero on this rank and keep an undefined (or their old) gradient when no rank used them. Known
+  // at the end of backward; costs one small all-reduce per step, and buckets with unused parameters
+  // do not overlap with backward.
   bool find_unused_parameters = false;
 
-  // The same parameters are used in every step: unused ones are found in the first backward, left
-  // out from then on, and cost nothing.
+  // The same parameters are used in every step: unused ones are found in the first step in which
+  // all ranks have a batch, left out from then on, and cost nothing.
   bool static_graph = false;
 
   // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
@@ -110,13 +110,15 @@ class GradientReducer : private ReducerGroup::Reducer {
   void queue_full_buckets();
   void wait_for_peers();
   void finish() override;
+  void pause() override;
   std::string unfinished_message() const override;
 
-  void on_gradient(std::size_t parameter);
+  void on_gradient(std::size_t parameter, bool defined);
   void begin();
   void give_zeros();
   void count_uses();
   void define_unused();
+  bool settles() const;
   void settle_order();
 
   Communicator& communicator_;
@@ -129,14 +131,17 @@ class GradientReducer : private ReducerGroup::Reducer {
   ReductionPolicy policy_;  // For the reduction that is running, or else the next.
   FlatGradients gradients_;
   BucketProgress progress_;
-  at::Tensor used_counts_;  // Int32 by parameter: ranks that used it. From the communicator.
-  std::vector<std::size_t> unused_here_;  // In this backward.
+  // Int32, from the communicator. By parameter: ranks that have a gradient; then: ranks that had a
+  // backward.
+  at::Tensor used_counts_;
+  std::vector<std::size_t> unused_here_;  // In this backward; may have an older gradient.
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<std::uintptr_t> hook_keys_;
   // What follows is protected by the group's mutex: hooks on several devices run at the same time.
   bool enabled_ = true;
   bool running_ = false;
+  bool had_backward_ = false;    // In the reduction that is running.
   bool end_awaited_ = false;     // Autograd will call the group at the end of this backward.
   ReducerGroup::Member member_;  // Last, so that the group never sees less than all of it.
 };

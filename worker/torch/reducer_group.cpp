@@ -41,11 +41,16 @@ void ReducerGroup::advance() {
 
 void ReducerGroup::end_of_backward() {
   const std::lock_guard lock(mutex_);
+  bool holds = false;
   for (const Member member : turns_.sorted(running())) {
     Reducer& reducer = *reducers_.at(member);
     // Gradients may still come: backward within backward (checkpointing) has an end of its own.
     // Those behind it wait, or this rank's order would not be its peers'.
-    if (!reducer.can_finish()) return;
+    holds = holds || !reducer.can_finish();
+    if (holds) {
+      reducer.pause();
+      continue;
+    }
     reducer.finish();
     assert(!reducer.is_running());
     turns_.pass(member);

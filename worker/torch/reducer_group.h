@@ -32,6 +32,8 @@ class ReducerGroup {
     virtual bool launch_full_buckets() = 0;
     // Queues what is left, waits for all of it.
     virtual void finish() = 0;
+    // Backward has ended and this cannot finish: waits for what is queued.
+    virtual void pause() = 0;
     // What is missing, for the message of an error.
     virtual std::string unfinished_message() const = 0;
   };
@@ -48,8 +50,9 @@ class ReducerGroup {
   // After a member got a gradient: queues what may go. Mutex held.
   void advance();
 
-  // Finishes, in the order of their turns, those that can; all but the first such call do nothing.
-  // Throws what the reductions throw.
+  // Finishes, in the order of their turns, those that can, up to the first that cannot; nothing is
+  // queued when it returns. All but the first such call do nothing. Throws what the reductions
+  // throw.
   void end_of_backward();
 
   // The first by its turn that could not finish; null when there is none.

@@ -116,6 +116,10 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    // What follows would be differentiated as it stands, without the sums over the ranks.
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "second derivatives through SyncBatchNorm are not there: call backward without "
+                "create_graph, or use BatchNorm2d");
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
     const at::Tensor& count = saved[4];

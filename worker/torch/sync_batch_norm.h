@@ -41,7 +41,8 @@ struct BatchNormGroup {
 // double, or with float parameters bfloat16 and half; N may differ between ranks and be 0.
 // Collective in training mode, forward and backward. On CUDA the host waits for the device only if
 // this rank has a single value per channel or none. Throws CommunicatorError; c10::Error for a
-// single value per channel over all ranks.
+// single value per channel over all ranks. Has no second derivatives: a backward with create_graph
+// throws c10::Error.
 at::Tensor sync_batch_norm(torch::nn::BatchNorm2dImpl& module, const at::Tensor& input,
                            const BatchNormGroup& group);
 

@@ -16,7 +16,7 @@ void check_sendable(const Communicator& communicator, const at::Tensor& tensor) 
                                 c10::str(tensor.sizes(), " with strides ", tensor.strides()) +
                                 ": call contiguous() first");
   }
-  if (tensor.device().type() != device_type_of(communicator)) {
+  if (!is_for(communicator, tensor.device())) {
     throw std::invalid_argument("collective on a tensor on " + tensor.device().str() +
                                 " with a communicator for " + communicator.description());
   }
@@ -62,6 +62,11 @@ DataType data_type_of(at::ScalarType type, const std::string& what) {
 
 at::DeviceType device_type_of(const Communicator& communicator) {
   return communicator.is_cuda() ? at::kCUDA : at::kCPU;
+}
+
+bool is_for(const Communicator& communicator, at::Device device) {
+  if (device.type() != device_type_of(communicator)) return false;
+  return communicator.cuda_device().value_or(device.index()) == device.index();
 }
 
 Stream current_stream(at::Device device) {
@@ -129,60 +134,50 @@ at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::Sc
       at::TensorOptions().dtype(type).device(device), device);
 }
 
-at::Tensor TensorBroadcast::staging(at::ScalarType type, at::Device device, std::int64_t elements,
-                                    Memory memory) {
-  for (Staging& known : stagings_) {
-    if (known.type == type && known.device == device && known.flat.numel() >= elements) {
-      return known.flat.narrow(0, 0, elements);
-    }
+at::Tensor TensorBroadcast::staging(at::Device device, std::int64_t bytes, Memory memory) {
+  for (const at::Tensor& known : stagings_) {
+    if (known.device() == device && known.numel() >= bytes) return known.narrow(0, 0, bytes);
   }
-  const std::size_t bytes = static_cast<std::size_t>(elements) * c10::elementSize(type);
   stagings_.push_back(
-      {type, device,
-       memory == Memory::OfCommunicator
-           ? allocate_tensor(communicator_, bytes, type, device)
-           : at::empty({elements}, at::TensorOptions().dtype(type).device(device))});
-  return stagings_.back().flat;
+      memory == Memory::OfCommunicator
+          ? allocate_tensor(communicator_, static_cast<std::size_t>(bytes), at::kByte, device)
+          : at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device)));
+  return stagings_.back();
 }
 
-// A transfer takes many tensors at a time: a ResNet-18 has 122, most of them small.
-void TensorBroadcast::for_each_type(const std::vector<at::Tensor>& tensors, Memory memory,
-                                    const Transfer& transfer) {
+// As bytes, whatever they are. A transfer takes many tensors at a time: a ResNet-18 has 122, most
+// of them small.
+void TensorBroadcast::for_each_device(const std::vector<at::Tensor>& tensors, Memory memory,
+                                      const Transfer& transfer) {
   const at::NoGradGuard no_grad;
   std::vector<bool> done(tensors.size(), false);
   for (std::size_t first = 0; first < tensors.size(); ++first) {
     if (done[first]) continue;
-    const at::ScalarType type = tensors[first].scalar_type();
     const at::Device device = tensors[first].device();
-    std::vector<at::Tensor> alike;
-    std::int64_t elements = 0;
+    std::vector<at::Tensor> near;
+    std::int64_t bytes = 0;
     for (std::size_t i = first; i < tensors.size(); ++i) {
-      if (tensors[i].scalar_type() != type || tensors[i].device() != device) continue;
+      if (tensors[i].device() != device) continue;
       check_sendable(communicator_, tensors[i]);
       done[i] = true;
-      elements += tensors[i].numel();
-      alike.push_back(memory_view(tensors[i]));
+      near.push_back(memory_view(tensors[i]).view(at::kByte));
+      bytes += near.back().numel();
     }
-    if (elements == 0) continue;
-    at::Tensor flat = staging(type, device, elements, memory);
-    transfer(flat, alike);
+    if (bytes == 0) continue;
+    at::Tensor flat = staging(device, bytes, memory);
+    transfer(flat, near);
   }
 }
 
-// As bytes, whatever they are. In ordinary memory: to make a communicator's is a call of its own,
-// and shared pages that nobody has touched yet cost more than a broadcast that copies.
+// In ordinary memory: to make a communicator's is a call of its own, and shared pages that nobody
+// has touched yet cost more than a broadcast that copies.
 void TensorBroadcast::run(const std::vector<at::Tensor>& tensors, int root) {
-  std::vector<at::Tensor> bytes;
-  for (const at::Tensor& tensor : tensors) {
-    check_sendable(communicator_, tensor);
-    bytes.push_back(memory_view(tensor).view(at::kByte));
-  }
-  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
-    if (communicator_.rank() == root) at::cat_out(flat, alike);
+  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& bytes) {
+    if (communicator_.rank() == root) at::cat_out(flat, bytes);
     broadcast(communicator_, flat, root);
-    if (communicator_.rank() != root) unpack(flat, alike);
+    if (communicator_.rank() != root) unpack(flat, bytes);
   };
-  for_each_type(bytes, Memory::Ordinary, send);
+  for_each_device(tensors, Memory::Ordinary, send);
 }
 
 void TensorBroadcast::run_from_smallest(const std::vector<at::Tensor>& tensors,
@@ -191,14 +186,14 @@ void TensorBroadcast::run_from_smallest(const std::vector<at::Tensor>& tensors,
   const at::Tensor own = at::full({1}, priority, tensors.front().options().dtype(at::kInt));
   at::Tensor smallest = own.clone();
   all_reduce(communicator_, smallest, ReduceOp::Min);
-  const at::Tensor is_other = smallest.ne(own);
-  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& alike) {
-    at::cat_out(flat, alike);
-    flat.masked_fill_(is_other, 0);  // A product would keep the other ranks' NaN.
+  const at::Tensor is_own = smallest.eq(own).to(at::kByte);
+  const auto send = [&](at::Tensor& flat, const std::vector<at::Tensor>& bytes) {
+    at::cat_out(flat, bytes);
+    flat.mul_(is_own);  // The sum with zeros has the bits, whatever the bytes stand for.
     all_reduce(communicator_, flat, ReduceOp::Sum);
-    unpack(flat, alike);
+    unpack(flat, bytes);
   };
-  for_each_type(tensors, Memory::OfCommunicator, send);
+  for_each_device(tensors, Memory::OfCommunicator, send);
 }
 
 }  // namespace ddprun::worker

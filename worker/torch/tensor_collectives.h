@@ -23,6 +23,9 @@ DataType data_type_of(at::ScalarType type, const std::string& what);
 // The device type on which the communicator's memory lies.
 at::DeviceType device_type_of(const Communicator& communicator);
 
+// Whether the communicator's memory may lie there.
+bool is_for(const Communicator& communicator, at::Device device);
+
 // The device's current stream as the communicator wants it; nullptr on the CPU.
 Stream current_stream(at::Device device);
 
@@ -55,25 +58,19 @@ class TensorBroadcast {
   void run(const std::vector<at::Tensor>& tensors, int root);
 
   // From the rank that calls with the smallest `priority`, of which there must be one alone. It
-  // need not be known beforehand, and the host does not wait for a device to learn of it; costs one
-  // all-reduce, and one for each dtype.
+  // need not be known beforehand, and the host does not wait for a device to learn of it; costs two
+  // all-reduces.
   void run_from_smallest(const std::vector<at::Tensor>& tensors, std::int32_t priority);
 
  private:
-  using Transfer = std::function<void(at::Tensor& flat, const std::vector<at::Tensor>& tensors)>;
+  using Transfer = std::function<void(at::Tensor& flat, const std::vector<at::Tensor>& bytes)>;
   enum class Memory { Ordinary, OfCommunicator };
-  void for_each_type(const std::vector<at::Tensor>& tensors, Memory memory,
-                     const Transfer& transfer);
-  struct Staging {
-    at::ScalarType type;
-    at::Device device;
-    at::Tensor flat;
-  };
-
-  at::Tensor staging(at::ScalarType type, at::Device device, std::int64_t elements, Memory memory);
+  void for_each_device(const std::vector<at::Tensor>& tensors, Memory memory,
+                       const Transfer& transfer);
+  at::Tensor staging(at::Device device, std::int64_t bytes, Memory memory);
 
   Communicator& communicator_;
-  std::vector<Staging> stagings_;
+  std::vector<at::Tensor> stagings_;  // Flat bytes.
 };
 
 }  // namespace ddprun::worker

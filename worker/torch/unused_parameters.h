@@ -9,7 +9,7 @@ namespace ddprun::worker {
 enum class UnusedParameters {
   Refused,         // Each parameter has a gradient in every backward.
   FoundEveryTime,  // find_unused_parameters: any may lack one, in any backward.
-  FoundOnce,       // static_graph: those that lack one in the first backward always do.
+  FoundOnce,       // static_graph: those that lack one in the first step of all ranks always do.
 };
 
 // FoundOnce where both are asked for, as PyTorch has it.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace ddprun::testing {
 
@@ -15,6 +16,8 @@ FakeDevice* device = nullptr;
 using ddprun::testing::device;
 
 namespace {
+
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 // What NCCL answers once more: counts down.
 ncclResult_t nccl_state() {
@@ -58,7 +61,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   device->recorded.push_back(event);
   return cudaSuccess;
 }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(capture_mode, *mode);
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (device->capturing) {
+    if (++device->looks_while_capturing == 2) device->looked_twice.happen();
+    if (capture_mode == cudaStreamCaptureModeGlobal) return cudaErrorStreamCaptureUnsupported;
+  }
   const std::lock_guard lock(device->mutex);
   return device->events.at(event);
 }

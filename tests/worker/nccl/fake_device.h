@@ -63,12 +63,15 @@ struct FakeDevice {
   std::function<void()> on_free = [] {};   // In cudaFree and ncclMemFree.
   std::function<void()> on_synchronize = [] {};
   int devices = 1;
-  bool capturing = false;  // All streams record into a graph.
 
   void end_work() {  // All that was queued is done.
     const std::lock_guard lock(mutex);
     for (auto& [event, status] : events) status = cudaSuccess;
   }
+
+  std::atomic<bool> capturing{false};  // All streams record into a graph, in CUDA's default mode.
+  std::atomic<int> looks_while_capturing{0};  // At events; the second one happens below.
+  Happening looked_twice;
 
   // So often NCCL and the stream say that they are not done yet. Then what comes of it.
   std::atomic<int> nccl_looks{0};

@@ -12,6 +12,9 @@
 #include "tests/testing/mapped_exchange.h"
 #include "tests/testing/text.h"
 #include "tests/worker/nccl/fake_device.h"
+#include "worker/communicator_modules.h"
+
+extern "C" ddprun::worker::MakeModuleCommunicator ddprun_make_nccl_communicator;
 
 using namespace ddprun::worker;
 using ddprun::testing::contains;
@@ -32,6 +35,8 @@ std::string error_of(Function function) {
   }
   return "";
 }
+
+const WorkerEnv env_of_one;
 
 // A world of one on the fake device.
 struct Lone {
@@ -156,6 +161,42 @@ TEST_CASE("what is recorded into a graph is watched from each replay on", "[work
   job.communicator().replayed(nullptr);
   job.communicator().replayed(nullptr);
   CHECK(job.fake.recorded.size() == 2);
+}
+
+TEST_CASE("the watchdog spoils no graph that is recorded while it looks", "[worker][cuda]") {
+  Lone job;
+  CHECK(job.all_reduce().empty());
+  job.fake.capturing = true;
+  CHECK(job.fake.looked_twice.wait());
+  CHECK_FALSE(job.communicator().aborted());
+  job.fake.capturing = false;
+}
+
+TEST_CASE("without a device of one's own there is that of the local rank", "[worker][cuda]") {
+  Lone job;
+  job.fake.devices = 2;
+  WorkerEnv env;
+  for (const int local_rank : {0, 1, 2, 3}) {
+    env.local_rank = local_rank;
+    CHECK(NcclCommunicator(env, job.options).cuda_device() == local_rank % 2);
+  }
+  job.options.cuda_device = 0;
+  CHECK(NcclCommunicator(env, job.options).cuda_device() == 0);
+}
+
+TEST_CASE("the longest timeout that there is has room on the clock", "[worker][cuda]") {
+  Lone job;
+  job.options.collective_timeout = std::chrono::milliseconds::max();
+  job.options.connect_timeout = std::chrono::milliseconds::max();
+  job.options.slow_wait = std::chrono::milliseconds::max();
+  job.fake.nccl_looks = 3;
+  std::array<char, 200> error{};
+  job.made.reset(static_cast<NcclCommunicator*>(
+      ddprun_make_nccl_communicator(&env_of_one, &job.options, error.data(), error.size())));
+  INFO(error.data());
+  REQUIRE(job.made);
+  job.fake.nccl_looks = 3;
+  CHECK(job.all_reduce().empty());
 }
 
 TEST_CASE("at the end NCCL is aborted before memory is given back", "[worker][cuda]") {

@@ -19,7 +19,7 @@ class WaitingNccl final : public Communicator {
   WaitingNccl(int rank, int world_size, Epoch epoch, std::shared_ptr<MappedExchange::Board> board,
               const CommunicatorOptions& options) {
     MappedExchange exchange(std::move(board), rank);
-    check_cuda(cudaSetDevice(options.cuda_device), "cudaSetDevice");
+    check_cuda(cudaSetDevice(options.cuda_device.value()), "cudaSetDevice");
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     nccl_ = std::make_unique<NcclCommunicator>(
         connect_nccl_peers(rank, world_size, epoch, exchange, options), options);
@@ -33,6 +33,7 @@ class WaitingNccl final : public Communicator {
   int world_size() const override { return nccl_->world_size(); }
   std::string description() const override { return nccl_->description(); }
   bool is_cuda() const override { return true; }
+  std::optional<int> cuda_device() const override { return nccl_->cuda_device(); }
 
   void all_reduce(void* data, std::size_t count, DataType type, ReduceOp op, Stream) override {
     finish([&] { nccl_->all_reduce(data, count, type, op, stream_); });

@@ -1,9 +1,12 @@
 // Dead peers, exceptions in backward, and buffers: what must neither hang nor go unnoticed.
+#include <torch/csrc/autograd/engine.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <mutex>
+#include <semaphore>
 
 #include "tests/testing/catch.h"
+#include "tests/worker/communicator_cluster.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/distributed_data_parallel.h"
 
@@ -30,7 +33,7 @@ Normed normed_net() {
 }
 
 at::Tensor input(int rank) {
-  return seeded(static_cast<std::uint64_t>(10 + rank), [] { return torch::randn({8, 4}); });
+  return seeded(10 + static_cast<std::uint64_t>(rank), [] { return torch::randn({8, 4}); });
 }
 
 DataParallelOptions tiny() {
@@ -113,6 +116,30 @@ TEST_CASE("a wrapper that goes while its reductions are under way does not hang"
   });
 
   CHECK(message_of<LossExploded>(errors[0]) == "late");
+}
+
+TEST_CASE("a backward that lacked gradients leaves no reduction under way when it returns",
+          "[worker][ddp][errors]") {
+  std::counting_semaphore<> at_its_end(0);
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    Normed net = normed_net();
+    DistributedDataParallel ddp(net, communicator, tiny());
+    const at::Tensor output = net->last(torch::ones({2, 6}));
+    if (communicator.rank() == 0) {
+      // Ahead of the reducer's own: the peer joins in when nothing is left of backward but that.
+      output.register_hook([&](const at::Tensor&) {
+        torch::autograd::Engine::get_default_engine().queue_callback([&] { at_its_end.release(); });
+      });
+    } else {
+      RANK_CHECK(acquire(at_its_end, 1));
+    }
+    output.sum().backward();
+
+    RANK_CHECK(reduction_queue_of(communicator, at::kCPU)->idle());
+    at::Tensor own = torch::ones({3});
+    all_reduce(communicator, own, ReduceOp::Sum);
+    RANK_CHECK(at::equal(own, torch::full({3}, 2.0)));
+  });
 }
 
 TEST_CASE("running statistics become rank 0's before evaluation and not before",

@@ -78,6 +78,34 @@ TEST_CASE("parameters of several dtypes are reduced in buckets of their own", "[
   });
 }
 
+TEST_CASE("a module on another device than the communicator's is refused by name",
+          "[worker][ddp]") {
+  class OfSecondDevice : public ThreadCommunicator {
+   public:
+    using ThreadCommunicator::ThreadCommunicator;
+    bool is_cuda() const override { return true; }
+    std::optional<int> cuda_device() const override { return 1; }
+  };
+  ThreadWorld world(1);
+  OfSecondDevice communicator(world, 0);
+  float memory[4] = {};
+  const auto refusal = [&](c10::DeviceIndex index) -> std::string {
+    const at::Device device(at::kCUDA, index);
+    const at::Tensor weight = at::from_blob(
+        memory, {4}, [](void*) {}, at::TensorOptions().device(device), device);
+    std::string text;
+    try {
+      FlatGradients(communicator, {{"weight", weight}}, tiny_buckets);
+    } catch (const std::invalid_argument& error) {
+      text = error.what();
+    } catch (const std::exception&) {  // Not refused, but there is no such device here.
+    }
+    return text;
+  };
+  CHECK(refusal(0).find("'weight' is on cuda:0, but the communicator is for") != std::string::npos);
+  CHECK(refusal(1).empty());
+}
+
 TEST_CASE("an order that a lost broadcast has left is not taken for one", "[worker][ddp]") {
   const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
     SmallNet net = seeded(13, [] { return SmallNet(); });

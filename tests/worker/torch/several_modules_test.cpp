@@ -192,6 +192,35 @@ TEST_CASE("what holds up a module is named when it runs again", "[worker][ddp][s
   }
 }
 
+struct HeadImpl : torch::nn::Module {
+  explicit HeadImpl(const Linear& of_another)
+      : own(register_module("own", Linear(4, 4))), tied(register_module("tied", of_another)) {}
+  at::Tensor forward(const at::Tensor& x) { return own(tied(x)); }
+  Linear own, tied;
+};
+
+TEST_CASE("a parameter of two wrapped modules is refused, until the first wrapper is gone",
+          "[worker][ddp][several][errors]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    TwoLayers net = two_layers(1);
+    const auto head = std::make_shared<HeadImpl>(net->first);
+    auto first = std::make_unique<DistributedDataParallel<TwoLayersImpl>>(net, communicator);
+    std::string message;
+    try {
+      DistributedDataParallel second(head, communicator);
+    } catch (const std::invalid_argument& error) {
+      message = error.what();
+    }
+    RANK_CHECK(message.find("'tied.weight'") != std::string::npos);
+
+    first->forward(input(communicator.rank(), 0), true).pow(2).mean().backward();
+    RANK_CHECK(net->first->weight.grad().defined());
+    first.reset();
+    DistributedDataParallel second(head, communicator);
+    second.forward(input(communicator.rank(), 1)).pow(2).mean().backward();
+  });
+}
+
 TEST_CASE("a communicator has one queue while anybody holds it", "[worker][ddp][several]") {
   ThreadWorld world(1);
   ThreadCommunicator one(world, 0), other(world, 0);

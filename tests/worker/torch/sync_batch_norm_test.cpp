@@ -74,6 +74,24 @@ TEST_CASE("ranks with parts of a batch normalise as one rank with all of it", "[
   }
 }
 
+TEST_CASE("second derivatives through SyncBatchNorm are refused", "[worker][sync_bn]") {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    const BatchNormGroup group{reduction_queue_of(communicator, at::kCPU), communicator.rank(),
+                               communicator.world_size()};
+    BatchNorm2d norm = make_norm();
+    const at::Tensor x = images().requires_grad_();
+    const at::Tensor loss = sync_batch_norm(*norm, x, group).pow(3).mean();
+    std::string message;
+    try {
+      torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    } catch (const c10::Error& error) {
+      message = error.what_without_backtrace();
+    }
+    RANK_CHECK(message.find("second derivatives") != std::string::npos);
+    torch::autograd::grad({loss}, {x});  // What was refused has left nothing behind.
+  });
+}
+
 struct NormedNetImpl : torch::nn::Module {
   explicit NormedNetImpl(BatchNormGroup norm_group) : group(std::move(norm_group)) {
     conv1 = register_module("conv1", torch::nn::Conv2d(3, 4, 3));

@@ -50,6 +50,43 @@ TEST_CASE("a broadcast of tensors gives all ranks the root's, whatever types the
   }
 }
 
+TEST_CASE(
+    "tensors come from the rank with the smallest priority bit by bit, whatever types they have",
+    "[worker][ddp][communicator]") {
+  const auto odd_tensors = [](int rank) {
+    std::vector<at::Tensor> tensors = tensors_of(rank);
+    tensors.push_back(torch::full({3}, rank + 1, torch::kInt8));
+    tensors.push_back(torch::full({2, 2}, rank - 2, torch::kShort));
+    tensors.push_back(torch::full({5}, c10::complex<double>(rank, -1.5), torch::kComplexFloat));
+    tensors.push_back(torch::full({3}, c10::complex<double>(-rank, 0.5), torch::kComplexDouble));
+    // Minus zero, and a number that is none with a payload.
+    const std::vector<std::int64_t> bits{0x80000000, 0x7fc12345 + rank};
+    tensors.push_back(torch::tensor(bits).to(torch::kInt).view(torch::kFloat));
+    return tensors;
+  };
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp, Wiring::TwoHosts}) {
+    const auto errors = spawn({3, wiring}, [&](Communicator& communicator) {
+      std::vector<at::Tensor> own = odd_tensors(communicator.rank());
+      TensorBroadcast broadcast(communicator);
+      for (const int from : {2, 0}) {  // The second time with the same staging memory.
+        if (communicator.rank() == from) own = odd_tensors(from);
+        broadcast.run_from_smallest(own, communicator.rank() == from ? -1 : communicator.rank());
+        const std::vector<at::Tensor> expected = odd_tensors(from);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          RANK_CHECK(own[i].scalar_type() == expected[i].scalar_type());
+          RANK_CHECK(torch::equal(own[i].contiguous().view(-1).view(torch::kByte),
+                                  expected[i].contiguous().view(-1).view(torch::kByte)));
+        }
+        RANK_CHECK(own[2].is_contiguous(at::MemoryFormat::ChannelsLast));
+      }
+    });
+    for (const std::string& error : errors) {
+      INFO(error);
+      CHECK(error.empty());
+    }
+  }
+}
+
 TEST_CASE("a text of the root's is everybody's, and one without letters, too",
           "[worker][ddp][communicator]") {
   const auto errors = spawn({3, Wiring::TwoHosts}, [&](Communicator& communicator) {

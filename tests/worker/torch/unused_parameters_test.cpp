@@ -1,6 +1,7 @@
 // Parameters without a gradient: unused, shared, frozen; and models that differ between ranks.
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
+#include "worker/torch/data_parallel.h"
 #include "worker/torch/distributed_data_parallel.h"
 
 namespace ddprun::worker {
@@ -120,6 +121,187 @@ TEST_CASE("with a static graph unused parameters cost nothing after the first st
     }
     RANK_CHECK(ddp.bucket_count() < buckets_before);
   });
+}
+
+// x w^T, whose backward may return no gradient for w, though autograd has come to it.
+class OftenConstant : public torch::autograd::Function<OftenConstant> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight, bool constant) {
+    context->save_for_backward({x, weight});
+    context->saved_data["constant"] = constant;
+    return at::mm(x, weight.t());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    at::Tensor of_weight;
+    if (!context->saved_data["constant"].toBool()) of_weight = at::mm(gradients[0].t(), saved[0]);
+    return {at::mm(gradients[0], saved[1]), of_weight, {}};
+  }
+};
+
+struct TwoHeadsImpl : torch::nn::Module {
+  TwoHeadsImpl() {
+    trunk = register_module("trunk", Linear(4, 4));
+    a = register_module("a", Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+    b = register_module("b", Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  }
+  at::Tensor forward(const at::Tensor& x, bool a_is_constant, bool b_is_constant) {
+    const at::Tensor hidden = trunk(x).tanh();
+    return (OftenConstant::apply(hidden, a->weight, a_is_constant).pow(2) +
+            OftenConstant::apply(hidden, b->weight, b_is_constant).pow(3))
+        .mean();
+  }
+  Linear trunk{nullptr}, a{nullptr}, b{nullptr};
+};
+TORCH_MODULE(TwoHeads);
+
+TwoHeads two_heads() {
+  return seeded(4, [] { return TwoHeads(); });
+}
+
+TEST_CASE("a gradient that backward left undefined on one rank becomes the others' average",
+          "[worker][ddp][unused]") {
+  for (const DataParallelOptions& options :
+       {tiny(false, false), tiny(true, false), tiny(false, true)}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      TwoHeads net = two_heads();
+      DistributedDataParallel ddp(net, communicator, options);
+      const bool constant = communicator.rank() == 0;
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad();
+        ddp.forward(input(), constant, !constant).backward();
+
+        TwoHeads alone = two_heads();
+        ((alone->forward(input(), true, false) + alone->forward(input(), false, true)) / 2)
+            .backward();
+        RANK_CHECK(close(net->a->weight.grad(), alone->a->weight.grad()));
+        RANK_CHECK(close(net->b->weight.grad(), alone->b->weight.grad()));
+      }
+    });
+  }
+}
+
+TEST_CASE("a gradient that every rank left undefined stays so where unused ones are looked for",
+          "[worker][ddp][unused]") {
+  for (const bool static_graph : {false, true}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      TwoHeads net = two_heads();
+      DistributedDataParallel ddp(net, communicator, tiny(!static_graph, static_graph));
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad();
+        ddp.forward(input(), true, false).backward();
+        RANK_CHECK(!net->a->weight.grad().defined());
+        RANK_CHECK(net->b->weight.grad().defined());
+      }
+    });
+  }
+}
+
+// Replicas whose forward uses one head alone: the sum over them is undefined for the other.
+struct HeadOfReplicaImpl : torch::nn::Module {
+  HeadOfReplicaImpl() {
+    a = register_module("a", Linear(4, 4));
+    b = register_module("b", Linear(4, 4));
+  }
+  at::Tensor forward(const at::Tensor& x) { return use_a ? a(x) : b(x); }
+  bool use_a = true;
+  Linear a{nullptr}, b{nullptr};
+};
+
+struct ReplicatedHeadsImpl : torch::nn::Module {
+  explicit ReplicatedHeadsImpl(bool use_a)
+      : net(register_module("net",
+                            seeded(5, [] { return std::make_shared<HeadOfReplicaImpl>(); }))),
+        parallel(net, {at::kCPU, at::kCPU}, [&] {
+          const auto replica = std::make_shared<HeadOfReplicaImpl>();
+          replica->use_a = use_a;
+          return replica;
+        }) {
+    net->use_a = use_a;
+  }
+  at::Tensor forward(const at::Tensor& x) { return parallel.forward(x); }
+  std::shared_ptr<HeadOfReplicaImpl> net;
+  DataParallel<HeadOfReplicaImpl> parallel;
+};
+
+TEST_CASE("replicas of two ranks that use different heads end with equal gradients",
+          "[worker][dp][ddp][unused]") {
+  for (const bool find_unused : {false, true}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      const auto module = std::make_shared<ReplicatedHeadsImpl>(communicator.rank() == 0);
+      DistributedDataParallel ddp(module, communicator, tiny(find_unused, false));
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        ddp.forward(input()).pow(2).mean().backward();
+        for (const at::Tensor& parameter : module->parameters()) {
+          RANK_CHECK(parameter.grad().defined());
+          const at::Tensor all = all_gather(communicator, parameter.grad());
+          RANK_CHECK(at::equal(all[0], all[1]));
+          RANK_CHECK(all[0].count_nonzero().item<int>() > 0);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("a parameter that was used in an accumulated batch alone is averaged, too",
+          "[worker][ddp][unused]") {
+  for (const bool static_graph : {false, true}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      Branches net = make_branches();
+      DistributedDataParallel ddp(net, communicator, tiny(!static_graph, static_graph));
+      const bool i_use_left = communicator.rank() == 0;
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad();
+        {
+          const auto local = ddp.no_sync();
+          ddp.forward(input(), i_use_left, false).backward();
+        }
+        ddp.forward(input(), false, true).backward();
+
+        Branches alone = make_branches();
+        ((alone->forward(input(), true, true) + alone->forward(input(), false, true) +
+          2 * alone->trunk(input()).tanh().pow(2).mean()) /
+         2)
+            .backward();
+        RANK_CHECK(close(net->left->weight.grad(), alone->left->weight.grad()));
+        RANK_CHECK(close(net->right->weight.grad(), alone->right->weight.grad()));
+        RANK_CHECK(close(net->trunk->weight.grad(), alone->trunk->weight.grad()));
+        RANK_CHECK(!net->never->weight.grad().defined());
+      }
+    });
+  }
+}
+
+TEST_CASE("with a static graph a rank may have no batch in the first step",
+          "[worker][ddp][unused]") {
+  for (const int idle_ranks : {1, 2}) {
+    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+      Branches net = make_branches();
+      DistributedDataParallel ddp(net, communicator, tiny(false, true));
+      const bool i_use_left = communicator.rank() == 1;
+      for (int step = 0; step < 4; ++step) {
+        ddp.zero_grad();
+        const int from = 2 - idle_ranks;  // The rank that alone knows of `left` is one of them.
+        if (step == 0 && communicator.rank() >= from) {
+          ddp.reduce_without_backward();
+          continue;
+        }
+        ddp.forward(input(), i_use_left, true).backward();
+        if (step == 0) continue;
+
+        Branches alone = make_branches();
+        ((alone->forward(input(), true, true) + alone->forward(input(), false, true)) / 2)
+            .backward();
+        RANK_CHECK(!net->never->weight.grad().defined());
+        RANK_CHECK(close(net->left->weight.grad(), alone->left->weight.grad()));
+        RANK_CHECK(close(net->right->weight.grad(), alone->right->weight.grad()));
+        RANK_CHECK(close(net->trunk->weight.grad(), alone->trunk->weight.grad()));
+      }
+    });
+  }
 }
 
 TEST_CASE("without the option the next forward names the parameters that got no gradient",
