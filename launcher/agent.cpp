@@ -57,7 +57,7 @@ class Agent {
         output_(io_),
         log_(output_, options_.quiet),
         last_output_(io_, output_),
-        events_(options_.event_log, options_.run_id, host_name_),
+        events_(options_.event_log, options_.run_id, host_name_, output_),
         signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
                        .on_forward = [this](int signal) { on_forwarded_signal(signal); },
                        .on_tell = [this] { tell_status(); }}),

@@ -1,59 +1,55 @@
-// How each kind of descriptor is written to without waiting, and where lines of writers meet.
+// Where lines of writers meet, and how they are passed on without waiting.
 #include "launcher/output/console.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cerrno>
-#include <cstring>
+#include <utility>
+
+#include "launcher/output/console_target.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::size_t kCongestedBytes = 1 << 20;
-constexpr std::size_t kRelievedBytes = 256 << 10;
-constexpr std::size_t kPolledWriteBytes = 4096;  // PIPE_BUF: what POLLOUT of a pipe promises.
-constexpr std::size_t kBarBytesMax = 4096;       // A longer "progress bar" is not one.
+constexpr std::size_t kCongestedBytes = BackgroundWriter::congested_bytes;
+constexpr std::size_t kRelievedBytes = BackgroundWriter::relieved_bytes;
+constexpr std::size_t kBarBytesMax = 4096;  // A longer "progress bar" is not one.
 constexpr std::string_view kEraseLine = "\r\033[K";
 
 }  // namespace
 
-OutputConsole::OutputConsole(asio::io_context& io, int fd) : io_(io), fd_(fd) { choose_kind(); }
-
-OutputConsole::~OutputConsole() {
-  *alive_ = false;
-  if (own_fd_ >= 0) ::close(own_fd_);
+OutputConsole::OutputConsole(asio::io_context& io, int fd, WriteCall write) : io_(io), fd_(fd) {
+  ConsoleTarget target = console_target(fd);
+  broken_ = !target.write;
+  terminal_ = target.is_terminal;
+  file_ = target.is_file;
+  target_ = std::make_shared<GapWriter>(write ? std::move(write) : std::move(target.write));
+  if (!target.may_hang) return;
+  background_ = std::make_unique<BackgroundWriter>(
+      io, [shared = target_](std::string_view text) { return shared->write(text); },
+      BackgroundWriter::Events{.on_relieved =
+                                   [this, alive = alive_] {
+                                     if (*alive && relieved_) relieved_();
+                                   },
+                               .on_failed =
+                                   [this, alive = alive_](int) {
+                                     if (*alive) broken_ = true;
+                                   }});
 }
+
+OutputConsole::~OutputConsole() { *alive_ = false; }
 
 bool OutputConsole::same_target(int fd, int other_fd) {
   struct stat one {
   }, other{};
   if (::fstat(fd, &one) != 0 || ::fstat(other_fd, &other) != 0) return false;
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
-void OutputConsole::choose_kind() {
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) {
-    broken_ = true;
-    return;
-  }
-  terminal_ = ::isatty(fd_) == 1;
-  if (S_ISSOCK(status.st_mode)) {
-    kind_ = Kind::Socket;
-  } else if (S_ISFIFO(status.st_mode) || terminal_) {
-    // Opened anew: O_NONBLOCK belongs to the open file, which a shell or the workers may share, and
-    // would be left set on their terminal.
-    const std::string path = "/proc/self/fd/" + std::to_string(fd_);
-    own_fd_ = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    kind_ = own_fd_ >= 0 ? Kind::Nonblocking : Kind::Polled;
-  }  // Otherwise a file or a device such as /dev/null, which takes everything at once.
 }
 
 void OutputConsole::add(const void* writer, std::string_view prefix, std::string_view text) {
@@ -147,38 +143,22 @@ void OutputConsole::forget(const void* writer) {
   }
 }
 
-ssize_t OutputConsole::write_once() {
-  const char* data = text_.data() + written_;
-  const std::size_t size = pending_bytes();
-  switch (kind_) {
-    case Kind::Plain:
-      return ::write(fd_, data, size);
-    case Kind::Nonblocking:
-      return ::write(own_fd_, data, size);
-    case Kind::Socket:
-      return ::send(fd_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    case Kind::Polled:
-      break;
-  }
-  pollfd writable{fd_, POLLOUT, 0};
-  if (::poll(&writable, 1, 0) == 0) {
-    errno = EAGAIN;
-    return -1;
-  }
-  return ::write(fd_, data, std::min(size, kPolledWriteBytes));
+std::size_t OutputConsole::pending_bytes() const {
+  return text_.size() - written_ + (background_ ? background_->pending_bytes() : 0);
+}
+
+void OutputConsole::hand_over() {
+  if (broken_) text_.clear();
+  background_->take(text_);
 }
 
 void OutputConsole::write_some() {
-  const bool was_pending = pending_bytes() > 0;
+  if (background_) return hand_over();
   while (pending_bytes() > 0 && !broken_) {
-    const ssize_t count = write_once();
-    if (count >= 0) {
-      written_ += static_cast<std::size_t>(count);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      break;
-    } else if (errno != EINTR) {
-      broken_ = true;
-    }
+    const Written written = target_->write(std::string_view(text_).substr(written_));
+    written_ += written.bytes;
+    if (written.error == EAGAIN || written.error == EWOULDBLOCK) break;
+    broken_ = written.error != 0;
   }
   if (broken_ || pending_bytes() == 0) {
     text_.clear();
@@ -193,13 +173,23 @@ void OutputConsole::write_some() {
     was_congested_ = false;
     if (relieved_) asio::post(io_, [handler = relieved_] { handler(); });
   }
-  if (was_pending && pending_bytes() == 0 && written_out_) {
-    asio::post(io_, [handler = written_out_] { handler(); });
-  }
+  if (pending_bytes() == 0 && written_out_) asio::post(io_, std::exchange(written_out_, nullptr));
+}
+
+void OutputConsole::when_written(std::function<void()> handler) {
+  if (background_) return background_->when_written(std::move(handler));
+  written_out_ = std::move(handler);
+}
+
+std::string OutputConsole::told_elsewhere(std::string_view name) const {
+  const std::size_t missing = target_->missing_bytes();
+  if (missing == 0) return "";
+  return fmt::format("{} bytes of output are missing on {}: {}", missing, name, target_->reason());
 }
 
 std::size_t OutputConsole::drop() {
   const std::size_t dropped = pending_bytes();
+  if (background_) background_->drop();
   text_.clear();
   written_ = 0;
   bar_.clear();
@@ -233,6 +223,10 @@ void OutputConsole::wait_until_writable() {
 }
 
 bool OutputConsole::flush(std::chrono::milliseconds stuck_limit) {
+  if (background_) {
+    hand_over();
+    return background_->wait(stuck_limit);
+  }
   for (;;) {
     const std::size_t before = pending_bytes();
     write_some();

@@ -1,4 +1,4 @@
-// One console, shared by all workers: whole lines, prefixes, and never a blocking write.
+// One console, shared by all workers: whole lines, prefixes, and never a write that holds the loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -9,15 +9,21 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/output/background_writer.h"
+#include "launcher/output/gap_writer.h"
+#include "launcher/output/write_call.h"
+
 namespace ddprun::launcher {
 
 // Text that the console does not take yet is kept here; writers ask congested() and hold back.
-// Console errors (nobody reads any more) drop the text and are not told: there is no one to tell.
-// Whether everything was written at the end is last_output.h's business.
+// When nobody reads any more, text is dropped and that is not told: there is no one to tell. After
+// any other error the console says later what is missing (gap_writer.h). Whether everything was
+// written at the end is last_output.h's business.
 class OutputConsole {
  public:
-  // Never sets O_NONBLOCK on `fd` itself: that flag would be shared with the shell that gave it.
-  OutputConsole(asio::io_context& io, int fd);
+  // `fd` stays the caller's, and as it is (console_target.h). `write`: instead of its own, for
+  // tests.
+  OutputConsole(asio::io_context& io, int fd, WriteCall write = {});
   ~OutputConsole();
   OutputConsole(const OutputConsole&) = delete;
   OutputConsole& operator=(const OutputConsole&) = delete;
@@ -38,6 +44,8 @@ class OutputConsole {
   void claim_redraw(const void* writer, int rank);
 
   bool is_terminal() const { return terminal_; }
+  // A regular file waits for a disk or a server, and for nobody to read it.
+  bool is_file() const { return file_; }
   void use_colors(bool use) { colors_ = use; }
   bool colors() const { return colors_; }
 
@@ -49,29 +57,30 @@ class OutputConsole {
   bool congested() const;
   // Called from the io_context when a congested console has caught up.
   void on_relieved(std::function<void()> handler) { relieved_ = std::move(handler); }
-  // Called from the io_context each time when nothing is pending any more.
-  void on_written(std::function<void()> handler) { written_out_ = std::move(handler); }
+  // Calls `handler` from the io_context, once, when nothing is pending any more.
+  void when_written(std::function<void()> handler);
 
-  std::size_t pending_bytes() const { return text_.size() - written_; }
+  std::size_t pending_bytes() const;
   // False: text is pending, but the kernel gave no descriptor to wait for the console with.
-  bool goes_on_alone() const { return pending_bytes() == 0 || waiting_; }
+  bool goes_on_alone() const { return pending_bytes() == 0 || waiting_ || background_; }
+  // What the console has refused and was never told on it, in words for another one; "" = nothing.
+  // `name`: "stdout" or "stderr".
+  std::string told_elsewhere(std::string_view name) const;
   // Gives up what is pending; returns how many bytes that was. What follows begins a line.
   std::size_t drop();
 
  private:
-  enum class Kind { Plain, Nonblocking, Socket, Polled };
-  void choose_kind();
   void start_line();
   void append(std::string_view prefix, std::string_view text, bool line_start);
   void wipe_line();
   void end_text(const void* writer, std::size_t begin);
-  ssize_t write_once();
+  void hand_over();
   void wait_until_writable();
 
   asio::io_context& io_;
   int fd_;
-  int own_fd_ = -1;  // The same target opened anew, non-blocking; -1 when that is not possible.
-  Kind kind_ = Kind::Plain;
+  std::shared_ptr<GapWriter> target_;
+  std::unique_ptr<BackgroundWriter> background_;              // Where a write may hang.
   std::unique_ptr<asio::posix::stream_descriptor> writable_;  // Readable when fd_ is writable.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
@@ -82,6 +91,7 @@ class OutputConsole {
   int bar_rank_ = 0;
   std::string bar_;  // What that line shows, prefix included; kept for terminals only.
   bool terminal_ = false;
+  bool file_ = false;
   bool colors_ = false;
   bool waiting_ = false;
   bool broken_ = false;

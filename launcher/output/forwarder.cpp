@@ -1,4 +1,5 @@
-// Reading and pausing: a slow console holds up the workers by their pipes, not by our memory.
+// Reading and pausing: a slow console or file holds up the workers by their pipes, not by our
+// memory.
 #include "launcher/output/forwarder.h"
 
 #include <signal.h>
@@ -9,12 +10,14 @@
 #include <asio/post.hpp>
 #include <asio/signal_set.hpp>
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "launcher/output/collapsing_console.h"
 #include "launcher/output/console.h"
+#include "launcher/output/log.h"
 #include "launcher/output/prefix.h"
 #include "launcher/output/pty.h"
 #include "launcher/output/stream.h"
@@ -26,6 +29,16 @@ namespace {
 constexpr std::size_t kReadBytes = 256 << 10;
 // More than any pipe holds: drain() must end though a grandchild goes on writing.
 constexpr std::size_t kDrainBytesMax = 2 << 20;
+// At a time: each write that returns shows that the file's server is alive.
+constexpr std::size_t kLogWriteBytes = 256 << 10;
+
+WriteCall write_log(std::shared_ptr<OutputLog> log) {
+  return [log = std::move(log)](std::string_view text) -> Written {
+    text = text.substr(0, kLogWriteBytes);
+    const int error = log->write(text);
+    return {error == 0 ? text.size() : 0, error};
+  };
+}
 
 }  // namespace
 
@@ -54,7 +67,9 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void set_up(OutputStream& stream, const WorkerOutput& worker, int fd);
   void direct(OutputStream& stream, const WorkerOutput& worker);
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
-  std::shared_ptr<OutputLog> shared_log(const std::string& path);
+  std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
+  std::shared_ptr<BackgroundWriter> open_log(const std::string& path, LogRotation rotation = {});
+  std::shared_ptr<BackgroundWriter> shared_log(const std::string& path);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
   bool read_once(Stream& worker, OutputStream& stream);
   void take(Stream& worker, OutputStream& stream, std::string_view bytes);
@@ -64,6 +79,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void show_collapsed();
   void write_line(const std::string& line, LineKind kind);
   std::vector<OutputConsole*> consoles() const;
+  bool tell_missing();
   void check_written();
 
   asio::io_context& io;
@@ -77,8 +93,11 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   std::vector<char> buffer;  // For every read: what is read is passed on at once.
   std::size_t bytes_read = 0;
   std::vector<std::weak_ptr<Stream>> streams;
-  std::map<std::string, std::weak_ptr<OutputLog>> shared_logs;
+  std::vector<std::shared_ptr<BackgroundWriter>>
+      files;  // Also those that nobody writes to any more.
+  std::map<std::string, std::weak_ptr<BackgroundWriter>> shared_logs;
   std::function<void()> when_written;
+  bool told_missing = false;
 };
 
 void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker, int fd) {
@@ -98,7 +117,7 @@ void OutputForwarder::Impl::direct(OutputStream& stream, const WorkerOutput& wor
     connect_console(stream, worker, wanted.prefixed ? worker.prefix : "");
   }
   if (stream.is_pty) set_size(stream);
-  if (!wanted.file.empty()) stream.log = std::make_unique<OutputLog>(wanted.file, wanted.rotation);
+  if (!wanted.file.empty()) stream.log = open_log(wanted.file, wanted.rotation);
   if (!wanted.filtered_file.empty()) {
     stream.filter.emplace(wanted.filters, worker.prefix);
     stream.filtered = shared_log(wanted.filtered_file);
@@ -120,11 +139,38 @@ void OutputForwarder::Impl::connect_console(OutputStream& stream, const WorkerOu
   collapsing->add_writer(worker.local_rank);
 }
 
+// What is given out ends the file with the last who holds it; until all is written we hold it, too.
+std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::add_file(
+    WriteCall write, std::function<void(int)> on_failed) {
+  std::erase_if(files, [](const auto& file) { return file->has_ended(); });
+  const auto relieved = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->resume();
+  };
+  const auto file = std::make_shared<BackgroundWriter>(
+      io, std::move(write),
+      BackgroundWriter::Events{.on_relieved = relieved, .on_failed = std::move(on_failed)});
+  files.push_back(file);
+  return {file.get(), [file](BackgroundWriter*) { file->end(); }};
+}
+
+std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::open_log(const std::string& path,
+                                                                  LogRotation rotation) {
+  return add_file(write_log(std::make_shared<OutputLog>(path, rotation)),
+                  [weak = weak_from_this(), path](int error) {
+                    const auto self = weak.lock();
+                    if (!self) return;
+                    // A full disk costs the log, and not the worker.
+                    self->write_line("ddprun: cannot write the log file " + path + ": " +
+                                         std::strerror(error) + "; the worker goes on without it",
+                                     LineKind::Plain);
+                  });
+}
+
 // One for all who name this path, as long as any of them lives.
-std::shared_ptr<OutputLog> OutputForwarder::Impl::shared_log(const std::string& path) {
+std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::shared_log(const std::string& path) {
   auto log = shared_logs[path].lock();
   if (!log) {
-    log = std::make_shared<OutputLog>(path);
+    log = open_log(path);
     shared_logs[path] = log;
   }
   return log;
@@ -139,7 +185,7 @@ void OutputForwarder::Impl::watch(const std::shared_ptr<Stream>& worker, OutputS
         if (error || !self || !stream.descriptor.is_open()) return;
         // Not read, so the pipe fills and the worker waits: what a slow reader leaves does not pile
         // up here.
-        if (stream.console != nullptr && stream.console->congested()) {
+        if (stream.congested()) {
           stream.paused = true;
           return;
         }
@@ -166,7 +212,7 @@ bool OutputForwarder::Impl::read_once(Stream& worker, OutputStream& stream) {
 void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::string_view bytes) {
   if (stream.is_err) worker.tail.add(bytes);
   const bool alone = stream.prefix.empty() && !stream.collapsing && streams.size() == 1;
-  stream.take(bytes, alone, [this](const std::string& line) { write_line(line, LineKind::Plain); });
+  stream.take(bytes, alone);
 }
 
 void OutputForwarder::Impl::resume() {
@@ -228,10 +274,33 @@ std::vector<OutputConsole*> OutputForwarder::Impl::consoles() const {
 
 void OutputForwarder::Impl::check_written() {
   if (!when_written) return;
-  for (const OutputConsole* console : consoles()) {
-    if (console->pending_bytes() > 0 && console->goes_on_alone()) return;
+  const auto again = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->check_written();
+  };
+  for (OutputConsole* console : consoles()) {
+    if (console->pending_bytes() > 0 && console->goes_on_alone()) {
+      return console->when_written(again);
+    }
   }
+  for (const auto& file : files) {
+    if (file->pending_bytes() > 0) return file->when_written(again);
+  }
+  if (tell_missing()) return check_written();
   asio::post(io, std::exchange(when_written, nullptr));
+}
+
+// True when there was anything to tell. Where both consoles are one, nobody is left to be told.
+bool OutputForwarder::Impl::tell_missing() {
+  if (!separate_err || told_missing) return false;
+  const std::string of_out = out->told_elsewhere("stdout");
+  const std::string of_err = separate_err->told_elsewhere("stderr");
+  told_missing = !of_out.empty() || !of_err.empty();
+  if (!of_out.empty()) write_line("[ddprun] " + of_out, LineKind::Warning);
+  if (!of_err.empty()) {
+    out->add(this, "", "[ddprun] " + of_err + "\n");
+    out->write_some();
+  }
+  return told_missing;
 }
 
 OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int console_err)
@@ -243,9 +312,6 @@ OutputForwarder::OutputForwarder(asio::io_context& io, int console_out, int cons
   for (OutputConsole* console : impl_->consoles()) {
     console->on_relieved([weak = std::weak_ptr<Impl>(impl_)] {
       if (const auto self = weak.lock()) self->resume();
-    });
-    console->on_written([weak = std::weak_ptr<Impl>(impl_)] {
-      if (const auto self = weak.lock()) self->check_written();
     });
   }
 }
@@ -313,17 +379,29 @@ void OutputForwarder::drain(Stream& worker) {
   }
 }
 
+std::shared_ptr<BackgroundWriter> OutputForwarder::add_file(WriteCall write,
+                                                            std::function<void(int)> on_failed) {
+  return impl_->add_file(std::move(write), std::move(on_failed));
+}
+
 bool OutputForwarder::flush(std::chrono::milliseconds stuck_limit) {
   impl_->show_collapsed();
   bool done = true;
   for (OutputConsole* console : impl_->consoles()) done = console->flush(stuck_limit) && done;
-  return done;
+  for (const auto& file : impl_->files) {
+    // Where one is stuck, so are its neighbours: once is enough.
+    done = file->wait(done ? stuck_limit : std::chrono::milliseconds{0}) && done;
+  }
+  return impl_->tell_missing() ? flush(stuck_limit) && done : done;
 }
 
-std::size_t OutputForwarder::pending_bytes() const {
-  std::size_t bytes = 0;
-  for (const OutputConsole* console : impl_->consoles()) bytes += console->pending_bytes();
-  return bytes;
+OutputForwarder::Pending OutputForwarder::pending() const {
+  Pending pending;
+  for (const OutputConsole* console : impl_->consoles()) {
+    (console->is_file() ? pending.files : pending.readers) += console->pending_bytes();
+  }
+  for (const auto& file : impl_->files) pending.logs += file->pending_bytes();
+  return pending;
 }
 
 void OutputForwarder::when_written(std::function<void()> handler) {
@@ -336,6 +414,7 @@ void OutputForwarder::when_written(std::function<void()> handler) {
 std::size_t OutputForwarder::drop_pending() {
   std::size_t bytes = 0;
   for (OutputConsole* console : impl_->consoles()) bytes += console->drop();
+  for (const auto& file : impl_->files) bytes += file->drop();
   return bytes;
 }
 

@@ -1,7 +1,7 @@
 // Worker output to console and files. On the console whole lines, with a prefix when more than one
 // rank writes; in files exactly the worker's bytes.
 //
-//   pipe --read--> file (at once)
+//   pipe --read--> file
 //            \---> whole lines, prefix --> console buffer --> stdout or stderr
 //
 // A line longer than 1 MiB is passed on in pieces. A line being redrawn with '\r' (a progress bar)
@@ -19,15 +19,18 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/output/background_writer.h"
 #include "launcher/output/color.h"
 #include "launcher/output/worker_output.h"
+#include "launcher/output/write_call.h"
 
 namespace ddprun::launcher {
 
-// Reads workers' pipes as data comes; a slow console never blocks the agent and loses no byte: the
-// pipe of the worker that writes too fast is left unread until the console has caught up. Ignores
+// Reads workers' pipes as data comes; a slow console or file never blocks the agent and loses no
+// byte: the pipe of the worker that writes too fast is left unread until that has caught up. What
+// may hang in write(2) is written by threads (background_writer.h). Ignores
 // SIGPIPE in this process: when nobody reads the console any more, its text is dropped and the
-// files go on. Everything runs in the thread of `io`.
+// files go on. Everything else runs in the thread of `io`.
 class OutputForwarder {
  public:
   // `console_out`/`console_err`: where console text goes; stay open and blocking, the caller's.
@@ -44,7 +47,8 @@ class OutputForwarder {
 
   // One worker's two streams. `out_fd`/`err_fd`: read ends, owned from here on (also when this
   // throws); -1 when that stream is not piped (inherited, or redirected to a file by the child
-  // itself). Log files are appended to. Throws std::system_error when one cannot be opened.
+  // itself). Log files are appended to; one that cannot be written is complained of once, and the
+  // worker goes on without it. Throws std::system_error when one cannot be opened.
   // With `output.pty` they are our ends of pseudo-terminals, whose size is set here.
   class Stream;
   std::shared_ptr<Stream> add(const WorkerOutput& output, int out_fd, int err_fd);
@@ -63,18 +67,30 @@ class OutputForwarder {
   void pump(Stream& stream);
 
   // Reads what is still in the pipes without waiting for their end (a grandchild may hold them
-  // open), writes it out and stops reading.
+  // open), passes it on and stops reading.
   void drain(Stream& stream);
 
-  // Writes console text out, blocking for as long as the console takes some at least every
+  // A file of somebody else's that is written and waited for like the log files, until the last who
+  // holds it lets go. `on_failed` may be called until then, and once more.
+  std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
+
+  // Writes everything out, blocking for as long as each console and file takes some at least every
   // `stuck_limit`. False when some is left.
   bool flush(std::chrono::milliseconds stuck_limit);
 
-  // What the consoles have not taken yet. Collapsed lines that still wait for equal ones do not
-  // count before when_written() or flush().
-  std::size_t pending_bytes() const;
-  // Calls `handler` from the io_context, once, when the consoles have taken everything or nobody
-  // reads them any more; at once when there is no way to wait for a console.
+  // What was not taken yet. Collapsed lines that still wait for equal ones do not count before
+  // when_written() or flush().
+  struct Pending {
+    std::size_t readers = 0;  // Of pipes and terminals.
+    std::size_t files = 0;    // That are consoles.
+    std::size_t logs = 0;     // All other files.
+    std::size_t bytes() const { return readers + files + logs; }
+  };
+  Pending pending() const;
+  std::size_t pending_bytes() const { return pending().bytes(); }
+  // Calls `handler` from the io_context, once, when everything was taken or nobody reads it any
+  // more; at once when there is no way to wait for a console. Before that, what one console has
+  // refused for good is told on the other one.
   void when_written(std::function<void()> handler);
   // Gives up what is pending; returns how many bytes that was.
   std::size_t drop_pending();

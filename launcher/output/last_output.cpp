@@ -9,8 +9,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/output/log.h"
+
 namespace ddprun::launcher {
 namespace {
+
+// A console or file that is not stuck has a line by then.
+constexpr std::chrono::milliseconds kLastWords{100};
 
 bool is_of_keyboard(int signal) { return signal == SIGINT || signal == SIGQUIT; }
 
@@ -21,6 +26,15 @@ void tell_terminal(const std::string& line) {
   if (terminal < 0) return;
   write_all(terminal, "\n" + line + "\n");
   ::close(terminal);
+}
+
+std::string place_of_copy(const std::string& log_folder, std::size_t lacking) {
+  if (lacking > 0) {
+    return fmt::format("{} of them are missing in log files{}", lacking,
+                       log_folder.empty() ? "" : " in " + log_folder);
+  }
+  if (log_folder.empty()) return "no file holds them (--tee 3 --log-dir FOLDER keeps a copy)";
+  return "the workers' part is in " + log_folder;
 }
 
 }  // namespace
@@ -56,10 +70,12 @@ void LastOutput::wait(std::string log_folder, std::function<void()> done,
 
 void LastOutput::notice() {
   if (!done_ || !output_.stderr_is_free()) return;
-  output_.write_line(
-      fmt::format("[ddprun] the job is over; {} bytes of its output wait for whoever reads stdout "
-                  "(SIGTERM, or Ctrl-C twice, drops them)",
-                  output_.pending_bytes()));
+  const OutputForwarder::Pending pending = output_.pending();
+  output_.write_line(fmt::format(
+      "[ddprun] the job is over; {} bytes of its output wait for {} "
+      "(SIGTERM, or Ctrl-C twice, drops them)",
+      pending.bytes(),
+      pending.readers > 0 ? "whoever reads stdout" : "a file system that takes nothing"));
 }
 
 void LastOutput::bound() {
@@ -71,17 +87,19 @@ void LastOutput::bound() {
 
 void LastOutput::give_up() {
   if (!done_) return;
+  const OutputForwarder::Pending pending = output_.pending();
   const std::size_t dropped = output_.drop_pending();
   if (dropped_) dropped_(dropped);
   const std::string line =
-      fmt::format("[ddprun] dropped {} bytes of output that nobody read within {:g} s; {}", dropped,
+      fmt::format("[ddprun] dropped {} bytes of output that {} within {:g} s; {}", dropped,
+                  pending.readers > 0 ? "nobody read" : "no file system took",
                   std::chrono::duration<double>(limits_.impatient).count(),
-                  log_folder_.empty() ? "no file holds them (--tee 3 --log-dir FOLDER keeps a copy)"
-                                      : "the workers' part is in " + log_folder_);
+                  place_of_copy(log_folder_, pending.logs));
   output_.write_line(line, LineKind::Warning);
-  if (output_.pending_bytes() > 0) {
+  if (!output_.flush(kLastWords)) {
+    const OutputForwarder::Pending left = output_.pending();
     output_.drop_pending();  // Or the forwarder's end would wait for the same reader again.
-    tell_terminal(line);
+    if (left.readers + left.files > 0) tell_terminal(line);
   }
   finish();
 }

@@ -1,8 +1,9 @@
 // What the consoles have not taken yet when the job is over: `ddprun ... | less` reads the last of
 // it whenever somebody presses a key, and a terminal stopped by Ctrl-S when it is let go.
 //
-// A reader that is alive gets everything, however slow. One that is gone (EPIPE) ends the wait at
-// once; whoever wants an end says so by a signal, and is told what was dropped.
+// A reader that is alive gets everything, however slow, and so does a file whose disk or server
+// takes a pause. A reader that is gone (EPIPE) ends the wait at once; whoever wants an end says so
+// by a signal, and is told what was dropped.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -37,10 +38,10 @@ class LastOutput {
   // Every signal that means the job, from the launcher's start on.
   void signal_received(int signal);
 
-  // Calls `done` from the io_context when the consoles have taken everything, nobody reads them any
-  // more, or it was dropped. `log_folder`: where files hold the same; "" = nowhere. `dropped` hears
-  // before that how many bytes were: a console that is stuck cannot say so, and there need not be a
-  // terminal.
+  // Calls `done` from the io_context when consoles and files have taken everything, nobody reads it
+  // any more, or it was dropped. `log_folder`: where files hold the same; "" = nowhere. `dropped`
+  // hears before that how many bytes were: a console that is stuck cannot say so, and there need
+  // not be a terminal.
   void wait(std::string log_folder, std::function<void()> done,
             std::function<void(std::size_t)> dropped = {});
 

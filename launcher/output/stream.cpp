@@ -1,28 +1,14 @@
 // In which order a stream's copies are made: the log first, since the console may be slow.
 #include "launcher/output/stream.h"
 
-#include <cstring>
-
 namespace ddprun::launcher {
-namespace {
 
-std::string complaint(const OutputLog& log, int error) {
-  return "ddprun: cannot write the log file " + log.path() + ": " + std::strerror(error) +
-         "; the worker goes on without it";
-}
-
-}  // namespace
-
-void OutputStream::take(std::string_view bytes, bool alone, const Complain& complain) {
-  if (log) {
-    if (const int error = log->write(bytes)) {
-      // A full disk costs the log, and not the worker.
-      const std::string text = complaint(*log, error);
-      log.reset();
-      complain(text);
-    }
+void OutputStream::take(std::string_view bytes, bool alone) {
+  if (log) log->add(bytes);
+  if (filtered) {
+    filter->add(bytes, found_);
+    filtered->take(found_);
   }
-  if (filtered) keep_filtered(bytes, complain);
   if (console == nullptr) return;
   using Early = OutputLines::Early;
   const Early early = alone                                   ? Early::All
@@ -32,14 +18,9 @@ void OutputStream::take(std::string_view bytes, bool alone, const Complain& comp
   console->write_some();
 }
 
-void OutputStream::keep_filtered(std::string_view bytes, const Complain& complain) {
-  filter->add(bytes, found_);
-  if (found_.empty()) return;
-  const int error = filtered->write(found_);
-  found_.clear();
-  if (error == 0) return;
-  complain(complaint(*filtered, error));
-  filtered.reset();
+bool OutputStream::congested() const {
+  return (console != nullptr && console->congested()) || (log && log->congested()) ||
+         (filtered && filtered->congested());
 }
 
 void OutputStream::show(std::string_view text) {
@@ -66,7 +47,7 @@ void OutputStream::leave_destinations() {
   log.reset();
   if (filtered) {
     filter->finish(found_);
-    filtered->write(found_);
+    filtered->take(found_);
     filtered.reset();
   }
   filter.reset();

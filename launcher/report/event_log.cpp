@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/json_text.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,27 +24,43 @@ std::int64_t microseconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
+// All that is given, in one call. After half a line nothing may follow, which would be appended to
+// it.
+WriteCall write_whole_lines(int fd) {
+  return [file = std::make_shared<rendezvous::UniqueFd>(fd)](std::string_view lines) -> Written {
+    const ssize_t count = ::write(file->get(), lines.data(), lines.size());
+    if (count == static_cast<ssize_t>(lines.size())) return {lines.size(), 0};
+    return {0, count < 0 ? errno : ENOSPC};
+  };
+}
+
+void tell_end(const char* why) {
+  spdlog::warn("cannot write the event log: {}; no further events are written", why);
+}
+
 OrderedJson name_or_null(int signal) {
   return signal == 0 ? OrderedJson(nullptr) : OrderedJson(rendezvous::signal_name(signal));
 }
 
 }  // namespace
 
-EventLog::EventLog(const std::string& path, std::string run_id, std::string host)
+EventLog::EventLog(const std::string& path, std::string run_id, std::string host,
+                   OutputForwarder& output)
     : run_id_(std::move(run_id)),
       host_(std::move(host)),
       started_(std::chrono::steady_clock::now()) {
   if (path.empty()) return;
-  fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd_) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
   }
+  file_ = output.add_file(write_whole_lines(fd), [](int error) { tell_end(std::strerror(error)); });
 }
 
 EventLog::~EventLog() = default;
 
 void EventLog::write(const char* event, const OrderedJson& fields) {
-  if (!fd_) return;
+  if (!file_) return;
   OrderedJson object = {
       {"event", event},
       {"time_unix_us", microseconds(std::chrono::system_clock::now().time_since_epoch())},
@@ -53,13 +70,10 @@ void EventLog::write(const char* event, const OrderedJson& fields) {
       {"launcher_pid", ::getpid()},
       {"attempt", attempt_}};
   object.update(fields);
-  const std::string line = rendezvous::json_line(object) + "\n";
-  const ssize_t written = ::write(fd_.get(), line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) return;
-  spdlog::warn("cannot write the event log: {}; no further events are written",
-               written < 0 ? std::strerror(errno) : "no space left");
-  // Half a line may be there now, and whatever followed would be appended to it.
-  fd_.reset();
+  file_->add(rendezvous::json_line(object) + "\n");
+  if (!file_->congested()) return;
+  tell_end("its file system has taken nothing for long");
+  file_.reset();
 }
 
 void EventLog::launcher_started(const LaunchOptions& options) {

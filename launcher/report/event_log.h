@@ -1,29 +1,31 @@
 // What happens on this node, for programs: one JSON object a line (docs/event_log.md).
 //
 // Every line is written whole, in one call, at the end of the file: several agents may share one
-// file, and a reader may follow it. Times are given twice, because only the monotonic one can be
+// file, and a reader may follow it. It is written in the background, and waited for as the workers'
+// output is. Times are given twice, because only the monotonic one can be
 // subtracted: `time_unix_us` and `elapsed_us` (since this launcher started).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/options/launch_options.h"
+#include "launcher/output/forwarder.h"
 #include "launcher/processes/exit_status.h"
 #include "launcher/report/failure_report.h"
 #include "rendezvous/control/control_message.h"
-#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
 class EventLog {
  public:
   // Appends to `path`; "" = all calls do nothing. Throws std::system_error, naming the path.
-  EventLog(const std::string& path, std::string run_id, std::string host);
+  EventLog(const std::string& path, std::string run_id, std::string host, OutputForwarder& output);
   ~EventLog();
   EventLog(const EventLog&) = delete;
 
@@ -48,7 +50,7 @@ class EventLog {
  private:
   void write(const char* event, const nlohmann::ordered_json& fields);
 
-  rendezvous::UniqueFd fd_;
+  std::shared_ptr<BackgroundWriter> file_;
   std::string run_id_;
   std::string host_;
   std::chrono::steady_clock::time_point started_;

@@ -98,6 +98,7 @@ class HostsJob {
   void show(int node, bool is_err, std::string_view bytes);
   void say(const std::string& text, LineKind kind = LineKind::Plain);
   void tell_end(int status);
+  void flush();
   const NodeEnd* teller() const;
   int final_status() const;
   Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
@@ -186,8 +187,7 @@ int HostsJob::run() {
   signals_.hold();
   const int status = final_status();
   tell_end(status);
-  out_.flush(milliseconds(10'000));
-  err_.flush(milliseconds(10'000));
+  flush();
   return status;
 }
 
@@ -515,6 +515,22 @@ void HostsJob::tell_end(int status) {
   OutputConsole& console = one_console_ ? out_ : err_;
   console.add(this, "", end->text + (end->text.back() == '\n' ? "" : "\n"));
   console.write_some();
+}
+
+void HostsJob::flush() {
+  const milliseconds stuck_limit{10'000};
+  out_.flush(stuck_limit);
+  err_.flush(stuck_limit);
+  if (one_console_) return;
+  const std::string of_out = out_.told_elsewhere("stdout"), of_err = err_.told_elsewhere("stderr");
+  if (!of_out.empty()) {
+    say(of_out, LineKind::Warning);
+    err_.flush(stuck_limit);
+  }
+  if (!of_err.empty()) {
+    out_.add(this, "", "[ddprun] " + of_err + "\n");
+    out_.flush(stuck_limit);
+  }
 }
 
 }  // namespace

@@ -371,3 +371,133 @@ TEST_CASE("SIGTERM bounds the wait for a reader, and the logs of what was droppe
   CHECK(
       contains(result.output, "the workers' part is in " + attempt_dir(folder / "logs").string()));
 }
+
+namespace {
+
+// A file system of its own in a folder, which can be frozen as one whose server is away.
+class FrozenFolder {
+ public:
+  explicit FrozenFolder(const TemporaryFolder& place)
+      : image_(place / "image"), folder_(place / "mounted") {
+    if (::geteuid() != 0) {
+      problem_ = "to mount a file system one must be root";
+      return;
+    }
+    fs::create_directory(folder_);
+    std::ofstream(image_).close();
+    fs::resize_file(image_, 16 << 20);
+    for (const auto& command : {std::vector<std::string>{"mkfs.ext4", "-q", image_},
+                                {"mount", "-o", "loop", image_, folder_}}) {
+      const auto result = run(shell("exec \"$0\" \"$@\" 2>&1") + command, 30s);
+      if (result.status != 0) {
+        problem_ = command[0] + " does not work here: " + result.output;
+        return;
+      }
+    }
+    mounted_ = true;
+    freeze();
+    thaw();
+  }
+  ~FrozenFolder() {
+    thaw();
+    // A process that has just ended may still hold it.
+    if (mounted_) run({"umount", "--lazy", folder_}, 30s);
+  }
+  FrozenFolder(const FrozenFolder&) = delete;
+
+  const std::string& problem() const { return problem_; }
+  std::string operator/(const std::string& name) const { return folder_ + "/" + name; }
+
+  void freeze() {
+    const auto result = run({"fsfreeze", "--freeze", folder_}, 30s);
+    frozen_ = result.status == 0;
+    if (!frozen_) problem_ = "fsfreeze does not work here: " + result.output;
+  }
+  void thaw() {
+    if (std::exchange(frozen_, false)) run({"fsfreeze", "--unfreeze", folder_}, 30s);
+  }
+
+ private:
+  std::string image_, folder_, problem_;
+  bool mounted_ = false, frozen_ = false;
+};
+
+}  // namespace
+
+// As a file server that is away for longer than a node may be silent.
+TEST_CASE("a node whose stdout and files are on a frozen file system goes on") {
+  const TemporaryFolder folder;
+  FrozenFolder disk(folder);
+  if (!disk.problem().empty()) DDPRUN_SKIP(disk.problem());
+  const std::string go = folder / "go", lived = folder / "lived", end = folder / "end";
+  const std::uint16_t port = free_port();
+  const auto node = [&](int rank, const std::vector<std::string>& options) {
+    return launch_node(
+        rank, port,
+        std::vector<std::string>{"--nproc-per-node", "1", "--rdzv-conf",
+                                 "keep_alive_interval=0.2,heartbeat_timeout=1"} +
+            options,
+        shell("echo up >&2; while ! [ -e '" + go +
+              "' ]; do sleep 0.01; done; if [ $RANK = 1 ]; then seq 5000; seq 5000 "
+              ">&2; sleep 4; : > '" +
+              lived + "'; fi; while ! [ -e '" + end + "' ]; do sleep 0.01; done; echo end >&2"));
+  };
+  Process first(node(0, {}));
+  std::string command = "exec";
+  for (const std::string& word :
+       node(1, {"--tee", "3", "--log-dir", disk / "logs", "--event-log", disk / "events"})) {
+    command += " '" + word + "'";
+  }
+  Process second(shell(command + " > '" + disk / "out" + "' 2>&1"));
+  REQUIRE(first.wait_for_output("up", 30s));
+  REQUIRE(first.wait_until([&] { return contains(content_of(disk / "out"), "up\n"); }));
+
+  disk.freeze();
+  std::ofstream(go).close();
+  CHECK(first.wait_until([&] { return fs::exists(lived); }));
+  disk.thaw();
+  std::ofstream(end).close();
+
+  const auto result = first.wait(30s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(second.wait(30s).status == 0);
+  const std::string numbers = run({"seq", "5000"}, 10s).output;
+  const std::string out = content_of(disk / "out");
+  INFO(out.substr(0, 2000));
+  CHECK(count_of(out, "\n5000\n") + count_of(out, "[default0]:5000\n") == 2);
+  CHECK(content_of(attempt_dir(disk / "logs") / "0/stdout.log") == numbers);
+  CHECK(content_of(attempt_dir(disk / "logs") / "0/stderr.log") == "up\n" + numbers + "end\n");
+  CHECK(contains(content_of(disk / "events"), "\"job_ended\""));
+}
+
+TEST_CASE("SIGTERM bounds the wait for a file that takes nothing, and the launcher ends") {
+  const TemporaryFolder folder;
+  const std::string events = folder / "events";
+  REQUIRE(::mkfifo(events.c_str(), 0600) == 0);
+  const int reader = ::open(events.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  REQUIRE(::fcntl(reader, F_SETPIPE_SZ, 4096) == 4096);
+  PipedJob piped(launch({"--standalone", "--nproc-per-node", "16", "--event-log", events}) +
+                 shell("exit 0"));
+  REQUIRE(piped.job.wait_for_output("wait for a file system that takes nothing", 30s));
+  piped.job.send_signal(SIGTERM);
+  const auto result = piped.job.wait(20s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "bytes of output that no file system took within 2 s"));
+  ::close(reader);
+}
+
+TEST_CASE("output that a console refuses to the end is told of on the other one") {
+  if (::access("/dev/full", W_OK) != 0) DDPRUN_SKIP("there is no /dev/full");
+  std::string command = "exec";
+  for (const std::string& word :
+       launch({"--standalone", "--nproc-per-node", "2"}) + shell("echo x")) {
+    command += " '" + word + "'";
+  }
+  const auto result = run(shell(command + " > /dev/full"), 20s);
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, " bytes of output are missing on stdout: No space left on device"));
+}

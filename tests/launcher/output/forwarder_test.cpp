@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "launcher/output/lines.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
@@ -218,6 +220,7 @@ TEST_CASE("a file gets exactly the worker's bytes", "[output]") {
     ::close(a.write);
     setup.poll();
     CHECK(setup.shown().size() > bytes.size());
+    CHECK(setup.output->flush(ddprun::testing::patience(20s)));
   }
   CHECK(content_of(path) == bytes);
   std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path());
@@ -434,6 +437,7 @@ TEST_CASE("a console that was closed loses the text, and the file goes on", "[ou
   setup.poll();
   ::close(a.write);
   setup.poll();
+  CHECK(setup.output->flush(ddprun::testing::patience(20s)));
   CHECK(content_of(path) == "one\ntwo\n");
   ::unlink(path.c_str());
 }
@@ -471,6 +475,8 @@ TEST_CASE("a full disk is told once and does not stop the worker", "[output]") {
   const auto stream = setup.output->add(worker, a.read, -1);
   put(a.write, "one\n");
   setup.shown();
+  CHECK(setup.output->flush(ddprun::testing::patience(20s)));
+  setup.shown();
   put(a.write, "two\n");
   const std::string text = setup.shown();
   CHECK(text.find("one\n") != std::string::npos);
@@ -478,4 +484,53 @@ TEST_CASE("a full disk is told once and does not stop the worker", "[output]") {
   CHECK(text.find("/dev/full: No space left") == text.rfind("/dev/full: No space left"));
   CHECK(text.find("/dev/full: No space left") != std::string::npos);
   ::close(a.write);
+}
+
+TEST_CASE("a file that takes nothing stops the worker's pipe, not the loop", "[output]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  Setup setup;
+  const PipeEnds a = make_pipe(), b = make_pipe();
+  WorkerOutput worker;
+  worker.out = {false, path};
+  const auto stream = setup.output->add(worker, a.read, b.read);
+  ::fcntl(a.write, F_SETFL, O_NONBLOCK);
+  const std::string piece(10'000, 'x');
+  std::size_t written = 0;
+  for (int full_in_a_row = 0; full_in_a_row < 10;) {
+    const ssize_t n = ::write(a.write, piece.data(), piece.size());
+    if (n > 0) written += static_cast<std::size_t>(n);
+    full_in_a_row = n < 0 ? full_in_a_row + 1 : 0;
+    setup.poll();
+    REQUIRE(written < (8u << 20));  // It must come to a stop.
+  }
+  put(b.write, "the loop goes on\n");
+  CHECK(setup.shown() == "the loop goes on\n");
+  CHECK(setup.output->pending().logs > 0);
+  CHECK_FALSE(setup.output->flush(0ms));
+
+  // The reader comes back: everything is there, though the worker has ended meanwhile.
+  ::close(a.write);
+  std::size_t received = 0;
+  bool done = false;
+  char buffer[65536];
+  const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
+  while (received < written && std::chrono::steady_clock::now() < limit) {
+    const ssize_t n = ::read(reader, buffer, sizeof buffer);
+    if (n > 0) received += static_cast<std::size_t>(n);
+    setup.poll();
+  }
+  CHECK(received == written);
+  setup.output->when_written([&] { done = true; });
+  while (!done && std::chrono::steady_clock::now() < limit) {
+    setup.io.restart();
+    setup.io.run_one_for(1s);
+  }
+  CHECK(done);
+  CHECK(setup.output->pending_bytes() == 0);
+  ::close(b.write);
+  ::close(reader);
 }

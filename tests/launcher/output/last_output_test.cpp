@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_folder.h"
 
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
@@ -194,6 +196,49 @@ TEST_CASE("whoever wants an end is told how much was dropped and where it is", "
   CHECK(Readers::read(readers.err[0]) == "[ddprun] dropped " + std::to_string(pending) +
                                              " bytes of output that nobody read within 0 s; the "
                                              "workers' part is in /logs/run/attempt_0\n");
+}
+
+TEST_CASE("a log file that takes nothing is waited for, and told of when it is given up",
+          "[output][last]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  Readers readers({0ms, 0ms});
+  readers.output->drop_pending();
+  WorkerOutput worker;
+  worker.out = {false, path};
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const auto stream = readers.output->add(worker, ends[0], -1);
+  for (int i = 0; i < 20; ++i) {
+    const std::string bytes(10'000, 'x');
+    REQUIRE(::write(ends[1], bytes.data(), bytes.size()) == 10'000);
+    readers.poll();
+  }
+  ::close(ends[1]);
+  readers.output->drain(*stream);
+
+  readers.wait("/logs/run");
+  std::string told;
+  const auto limit = std::chrono::steady_clock::now() + patience(20s);
+  while (told.empty() && std::chrono::steady_clock::now() < limit) {
+    readers.poll();
+    told = Readers::read(readers.err[0]);
+  }
+  CHECK(told.find("bytes of its output wait for a file system that takes nothing") != told.npos);
+  CHECK_FALSE(readers.done);
+  const std::string pending = std::to_string(readers.output->pending().logs);
+  readers.rest->signal_received(SIGTERM);
+  readers.run();
+
+  CHECK(readers.done);
+  CHECK(std::to_string(readers.dropped) == pending);
+  CHECK(Readers::read(readers.err[0]) ==
+        "[ddprun] dropped " + pending + " bytes of output that no file system took within 0 s; " +
+            pending + " of them are missing in log files in /logs/run\n");
+  ::close(reader);
 }
 
 TEST_CASE("a stuck console for both is no reason to wait longer", "[output][last]") {

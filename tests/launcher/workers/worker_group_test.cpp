@@ -70,10 +70,12 @@ struct Job {
   }
 
   std::string console_text() {
+    // A thread writes it. Not read(), which would move the offset that it writes at.
+    REQUIRE(output->flush(ddprun::testing::patience(20s)));
     std::string text;
     char buffer[65536];
-    ::lseek(console, 0, SEEK_SET);
-    for (ssize_t n; (n = ::read(console, buffer, sizeof buffer)) > 0;)
+    for (ssize_t n;
+         (n = ::pread(console, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
       text.append(buffer, static_cast<std::size_t>(n));
     return text;
   }
@@ -251,6 +253,7 @@ TEST_CASE("stderr that is only redirected to a file still gives the last lines",
   REQUIRE(job.run_until_reaped());
 
   CHECK(job.exits.at(0).last_stderr == "no newline");
+  CHECK(job.output->flush(ddprun::testing::patience(20s)));
   std::ifstream file(folder + "/a/stderr.log");
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "no newline");
   CHECK(job.console_text().empty());

@@ -1,0 +1,101 @@
+// Who can be asked never to block (pipes and terminals that are opened anew, sockets) is written to
+// by the loop. Nobody can be asked that for a regular file: its disk or server may take a pause.
+#include "launcher/output/console_target.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ddprun::launcher {
+namespace {
+
+// At a time where it may hang, so that each write that returns is a sign of life.
+constexpr std::size_t kFileWriteBytes = 256 << 10;
+constexpr std::size_t kTerminalWriteBytes = 4096;
+
+// Closed with the last who holds it.
+std::shared_ptr<const int> owned(int fd) {
+  return {new int(fd), [](const int* held) {
+            ::close(*held);
+            delete held;
+          }};
+}
+
+Written outcome(ssize_t count) {
+  if (count > 0) return {static_cast<std::size_t>(count), 0};
+  return {0, count < 0 ? errno : EIO};
+}
+
+WriteCall write_to(std::shared_ptr<const int> fd) {
+  return [fd = std::move(fd)](std::string_view text) {
+    for (;;) {
+      const Written written = outcome(::write(*fd, text.data(), text.size()));
+      if (written.error != EINTR) return written;
+    }
+  };
+}
+
+WriteCall write_in_pieces(const std::shared_ptr<const int>& fd, std::size_t bytes) {
+  return [fd, bytes, write = write_to(fd)](std::string_view text) {
+    for (;;) {
+      const Written written = write(text.substr(0, bytes));
+      if (written.error != EAGAIN) return written;
+      pollfd writable{*fd, POLLOUT, 0};  // Somebody else has set O_NONBLOCK on a shared terminal.
+      ::poll(&writable, 1, -1);
+    }
+  };
+}
+
+WriteCall send_to(int fd) {
+  return [fd](std::string_view text) {
+    for (;;) {
+      const ssize_t count = ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      const Written written = outcome(count);
+      if (written.error != EINTR) return written;
+    }
+  };
+}
+
+}  // namespace
+
+ConsoleTarget console_target(int fd) {
+  ConsoleTarget target;
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return target;
+  target.is_terminal = ::isatty(fd) == 1;
+  target.is_file = S_ISREG(status.st_mode);
+  if (S_ISSOCK(status.st_mode)) {
+    target.write = send_to(fd);
+    return target;
+  }
+  if (S_ISFIFO(status.st_mode) || target.is_terminal) {
+    // Opened anew: O_NONBLOCK belongs to the open file, which a shell or the workers may share, and
+    // would be left set on their terminal.
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    const int own = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own >= 0) {
+      target.write = write_to(owned(own));
+      return target;
+    }
+    // Another user's, as after su: of a terminal, "writable" promises room for one byte only.
+  }
+  // A thread may hang in it for longer than the caller keeps it open.
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  const auto held = copy >= 0 ? owned(copy) : std::make_shared<const int>(fd);
+  // /dev/null and its like take everything at once.
+  target.may_hang = !S_ISCHR(status.st_mode) || target.is_terminal;
+  target.write = !target.may_hang ? write_to(held)
+                                  : write_in_pieces(held, target.is_file ? kFileWriteBytes
+                                                                         : kTerminalWriteBytes);
+  return target;
+}
+
+}  // namespace ddprun::launcher

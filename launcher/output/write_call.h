@@ -1,0 +1,19 @@
+// One attempt to write, as a value: what a console or a file is written with, and what tests put in
+// its place.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+namespace ddprun::launcher {
+
+struct Written {
+  std::size_t bytes = 0;
+  int error = 0;  // An errno; 0: at least one byte was taken.
+};
+
+// Is given at least one byte, and need not take all.
+using WriteCall = std::function<Written(std::string_view)>;
+
+}  // namespace ddprun::launcher
