@@ -153,6 +153,15 @@ std::string variable(const std::vector<std::string>& environment, const std::str
 // A duplicate that dup3 onto 0 to 5 cannot disturb; -1 stays -1. The caller closes it.
 int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kProgressFd + 1); }
 
+// ThreadSanitizer takes any clone for a fork, also one that shares our memory, and all other
+// threads for gone from then on. It does not know glibc's second name.
+#if defined(__SANITIZE_THREAD__)
+extern "C" int __clone(int (*run)(void*), void* stack, int flags, void* argument, ...);
+constexpr auto clone_call = &__clone;
+#else
+constexpr auto clone_call = &::clone;
+#endif
+
 // One clone as posix_spawn does it, without copying page tables. posix_spawn itself cannot set a
 // parent-death signal.
 int clone_child(ChildStart& start, int& pidfd) {
@@ -166,12 +175,12 @@ int clone_child(ChildStart& start, int& pidfd) {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   void* const top = static_cast<char*>(stack) + kChildStackBytes;
   constexpr int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-  int pid = ::clone(run_child, top, flags | CLONE_PIDFD, &start, &pidfd);
+  int pid = clone_call(run_child, top, flags | CLONE_PIDFD, &start, &pidfd);
   if (pid < 0 && errno == EINVAL) {
     // qemu, where it interprets a program for another processor, forks instead and refuses this
     // flag (7.2). What the child answers in `start` does not reach us then: that it could not be
     // executed shows as its exit code, 127.
-    pid = ::clone(run_child, top, flags, &start);
+    pid = clone_call(run_child, top, flags, &start);
     // Nobody else reaps it, so the number is still its own.
     if (pid > 0) pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   }
