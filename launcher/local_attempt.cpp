@@ -27,8 +27,6 @@ using rendezvous::FirstCause;
 using std::chrono::milliseconds;
 constexpr std::size_t error_file_bytes_max = 1 << 20;
 constexpr milliseconds look_again{100};  // Error files appear without a sign.
-// Of one signal to all processes of a job, until this one hears its own.
-constexpr milliseconds signal_wait{100};
 
 WallNs wall_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -73,7 +71,8 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                  parked_.insert(pid);
                  events_.worker_parked(rank, local_rank, pid, parked_ms);
                }},
-          {.leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
+          {.shared_signals = options.signals_to_handle,
+           .leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
            .failed_grace = options.shutdown_timeout}) {
   group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events(),
                      {.ready_by = options.spare_timeout});
@@ -337,15 +336,6 @@ void LocalAttempt::on_exit(WorkerEnd end) {
 void LocalAttempt::look_for_cause() {
   if (failed_ || stopped_at_) return;
   const auto now = std::chrono::steady_clock::now();
-  // Whoever ends all processes of a job at once (systemd, a scheduler) means the launcher as well,
-  // and asks it to stop: no worker has failed then.
-  if (const auto until = signal_is_for_all_until(); until && now < *until) {
-    cause_timer_.expires_at(*until);
-    cause_timer_.async_wait([this](const asio::error_code& error) {
-      if (!error) look_for_cause();
-    });
-    return;
-  }
   if (awaits_cause() && now < cause_by_.value_or(now + cause_wait)) {
     if (!cause_by_) {
       cause_by_ = now + cause_wait;
@@ -374,19 +364,6 @@ void LocalAttempt::look_for_cause() {
     end.before_the_cause = cause_by_ && failed_by_itself(end) && end.pid != cause.pid;
   }
   callbacks_.on_failure(cause);
-}
-
-// Nothing: some worker has failed by itself in another way than by a signal that this launcher ends
-// by.
-std::optional<std::chrono::steady_clock::time_point> LocalAttempt::signal_is_for_all_until() const {
-  const auto& handled = options_.signals_to_handle;
-  std::optional<std::chrono::steady_clock::time_point> until;
-  for (const WorkerEnd& end : ends_) {
-    if (!failed_by_itself(end)) continue;
-    if (std::find(handled.begin(), handled.end(), end.signal) == handled.end()) return std::nullopt;
-    if (!until) until = end.when + signal_wait;
-  }
-  return until;
 }
 
 bool LocalAttempt::awaits_cause() const {

@@ -127,7 +127,6 @@ class LocalAttempt {
   std::optional<WorkerStore> worker_store() const;
   void on_exit(WorkerEnd end);
   void look_for_cause();
-  std::optional<std::chrono::steady_clock::time_point> signal_is_for_all_until() const;
   bool awaits_cause() const;
   rendezvous::FirstCause cause_of(const WorkerEnd& end) const;
   rendezvous::FirstCause cause_of_recorded(int local_rank, const ErrorFile& file) const;

@@ -77,11 +77,18 @@ void Successor::carry_out(const rendezvous::TakeoverActions& actions) {
 }
 
 void Successor::ask(const rendezvous::AskSeat& question) {
-  rendezvous::ask_for_vote(io_, question.seat, question.ask, tls_,
-                           [this, weak = std::weak_ptr(alive_),
-                            from = question.seat.node_id](const rendezvous::Vote& vote) {
-                             if (weak.lock()) carry_out(core_.on_vote(from, vote, Clock::now()));
-                           });
+  rendezvous::ask_for_vote(
+      io_, question.seat, question.ask, tls_,
+      [this, weak = std::weak_ptr(alive_),
+       from = question.seat.node_id](const rendezvous::Vote& vote) {
+        if (weak.lock()) carry_out(core_.on_vote(from, vote, Clock::now()));
+      },
+      [this, weak = std::weak_ptr(alive_), seat = question.seat](const std::string& why) {
+        // It is asked again and again, and told of once.
+        if (!weak.lock() || !unknown_.insert(seat.node_id).second) return;
+        spdlog::warn("node {} ({}) cannot be asked who goes on: cannot resolve \"{}\": {}",
+                     seat.group_rank, seat.host, seat.address, why);
+      });
 }
 
 void Successor::wait() {

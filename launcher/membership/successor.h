@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/control/control_message.h"
@@ -51,6 +52,7 @@ class Successor {
   SuccessorCallbacks callbacks_;
   rendezvous::Takeover core_;
   asio::steady_timer timer_;
+  std::set<std::string> unknown_;  // node_id of those whose names cannot be looked up, once told.
   // Answers may come when this is gone.
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };

@@ -30,11 +30,13 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/process_file.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
 
+constexpr const char* kVariableName = "DDPRUN_GUARD";
 constexpr int kSocketFd = 3;                    // In the guard.
 constexpr std::chrono::seconds kKillLimit{10};  // Then what is left cannot be killed.
 constexpr int kRescanIntervalMs = 5;
@@ -42,14 +44,22 @@ constexpr int kRescanIntervalMs = 5;
 // clock ticks. What workers write then is that they have lost their launcher, or their peers.
 constexpr std::chrono::milliseconds kNoticeTime{100};
 
+bool has_variable(int pid, const std::string& variable) {
+  const std::string environment = read_process_file("/proc/" + std::to_string(pid) + "/environ");
+  return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
+}
+
+bool is_of_workers(const ProcessRow& process, const std::set<int>& sessions,
+                   const std::string& variable) {
+  return sessions.count(process.session) != 0 || has_variable(process.pid, variable);
+}
+
 // The workers' living processes: by session, by variable, and all that these have started.
 std::vector<ProcessRow> find_members(const std::set<int>& sessions, const std::string& variable) {
   const auto table = read_all_processes();
   std::vector<int> roots;
   for (const ProcessRow& row : table) {
-    if (sessions.count(row.session) != 0 || has_in_environment(row.pid, variable + '\0')) {
-      roots.push_back(row.pid);
-    }
+    if (is_of_workers(row, sessions, variable)) roots.push_back(row.pid);
   }
   std::vector<ProcessRow> living;
   for (const ProcessRow& row : with_descendants(table, roots)) {
@@ -120,7 +130,7 @@ void close_what_is_not_ours(int socket) {
 }  // namespace
 
 ChildGuard::ChildGuard(int semaphores)
-    : variable_(std::string(guard_variable_name) + "=" + rendezvous::random_id()),
+    : variable_(std::string(kVariableName) + "=" + rendezvous::random_id()),
       semaphores_(semaphores) {
   start();
 }
@@ -164,6 +174,10 @@ bool ChildGuard::replace_if_ended() {
   send_left_behind();
   for (const int session : sessions_) tell(session);
   return true;
+}
+
+bool ChildGuard::knows(const ProcessRow& process) const {
+  return is_of_workers(process, sessions_, variable_);
 }
 
 void ChildGuard::add_session(int session_id) {

@@ -9,9 +9,9 @@
 #include <set>
 #include <string>
 
-namespace ddprun::launcher {
+#include "launcher/processes/child_sessions.h"
 
-inline constexpr const char* guard_variable_name = "DDPRUN_GUARD";
+namespace ddprun::launcher {
 
 // What a launcher that is killed leaves in the file system; "" = nothing.
 struct LeftBehind {
@@ -34,6 +34,9 @@ class ChildGuard {
   // Reaps a guard that somebody killed, and starts another one that knows the same. Whether it did.
   // Throws as the constructor does; the job then goes on without a guard.
   bool replace_if_ended();
+
+  // Whether a process is a worker's, by what the guard itself goes by.
+  bool knows(const ProcessRow& process) const;
 
   void add_session(int session_id);     // A worker was started.
   void remove_session(int session_id);  // No process of it is left.

@@ -154,11 +154,6 @@ std::vector<ProcessRow> read_with_descendants(const std::vector<int>& roots) {
   return found;
 }
 
-bool has_in_environment(int pid, const std::string& text) {
-  const std::string environment = read_process_file("/proc/" + std::to_string(pid) + "/environ");
-  return ('\0' + environment).find('\0' + text) != std::string::npos;
-}
-
 std::string read_wait_channel(int pid) {
   const std::string name = read_process_file("/proc/" + std::to_string(pid) + "/wchan");
   return name == "0" ? "" : name;

@@ -48,9 +48,6 @@ std::vector<ProcessRow> with_descendants(const std::vector<ProcessRow>& table,
 // The same, read from /proc, without looking at processes that are not below `roots`.
 std::vector<ProcessRow> read_with_descendants(const std::vector<int>& roots);
 
-// Whether an entry of the environment that it was started with begins with `text`, such as "NAME=".
-bool has_in_environment(int pid, const std::string& text);
-
 // The kernel function a process waits in, or "" when the kernel does not say.
 std::string read_wait_channel(int pid);
 

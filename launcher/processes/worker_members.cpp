@@ -4,34 +4,44 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
 
 namespace ddprun::launcher {
 
-std::vector<int> WorkerMembers::adopted_children(const std::set<int>& kept) {
+void WorkerMembers::attempt_starts() {
+  asked_.clear();
+  seen_.clear();
+}
+
+std::vector<int> WorkerMembers::adopted_children() {
   std::vector<int> adopted;
   const int own_session = ::getsid(0);
-  // The first process of a container gets everybody's orphans, also of what an operator has started
-  // in there (kubectl exec): of those it takes what has a worker's environment, and all that have
-  // ended, which nobody else reaps.
-  const bool is_init = ::getpid() == 1;
   for (int pid : read_own_children()) {
     if (is_spawned_child(pid)) continue;
-    const ProcessRow row = read_process(pid);
-    const bool alive = row.state != 'Z';
-    if (is_init && alive && !has_in_environment(pid, guard_variable_name + std::string("=")))
-      continue;
-    const int session = row.session;
-    if (session != own_session && !kept.contains(session)) adopted.push_back(pid);
+    if (read_process(pid).session != own_session) adopted.push_back(pid);
   }
   return adopted;
 }
 
+std::vector<int> WorkerMembers::left_behind(const std::set<int>& kept) const {
+  std::vector<int> left;
+  for (const int pid : adopted_children()) {
+    const ProcessRow row = read_process(pid);
+    if (kept.contains(row.session)) continue;
+    const bool known = guard_ != nullptr && guard_->knows(row);
+    // The environment goes first, and what a process holds may be in the next attempt's way until
+    // it is gone.
+    if (known || seen_.contains(pid) || is_exiting(pid)) left.push_back(pid);
+  }
+  return left;
+}
+
 std::vector<ProcessRow> WorkerMembers::of(std::vector<int> leaders, const std::set<int>& kept) {
-  const std::vector<int> adopted = adopted_children(kept);
-  leaders.insert(leaders.end(), adopted.begin(), adopted.end());
-  return read_with_descendants(leaders);
+  const std::vector<int> left = left_behind(kept);
+  leaders.insert(leaders.end(), left.begin(), left.end());
+  const std::vector<ProcessRow> rows = read_with_descendants(leaders);
+  for (const ProcessRow& row : rows) seen_.insert(row.pid);
+  return rows;
 }
 
 void WorkerMembers::ask(const std::vector<int>& leaders, int signal, const std::set<int>& kept,
@@ -50,7 +60,7 @@ void WorkerMembers::kill(const std::vector<int>& leaders, const std::set<int>& k
   }
 }
 
-void WorkerMembers::kill_asked(const std::vector<int>& leaders, const std::set<int>& kept) const {
+void WorkerMembers::kill_asked(const std::vector<int>& leaders, const std::set<int>& kept) {
   for (const ProcessRow& row : of(leaders, kept)) {
     if (row.state != 'Z' && asked_.contains(row.pid)) ::kill(row.pid, SIGKILL);
   }

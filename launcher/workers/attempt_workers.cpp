@@ -46,6 +46,7 @@ GroupMember AttemptWorkers::as_member(const WorkerProcess& worker) {
   return {.told = worker.gone,
           .known = status.has_value(),
           .failed = status && (status->signal != 0 || status->exit_code != 0),
+          .signal = status ? status->signal : 0,
           .ending = worker.is_ending(),
           .only_memory = worker.only_memory,
           .stop_sent = worker.stop_sent,

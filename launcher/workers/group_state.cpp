@@ -118,12 +118,38 @@ GroupStep GroupState::finished(GroupAction how, std::string reason) {
   active_ = false;
   deadline_.reset();
   order_deadline_.reset();
+  shared_deadline_.reset();
   return {{how}, std::move(reason)};
+}
+
+// Since when a death is kept back for a signal that the launcher may be about to get as well.
+// Nothing: none is, or the attempt was stopped, and nobody is to blame for what comes after that.
+std::optional<GroupState::TimePoint> GroupState::first_shared(
+    const std::vector<GroupMember>& members, TimePoint now) const {
+  std::optional<TimePoint> first;
+  if (deadline_) return first;
+  const std::vector<int>& shared = limits_.shared_signals;
+  for (const GroupMember& ended : members) {
+    if (ended.told || !ended.known || now >= ended.ended_at + limits_.shared_wait) continue;
+    if (std::find(shared.begin(), shared.end(), ended.signal) == shared.end()) continue;
+    first = std::min(first.value_or(ended.ended_at), ended.ended_at);
+  }
+  return first;
+}
+
+std::optional<GroupState::TimePoint> GroupState::tell_deadline() const {
+  if (!order_deadline_ || !shared_deadline_) {
+    return order_deadline_ ? order_deadline_ : shared_deadline_;
+  }
+  return std::min(order_deadline_, shared_deadline_);
 }
 
 TellStep GroupState::next_to_tell(const std::vector<GroupMember>& members,
                                   const EndedEarlier& ended_earlier, TimePoint now) {
   const bool wait = !order_deadline_ || now < *order_deadline_;
+  const std::optional<TimePoint> shared = first_shared(members, now);
+  shared_deadline_.reset();
+  if (shared) shared_deadline_ = *shared + limits_.shared_wait;
   const int count = static_cast<int>(members.size());
   const auto member = [&](int i) -> const GroupMember& {
     return members[static_cast<std::size_t>(i)];
@@ -132,6 +158,8 @@ TellStep GroupState::next_to_tell(const std::vector<GroupMember>& members,
   for (int i = 0; i < count; ++i) {
     const GroupMember& ended = member(i);
     if (ended.told || !ended.known) continue;
+    // Who failed after it is most likely its victim.
+    if (shared && ended.failed && ended.ended_at >= *shared) continue;
     // Only a failure has a cause that may be somebody else's end. A success has none, and whoever
     // was stopped is a victim anyway.
     bool after_another = false;
@@ -148,6 +176,7 @@ TellStep GroupState::next_to_tell(const std::vector<GroupMember>& members,
   if (step.kept_back && !order_deadline_) order_deadline_ = now + limits_.order_wait;
   step.reason = step.member      ? "nobody who has ended began to before it"
                 : step.kept_back ? "who began to end earlier has not got through yet"
+                : shared         ? "the launcher may be about to get the same signal"
                                  : "nobody has ended";
   return step;
 }

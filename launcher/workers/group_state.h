@@ -26,6 +26,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -36,6 +37,11 @@ struct WorkerGroupLimits {
   // A worker that ended is reported after those that began to end before it; should one of these
   // take longer than this (a driver that releases a GPU), without it.
   std::chrono::milliseconds order_wait{1'000};
+  // A worker that died of one of these signals, which the launcher handles itself, is told only
+  // after this: whoever ends a container or a job step sends them to all of its processes, in any
+  // order, and it is the launcher's own that counts.
+  std::vector<int> shared_signals = {};
+  std::chrono::milliseconds shared_wait{100};
   // What workers leave behind when all have succeeded gets SIGTERM, and SIGKILL after this. Nobody
   // waits for it: torchrun lets it live, mpirun gives it a second. An uploader of logs may need
   // some, and a job that has succeeded must not look as if it hung.
@@ -73,6 +79,7 @@ struct GroupMember {
   bool told = false;                                 // Its end was reported.
   bool known = false;                                // Its exit status ...
   bool failed = false;                               // ... which is not 0.
+  int signal = 0;                                    // Which it died of.
   bool ending = false;                               // That is known, and its process still there.
   bool only_memory = false;                          // Of which just its memory is left to free.
   bool stop_sent = false;                            // It lived when the attempt was stopped.
@@ -100,7 +107,7 @@ class GroupState {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit GroupState(WorkerGroupLimits limits = {}) : limits_(limits) {}
+  explicit GroupState(WorkerGroupLimits limits = {}) : limits_(std::move(limits)) {}
 
   void started();  // Of an attempt. Not while one is active.
   // Nobody who was to end is kept by a later call; those who were kept are asked by a later one
@@ -131,10 +138,12 @@ class GroupState {
   std::chrono::milliseconds grace() const { return grace_; }  // Of the last stop().
   int signal() const { return signal_; }                      // How processes are asked to end.
   std::optional<TimePoint> deadline() const { return deadline_; }  // For deadline_passed().
-  std::optional<TimePoint> order_deadline() const { return order_deadline_; }  // To look again.
+  std::optional<TimePoint> tell_deadline() const;                  // To look again.
 
  private:
   GroupStep finished(GroupAction how, std::string reason);
+  std::optional<TimePoint> first_shared(const std::vector<GroupMember>& members,
+                                        TimePoint now) const;
 
   WorkerGroupLimits limits_;
   bool active_ = false;   // Between started() and Finish or GiveUp.
@@ -143,8 +152,10 @@ class GroupState {
   bool late_ = false;  // Who has not parked yet is spared no more.
   std::chrono::milliseconds grace_{0};
   int signal_ = SIGTERM;
-  std::optional<TimePoint> deadline_;        // Of the grace, or of kill_wait when killing.
-  std::optional<TimePoint> order_deadline_;  // Set while a worker is kept back.
+  std::optional<TimePoint> deadline_;  // Of the grace, or of kill_wait when killing.
+  // Set while a worker's end is kept back, for an earlier one and for a signal to the launcher.
+  std::optional<TimePoint> order_deadline_;
+  std::optional<TimePoint> shared_deadline_;
 };
 
 }  // namespace ddprun::launcher

@@ -2,6 +2,7 @@
 // place is filled as any other.
 #include "launcher/workers/kept_workers.h"
 
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/processes/worker_members.h"
 #include "launcher/workers/start_error.h"
 
 namespace ddprun::launcher {
@@ -59,7 +59,7 @@ bool KeptWorkers::take_ended(const Process& process, ChildGuard& guard) {
   process->child.send_to_group(SIGKILL);
   if (!process->take_status()) return false;
   processes_.erase(found);
-  WorkerMembers::kill({}, sessions());
+  members_.kill({}, sessions());
   guard.remove_session(process->child.pid());
   return true;
 }
@@ -76,7 +76,7 @@ void KeptWorkers::end_all(ChildGuard& guard, const std::set<int>& others) {
 void KeptWorkers::end(const Process& process, ChildGuard& guard, const std::set<int>& others) {
   std::set<int> stay = sessions();
   stay.insert(others.begin(), others.end());
-  WorkerMembers::kill({process->child.pid()}, stay);
+  members_.kill({process->child.pid()}, stay);
   process->child.send_to_group(SIGKILL);
   const auto limit = std::chrono::steady_clock::now() + kill_wait_;
   while (!process->take_status() && std::chrono::steady_clock::now() < limit) ::usleep(500);

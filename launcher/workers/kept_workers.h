@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launcher/processes/child_guard.h"
+#include "launcher/processes/worker_members.h"
 #include "launcher/workers/worker_process.h"
 
 namespace ddprun::launcher {
@@ -23,8 +24,8 @@ class KeptWorkers {
   using Process = std::shared_ptr<WorkerProcess>;
 
   // `kill_wait`: nobody waits longer than that for one that was killed.
-  KeptWorkers(OutputForwarder& output, std::chrono::milliseconds kill_wait)
-      : output_(output), kill_wait_(kill_wait) {}
+  KeptWorkers(OutputForwarder& output, WorkerMembers& members, std::chrono::milliseconds kill_wait)
+      : output_(output), members_(members), kill_wait_(kill_wait) {}
 
   void keep(Process process) { processes_.push_back(std::move(process)); }
 
@@ -56,6 +57,7 @@ class KeptWorkers {
   void end(const Process& process, ChildGuard& guard, const std::set<int>& others);
 
   OutputForwarder& output_;
+  WorkerMembers& members_;
   std::chrono::milliseconds kill_wait_;
   std::vector<Process> processes_;
 };

@@ -52,7 +52,7 @@ using Clock = std::chrono::steady_clock;
 
 struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   Impl(asio::io_context& io_context, OutputForwarder& forwarder, WorkerGroupCallbacks handlers,
-       WorkerGroupLimits group_limits)
+       const WorkerGroupLimits& group_limits)
       : io(io_context),
         output(forwarder),
         callbacks(std::move(handlers)),
@@ -62,7 +62,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
         deadline_timer(io),
         order_timer(io),
         workers(state),
-        kept_workers(forwarder, group_limits.kill_wait),
+        kept_workers(forwarder, members, group_limits.kill_wait),
         ending_workers(forwarder) {}
 
   void start(const std::vector<WorkerSpec>& specs, const std::vector<WorkerSpec>& spare_specs);
@@ -111,7 +111,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   GroupState state;
   asio::signal_set child_signal;
   asio::steady_timer deadline_timer;
-  asio::steady_timer order_timer;  // How long a worker's end is kept back for an earlier one's.
+  asio::steady_timer order_timer;  // How long a worker's end is kept back.
   std::unique_ptr<DeathOrder> order;
   std::unique_ptr<ChildGuard> guard;
   std::function<std::unique_ptr<SparePool>()> make_spares;  // Set where some are wanted.
@@ -119,12 +119,12 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   int places = 0;                                           // For which it has some, if need be.
   LeftBehind left_behind;                                   // For the guard.
   std::set<int> named_leftovers;                            // Of this attempt.
+  WorkerMembers members;                                    // All processes that workers have.
   AttemptWorkers workers;                                   // Of this attempt.
   KeptWorkers kept_workers;                                 // Of the one before, while none runs.
   EndingWorkers ending_workers;                             // Of the one before; being freed.
   std::string over_why;                                     // For those who can park ...
   Clock::time_point over_at;                                // ... since then.
-  WorkerMembers members;
   bool abandoned = false;  // The owner has gone: nothing is told any more.
   int generation = 0;      // Counts start(): a late handler knows it is late.
   std::optional<Clock::time_point> watched_deadline;  // What the timers are set to.
@@ -163,6 +163,7 @@ void WorkerGroup::Impl::make_guard(int count) {
   if (!guard) {
     order = std::make_unique<DeathOrder>(count);
     guard = std::make_unique<ChildGuard>(order->id());
+    members.know(*guard);
     if (make_spares) spares = make_spares();
   }
   guard->set_left_behind(left_behind);
@@ -171,7 +172,7 @@ void WorkerGroup::Impl::make_guard(int count) {
 // SIGCHLD may have been asked for before: asio takes that as done.
 void WorkerGroup::Impl::become_active() {
   ++generation;
-  members.forget_asked();
+  members.attempt_starts();
   named_leftovers.clear();
   child_signal.add(SIGCHLD);
   state.started();
@@ -334,8 +335,8 @@ void WorkerGroup::Impl::report_ended() {
 }
 
 void WorkerGroup::Impl::watch_order() {
-  if (watched_order == state.order_deadline()) return;
-  watched_order = state.order_deadline();
+  if (watched_order == state.tell_deadline()) return;
+  watched_order = state.tell_deadline();
   if (!watched_order) {
     order_timer.cancel();
     return;
@@ -379,10 +380,11 @@ void WorkerGroup::Impl::stop(int signal, std::chrono::milliseconds grace, Keep k
   over_why = why;
   workers.mark_stopped();
   carry_out(state.stop(signal, grace, Clock::now(), keep));
-  if (keep != Keep::Nobody) settle_soon();
+  if (keep != Keep::Nobody || state.tell_deadline()) settle_soon();
 }
 
-// Some may have parked before. Not in the caller's call, which expects no callbacks.
+// Some may have parked before, or have ended and not been told. Not in the caller's call, which
+// expects no callbacks.
 void WorkerGroup::Impl::settle_soon() {
   asio::post(io, [weak = weak_from_this(), born = generation] {
     const auto self = weak.lock();
@@ -398,7 +400,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
   for (const GroupAction action : step.actions) {
     switch (action) {
       case GroupAction::AskAnew:
-        members.forget_asked();
+        members.ask_anew();
         break;
       case GroupAction::Ask:
         workers.mark_asked();
@@ -429,7 +431,7 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
 
 // Once for each process: who wonders why a job that was over took so long reads its name.
 void WorkerGroup::Impl::name_leftovers() {
-  for (const ProcessRow& row : WorkerMembers::of(leaders(), kept_sessions())) {
+  for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
     if (row.state == 'Z' || !named_leftovers.insert(row.pid).second) continue;
     spdlog::warn("killing pid {} ({}), which a worker left behind and {} did not end", row.pid,
                  row.name, rendezvous::signal_name(state.signal()));
@@ -456,7 +458,7 @@ void WorkerGroup::Impl::give_up() {
     if (worker->gone || !worker->take_status()) continue;
     report(*worker, *worker->status, worker->end_seen ? worker->ended_at : Clock::now(), "");
   }
-  for (const ProcessRow& row : WorkerMembers::of(leaders(), kept_sessions())) {
+  for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
     if (row.state == 'Z' && !is_spawned_child(row.pid)) continue;
     const std::string where = read_wait_channel(row.pid);
     const std::string note = "pid " + std::to_string(row.pid) + " (" + row.name + ") did not end " +
@@ -496,12 +498,12 @@ void WorkerGroup::Impl::settle() {
   // found it may have gone past those before.
   for (bool look = true; look;) {
     look = left = false;
-    const std::vector<int> adopted = WorkerMembers::adopted_children();
-    const std::vector<int> others = WorkerMembers::adopted_children(kept_sessions());
-    for (int pid : adopted) {
+    const std::vector<int> ours = members.left_behind(kept_sessions());
+    for (int pid : WorkerMembers::adopted_children()) {
       if (::waitpid(pid, nullptr, WNOHANG) == pid) {
+        members.forget(pid);
         look = true;
-      } else if (std::find(others.begin(), others.end(), pid) != others.end()) {
+      } else if (std::find(ours.begin(), ours.end(), pid) != ours.end()) {
         left = true;
       }
     }
@@ -573,7 +575,7 @@ int WorkerGroup::Impl::kept() const {
 
 void WorkerGroup::Impl::kill_members() {
   workers.kill_all_but_staying();
-  WorkerMembers::kill(leaders(), kept_sessions());
+  members.kill(leaders(), kept_sessions());
 }
 
 // Without the event loop: kills and reaps everything, waiting at most kill_wait.
@@ -586,14 +588,13 @@ void WorkerGroup::Impl::kill_now() {
   for (;;) {
     for (const auto& worker : all) {
       worker->child.send_to_group(SIGKILL);
-      if (!worker->child.reaped()) WorkerMembers::kill({worker->child.pid()});
+      if (!worker->child.reaped()) members.kill({worker->child.pid()});
     }
-    WorkerMembers::kill({});
+    members.kill({});
     for (const auto& worker : all) worker->child.reap();
     bool left = std::any_of(all.begin(), all.end(),
                             [](const auto& worker) { return !worker->child.reaped(); });
-    for (int pid : WorkerMembers::adopted_children())
-      left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
+    for (int pid : members.left_behind()) left = ::waitpid(pid, nullptr, WNOHANG) != pid || left;
     if (!left || Clock::now() > limit) break;
     ::usleep(500);
   }
@@ -607,7 +608,7 @@ void WorkerGroup::Impl::kill_now() {
 int WorkerGroup::Impl::running() const { return workers.running() + kept_workers.count(); }
 
 WorkerGroup::WorkerGroup(asio::io_context& io, OutputForwarder& output,
-                         WorkerGroupCallbacks callbacks, WorkerGroupLimits limits)
+                         WorkerGroupCallbacks callbacks, const WorkerGroupLimits& limits)
     : impl_(std::make_shared<Impl>(io, output, std::move(callbacks), limits)) {}
 
 WorkerGroup::~WorkerGroup() {

@@ -38,7 +38,7 @@ struct WorkerGroupCallbacks {
 class WorkerGroup {
  public:
   WorkerGroup(asio::io_context& io, OutputForwarder& output, WorkerGroupCallbacks callbacks,
-              WorkerGroupLimits limits = {});
+              const WorkerGroupLimits& limits = {});
   ~WorkerGroup();  // Kills what is left, with SIGKILL; no callback is called from here on.
 
   // Keeps this many spares while attempts run, for the first places, and one for each of the

@@ -286,6 +286,7 @@ void succession_fields(Visitor& visit, auto& succession) {
   if (visit.has("round_term")) visit.number("round_term", succession.round_term, 0, INT_MAX);
   visit.number("nodes", succession.nodes, 0, nodes_limit);
   visit.number("restarts_used", succession.restarts_used, 0, INT_MAX);
+  if (visit.has("max_restarts")) visit.number("max_restarts", succession.max_restarts, 0, INT_MAX);
   visit.id("coordinator", succession.coordinator, name_bytes_max);
   visit.council("council", succession.council);
   visit.council("before", succession.before);

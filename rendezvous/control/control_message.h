@@ -167,8 +167,9 @@ struct Succession {
   int round_term = 0;  // In which this attempt's round was closed; stays when another one leads.
   int nodes = 0;       // In the round.
   int restarts_used = 0;
-  std::string coordinator;      // node_id
-  Council council;              // Of this round.
+  std::optional<int> max_restarts = {};  // Whoever leads on keeps to it; nothing: to its own.
+  std::string coordinator;               // node_id
+  Council council;                       // Of this round.
   Council before;               // Of the last settled round, as long as this one is not ...
   RoundName before_round = {};  // ... and which one that is.
   RoundName round = {};  // This one. Its term stays when another coordinator goes on with it.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <asio/buffer.hpp>
 #include <asio/ip/address.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/redirect_error.hpp>
@@ -21,7 +20,9 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -84,6 +85,20 @@ void start_thread(std::shared_ptr<Lookup> lookup) {
   }).detach();
 }
 
+// The one that is under way already, if this thread has one: where a name server does not answer,
+// who asks again and again would have a thread for each time.
+std::shared_ptr<Lookup> lookup_of(const std::string& host) {
+  thread_local std::map<std::string, std::weak_ptr<Lookup>> under_way;
+  std::erase_if(under_way, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Lookup>& known = under_way[host];
+  if (auto lookup = known.lock()) return lookup;
+  const auto lookup = std::make_shared<Lookup>();
+  lookup->host = host;
+  start_thread(lookup);
+  known = lookup;
+  return lookup;
+}
+
 }  // namespace
 
 bool is_address(const std::string& host) {
@@ -102,23 +117,20 @@ asio::awaitable<Resolved> resolve(std::string host) {
   asio::posix::stream_descriptor done(co_await asio::this_coro::executor);
   Resolved failed;
   try {
-    lookup = std::make_shared<Lookup>();
-    lookup->host = std::move(host);
+    lookup = lookup_of(host);
     done.assign(fcntl(lookup->done_fd.get(), F_DUPFD_CLOEXEC, 0));
-    start_thread(lookup);
   } catch (const std::exception& reason) {  // Out of threads or descriptors: for now.
     failed.error = fmt::format("it cannot be looked up: {}", reason.what());
   }
   if (!failed.error.empty()) co_return failed;
-  std::array<std::uint64_t, 1> count{};
   asio::error_code error;
-  co_await done.async_read_some(asio::buffer(count),
-                                asio::redirect_error(asio::use_awaitable, error));
+  co_await done.async_wait(asio::posix::stream_descriptor::wait_read,
+                           asio::redirect_error(asio::use_awaitable, error));
   if (error || !lookup->written.load(std::memory_order_acquire)) {
     failed.error = error ? error.message() : "it was not looked up";
     co_return failed;
   }
-  co_return std::move(lookup->result);
+  co_return lookup->result;
 }
 
 }  // namespace ddprun::rendezvous

@@ -44,9 +44,11 @@ void ask_at(asio::io_context& io, const asio::ip::tcp::endpoint& place,
 
 asio::awaitable<void> ask_by_name(asio::io_context& io, Seat seat, ControlMessage question,
                                   std::shared_ptr<const TlsContext> tls,
-                                  std::shared_ptr<Asked> asked) {
+                                  std::shared_ptr<Asked> asked,
+                                  std::function<void(const std::string& why)> on_unknown) {
   const auto until = std::chrono::steady_clock::now() + vote_limit;
   const Resolved resolved = co_await resolve(seat.address);
+  if (!resolved.error.empty() && on_unknown) on_unknown(resolved.error);
   // Whoever asked has asked again by now, or gone on without.
   if (std::chrono::steady_clock::now() > until) co_return;
   for (const std::string& address : resolved.addresses) {
@@ -61,7 +63,8 @@ asio::awaitable<void> ask_by_name(asio::io_context& io, Seat seat, ControlMessag
 
 void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& question,
                   const std::shared_ptr<const TlsContext>& tls,
-                  std::function<void(const Vote& vote)> on_vote) {
+                  std::function<void(const Vote& vote)> on_vote,
+                  std::function<void(const std::string& why)> on_unknown) {
   if (seat.port == 0) return;
   const auto asked = std::make_shared<Asked>(Asked{.on_vote = std::move(on_vote)});
   asio::error_code error;
@@ -70,7 +73,7 @@ void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& 
     ask_at(io, {address, static_cast<std::uint16_t>(seat.port)}, question, tls, asked);
     return;
   }
-  asio::co_spawn(io, ask_by_name(io, seat, question, tls, asked),
+  asio::co_spawn(io, ask_by_name(io, seat, question, tls, asked, std::move(on_unknown)),
                  [](const std::exception_ptr&) {});  // Asked again, as one that does not answer.
 }
 

@@ -16,9 +16,10 @@ namespace ddprun::rendezvous {
 // Asks `seat`, at each address of it where that is a name (--local-addr, or the endpoint as it was
 // given); `on_vote` is called once if it answers within two seconds, and else never. With
 // `tls` both ends prove the job's key first. Lives by itself until then; `io` must outlive it, and
-// what `on_vote` refers to, too.
+// what `on_vote` refers to, too. `on_unknown`: the name cannot be looked up, and why.
 void ask_for_vote(asio::io_context& io, const Seat& seat, const ControlMessage& question,
                   const std::shared_ptr<const TlsContext>& tls,
-                  std::function<void(const Vote& vote)> on_vote);
+                  std::function<void(const Vote& vote)> on_vote,
+                  std::function<void(const std::string& why)> on_unknown = {});
 
 }  // namespace ddprun::rendezvous

@@ -38,6 +38,12 @@ Mandate::Limits mandate_limits(const JobLimits& limits) {
           .word_limit = limits.word_limit};
 }
 
+// What its first coordinator was given counts for the whole job.
+JobLimits limits_of(JobLimits limits, const Succession& last) {
+  if (last.max_restarts) limits.restarts.restarts_max = *last.max_restarts;
+  return limits;
+}
+
 }  // namespace
 
 Job::Job(JobLimits limits, TimePoint now)
@@ -49,7 +55,7 @@ Job::Job(JobLimits limits, TimePoint now)
       newcomers_(limits_.newcomers) {}
 
 Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
-    : Job(std::move(limits), now) {
+    : Job(limits_of(std::move(limits), inherited.succession), now) {
   const Succession& last = inherited.succession;
   phase_ = Phase::Running;
   mandate_.inherit(inherited);
@@ -270,6 +276,12 @@ void Job::come_back(PeerId peer, const Hello& hello, TimePoint now) {
 // It cannot vote any more, in any round.
 void Job::resign(const std::string& node_id) {
   if (mandate_.resigned(node_id)) tell_succession();
+}
+
+Succession Job::succession() const {
+  Succession succession = mandate_.succession(restarts_.used());
+  succession.max_restarts = limits_.restarts.restarts_max;
+  return succession;
 }
 
 void Job::tell_succession() {

@@ -146,7 +146,7 @@ class Job {
   void welcome(PeerId peer);
   void come_back(PeerId peer, const Hello& hello, TimePoint now);
   void resign(const std::string& node_id);
-  Succession succession() const { return mandate_.succession(restarts_.used()); }
+  Succession succession() const;
   void tell_succession();
   bool can_hand_over(const Node& leaver, int signal) const;
   void hand_over(const FirstCause& cause);

@@ -78,7 +78,7 @@ RestartDecision RestartPolicy::on_failure(const FirstCause& cause, Milliseconds 
     decision.reason = "the job ends";
   } else if (limits_.restarts_max == 0) {
     decision.reason = "the job ends (--max-restarts 0)";
-  } else if (left <= 0) {  // Below 0 where whoever led before was given more of them.
+  } else if (left <= 0) {  // Below 0 where a coordinator before, of an older ddprun, had more.
     decision.reason = "no restarts are left";
   } else if (shows_a_wrong_command(cause)) {
     decision.reason = fmt::format(

@@ -316,6 +316,27 @@ TEST_CASE("SIGTERM to the launcher stops the workers and is told to the caller")
   CHECK(wait_until_gone(workers, 5s));
 }
 
+TEST_CASE("workers that somebody ends by SIGTERM have failed, also when none is left") {
+  DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
+  const bool all = GENERATE(false, true);
+  Process job(launch({"--standalone", "--nproc-per-node", "2"}) +
+              std::vector<std::string>{"sleep", "300"});
+  std::vector<int> workers;
+  REQUIRE(job.wait_until([&] {
+    workers = descendants_running(job.pid(), "sleep");
+    return workers.size() == 2;
+  }));
+
+  ::kill(workers[0], SIGTERM);
+  if (all) ::kill(workers[1], SIGTERM);
+  const auto result = job.wait(60s);
+
+  INFO(result.output);
+  CHECK(result.status == 128 + SIGTERM);
+  CHECK(contains(result.output, "FAILED"));
+  if (!all) CHECK(contains(result.output, "pid " + std::to_string(workers[0]) + " on "));
+}
+
 TEST_CASE("SIGTERM again and again does not change the status that the first one asked for") {
   DDPRUN_SKIP_IF_SIGNALS_ARE_HELD();
   // The last of them come while the launcher is on its way out.

@@ -267,6 +267,32 @@ TEST_CASE("a job is handed over where the nodes know node 0 by its name") {
   CHECK(contains(other_result.output, "up rank 0 of 1"));
 }
 
+TEST_CASE("a job goes on without its node 0 where the nodes announce themselves by name") {
+  const std::string endpoint = "localhost:" + std::to_string(free_port());
+  const auto node = [&](const std::string& is_host) {
+    return launch(
+        std::vector<std::string>{
+            "--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
+            "--local-addr", "localhost", "--max-restarts", "1", "--rdzv-conf",
+            "heartbeat_timeout=2,keep_alive_interval=0.2,last_call_timeout=1,is_host=" + is_host} +
+        shell("echo up rank $RANK of $WORLD_SIZE at $MASTER_ADDR; test $WORLD_SIZE = 2 && "
+              "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
+  };
+  Process host(node("true"));
+  Process second(node("false"));
+  Process third(node("false"));
+  for (Process* each : {&host, &second, &third}) REQUIRE(each->wait_for_output(" of 3 at ", 60s));
+
+  host.send_signal(SIGKILL);
+
+  for (Process* each : {&second, &third}) {
+    const auto result = each->wait(60s);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, " of 2 at localhost"));
+  }
+}
+
 TEST_CASE("the loss of the endpoint's host ends the other node with status 72") {
   const std::uint16_t port = free_port();
   const auto program = shell("echo \"up rank $RANK\"; exec sleep 300");

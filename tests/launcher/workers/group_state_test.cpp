@@ -291,7 +291,7 @@ TEST_CASE("who began to end first is told first, in whichever order they got thr
   CHECK_FALSE(step.kept_back);
   members[1].told = true;
   CHECK_FALSE(group.next_to_tell(members, order({{0, 1}}), t).member);
-  CHECK_FALSE(group.order_deadline());
+  CHECK_FALSE(group.tell_deadline());
 }
 
 TEST_CASE("without a known order, who was seen to end first is told first", "[group_state]") {
@@ -306,9 +306,9 @@ TEST_CASE("one that is still on its way is waited for, but not for ever", "[grou
   const EndedEarlier earlier = order({{0, 1}});
 
   CHECK_FALSE(group.next_to_tell(members, earlier, t).member);
-  CHECK(group.order_deadline() == t + 1s);
+  CHECK(group.tell_deadline() == t + 1s);
   CHECK_FALSE(group.next_to_tell(members, earlier, t + 999ms).member);
-  CHECK(group.order_deadline() == t + 1s);
+  CHECK(group.tell_deadline() == t + 1s);
   CHECK(group.next_to_tell(members, earlier, t + 1s).member == 1);
 }
 
@@ -318,6 +318,33 @@ TEST_CASE("past the limit one that has got through still comes first", "[group_s
   group.next_to_tell({living(), dead(5ms), living()}, earlier, t);
 
   CHECK(group.next_to_tell({living(), dead(5ms), dead(2s)}, earlier, t + 2s).member == 2);
+}
+
+TEST_CASE("whose death the launcher's own signal may explain is told later", "[group_state]") {
+  WorkerGroupLimits shared = limits;
+  shared.shared_signals = {SIGTERM};
+  GroupState group(shared);
+  group.started();
+  GroupMember ended = dead(10ms), earlier = dead(5ms), victim = dead(20ms), success = dead(20ms);
+  ended.signal = SIGTERM;
+  earlier.signal = victim.signal = SIGKILL;
+  success.failed = false;
+
+  SECTION("it is blamed when no signal has come") {
+    CHECK_FALSE(group.next_to_tell({ended, victim}, order({}), t + 20ms).member);
+    CHECK(group.tell_deadline() == t + 110ms);
+    CHECK_FALSE(group.next_to_tell({ended, victim}, order({}), t + 109ms).member);
+    CHECK(group.next_to_tell({ended, victim}, order({}), t + 110ms).member == 0);
+    CHECK_FALSE(group.tell_deadline());
+  }
+  SECTION("it is told at once when the attempt is stopped") {
+    group.stop(SIGTERM, 30s, t + 30ms);
+    CHECK(group.next_to_tell({ended}, order({}), t + 30ms).member == 0);
+  }
+  SECTION("others are not kept back for it") {
+    CHECK(group.next_to_tell({ended, earlier}, order({}), t + 20ms).member == 1);
+    CHECK(group.next_to_tell({ended, success}, order({}), t + 20ms).member == 1);
+  }
 }
 
 TEST_CASE("successes and victims wait for nobody", "[group_state]") {

@@ -28,7 +28,7 @@ namespace {
 // A group with its event loop and console, and what its callbacks were told.
 struct Job {
   Job() : Job(WorkerGroupLimits{}) {}
-  explicit Job(WorkerGroupLimits limits)
+  explicit Job(const WorkerGroupLimits& limits)
       : console(make_console()),
         output(std::make_unique<OutputForwarder>(io, console, console)),
         group(std::make_unique<WorkerGroup>(io, *output,
@@ -117,6 +117,25 @@ const std::string park_at_once = "printf k >&4; echo ready; head -c 1 <&4 >/dev/
 int number_after(const std::string& text, const std::string& key) {
   const std::size_t found = text.find(key + " ");
   return found == std::string::npos ? 0 : std::atoi(text.c_str() + found + key.size() + 1);
+}
+
+// Of a parent that has ended, so that this process, as a container's first one, has it as a child.
+// Call it when a group has started.
+int foreign_orphan() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    if (::fork() != 0) ::_exit(0);
+    const pid_t self = ::setsid();
+    [[maybe_unused]] const auto told = ::write(ends[1], &self, sizeof self);
+    for (;;) ::pause();
+  }
+  ::waitpid(parent, nullptr, 0);
+  pid_t orphan = -1;
+  const bool heard = ::read(ends[0], &orphan, sizeof orphan) == sizeof orphan;
+  for (const int end : ends) ::close(end);
+  return heard ? orphan : -1;
 }
 
 bool is_alive(int pid) {
@@ -412,6 +431,34 @@ TEST_CASE("what a worker leaves behind does not outlive the group", "[group]") {
   CHECK_FALSE(is_alive(left));
   CHECK(job.exits.at(0).success());
   CHECK(read_own_children().size() == 1);  // The guard; no zombies.
+}
+
+TEST_CASE("what no worker has started is neither ended nor waited for", "[group]") {
+  Job job;
+  job.group->start({shell(0, "exec sleep 1000")});
+  const int foreign = foreign_orphan();
+  REQUIRE(foreign > 0);
+
+  job.group->stop(SIGTERM, 10s);
+  REQUIRE(job.run_until_reaped());
+
+  CHECK(is_alive(foreign));
+  ::kill(foreign, SIGKILL);
+  CHECK(::waitpid(foreign, nullptr, 0) == foreign);
+}
+
+TEST_CASE("who was seen below a worker is known without its environment", "[group]") {
+  Job job;
+  job.group->start({shell(0,
+                          "env -i A=b setsid /bin/sh -c \"trap '' TERM; echo left \\$\\$; "
+                          "while :; do /bin/sleep 1000; done\" & wait")});
+  REQUIRE(job.wait_for("left"));
+  const int left = number_after(job.console_text(), "left");
+
+  job.group->stop(SIGTERM, 200ms);
+  REQUIRE(job.run_until_reaped());
+
+  CHECK_FALSE(is_alive(left));
 }
 
 TEST_CASE("14.8: a guard that somebody killed is reaped and replaced", "[group]") {

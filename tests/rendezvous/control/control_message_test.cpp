@@ -121,12 +121,15 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
                                                       .attempt = 3,
                                                       .nodes = 20,
                                                       .restarts_used = 4,
+                                                      .max_restarts = 6,
                                                       .coordinator = "ab",
                                                       .council = council,
                                                       .before = {council[1]}});
   CHECK(succession.council == council);
   CHECK(succession.before == Council{council[1]});
   CHECK(succession.nodes == 20);
+  CHECK(succession.max_restarts == 6);
+  CHECK_FALSE(round_trip(Succession{}).max_restarts);
   CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).round_term == 1);
   CHECK(round_trip(AskVote{"job", "cd", "", 0, 0, -1}).attempt == -1);
   CHECK(round_trip(Vote{2, true, council[0]}).coordinator == council[0]);

@@ -10,10 +10,12 @@
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
 #include <exception>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "tests/testing/catch.h"
 
@@ -30,6 +32,15 @@ std::set<int> inherited() {
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) found.insert(fd);
   }
   return found;
+}
+
+int event_descriptors() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // The listing's own, or a look-up's file.
+    count += std::filesystem::read_symlink(entry, gone) == "anon_inode:[eventfd]" ? 1 : 0;
+  }
+  return count;
 }
 
 }  // namespace
@@ -58,6 +69,24 @@ TEST_CASE("where no thread is to be had a name is not looked up, and signals are
   ::waitpid(child, &status, 0);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("who asks for a name that is being looked up hears the same answer", "[resolve]") {
+  asio::io_context io;
+  int answers = 0;
+  const auto ask = [&]() -> asio::awaitable<void> {
+    const Resolved resolved = co_await resolve("localhost");
+    if (!resolved.addresses.empty()) ++answers;
+  };
+  const asio::posix::stream_descriptor any(io);  // With what the loop itself needs.
+  const int before = event_descriptors();
+
+  for (int asked = 0; asked < 3; ++asked) asio::co_spawn(io, ask, asio::detached);
+  for (int begun = 0; begun < 3; ++begun) io.run_one();
+
+  CHECK(event_descriptors() == before + 1 + 3);  // One look-up, for which each waits.
+  io.run();
+  CHECK(answers == 3);
 }
 
 TEST_CASE("a worker that is started while a name is looked up inherits nothing of that",

@@ -146,6 +146,21 @@ TEST_CASE("16.1: who is handed the job uses no restart, and waits for the leavin
   CHECK(s.got<Succession>(3).back().restarts_used == 1);
 }
 
+TEST_CASE("16.1: who leads on gives the job the restarts that its first coordinator was given",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three(4);
+  inherited.succession.max_restarts = 5;  // Its own are 3.
+  Scenario s = taken_over(inherited);
+  for (const PeerId peer : {2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+  CHECK_FALSE(s.got_one<Stop>(3).final_verdict);
+  for (const PeerId peer : {2, 3}) s.reap(peer);
+
+  CHECK(s.got_one<RoundStart>(3).max_restarts == 5);
+  const Succession next = s.got<Succession>(3).back();
+  CHECK(next.max_restarts == 5);
+  CHECK(next.restarts_used == 5);
+}
+
 TEST_CASE("16.1: one of another term's round of the same number is sent away",
           "[rendezvous][job]") {
   Inherited inherited = of_three();
