@@ -170,7 +170,7 @@ TEST_CASE("a checkpoint given by name must be whole and of this run", "[trainer]
   const std::string path = file_in(folder, "epoch_0001_step_0000007.safetensors");
 
   const Result foreign = train(quick_run(folder, "--seed 9 --resume " + in_quotes(path)), folder);
-  CHECK(foreign.code == 1);
+  CHECK(foreign.code == 2);
   CHECK(contains(foreign.output, "seed '0' instead of '9'"));
 
   write_bytes(folder / "bad", content_of(path).substr(0, 3000));
@@ -188,9 +188,9 @@ TEST_CASE("a folder that holds checkpoints is not written over", "[trainer][prog
   const std::string before = content_of(path);
 
   const Result anew = train(checkpoint_run(folder, "--epochs 1 --resume none"), folder);
-  CHECK(anew.code == 1);
+  CHECK(anew.code == 2);
   CHECK(contains(anew.output, "--resume none would overwrite"));
-  CHECK(train(checkpoint_run(folder, "--epochs 1 --seed 4"), folder).code == 1);
+  CHECK(train(checkpoint_run(folder, "--epochs 1 --seed 4"), folder).code == 2);
   CHECK(content_of(path) == before);
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("neither a resumed run nor an evaluation takes other data for its own"
 
   const Result fewer = train(1, arguments + " --epochs 2", folder);
   INFO(fewer.output);
-  CHECK(fewer.code == 1);
+  CHECK(fewer.code == 2);
   CHECK(contains(fewer.output, "12 images to train with instead of 11"));
   CHECK(train(1, arguments + " --evaluate", folder).code == 0);  // Of training images it uses none.
 
@@ -98,7 +98,7 @@ TEST_CASE("neither a resumed run nor an evaluation takes other data for its own"
   for (const std::string what : {" --epochs 2", " --evaluate"}) {
     const Result renamed = train(1, arguments + what, folder);
     INFO(renamed.output);
-    CHECK(renamed.code == 1);
+    CHECK(renamed.code == 2);
     CHECK(contains(renamed.output, "class 0 'cat' instead of 'adog' and 1 more"));
   }
   const Result anyway = train(1, arguments + " --epochs 2 --resume-anyway", folder);
@@ -125,7 +125,7 @@ TEST_CASE("14.21: weights of ours are not evaluated with labels that mean other 
   }
   const Result renamed = train(1, weights + " --evaluate", folder);
   INFO(renamed.output);
-  CHECK(renamed.code == 1);
+  CHECK(renamed.code == 2);
   CHECK(contains(renamed.output, "class 0 'cat' instead of 'dog' and 1 more"));
   const Result anyway = train(1, weights + " --evaluate --resume-anyway", folder);
   INFO(anyway.output);

@@ -150,7 +150,7 @@ TEST_CASE("a checkpoint remembers its number of shards", "[trainer][program][sha
   const std::string arguments = small_resnet + "--no-validation ";
   REQUIRE(train(2, arguments + "--shards 4 --steps 2", folder).code == 0);
   const Result other = train(2, arguments + "--shards 8 --steps 4", folder);
-  CHECK(other.code == 1);
+  CHECK(other.code == 2);
   CHECK(contains(other.output, "the checkpoint's steps have --shards 4 and not 8"));
   const Result anyway = train(1, arguments + "--shards 8 --steps 3 --resume-anyway", folder);
   INFO(anyway.output);
