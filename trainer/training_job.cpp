@@ -242,6 +242,7 @@ void TrainingJob::report_written() {
 void TrainingJob::finish_checkpoints() {
   if (!writer) return;
   reporter->status("saving ...");
+  const StopSignals::DiskWait wait;
   writer->finish();
   report_written();
 }
