@@ -1,4 +1,5 @@
-// Threads are made with all signals blocked: those are for the main thread, which waits for them.
+// Threads are made with all signals blocked: those are for the threads of the program, of which a
+// handler may expect to interrupt one, and in a launcher for the main thread, which waits for them.
 #pragma once
 
 #include <signal.h>

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/unique_fd.h"
 #include "worker/cpu/cpu_connect.h"
 #include "worker/membership_state.h"
@@ -56,22 +57,6 @@ void lower_event(const rendezvous::UniqueFd& event) {
   ::eventfd_read(event.get(), &ignored);
 }
 
-// Signals are for the threads of the program: a handler may expect to interrupt one of them.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 struct Membership::Impl {
@@ -105,7 +90,7 @@ bool Membership::Impl::begin(int fd) {
   if (!interrupt || !ending) return false;
   channel = rendezvous::UniqueFd(fd);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  const WithoutSignals inherited_by_the_thread;
+  const rendezvous::BlockedSignals inherited_by_the_thread;
   thread = std::thread([this] { listen(); });
   return true;
 }

@@ -28,9 +28,9 @@ namespace ddprun::launcher {
 
 // Reads workers' pipes as data comes; a slow console or file never blocks the agent and loses no
 // byte: the pipe of the worker that writes too fast is left unread until that has caught up. What
-// may hang in write(2) is written by threads (background_writer.h). Ignores
-// SIGPIPE in this process: when nobody reads the console any more, its text is dropped and the
-// files go on. Everything else runs in the thread of `io`.
+// may hang in write(2) is written by threads (background_writer.h); everything else runs in the
+// thread of `io`. Ignores SIGPIPE and SIGXFSZ in this process: when nobody reads the console any
+// more its text is dropped and the files go on, and the other way round when one may not grow.
 class OutputForwarder {
  public:
   // `console_out`/`console_err`: where console text goes; stay open and blocking, the caller's.

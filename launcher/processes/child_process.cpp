@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "launcher/machine/find_program.h"
+#include "rendezvous/blocked_signals.h"
 #include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
 #include "rendezvous/spare_channel.h"
@@ -169,10 +170,7 @@ int clone_child(ChildStart& start, int& pidfd) {
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return -1;
 
-  // No handler of ours may run in the child.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const rendezvous::BlockedSignals no_handler_runs_in_the_child;
   void* const top = static_cast<char*>(stack) + kChildStackBytes;
   constexpr int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
   int pid = clone_call(run_child, top, flags | CLONE_PIDFD, &start, &pidfd);
@@ -185,7 +183,6 @@ int clone_child(ChildStart& start, int& pidfd) {
     if (pid > 0) pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   }
   const int clone_error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::munmap(stack, kChildStackBytes);
   errno = clone_error;
   return pid;

@@ -1,9 +1,9 @@
 // What happens on this node, for programs: one JSON object a line (docs/event_log.md).
 //
 // Every line is written whole, in one call, at the end of the file: several agents may share one
-// file, and a reader may follow it. It is written in the background, and waited for as the workers'
-// output is. Times are given twice, because only the monotonic one can be
-// subtracted: `time_unix_us` and `elapsed_us` (since this launcher started).
+// file, and a reader may follow it. That happens in the background, and is waited for as the
+// workers' output is. Times are given twice, because only the monotonic one can be subtracted:
+// `time_unix_us` and `elapsed_us` (since this launcher started).
 #pragma once
 
 #include <chrono>

@@ -424,7 +424,8 @@ class FrozenFolder {
 
 }  // namespace
 
-// As a file server that is away for longer than a node may be silent.
+// As a file server that is away for longer than a node may be silent: the worker idles for four
+// times as long, since that nothing happens shows only when the time for it is over.
 TEST_CASE("a node whose stdout and files are on a frozen file system goes on") {
   const TemporaryFolder folder;
   FrozenFolder disk(folder);

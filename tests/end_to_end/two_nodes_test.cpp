@@ -47,6 +47,17 @@ std::string this_host() {
   return name.data();
 }
 
+// A node of a job that meets at `endpoint`, whose host is node 0; `conf`: of --rdzv-conf.
+std::vector<std::string> meeting_node(bool is_host, const std::string& nnodes,
+                                      const std::string& endpoint, const std::string& conf,
+                                      const std::vector<std::string>& rest) {
+  return launch(std::vector<std::string>{
+                    "--nnodes", nnodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
+                    "--rdzv-conf",
+                    conf + ",keep_alive_interval=0.2,is_host=" + (is_host ? "true" : "false")} +
+                rest);
+}
+
 }  // namespace
 
 TEST_CASE("two nodes form one world with consecutive ranks") {
@@ -208,16 +219,14 @@ TEST_CASE("a node comes back to a node 0 that was started again, whose attempts 
   const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
   const TemporaryFolder folder;
   const std::string second_time = folder / "second_time";
-  const auto node = [&](const std::string& is_host) {
-    return launch(
-        std::vector<std::string>{"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                 endpoint, "--rdzv-conf",
-                                 "heartbeat_timeout=1,keep_alive_interval=0.2,is_host=" + is_host,
-                                 "--log-dir", folder / "logs", "--tee", "1"} +
-        shell("echo up rank $RANK; test -e " + second_time + " || exec sleep 300"));
+  const auto node = [&](bool is_host) {
+    return meeting_node(
+        is_host, "2", endpoint, "heartbeat_timeout=1",
+        std::vector<std::string>{"--log-dir", folder / "logs", "--tee", "1"} +
+            shell("echo up rank $RANK; test -e " + second_time + " || exec sleep 300"));
   };
-  Process host(node("true"));
-  Process other(node("false"));
+  Process host(node(true));
+  Process other(node(false));
   REQUIRE(host.wait_for_output("up rank 0", 30s));
   REQUIRE(other.wait_for_output("up rank 1", 30s));
 
@@ -226,7 +235,7 @@ TEST_CASE("a node comes back to a node 0 that was started again, whose attempts 
   std::ofstream(second_time) << "";
   host.send_signal(SIGKILL);
   host.wait(30s);
-  Process again(node("true"));
+  Process again(node(true));
 
   const auto other_result = other.wait(60s);
   const auto again_result = again.wait(60s);
@@ -245,16 +254,13 @@ TEST_CASE("a node comes back to a node 0 that was started again, whose attempts 
 
 TEST_CASE("a job is handed over where the nodes know node 0 by its name") {
   const std::string endpoint = "localhost:" + std::to_string(free_port());
-  const auto node = [&](const std::string& is_host) {
-    return launch(
-        std::vector<std::string>{
-            "--nnodes", "1:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-conf",
-            "heartbeat_timeout=2,keep_alive_interval=0.2,last_call_timeout=1,is_host=" + is_host} +
-        shell("echo up rank $RANK of $WORLD_SIZE; test $WORLD_SIZE = 1 && "
-              "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
+  const auto node = [&](bool is_host) {
+    return meeting_node(is_host, "1:3", endpoint, "heartbeat_timeout=2,last_call_timeout=1",
+                        shell("echo up rank $RANK of $WORLD_SIZE; test $WORLD_SIZE = 1 && "
+                              "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
   };
-  Process host(node("true"));
-  Process other(node("false"));
+  Process host(node(true));
+  Process other(node(false));
   REQUIRE(host.wait_for_output("up rank 0 of 2", 60s));
   REQUIRE(other.wait_for_output("up rank 1 of 2", 60s));
 
@@ -269,18 +275,16 @@ TEST_CASE("a job is handed over where the nodes know node 0 by its name") {
 
 TEST_CASE("a job goes on without its node 0 where the nodes announce themselves by name") {
   const std::string endpoint = "localhost:" + std::to_string(free_port());
-  const auto node = [&](const std::string& is_host) {
-    return launch(
-        std::vector<std::string>{
-            "--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
-            "--local-addr", "localhost", "--max-restarts", "1", "--rdzv-conf",
-            "heartbeat_timeout=2,keep_alive_interval=0.2,last_call_timeout=1,is_host=" + is_host} +
-        shell("echo up rank $RANK of $WORLD_SIZE at $MASTER_ADDR; test $WORLD_SIZE = 2 && "
-              "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
+  const auto node = [&](bool is_host) {
+    return meeting_node(
+        is_host, "2:3", endpoint, "heartbeat_timeout=2,last_call_timeout=1",
+        std::vector<std::string>{"--local-addr", "localhost", "--max-restarts", "1"} +
+            shell("echo up rank $RANK of $WORLD_SIZE at $MASTER_ADDR; test $WORLD_SIZE = 2 && "
+                  "test $TORCHELASTIC_RESTART_COUNT != 0 && exit 0; exec sleep 300"));
   };
-  Process host(node("true"));
-  Process second(node("false"));
-  Process third(node("false"));
+  Process host(node(true));
+  Process second(node(false));
+  Process third(node(false));
   for (Process* each : {&host, &second, &third}) REQUIRE(each->wait_for_output(" of 3 at ", 60s));
 
   host.send_signal(SIGKILL);

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <semaphore>
 
-#include "rendezvous/server.h"
 #include "tests/testing/catch.h"
 #include "tests/worker/communicator_cluster.h"
+#include "tests/worker/met_ranks.h"
 
 using namespace ddprun::worker;
 
@@ -374,72 +374,36 @@ TEST_CASE("the description says how ranks are connected", "[worker][communicator
 
 TEST_CASE("ranks meet through the job's store, also for a second communicator",
           "[worker][communicator]") {
-  asio::io_context io;
-  ddprun::rendezvous::Server store(io, {}, nullptr);
-  std::thread serving([&] { io.run(); });
   std::atomic<int> right{0};
-  std::vector<std::string> errors(3);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      WorkerEnv env;
-      env.rank = rank;
-      env.world_size = 3;
-      env.master_port = store.port();
-      CommunicatorOptions options;
-      options.connect_timeout = ddprun::testing::patience(std::chrono::seconds{20});
-      try {
-        const auto first = make_cpu_communicator(env, options);
-        const auto second = make_cpu_communicator(env, options);
-        for (Communicator* comm : {first.get(), second.get()}) {
-          float value = 1.0f;
-          comm->all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum);
-          right += value == 3.0f;
-        }
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  io.stop();
-  serving.join();
+  const auto errors = ddprun::testing::meet_ranks(3, [&](const WorkerEnv& env) {
+    CommunicatorOptions options;
+    options.connect_timeout = ddprun::testing::patience(std::chrono::seconds{20});
+    const auto first = make_cpu_communicator(env, options);
+    const auto second = make_cpu_communicator(env, options);
+    for (Communicator* comm : {first.get(), second.get()}) {
+      float value = 1.0f;
+      comm->all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum);
+      right += value == 3.0f;
+    }
+  });
   require_no_errors(errors);
   CHECK(right == 6);
 }
 
 TEST_CASE("the longest times that there are have room on the clock", "[worker][communicator]") {
-  asio::io_context io;
-  ddprun::rendezvous::Server store(io, {}, nullptr);
-  std::thread serving([&] { io.run(); });
   std::counting_semaphore<> rank_0_waits(0);
-  std::vector<std::string> errors(2);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      WorkerEnv env;
-      env.rank = rank;
-      env.world_size = 2;
-      env.master_port = store.port();
-      CommunicatorOptions options;
-      for (auto* const wait : {&options.connect_timeout, &options.collective_timeout,
-                               &options.slow_wait, &options.slow_meeting}) {
-        *wait = std::chrono::milliseconds::max();
-      }
-      if (rank == 0) options.slow_wait = std::chrono::milliseconds{1};
-      options.on_slow_wait = [&](const std::string&) { rank_0_waits.release(); };
-      try {
-        const auto comm = make_cpu_communicator(env, options);
-        if (rank == 1 && !acquire(rank_0_waits, 1)) throw std::runtime_error("rank 0 gave up");
-        comm->barrier();
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  io.stop();
-  serving.join();
+  const auto errors = ddprun::testing::meet_ranks(2, [&](const WorkerEnv& env) {
+    CommunicatorOptions options;
+    for (auto* const wait : {&options.connect_timeout, &options.collective_timeout,
+                             &options.slow_wait, &options.slow_meeting}) {
+      *wait = std::chrono::milliseconds::max();
+    }
+    if (env.rank == 0) options.slow_wait = std::chrono::milliseconds{1};
+    options.on_slow_wait = [&](const std::string&) { rank_0_waits.release(); };
+    const auto comm = make_cpu_communicator(env, options);
+    if (env.rank == 1 && !acquire(rank_0_waits, 1)) throw std::runtime_error("rank 0 gave up");
+    comm->barrier();
+  });
   require_no_errors(errors);
 }
 

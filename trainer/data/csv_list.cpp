@@ -137,9 +137,8 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 // "3.0": as a name it would be sorted as one, behind "10.0".
 bool is_broken_number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return end == text.data() + text.size() && error == std::errc() && !number_in(text);
+  return text.find_first_not_of("0123456789.") == text.npos &&
+         std::count(text.begin(), text.end(), '.') <= 1 && !number_in(text);
 }
 
 // A file of another format must not be taken for a header, and so be left out.

@@ -20,9 +20,9 @@ using ddprun::testing::patience;
 namespace {
 
 // A file whose disk the test freezes and thaws.
-class Disk {
+class FrozenDisk {
  public:
-  ~Disk() { thaw(); }
+  ~FrozenDisk() { thaw(); }
   void freeze() {
     const std::lock_guard lock(mutex_);
     frozen_ = true;
@@ -79,8 +79,9 @@ class Disk {
 struct Setup {
   Setup() {
     // As a file is held: closed with the call that writes to it.
-    const std::shared_ptr<Disk> file(
-        disk.get(), [held = disk](Disk* closed) { closed->closed_by(std::this_thread::get_id()); });
+    const std::shared_ptr<FrozenDisk> file(disk.get(), [held = disk](FrozenDisk* closed) {
+      closed->closed_by(std::this_thread::get_id());
+    });
     writer = std::make_unique<BackgroundWriter>(
         io, [file](std::string_view bytes) { return file->write(bytes); },
         BackgroundWriter::Events{
@@ -98,7 +99,7 @@ struct Setup {
   }
 
   asio::io_context io;
-  std::shared_ptr<Disk> disk = std::make_shared<Disk>();
+  std::shared_ptr<FrozenDisk> disk = std::make_shared<FrozenDisk>();
   std::unique_ptr<BackgroundWriter> writer;
   int relieved = 0;
   std::string failures;

@@ -30,9 +30,9 @@ using ddprun::testing::patience;
 namespace {
 
 // What a disk holds that has room for so many bytes more.
-class Disk {
+class FullDisk {
  public:
-  explicit Disk(std::size_t room) : room_(room) {}
+  explicit FullDisk(std::size_t room) : room_(room) {}
   Written write(std::string_view text) {
     const std::lock_guard lock(mutex_);
     if (room_ == 0) return {0, error_};
@@ -62,7 +62,7 @@ class Disk {
   std::string content_;
 };
 
-WriteCall write_to(Disk& disk) {
+WriteCall write_to(FullDisk& disk) {
   return [&disk](std::string_view text) { return disk.write(text); };
 }
 
@@ -79,7 +79,7 @@ constexpr std::size_t kMuch = 1 << 20;
 }  // namespace
 
 TEST_CASE("where text is missing a line says how much and why", "[output][console]") {
-  Disk disk(4);
+  FullDisk disk(4);
   GapWriter writer(write_to(disk));
   write_all(writer, "one\nlost\n");
   CHECK(writer.missing_bytes() == 5);
@@ -96,7 +96,7 @@ TEST_CASE("where text is missing a line says how much and why", "[output][consol
 }
 
 TEST_CASE("the line about a gap stands alone, also where a line broke off", "[output][console]") {
-  Disk disk(2);
+  FullDisk disk(2);
   GapWriter writer(write_to(disk));
   write_all(writer, "one\n");
   SECTION("after half a line of a worker") {
@@ -119,7 +119,7 @@ TEST_CASE("the line about a gap stands alone, also where a line broke off", "[ou
 }
 
 TEST_CASE("who waits or has gone loses nothing that could be told of later", "[output][console]") {
-  Disk disk(0);
+  FullDisk disk(0);
   GapWriter writer(write_to(disk));
   for (const int error : {EAGAIN, EPIPE, ECONNRESET}) {
     disk.refuse_with(error);
@@ -141,7 +141,7 @@ TEST_CASE("a disk that was full for a while costs the console that while alone",
   SECTION("a file, written in the background") { path = folder / "out"; }
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(fd >= 0);
-  Disk disk(4);
+  FullDisk disk(4);
   asio::io_context io;
   {
     OutputConsole console(io, fd, write_to(disk));

@@ -84,6 +84,7 @@ TEST_CASE("a bad line is named with its number", "[trainer][data][csv]") {
   CHECK(contains(error_of("a.jpg,1\nb.jpg,1,2\n"), "line 2: 3 fields, expected 2"));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,one\n"), "line 2: label \"one\""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,-1\n"), "line 2: label \"-1\""));
+  CHECK(list("a.jpg,nan\nb.jpg,1.2.3\n").classes == std::vector<std::string>{"1.2.3", "nan"});
   CHECK(contains(error_of("a.jpg,3.0\n"), "line 1: label \"3.0\", expected a whole number, or"));
   CHECK(contains(error_of("a.jpg,99999999999999999999\nb.jpg,1\nc.jpg,99999999\n"), ""));
   CHECK(contains(error_of("a.jpg,1\nb.jpg,4000000000\n"), "line 2: label \"4000000000\""));

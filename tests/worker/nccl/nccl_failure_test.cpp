@@ -5,18 +5,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/server.h"
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
+#include "tests/worker/met_ranks.h"
 
 using namespace ddprun::worker;
 using ddprun::testing::contains;
@@ -282,34 +284,17 @@ TEST_CASE("18.1: memory that is given back while a collective is under way stays
 }
 
 TEST_CASE("ranks of a host that name no GPU have one each", "[worker][nccl]") {
-  asio::io_context io;
-  ddprun::rendezvous::Server store(io, {}, nullptr);
-  std::thread serving([&] { io.run(); });
-  std::vector<std::string> errors(3);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.emplace_back([&, rank] {
-      WorkerEnv env;
-      env.local_rank_known = env.local_world_size_known = false;  // They find out when they meet.
-      env.rank = rank;
-      env.world_size = 3;
-      env.master_port = store.port();
-      CommunicatorOptions options;
-      options.connect_timeout = patience(20s);
-      try {
-        NcclCommunicator communicator(env, options);
-        communicator.barrier(nullptr);
-        errors[static_cast<std::size_t>(rank)] =
-            "GPU " + std::to_string(communicator.cuda_device().value());
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  io.stop();
-  serving.join();
-  CHECK(errors == std::vector<std::string>{"GPU 0", "GPU 1", "GPU 2"});
+  std::array<std::optional<int>, 3> devices;
+  const auto errors = ddprun::testing::meet_ranks(3, [&](WorkerEnv env) {
+    env.local_rank_known = env.local_world_size_known = false;  // They find out when they meet.
+    CommunicatorOptions options;
+    options.connect_timeout = patience(20s);
+    NcclCommunicator communicator(env, options);
+    communicator.barrier(nullptr);
+    devices.at(static_cast<std::size_t>(env.rank)) = communicator.cuda_device();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  CHECK(devices == std::array<std::optional<int>, 3>{0, 1, 2});
 }
 
 TEST_CASE("a GPU that two ranks use is an error in NCCL's words", "[worker][nccl]") {
