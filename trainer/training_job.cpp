@@ -136,7 +136,10 @@ std::unique_ptr<BatchSource> TrainingJob::validation_batches(int replica) const 
 }
 
 void TrainingJob::save_checkpoint() {
-  if (!writer || !folder) return;
+  if (!writer || !folder) {
+    if (!options.checkpoint_dir.empty()) StopSignals::writer_may_wait();
+    return;
+  }
   const CheckpointName name{state.epoch, state.step};
   std::vector<CheckpointFile> files;
   // Also of a step that has one from before its validation: whoever goes on from that would take

@@ -22,6 +22,7 @@ std::atomic<bool> telling{false};
 std::atomic<bool> on_terminal{false};
 std::atomic<bool> all_agreed{false};
 std::atomic<bool> waits_for_disk{false};
+std::atomic<bool> waits_for_writer{false};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
@@ -72,7 +73,7 @@ void on_ending_signal(int signal) {
 
 void on_alarm(int) {
   if (all_agreed) return;
-  if (waits_for_disk) {
+  if (waits_for_disk || waits_for_writer) {
     ::alarm(patience_whole_s);
     return;
   }
@@ -91,7 +92,7 @@ Handler handler_of(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  holding = telling = all_agreed = usr1_seen = false;
+  holding = telling = all_agreed = usr1_seen = waits_for_writer = false;
   ending_signal = 0;
   ending_since_ms = 0;
   on_terminal = ::isatty(STDERR_FILENO) == 1;
@@ -122,6 +123,7 @@ void StopSignals::hold(bool tell) {
 
 void StopSignals::let_go() {
   holding = false;
+  waits_for_writer = false;  // It may be among those that are gone.
   // One that came a moment earlier ends it, too: its peers are gone, and with them the common step.
   if (ending_signal != 0) on_alarm(SIGALRM);
 }
@@ -148,6 +150,10 @@ StopSignals::DiskWait::~DiskWait() {
   waits_for_disk = false;
   if (ending_signal != 0 && !all_agreed) ::alarm(patience_whole_s);
 }
+
+void StopSignals::writer_may_wait() { waits_for_writer = true; }
+
+void StopSignals::all_came() { waits_for_writer = false; }
 
 void StopSignals::agreed() {
   all_agreed = true;

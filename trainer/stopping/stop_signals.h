@@ -42,6 +42,10 @@ class StopSignals {
     DiskWait(const DiskWait&) = delete;
     DiskWait& operator=(const DiskWait&) = delete;
   };
+  // The same for a rank that does not write: another one may wait for the disk from now on, and who
+  // waits for that one waits as long. Ends with all_came().
+  static void writer_may_wait();
+  void all_came();  // All ranks have met since.
 
   // All ranks stop: the end takes as long as it takes, or until a second signal.
   void agreed();

@@ -23,6 +23,7 @@ StopReason StopVote::beat() {
   hold();  // Validation of a run that was resumed at an epoch's end has its beats before any step.
   if (!agreement_.beat()) return StopReason::None;
   reason_ = agreement_.conclude(greatest_of_all(ballot()));
+  signals_.all_came();
   signals_.set_patience(agreement_.patience_s());
   if (reason_ != StopReason::None) signals_.agreed();
   return reason_;

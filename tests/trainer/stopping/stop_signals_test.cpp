@@ -135,6 +135,22 @@ TEST_CASE("patience does not run out while a process waits for its own disk", "[
   CHECK(end_of(false) == 128 + SIGTERM);
 }
 
+TEST_CASE("patience does not run out while another rank may wait for its disk", "[trainer][stop]") {
+  const auto end_of = [](bool met) {
+    return end_of_child([met] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      StopSignals::writer_may_wait();
+      ::raise(SIGTERM);
+      if (met) signals.all_came();
+      ::raise(SIGALRM);
+    });
+  };
+  CHECK(end_of(/*met=*/false) == survived);
+  CHECK(end_of(/*met=*/true) == 128 + SIGTERM);
+}
+
 TEST_CASE("16.3: a wish ends a process at once whose peers are gone, unless they have agreed",
           "[trainer][stop]") {
   for (const bool before : {true, false}) {
@@ -142,6 +158,7 @@ TEST_CASE("16.3: a wish ends a process at once whose peers are gone, unless they
       StopSignals signals;
       signals.set_patience(3600);
       signals.hold(/*tell=*/false);
+      StopSignals::writer_may_wait();
       if (before) ::raise(SIGTERM);
       signals.let_go();
       if (!before) ::raise(SIGTERM);
