@@ -234,6 +234,7 @@ void Agent::on_message(const rendezvous::ControlMessage& message) {
 
 void Agent::on_round(const rendezvous::RoundStart& round) {
   round_ = round;
+  if (rounds_ == 0 && starter_ != nullptr) starter_->say_begun();
   ++rounds_;
   round_since_ = steady_clock::now();
   events_.attempt_started(round);

@@ -16,6 +16,13 @@ bool HostsState::all(Node state) const {
                      [&](const Place& place) { return place.state == state; });
 }
 
+// Told nodes wait for each other, and for nobody else: none is started twice.
+bool HostsState::can_begin() const {
+  const auto left = std::count_if(nodes_.begin(), nodes_.end(),
+                                  [](const Place& place) { return place.state != Node::Ended; });
+  return left >= (limits_.least > 0 ? limits_.least : static_cast<std::ptrdiff_t>(nodes_.size()));
+}
+
 void HostsState::start_some(TimePoint now, HostsStep& step) {
   auto starting = std::count_if(nodes_.begin(), nodes_.end(),
                                 [](const Place& place) { return place.state == Node::Starting; });
@@ -86,14 +93,27 @@ HostsStep HostsState::opened(TimePoint) {
   return step;
 }
 
+HostsStep HostsState::begun() {
+  begun_ = true;
+  return {{}, "a round has begun: from here on the coordinator hears of what is lost"};
+}
+
 HostsStep HostsState::ended(int node, bool verdict, TimePoint now) {
   Place& place = nodes_[static_cast<std::size_t>(node)];
   place.state = Node::Ended;
   HostsStep step{{}, "a node has ended"};
   if (phase_ == Phase::Starting || phase_ == Phase::Opening) {
     step.reason = "a node has ended before the job began: the others are ended";
+    preventer_ = node;
     give_up(SIGTERM, step);
     begin_to_end(now, limits_.ending);
+  } else if (phase_ == Phase::Running && !begun_ && !can_begin()) {
+    // The coordinator does not know of a node that never came, and would wait for it. No workers
+    // have to be stopped.
+    step.reason = "a node has ended before the first round: the others would wait for it";
+    preventer_ = node;
+    give_up(SIGTERM, step);
+    begin_to_end(now, limits_.killing);
   } else if (phase_ == Phase::Running && !verdict && !limits_.elastic) {
     // The coordinator hears of it from its own connection, and ends the job; this is for the case
     // that nobody is left who could.

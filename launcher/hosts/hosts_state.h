@@ -4,7 +4,8 @@
 //
 //   Starting ---all nodes are there---> Opening ---node 0 listens---> Running ---all ended---> Done
 //      |                                  |                              |
-//      | one failed, is late, a signal    | the same                     | a signal, one is lost
+//      | one failed, is late, a signal    | the same                     | a signal, one is lost;
+//      |                                  |                              | one ends before a round
 //      +---------------> Ending <---------+------------------------------+
 //                          | all ended: Done; the deadline: Kill
 #pragma once
@@ -23,6 +24,7 @@ struct HostsLimits {
   std::chrono::milliseconds ending{90'000};   // From a stop until the last one has ended.
   std::chrono::milliseconds killing{10'000};  // The same after a second Ctrl-C.
   bool elastic = false;                       // The others may go on without one.
+  int least = 0;                              // Nodes that a first round takes; 0: all of them.
 };
 
 struct HostsAct {
@@ -56,6 +58,7 @@ class HostsState {
   HostsStep begin(TimePoint now);
   HostsStep hello(int node, TimePoint now);
   HostsStep opened(TimePoint now);  // By node 0.
+  HostsStep begun();                // A round has, on any node.
   // The connection to `node` has ended. `verdict`: it said before how the job ended.
   HostsStep ended(int node, bool verdict, TimePoint now);
   HostsStep signal(int signal, TimePoint now);
@@ -67,6 +70,9 @@ class HostsState {
   HostsStep deadline_passed(TimePoint now);
 
   Phase phase() const { return phase_; }
+  bool has_begun() const { return begun_; }
+  // The node that ended too early for the job to begin.
+  std::optional<int> preventer() const { return preventer_; }
   // Nodes that were killed because they said nothing for too long.
   const std::vector<int>& late() const { return late_; }
 
@@ -87,12 +93,15 @@ class HostsState {
   void kill_all(HostsStep& step);
   HostsStep finish_if_done(HostsStep step);
   bool all(Node state) const;
+  bool can_begin() const;
 
   HostsLimits limits_;
   std::vector<Place> nodes_;
   Phase phase_ = Phase::Starting;
   TimePoint until_{};  // Of Opening and Ending.
   int interrupts_ = 0;
+  bool begun_ = false;
+  std::optional<int> preventer_;
   std::vector<int> late_;
 };
 

@@ -124,6 +124,8 @@ void NodeChannel::wait() {
 
 void NodeChannel::say_opened(int port) const { write_out(opened_line(request_.mark, port)); }
 
+void NodeChannel::say_begun() const { write_out(begun_line(request_.mark)); }
+
 void NodeChannel::say_end() const {
   if (end_) write_out(to_line(request_.mark, *end_));
 }

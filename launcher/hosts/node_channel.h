@@ -33,6 +33,7 @@ class NodeChannel {
   void stop_watching() { input_.reset(); }
 
   void say_opened(int port) const;
+  void say_begun() const;
   // Kept until say_end(), when the workers' last output is written.
   void keep_end(NodeEnd end) { end_ = std::move(end); }
   void say_end() const;

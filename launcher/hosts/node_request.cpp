@@ -97,6 +97,8 @@ std::string opened_line(const std::string& mark, int port) {
   return marked(mark, {{"opened", port}});
 }
 
+std::string begun_line(const std::string& mark) { return marked(mark, {{"begun", true}}); }
+
 std::string to_line(const std::string& mark, const NodeEnd& end) {
   return marked(mark, {{"status", end.status},
                        {"node_rank", end.node_rank},
@@ -133,6 +135,11 @@ std::optional<NodeRequest> read_request(std::string_view line) {
 
 std::optional<int> read_opened(std::string_view line) {
   return read_object(line, [](const Json& json) { return json.at("opened").get<int>(); });
+}
+
+bool is_begun(std::string_view line) {
+  return read_object(line, [](const Json& json) { return json.at("begun").get<bool>(); })
+      .value_or(false);
 }
 
 std::optional<NodeEnd> read_end(std::string_view line) {

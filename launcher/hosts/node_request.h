@@ -4,6 +4,7 @@
 //   node      \001ddprun-node {hello}\n     as soon as it runs
 //   starter   {request}\n SECRET\n          SECRET as the request says
 //   node      \001MARK {"opened": PORT}\n   the one that hosts the endpoint
+//   node      \001MARK {"begun": true}\n    its first round begins: the job has all it needs
 //   node      what its workers write
 //   starter   signal N\n                    any number of times; its end: the starter is gone
 //   node      \001MARK {end}\n              the last that it says
@@ -19,7 +20,7 @@
 
 namespace ddprun::launcher {
 
-constexpr int node_protocol = 1;
+constexpr int node_protocol = 2;
 
 struct NodeHello {
   int protocol = node_protocol;
@@ -55,6 +56,7 @@ struct NodeEnd {
 std::string to_line(const NodeHello& hello);
 std::string to_line(const NodeRequest& request);
 std::string opened_line(const std::string& mark, int port);
+std::string begun_line(const std::string& mark);
 std::string to_line(const std::string& mark, const NodeEnd& end);
 std::string signal_line(int signal);
 
@@ -62,6 +64,7 @@ std::string signal_line(int signal);
 std::optional<NodeHello> read_hello(std::string_view line);
 std::optional<NodeRequest> read_request(std::string_view line);
 std::optional<int> read_opened(std::string_view line);
+bool is_begun(std::string_view line);
 std::optional<NodeEnd> read_end(std::string_view line);
 std::optional<int> read_signal(std::string_view line);
 

@@ -8,6 +8,8 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr const char* copy_failed = "cannot copy ddprun";
+
 bool said_any(const std::string& said, std::initializer_list<const char*> texts) {
   return std::any_of(texts.begin(), texts.end(),
                      [&](const char* text) { return said.find(text) != std::string::npos; });
@@ -102,13 +104,14 @@ std::string remote_command(const std::string& launcher, std::optional<std::size_
     return "exec /bin/sh -c " + shell_word(script);
   }
   // Not exec: the shell outlives the copy and removes it, also when that was killed. dd reads whole
-  // blocks and nothing beyond, which head does not promise.
+  // blocks and nothing beyond, which head does not promise. What it says on success is no matter.
   script += "[ -x \"$p\" ] || p=$(command -v ddprun); [ -z \"$p\" ] || exec \"$p\"" + start +
             "; d=$(mktemp -d \"${TMPDIR:-/tmp}/ddprun.XXXXXXXX\") || exit 1; echo " + copy_wanted +
-            "; dd of=\"$d/ddprun\" bs=" + std::to_string(copy_block_bytes) +
+            "; if e=$(dd of=\"$d/ddprun\" bs=" + std::to_string(copy_block_bytes) +
             " count=" + std::to_string(*copy_blocks) +
-            " iflag=fullblock 2>/dev/null && chmod 700 \"$d/ddprun\" && \"$d/ddprun\"" + start +
-            "; s=$?; rm -rf \"$d\"; exit $s";
+            " iflag=fullblock 2>&1); then chmod 700 \"$d/ddprun\" && \"$d/ddprun\"" + start +
+            "; s=$?; else s=1; echo \"" + copy_failed + ": $e\" | head -n 1 >&2; fi" +
+            "; rm -rf \"$d\"; exit $s";
   return "exec /bin/sh -c " + shell_word(script);
 }
 
@@ -157,6 +160,10 @@ std::string ssh_failure(int status, const std::string& said, const std::string& 
            (copies_self ? "a copy must be allowed to run in TMPDIR there (no noexec)"
                         : "install it at the same path or on the PATH of ssh " + login +
                               " 'echo $PATH', or give --copy-self");
+  }
+  if (copies_self && said_any(said, {copy_failed, "mktemp:"})) {
+    return "it takes no copy of ddprun" + told +
+           "; make room in TMPDIR there, or a folder that can be written, or install ddprun";
   }
   return "the launcher there " + ended + told + "; try: ssh " + login + " ddprun --version";
 }

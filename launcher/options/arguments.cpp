@@ -171,7 +171,7 @@ class Splitter {
     }
     GivenOption& given = result_.options[row.name];
     const bool again = row.repeats() && !given.value.empty();
-    given = {again ? given.value + "\n" + value : value,
+    given = {again ? given.value + given_again + value : value,
              "--" + row.name + (row.is_flag() ? "" : "=" + value)};
   }
 
@@ -199,7 +199,9 @@ void add_variables(SplitArguments& split, const EnvironmentLookup& environment) 
     if (!value) continue;
     const std::string source = variable + "=" + *value;
     if (!row.is_flag()) {
-      split.options[row.name] = {*value, source};
+      GivenOption& given = split.options[row.name] = {*value, source};
+      // A variable cannot say in another way that there are several.
+      if (row.repeats()) std::replace(given.value.begin(), given.value.end(), '\n', given_again);
       continue;
     }
     int number = 0;

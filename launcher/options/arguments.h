@@ -19,9 +19,13 @@ struct GivenOption {
   std::string source;  // "--nnodes=2", "PET_NNODES=2"
 };
 
+// No argument holds it, as a value may hold the end of a line.
+inline constexpr char given_again = '\0';
+
 struct SplitArguments {
   std::map<std::string, GivenOption> options;  // By the table's name. The last one given
-                                               // counts, or all, a line each (repeats()).
+                                               // counts, or all, with given_again between
+                                               // them (repeats()).
   std::vector<std::string> program;            // The program and its arguments.
 
   // What was given for an option, or null.

@@ -80,7 +80,7 @@ void Hosts::read_list() {
 void Hosts::read_wishes() {
   if (const GivenOption* exports = find("export")) {
     std::istringstream lines(exports->value);
-    for (std::string line; std::getline(lines, line);) {
+    for (std::string line; std::getline(lines, line, given_again);) {
       for (std::string& wish : split_wishes(line)) over_ssh_.exports.push_back(std::move(wish));
     }
     try {
@@ -91,7 +91,9 @@ void Hosts::read_wishes() {
   }
   if (const GivenOption* options = find("ssh-options")) {
     std::string words = options->value;
-    std::replace(words.begin(), words.end(), '\n', ' ');  // Of an option that was given again.
+    for (const char between : {given_again, '\n'}) {
+      std::replace(words.begin(), words.end(), between, ' ');
+    }
     if (!is_printable(words)) throw usage_error(options->source + ": expected options of ssh");
     try {
       over_ssh_.ssh_options = split_words(words);

@@ -347,14 +347,14 @@ Std StdMap::of(int local_rank) const {
 
 LaunchOptions parse_options(const std::vector<std::string>& arguments,
                             const EnvironmentLookup& environment, const std::string& launcher_path,
-                            const std::string& called) {
+                            const std::string& called, StartedBy started_by) {
   SplitArguments split = split_arguments(arguments);
   add_variables(split, environment);
   add_secret_variables(split, environment);
   LaunchOptions begun;
   take_hosts(split, begun);
   const bool over_ssh = !begun.over_ssh.hosts.empty();
-  if (!over_ssh) {
+  if (!over_ssh && started_by == StartedBy::Anybody) {
     for (std::string& note : add_platform(split, read_platform(surroundings(environment)))) {
       begun.notes.push_back(std::move(note));
     }

@@ -170,10 +170,13 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 
 // `arguments` without argv[0]. `launcher_path` is ddprun's own path: a program that is neither a
 // path nor on PATH is looked up beside it. `called` is the name it was started under: as
-// "ddprun-launch" it behaves as torch.distributed.launch. Throws UsageExit.
+// "ddprun-launch" it behaves as torch.distributed.launch. `started_by`: an own one, which has
+// decided what a platform could say. Throws UsageExit.
+enum class StartedBy { Anybody, HostsLauncher };
 LaunchOptions parse_options(const std::vector<std::string>& arguments,
                             const EnvironmentLookup& environment, const std::string& launcher_path,
-                            const std::string& called = "ddprun");
+                            const std::string& called = "ddprun",
+                            StartedBy started_by = StartedBy::Anybody);
 
 // The argv of one worker: "${local_rank}" (and "$local_rank"; "$$" is "$") in the user's arguments
 // replaced, and --local-rank=N added first when local_rank_argument is set.

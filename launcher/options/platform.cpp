@@ -77,8 +77,13 @@ void Addition::check_count() const {
   if (asked == nullptr || nodes == nullptr || asked->value == nodes->value) return;
   if (asked->value.find(':') != std::string::npos) return;
   const std::string variable = nodes->source.substr(0, nodes->source.find('='));
+  // Where there is a misfit, leaving it out is refused as well.
+  const std::string remedy = platform_.misfit.empty()
+                                 ? "leave --nnodes out, or " + platform_.other_count
+                                 : platform_.remedy;
   throw usage_error(asked->source + ", but " + platform_.name + " has " + nodes->value +
-                    " nodes (" + variable + "): leave --nnodes out, or " + platform_.other_count);
+                    " nodes (" + variable + "): " + remedy +
+                    "; for a job of this node alone give --standalone");
 }
 
 void Addition::take(const char* option) {
@@ -98,6 +103,8 @@ void Addition::add() {
   const GivenOption* nodes = said("nnodes");
   const auto count = nodes != nullptr ? platform_number(nodes->value) : std::nullopt;
   if (platform_.misfit.empty() && count && *count < 2) return;
+  // Each of several that are told apart and not counted (pods of a sweep) is a job of its own.
+  if (nodes == nullptr && given("nnodes") && split_.find("nnodes")->value == "1") return;
   check_count();
   take("nnodes");
   if (!elastic()) take("node-rank");

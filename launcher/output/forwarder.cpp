@@ -422,6 +422,8 @@ bool OutputForwarder::stderr_is_free() const {
   return impl_->separate_err && impl_->separate_err->pending_bytes() == 0;
 }
 
+OutputConsole& OutputForwarder::console(bool is_err) { return is_err ? impl_->err() : *impl_->out; }
+
 void OutputForwarder::write_line(const std::string& line, LineKind kind) {
   impl_->write_line(line, kind);
 }

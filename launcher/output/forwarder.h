@@ -21,6 +21,7 @@
 
 #include "launcher/output/background_writer.h"
 #include "launcher/output/color.h"
+#include "launcher/output/console.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/output/write_call.h"
 
@@ -96,6 +97,10 @@ class OutputForwarder {
   std::size_t drop_pending();
   // stderr is another console than stdout and has taken everything.
   bool stderr_is_free() const;
+
+  // For text that comes by another way than a worker's pipe; whoever lets it come holds it back
+  // while the console is congested. stdout's is stderr's too when both lead to the same place.
+  OutputConsole& console(bool is_err);
 
   // Writes one line of the launcher's own to stderr, in order with forwarded lines.
   void write_line(const std::string& line, LineKind kind = LineKind::Plain);

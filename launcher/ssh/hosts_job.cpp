@@ -4,7 +4,6 @@
 #include "launcher/ssh/hosts_job.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <asio/io_context.hpp>
@@ -13,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <utility>
 
@@ -27,12 +27,16 @@
 #include "launcher/options/exit_code_map.h"
 #include "launcher/output/color.h"
 #include "launcher/output/console.h"
+#include "launcher/output/forwarder.h"
+#include "launcher/output/last_output.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/whole_file.h"
+#include "launcher/report/failure_report.h"
 #include "launcher/ssh/host_connection.h"
 #include "launcher/ssh/hosts_plan.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/counted.h"
+#include "rendezvous/host_name.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/time_text.h"
@@ -54,6 +58,7 @@ HostsLimits limits_of(const LaunchOptions& options) {
   limits.opening = limits.hello;
   limits.ending = options.shutdown_timeout + options.heartbeat_timeout + milliseconds(30'000);
   limits.elastic = options.backend == RendezvousBackend::C10d;
+  limits.least = options.nnodes_min;
   return limits;
 }
 
@@ -66,6 +71,7 @@ struct Node {
   MarkedText out{std::string(hello_mark)};
   std::optional<NodeHello> hello;
   std::optional<NodeEnd> end;
+  int ended_with = 0;  // Where it has told no end.
   bool told = false, ended = false, killed = false, copied = false;
   std::string said, noise;  // On stderr and stdout before its launcher spoke.
   OutputLines out_lines, err_lines;
@@ -88,7 +94,7 @@ class HostsJob {
   void note_failure(int node, const ExitStatus& status);
   void on_signal(int signal);
   bool choose_endpoint_once();
-  std::vector<std::string> arguments_of(int node) const;
+  std::vector<std::string> arguments_of(int node);
 
   void apply(const HostsStep& step);
   void carry_out(const HostsAct& act);
@@ -98,7 +104,8 @@ class HostsJob {
   void show(int node, bool is_err, std::string_view bytes);
   void say(const std::string& text, LineKind kind = LineKind::Plain);
   void tell_end(int status);
-  void flush();
+  void write(const char* what, const std::string& path, const std::string& content);
+  std::string report_of_none(int status) const;
   const NodeEnd* teller() const;
   int final_status() const;
   Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
@@ -107,8 +114,8 @@ class HostsJob {
   const LaunchOptions& options_;
   const std::string launcher_path_;
   asio::io_context io_{1};
-  OutputConsole out_, err_;
-  bool one_console_ = OutputConsole::same_target(STDOUT_FILENO, STDERR_FILENO);
+  OutputForwarder output_;
+  LastOutput last_output_;
   AgentSignals signals_;
   asio::steady_timer timer_;
   HostsState state_;
@@ -123,7 +130,7 @@ class HostsJob {
   std::string endpoint_host_;
   int endpoint_port_ = 0;  // 0: node 0 chooses one.
   std::optional<NodeEnd> last_end_;
-  std::optional<int> early_status_;  // Of a launcher that ended before the job began.
+  std::string why_;  // The first that went wrong here, in words.
   int own_signal_ = 0;
   std::size_t reported_late_ = 0;
 };
@@ -131,8 +138,8 @@ class HostsJob {
 HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_path)
     : options_(options),
       launcher_path_(launcher_path),
-      out_(io_, STDOUT_FILENO),
-      err_(io_, STDERR_FILENO),
+      output_(io_),
+      last_output_(io_, output_),
       signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
                      .on_forward =
                          [this](int signal) {
@@ -162,7 +169,6 @@ HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_pat
 }
 
 int HostsJob::run() {
-  ::signal(SIGPIPE, SIG_IGN);
   if (!options_.quiet) {
     for (const std::string& note : options_.notes) say(note);
   }
@@ -172,10 +178,10 @@ int HostsJob::run() {
                                    : fresh_secret());
   }
   if (options_.over_ssh.copy_self) copy_ = own_copy();
-  for (OutputConsole* console : {&out_, &err_}) {
-    console->use_colors(use_color(options_.color, console->is_terminal(),
-                                  environment_variable("NO_COLOR"), environment_variable("TERM")));
-    console->on_relieved([this] {
+  output_.choose_colors(options_.color, environment_variable("NO_COLOR"),
+                        environment_variable("TERM"));
+  for (const bool is_err : {false, true}) {
+    output_.console(is_err).on_relieved([this] {
       for (const auto& node : nodes_) {
         if (node->connection && !node->ended) node->connection->go_on();
       }
@@ -184,10 +190,13 @@ int HostsJob::run() {
   signals_.handle(plan_signals(options_, signal_is_ignored));
   apply(state_.begin(steady_clock::now()));
   io_.run();
-  signals_.hold();
   const int status = final_status();
   tell_end(status);
-  flush();
+  last_output_.wait(options_.log_dir.empty() ? "" : options_.log_dir + " on each host",
+                    [this] { io_.stop(); });
+  io_.restart();
+  io_.run();
+  signals_.hold();
   return status;
 }
 
@@ -200,7 +209,11 @@ void HostsJob::start(int number) {
                .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
                .on_err = [this, number](std::string_view bytes) { on_err(number, bytes); },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
-               .may_read = [this] { return !out_.congested() && !err_.congested(); }});
+               .may_read =
+                   [this] {
+                     return !output_.console(false).congested() &&
+                            !output_.console(true).congested();
+                   }});
   const std::string problem = node.connection->start(
       node_command(options_.over_ssh, node.host, launcher_path_, copy_.get()), environment_);
   if (problem.empty()) return;
@@ -217,8 +230,11 @@ void HostsJob::on_out(int number, std::string_view bytes) {
                {[&](std::string_view text) {
                   if (node.hello) return show(number, false, text);
                   node.noise += text;
-                  if (copy_ && !node.copied && node.noise.find(copy_wanted) != std::string::npos) {
+                  const std::size_t wanted = node.noise.find(copy_wanted);
+                  if (copy_ && !node.copied && wanted != std::string::npos) {
                     node.copied = true;
+                    // No word for people, should the host fail.
+                    node.noise.erase(wanted, std::string_view(copy_wanted).size());
                     node.connection->send(copy_, *copy_);
                   }
                   if (node.noise.size() > kSaidBytesMax) {
@@ -242,6 +258,8 @@ void HostsJob::on_message(int number, const std::string& line) {
     if (number != 0) return;  // An elastic job's other nodes stand by with a port of their own.
     if (endpoint_port_ == 0) endpoint_port_ = *port;
     apply(state_.opened(steady_clock::now()));
+  } else if (is_begun(line)) {
+    apply(state_.begun());
   } else if (auto end = read_end(line)) {
     last_end_ = *end;
     node.end = std::move(end);
@@ -283,8 +301,8 @@ bool HostsJob::choose_endpoint_once() {
   return false;
 }
 
-std::vector<std::string> HostsJob::arguments_of(int number) const {
-  const Node& node = *nodes_[static_cast<std::size_t>(number)];
+std::vector<std::string> HostsJob::arguments_of(int number) {
+  const Node& node = at(number);
   std::vector<std::string> arguments = options_.over_ssh.node_arguments;
   const int least = options_.nnodes_min, most = options_.nnodes_max;
   arguments.push_back(least == most ? fmt::format("--nnodes={}", most)
@@ -300,7 +318,9 @@ std::vector<std::string> HostsJob::arguments_of(int number) const {
     arguments.push_back(fmt::format("--master-port={}", endpoint_port_));
   }
   const auto named = options_.sources.find("color");
-  if (named == options_.sources.end() && out_.colors()) arguments.push_back("--color=always");
+  if (named == options_.sources.end() && output_.console(false).colors()) {
+    arguments.push_back("--color=always");
+  }
   arguments.push_back("--");
   arguments.insert(arguments.end(), options_.program.begin(), options_.program.end());
   return arguments;
@@ -333,7 +353,7 @@ void HostsJob::on_end(int number, const ExitStatus& status) {
   node.ended = true;
   const auto show_rest = [&](bool is_err) {
     OutputLines& lines = is_err ? node.err_lines : node.out_lines;
-    OutputConsole& console = is_err && !one_console_ ? err_ : out_;
+    OutputConsole& console = output_.console(is_err);
     lines.finish([&](std::string_view text) {
       console.add(&lines, "[" + node.host.name + "] ", std::string(text) + "\n");
     });
@@ -353,6 +373,10 @@ void HostsJob::on_end(int number, const ExitStatus& status) {
 void HostsJob::note_failure(int number, const ExitStatus& status) {
   Node& node = at(number);
   const int code = status.signal != 0 ? 128 + status.signal : status.exit_code;
+  // What ssh itself ends with, or one that was killed: the launcher there may have been well.
+  const bool is_lost = status.signal != 0 || code == 255;
+  node.ended_with =
+      is_lost ? mapped_exit_status(options_.exit_code_map, exit_status::node_lost, {}) : code;
   if (!node.hello) {
     const std::string& said = node.said.empty() ? node.noise : node.said;
     const std::string why =
@@ -360,21 +384,22 @@ void HostsJob::note_failure(int number, const ExitStatus& status) {
             ? fmt::format("its launcher ended with status {}: {}", code, last_words_of(said))
             : ssh_failure(code, said, node.host.login, copy_ != nullptr);
     say(fmt::format("{}: {}", node.host.name, why), LineKind::Error);
-  } else if (state_.phase() == HostsState::Phase::Starting ||
-             state_.phase() == HostsState::Phase::Opening) {
-    // What was wrong it has said itself.
-    early_status_ = code;
-    const std::string words = last_words_of(node.said);
-    if (!words.empty()) say(fmt::format("{}: {}", node.host.name, words), LineKind::Error);
   } else {
-    say(fmt::format("lost the connection to {} (status {})", node.host.name, code),
+    // What came since it was told its part was shown as it came.
+    const std::string words = last_words_of(node.said);
+    say((is_lost ? fmt::format("lost the connection to {} (status {})", node.host.name, code)
+                 : fmt::format("{}: its launcher ended with status {}", node.host.name, code)) +
+            (words.empty() ? "" : ": " + words),
         LineKind::Error);
   }
 }
 
 void HostsJob::on_signal(int signal) {
+  last_output_.signal_received(signal);
+  if (state_.phase() == HostsState::Phase::Done) return;  // Its readers alone are waited for.
   if (own_signal_ == 0) {
     own_signal_ = signal;
+    if (why_.empty()) why_ = "got " + rendezvous::signal_name(signal);
     const auto left = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& node) {
       return node->connection != nullptr && !node->ended;
     });
@@ -450,7 +475,7 @@ void HostsJob::name_the_late() {
 
 void HostsJob::show(int number, bool is_err, std::string_view bytes) {
   Node& node = at(number);
-  OutputConsole& console = is_err && !one_console_ ? err_ : out_;
+  OutputConsole& console = output_.console(is_err);
   OutputLines& lines = is_err ? node.err_lines : node.out_lines;
   const std::string prefix = "[" + node.host.name + "] ";
   const auto early = console.may_redraw(&lines, number) ? OutputLines::Early::Redraws
@@ -463,16 +488,19 @@ void HostsJob::show(int number, bool is_err, std::string_view bytes) {
 }
 
 void HostsJob::say(const std::string& text, LineKind kind) {
-  OutputConsole& console = one_console_ ? out_ : err_;
-  const std::string line = "[ddprun] " + text;
-  console.add(this, "", (console.colors() ? colored(line, line_color(kind)) : line) + "\n");
-  console.write_some();
+  if (kind == LineKind::Error && why_.empty()) why_ = text;
+  output_.write_line("[ddprun] " + text, kind);
 }
 
 // ---- the end ----
 
-// Who knows most of how it ended: the node of the worker that is to blame, else the lowest.
+// Who knows most of how it ended: the node without which it did not begin, the node of the worker
+// that is to blame, else the lowest.
 const NodeEnd* HostsJob::teller() const {
+  if (const auto preventer = state_.preventer()) {
+    const Node& node = *nodes_[static_cast<std::size_t>(*preventer)];
+    return node.end ? &*node.end : nullptr;
+  }
   const NodeEnd* best = nullptr;
   for (const auto& node : nodes_) {
     if (!node->end) continue;
@@ -483,9 +511,14 @@ const NodeEnd* HostsJob::teller() const {
 
 // Of an elastic job's nodes those that stayed to the end know how it ended.
 int HostsJob::final_status() const {
-  if (last_end_) return last_end_->status;
+  if (const auto preventer = state_.preventer()) {
+    const Node& node = *nodes_[static_cast<std::size_t>(*preventer)];
+    if (node.end) return node.end->status;
+    if (node.hello && node.ended_with != 0) return node.ended_with;
+  } else if (last_end_) {
+    return last_end_->status;
+  }
   if (own_signal_ != 0) return 128 + own_signal_;
-  if (early_status_ && *early_status_ != 0) return *early_status_;
   const bool had_begun =
       std::any_of(nodes_.begin() + 1, nodes_.end(), [](const auto& node) { return node->told; });
   // What nodes tell was mapped there.
@@ -495,42 +528,45 @@ int HostsJob::final_status() const {
 
 void HostsJob::tell_end(int status) {
   const NodeEnd* end = teller();
+  if (!options_.report_file.empty()) {
+    write("report", options_.report_file, end != nullptr ? end->report : report_of_none(status));
+  }
   if (end == nullptr) {
     const int not_begun = mapped_exit_status(options_.exit_code_map, exit_status::internal, {});
-    if (status == not_begun) say("the job did not begin", LineKind::Error);
+    if (status == not_begun || state_.preventer()) say("the job did not begin", LineKind::Error);
     return;
   }
-  const auto write = [&](const char* what, const std::string& path, const std::string& content) {
-    const std::string error = write_whole_file(path, content + '\n');
-    if (!error.empty()) {
-      say(fmt::format("cannot write the {} {}: {}", what, path, error), LineKind::Warning);
-    }
-  };
-  if (!options_.report_file.empty()) write("report", options_.report_file, end->report);
   if (status == 0 || end->text.empty()) return;
   if (const auto path = environment_variable("TORCHELASTIC_ERROR_FILE"); path && !path->empty()) {
     write("error file", *path, end->error_file);
   }
   if (!end->is_block) return say(end->text, LineKind::Warning);
-  OutputConsole& console = one_console_ ? out_ : err_;
+  OutputConsole& console = output_.console(true);
   console.add(this, "", end->text + (end->text.back() == '\n' ? "" : "\n"));
   console.write_some();
 }
 
-void HostsJob::flush() {
-  const milliseconds stuck_limit{10'000};
-  out_.flush(stuck_limit);
-  err_.flush(stuck_limit);
-  if (one_console_) return;
-  const std::string of_out = out_.told_elsewhere("stdout"), of_err = err_.told_elsewhere("stderr");
-  if (!of_out.empty()) {
-    say(of_out, LineKind::Warning);
-    err_.flush(stuck_limit);
-  }
-  if (!of_err.empty()) {
-    out_.add(this, "", "[ddprun] " + of_err + "\n");
-    out_.flush(stuck_limit);
-  }
+void HostsJob::write(const char* what, const std::string& path, const std::string& content) {
+  const std::string error = write_whole_file(path, content + '\n');
+  if (error.empty()) return;
+  say(fmt::format("cannot write the {} {}: {}", what, path, error), LineKind::Warning);
+}
+
+// Of a job of which no node has told how it ended.
+std::string HostsJob::report_of_none(int status) const {
+  return to_json(FailureReport{.run_id = options_.run_id,
+                               .ended_s = ::time(nullptr),
+                               .program = options_.program_name,
+                               .this_host = rendezvous::own_host_name(),
+                               .exit_status = status,
+                               .attempts = state_.has_begun() ? 1 : 0,
+                               .max_restarts = options_.max_restarts,
+                               .why = why_,
+                               .cause = std::nullopt,
+                               .local_workers = {},
+                               .culprits_error_file = "",
+                               .log_dir = "",
+                               .stalls = {}});
 }
 
 }  // namespace

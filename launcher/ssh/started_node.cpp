@@ -59,7 +59,8 @@ LaunchOptions started_node_options(const NodeChannel& starter, const std::string
     arguments.insert(arguments.begin(),
                      "--secret-file=/dev/fd/" + std::to_string(starter.secret_fd()));
   }
-  LaunchOptions options = parse_options(arguments, own_variable, launcher_path);
+  LaunchOptions options =
+      parse_options(arguments, own_variable, launcher_path, "ddprun", StartedBy::HostsLauncher);
   if (request.any_port) options.endpoint_port = 0;
   if (request.is_host) options.is_host = request.is_host;
   if (!note.empty()) options.notes.insert(options.notes.begin(), std::move(note));

@@ -292,6 +292,23 @@ TEST_CASE("Slurm: 14.17: node.sbatch goes on in another turn when its time is ov
   CHECK_FALSE(contains(cancelled, "; queueing job "));
 }
 
+TEST_CASE("relay.sbatch takes the next job back by its number alone") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  variables["DDPRUN"] = place.folder / "launcher";
+  variables["SLURM_JOB_NAME"] = "relay";
+  write_program(place.folder / "launcher", "exit 0\n");
+  // As where several clusters are known.
+  write_program(place.folder / "bin/sbatch", "echo '4712;east'\n");
+  write_program(place.folder / "bin/scancel", "echo \"scancel $*\" >>\"$NOTES\"\n");
+
+  const auto result = run_in(place.folder.path(), "relay.sbatch", variables);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(content_of(place.folder / "notes") == "scancel 4712\n");
+}
+
 // All processes of the first turn are killed at once, as when its machines lose power: nobody is
 // left to ask for another turn, and it waits in the queue.
 TEST_CASE("Slurm: 16.1: the next job of relay.sbatch takes over from one that was killed") {

@@ -35,6 +35,37 @@ std::vector<std::string> launch_without_file(const Place& place,
          arguments;
 }
 
+void write_script(const std::string& path, const std::string& commands) {
+  std::ofstream(path) << "#!/bin/sh\n" << commands << "\n";
+  REQUIRE(run({"chmod", "755", path}, 20s).status == 0);
+}
+
+// Variables with an "ssh" that goes nowhere, in a folder that is on the PATH of all hosts but
+// host-b.
+std::map<std::string, std::string> without_sshd(const Place& place) {
+  const std::string tools = place.folder / "tools";
+  REQUIRE(std::filesystem::create_directory(tools));
+  write_script(tools + "/ssh",
+               "case \"$*\" in *host-b*) PATH=/usr/bin:/bin ;; esac\n"
+               "export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n"
+               "for command; do :; done\n"
+               "exec /bin/sh -c \"$command\"");
+  auto variables = place.variables();
+  variables["PATH"] = tools + ":/usr/bin:/bin";
+  return variables;
+}
+
+// Lines of two hosts, less than is held up at a time, and a reader that begins when stderr says
+// what is waited for.
+ProcessResult job_with_reader(const Place& place, const std::string& reader) {
+  return run({"/bin/bash", "-c",
+              "cd " + place.folder.path() + " && { echo $BASHPID > pid; exec " + binary("ddprun") +
+                  " -H host-a,host-b seq 25000; } 2> err | { for i in {1..600}; do grep -q 'the "
+                  "job is over' err && break; sleep 0.1; done; " +
+                  reader + "; }; echo status ${PIPESTATUS[0]}; cat err"},
+             120s, without_sshd(place));
+}
+
 }  // namespace
 
 TEST_CASE("17.3: one command starts a job on several hosts, with tags and ranks") {
@@ -219,12 +250,8 @@ TEST_CASE("17.3: a host without ddprun is named, and --copy-self sends one and t
 
 TEST_CASE("17.3: an ssh that never answers is given up, and the others are ended") {
   const Place place;
-  const std::string tools = place.folder / "tools";
-  REQUIRE(std::filesystem::create_directory(tools));
-  std::ofstream(tools + "/ssh") << "#!/bin/sh\nexec sleep 300\n";
-  REQUIRE(run({"chmod", "755", tools + "/ssh"}, 20s).status == 0);
-  auto variables = place.variables();
-  variables["PATH"] = tools + ":/usr/bin:/bin";
+  const auto variables = without_sshd(place);
+  write_script(place.folder.path() + "/tools/ssh", "exec sleep 300");
 
   const ProcessResult result = run(
       launch({"-H", "localhost,host-x", "--rdzv-conf", "join_timeout=1"}) + shell("echo started"),
@@ -236,6 +263,69 @@ TEST_CASE("17.3: an ssh that never answers is given up, and the others are ended
   CHECK(contains(result.output, "host-x: no answer within 1 s"));
   CHECK_FALSE(contains(result.output, "] started"));
   check_nothing_left(place);
+}
+
+TEST_CASE("17.3: a host that cannot start its node ends the job at once, with its own status") {
+  for (const char* backend : {"static", "c10d"}) {
+    INFO(backend);
+    const Place place;
+    const auto variables = without_sshd(place);
+    write_script(place.folder.path() + "/tools/only-there", "echo started");
+    const std::string report = place.folder / "report.json";
+
+    const ProcessResult result = run(launch({"-H", "host-a,host-b", "--rdzv-backend", backend,
+                                             "--report", report, "only-there"}),
+                                     60s, variables);
+
+    INFO(result.output);
+    CHECK(result.ended);
+    CHECK(result.status == 2);
+    CHECK(contains(result.output, "[ddprun] host-b: its launcher ended with status 2"));
+    CHECK(contains(result.output, "[ddprun] the job did not begin"));
+    CHECK_FALSE(contains(result.output, "did not end in time"));
+    CHECK_FALSE(contains(result.output, "] started"));
+    std::ifstream file(report);
+    const auto json = nlohmann::json::parse(file);
+    CHECK(json["exit_status"] == 2);
+    CHECK(json["attempts"] == 0);
+    CHECK(contains(json["why"].get<std::string>(), "host-b"));
+    check_nothing_left(place);
+  }
+}
+
+TEST_CASE("17.3: a reader that is slow gets everything from all hosts") {
+  const Place place;
+  const ProcessResult result = job_with_reader(place, "wc -l");
+  INFO(result.output);
+  CHECK(contains(result.output, "50000\nstatus 0\n"));
+  CHECK(contains(result.output, "bytes of its output wait for whoever reads stdout"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: whoever wants an end to the output of all hosts is told what was dropped") {
+  const Place place;
+  const ProcessResult result =
+      job_with_reader(place, "kill -TERM $(cat pid); tail --pid=$(cat pid) -f /dev/null");
+  INFO(result.output);
+  CHECK(contains(result.output, "status 0\n"));
+  CHECK(contains(result.output, "[ddprun] dropped "));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: nodes of an elastic job read no platform of their hosts") {
+  const Place place;
+  auto variables = without_sshd(place);
+  variables["PBS_NODEFILE"] = place.folder / "nodes";
+  std::ofstream(place.folder / "nodes") << "host-a\nhost-b\nhost-c\n";
+
+  const ProcessResult result =
+      run(launch({"-H", "localhost,host-b", "--rdzv-backend", "c10d"}) + shell("echo started"), 60s,
+          variables);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "[localhost] started"));
+  CHECK(contains(result.output, "[host-b] started"));
 }
 
 TEST_CASE("17.3: what is wrong with the options is told here, once, before any host is asked") {

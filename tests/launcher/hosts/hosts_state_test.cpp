@@ -47,6 +47,12 @@ HostsState running(int nodes, HostsLimits all = limits()) {
   return state;
 }
 
+HostsState begun(int nodes, HostsLimits all = limits()) {
+  HostsState state = running(nodes, all);
+  CHECK(acts(state.begun()).empty());
+  return state;
+}
+
 }  // namespace
 
 TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
@@ -56,6 +62,9 @@ TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
   CHECK(acts(state.hello(0, at(2))).empty());
   CHECK(acts(state.hello(1, at(3))) == "tell 0");
   CHECK(acts(state.opened(at(4))) == "tell 1, tell 2");
+  CHECK_FALSE(state.has_begun());
+  state.begun();
+  CHECK(state.has_begun());
   CHECK(acts(state.ended(1, true, at(5))).empty());
   CHECK_FALSE(state.deadline());
   CHECK(acts(state.ended(0, true, at(6))).empty());
@@ -92,6 +101,7 @@ TEST_CASE("17.3: node 0 that ends before it listens ends the others", "[hosts]")
   state.hello(0, at(1));
   state.hello(1, at(1));
   CHECK(acts(state.ended(0, true, at(2))) == "kill 1");
+  CHECK(state.preventer() == 0);
   CHECK(acts(state.ended(1, false, at(3))) == "finish");
 }
 
@@ -151,13 +161,39 @@ TEST_CASE("17.3: who does not end after a signal is cut off", "[hosts]") {
 }
 
 TEST_CASE("17.3: a lost host bounds the others' end, unless they may go on", "[hosts]") {
-  HostsState fixed = running(3);
-  fixed.ended(1, false, at(10));
+  HostsState fixed = begun(3);
+  CHECK(acts(fixed.ended(1, false, at(10))).empty());
   CHECK(fixed.deadline() == at(5'010));
+  CHECK_FALSE(fixed.preventer());
 
   HostsLimits may_shrink = limits();
   may_shrink.elastic = true;
-  HostsState elastic = running(3, may_shrink);
+  HostsState elastic = begun(3, may_shrink);
   elastic.ended(1, false, at(10));
   CHECK_FALSE(elastic.deadline());
+}
+
+TEST_CASE("17.3: a host that ends before the first round ends the others at once", "[hosts]") {
+  for (const bool verdict : {false, true}) {
+    INFO(verdict);
+    HostsState state = running(3);
+    CHECK(acts(state.ended(1, verdict, at(10))) == "signal 0=15, signal 2=15");
+    CHECK(state.preventer() == 1);
+    CHECK(state.deadline() == at(510));
+    state.ended(2, false, at(20));
+    CHECK(acts(state.ended(0, true, at(30))) == "finish");
+    CHECK(state.preventer() == 1);
+  }
+}
+
+TEST_CASE("17.3: an elastic job begins while as many hosts are left as it takes", "[hosts]") {
+  HostsLimits two = limits();
+  two.elastic = true;
+  two.least = 2;
+  HostsState state = running(3, two);
+  CHECK(acts(state.ended(1, false, at(10))).empty());
+  CHECK_FALSE(state.preventer());
+  CHECK_FALSE(state.deadline());
+  CHECK(acts(state.ended(0, false, at(20))) == "signal 2=15");
+  CHECK(state.preventer() == 0);
 }

@@ -52,12 +52,15 @@ TEST_CASE("17.3: a request comes back as it was, whatever bytes it holds", "[hos
   const std::string said = to_line("abc", end);
   CHECK(read_end(said.substr(message_mark("abc").size())) == end);
   CHECK(read_opened(R"({"opened": 4711})") == 4711);
+  CHECK(begun_line("abc") == message_mark("abc") + R"({"begun":true})" + "\n");
+  CHECK(is_begun(R"({"begun":true})"));
 }
 
 TEST_CASE("17.3: what is no message is none", "[hosts]") {
   for (const char* bad : {"", "{", "[]", "3", "{}", R"({"opened": "x"})", R"({"mark": 3})"}) {
     CHECK_FALSE(read_request(bad));
     CHECK_FALSE(read_hello(bad));
+    CHECK_FALSE(is_begun(bad));
     CHECK_FALSE(read_end(bad));
     CHECK_FALSE(read_opened(bad));
   }

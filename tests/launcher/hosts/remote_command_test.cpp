@@ -70,6 +70,25 @@ TEST_CASE("17.3: a copy takes its blocks of stdin and not a byte more, and is go
         std::string(copy_wanted) + "\nrest\nstatus 7\n");
 }
 
+TEST_CASE("17.3: a copy that has no room says so, and is gone", "[hosts]") {
+  const ddprun::testing::TemporaryFolder folder;
+  // The limit on files' sizes stands for a file system that is full.
+  const std::string script = "cd " + folder.path() +
+                             "; mkdir tmp; ulimit -f 64; trap '' XFSZ; head -c 131072 /dev/zero |"
+                             " env TMPDIR=" +
+                             folder.path() + "/tmp PATH=/usr/bin:/bin LC_ALL=C sh -c " +
+                             shell_word(remote_command("/no/where/ddprun", 2)) +
+                             "; echo \"status $?\"; ls tmp";
+  const std::string said = ddprun::testing::run({"/bin/bash", "-c", script}, 20s).output;
+  INFO(said);
+  CHECK(contains(said, "cannot copy ddprun: dd: "));
+  CHECK(contains(said, "File too large"));
+  CHECK_FALSE(contains(said, "records in"));
+  CHECK(said.substr(said.size() - 9) == "status 1\n");
+  CHECK(contains(ssh_failure(1, "cannot copy ddprun: dd: No space left on device\n", "b", true),
+                 "No space left on device; make room in TMPDIR there"));
+}
+
 TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[hosts]") {
   const auto told = [](int status, const std::string& said) {
     return ssh_failure(status, said, "b", false);

@@ -77,6 +77,17 @@ TEST_CASE("17.3: each node is given what was given here, less what differs", "[h
   CHECK_FALSE(parse_hosts({"-H", "a,b", "--master-addr", "a"}).over_ssh.port_given);
 }
 
+TEST_CASE("17.3: a value of -x is whole, whatever it holds", "[hosts]") {
+  const auto exports = [](const Words& words, const Variables& variables = {}) {
+    Words all{"-H", "a"};
+    all.insert(all.end(), words.begin(), words.end());
+    return parse_hosts(all, variables).over_ssh.exports;
+  };
+  CHECK(exports({"-x", "KEY=first\nsecond", "-x", "B=2\n", "-x", "C"}) ==
+        Words{"KEY=first\nsecond", "B=2\n", "C"});
+  CHECK(exports({}, {{"PET_EXPORT", "A=1,2\nB"}}) == Words{"A=1,2", "B"});
+}
+
 TEST_CASE("17.3: elastic jobs have as many hosts as they may have nodes", "[hosts]") {
   const LaunchOptions options =
       parse_hosts({"-H", "a,b,c", "--nnodes", "2:3", "--rdzv-backend", "c10d"});

@@ -219,6 +219,14 @@ TEST_CASE("17.3: a pod of an indexed Job knows its number, and pod 0 by its own 
   CHECK(shape_of(pod) == "nodes 2 rank 1 at head");
 }
 
+TEST_CASE("17.3: pods of an indexed Job that are told to be one node are jobs of their own",
+          "[platform]") {
+  Place pod = {{{"JOB_COMPLETION_INDEX", "3"}, {"PET_NNODES", "1"}}};
+  CHECK(shape_of(pod) == "nodes 1");
+  pod.variables["PET_MASTER_ADDR"] = "127.0.0.1";
+  CHECK(shape_of(pod) == "nodes 1 at 127.0.0.1");
+}
+
 TEST_CASE("17.3: batch systems start a script on one of their hosts", "[platform]") {
   const Place pbs = {{{"PBS_NODEFILE", "/nodes"}, {"PBS_JOBID", "4711.head"}},
                      {{"/nodes", "host-a.site\nhost-a.site\nhost-b.site\n"}}};
@@ -227,7 +235,10 @@ TEST_CASE("17.3: batch systems start a script on one of their hosts", "[platform
                  "job of its own: --hostfile \"$PBS_NODEFILE\" starts all"));
   CHECK(shape_of(pbs, {"--nnodes=2"}) ==
         "nodes 2 rank 1 at host-a.site port " + std::to_string(port_of_job(4711, 0)));
-  CHECK(contains(shape_of(pbs, {"--nnodes=3"}), "--nnodes=3, but PBS's job has 2 nodes"));
+  const std::string refusal = shape_of(pbs, {"--nnodes=1"});
+  CHECK(contains(refusal, "--nnodes=1, but PBS's job has 2 nodes"));
+  CHECK(contains(refusal, "--hostfile \"$PBS_NODEFILE\" starts all"));
+  CHECK(contains(refusal, "for a job of this node alone give --standalone"));
   CHECK(shape_of(pbs, {"--standalone"}) == "");
   const Place lsf = {{{"LSB_JOBID", "9"}, {"LSB_HOSTS", "host-a host-a host-b"}}};
   CHECK(contains(shape_of(lsf), "--hostfile \"$LSB_DJOB_HOSTFILE\""));
