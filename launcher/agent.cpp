@@ -85,6 +85,7 @@ class Agent {
   MembershipCallbacks membership_callbacks();
   JobViewWays ways_to_others();
 
+  void begin();
   void could_not_join(const std::exception_ptr& thrown);
   void on_message(const rendezvous::ControlMessage& message);
   void on_round(const rendezvous::RoundStart& round);
@@ -151,16 +152,24 @@ int Agent::run() {
   if (starter_ != nullptr) listen_to_starter();
   watched_.open();
   attempt_.set_status_socket(watched_.socket_path());
-  export_.begin();
+  begin();
+  io_.run();
+  if (starter_ != nullptr) starter_->stop_watching();
+  signals_.hold();
+  return exit_status_.value_or(exit_status::internal);
+}
+
+void Agent::begin() {
+  try {
+    export_.begin();
+  } catch (const std::exception&) {  // A port that is taken: told like all that keeps us out.
+    return could_not_join(std::current_exception());
+  }
   asio::co_spawn(
       io_, [this] { return membership_.join(); },
       [this](const std::exception_ptr& thrown) {
         if (thrown && !exit_status_) could_not_join(thrown);
       });
-  io_.run();
-  if (starter_ != nullptr) starter_->stop_watching();
-  signals_.hold();
-  return exit_status_.value_or(exit_status::internal);
 }
 
 // ---- the job: what the coordinator says ----

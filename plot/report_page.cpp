@@ -76,13 +76,21 @@ std::string time_text_of(double seconds) {
   return fmt::format("{}:{:02} h", whole / 3600, whole / 60 % 60);
 }
 
+// Without metrics the launcher that was heard last tells of it: all of a job end alike, and one
+// that was queued again comes later.
+std::string end_of(const RunRecords& run) {
+  if (!run.ended.empty()) return run.ended == "end" ? "done" : run.ended;
+  const auto last = std::max_element(
+      run.launchers.begin(), run.launchers.end(),
+      [](const LauncherTrack& a, const LauncherTrack& b) { return a.last_s < b.last_s; });
+  if (run.began_s > 0 || last == run.launchers.end() || !last->exit_status) return "no end yet";
+  return *last->exit_status == 0 ? "done" : fmt::format("exit status {}", *last->exit_status);
+}
+
 std::string row_of(const RunRecords& run, std::size_t color) {
   const double step = run.steps_done;
   const std::string steps = run.steps_wanted > 0 ? fmt::format("{} of {}", step, run.steps_wanted)
                                                  : fmt::format("{}", step);
-  const std::string ended = run.ended == "end"  ? "done"
-                            : run.ended.empty() ? "no end yet"
-                                                : run.ended;
   std::string text = fmt::format(
       "<tr><td><svg class=\"key\" viewBox=\"0 0 10 10\"><rect class=\"fill{}\" width=\"10\" "
       "height=\"10\" rx=\"2\"/></svg> {}</td>",
@@ -91,7 +99,7 @@ std::string row_of(const RunRecords& run, std::size_t color) {
   for (const std::string& cell :
        {run.model, run.dataset, run.workers > 0 ? std::to_string(run.workers) : "", steps,
         last_value(run.train_loss), best_value(run), usual_value(run.images_per_s),
-        time_text_of(run.last_s - run.began_s), std::to_string(restarts), ended}) {
+        time_text_of(run.last_s - run.began_s), std::to_string(restarts), end_of(run)}) {
     text += "<td>" + escaped_markup(cell) + "</td>";
   }
   return text + "</tr>\n";

@@ -164,7 +164,7 @@ LauncherTrack& track_of(RunRecords& run, const RecordJson& line, double time_s) 
     if (track->host == host && track->pid == pid) return *track;
   }
   if (run.launchers.size() >= launchers_max) return run.launchers.back();
-  run.launchers.push_back({host, pid, time_s, time_s, {}, {}});
+  run.launchers.push_back({host, pid, time_s, time_s, {}, {}, std::nullopt});
   return run.launchers.back();
 }
 
@@ -204,6 +204,7 @@ bool take_event(RunRecords& run, const std::string& event, const RecordJson& lin
   } else if (event == "signal_received") {
     track.happenings.push_back({time_s, "ddprun got " + words(line, "signal"), false});
   } else if (event == "attempt_verdict" || event == "job_ended") {
+    if (event == "job_ended") track.exit_status = whole(line, "exit_status");
     const bool bad = event == "attempt_verdict" || whole(line, "exit_status") != 0;
     const std::string why = words(line, "why");
     if (!why.empty()) track.happenings.push_back({time_s, why, bad});

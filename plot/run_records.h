@@ -59,6 +59,7 @@ struct LauncherTrack {
   double last_s = 0;
   std::vector<AttemptSpan> attempts;
   std::vector<Happening> happenings;
+  std::optional<std::int64_t> exit_status;  // Nothing: it goes on, or was killed.
 };
 
 struct RunRecords {

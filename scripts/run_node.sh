@@ -13,6 +13,7 @@ set -euo pipefail
 # A stop may come before there is a launcher that could hear it, and ends whatever runs here in its
 # place. It asks for another turn all the same, as the launcher does.
 stopped=
+interrupted=  # By SIGINT: whoever types Ctrl-C wants no other turn.
 report=
 said=  # The status that the launcher has reported.
 trap stopped=1 TERM
@@ -20,7 +21,9 @@ finish() {
   local status=$?
   trap '' TERM  # Slurm may signal whatever runs here once more, rm as well.
   [ -z "$report" ] || rm -f "$report" || true
-  if [ "$status" -eq 143 ] && [ -z "$said" ]; then exit 75; fi
+  if [ "$status" -eq 143 ] && [ -z "$said" ]; then status=75; fi
+  if [ "$status" -eq 75 ] && [ -n "$interrupted" ]; then status=130; fi
+  exit "$status"
 }
 trap finish EXIT
 
@@ -75,14 +78,22 @@ AGENT_RESTARTS=${AGENT_RESTARTS:-0}
 # A job whose worker was killed ends with the same 137 as a launcher that was; but only a launcher
 # that was not killed writes how the job ended.
 agent=
-# Slurm's signals reach the launcher as well, and it takes a second SIGTERM for the first; others
-# send them to this script alone.
-trap 'stopped=1; [ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' TERM
-trap '[ -z "$agent" ] || kill -INT "$agent" 2>/dev/null || true; AGENT_RESTARTS=0' INT
-report=$(mktemp -u)
+# A terminal's Ctrl-C and Slurm's signals reach the launcher as well, and it takes a SIGTERM that
+# follows for the same stop, where a second SIGINT would kill the workers; others signal this script
+# alone.
+stop() {
+  stopped=1
+  AGENT_RESTARTS=0
+  [ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true
+}
+trap stop TERM
+trap 'interrupted=1; stop' INT
+# Where TMPDIR cannot be written, the launcher makes do with these places as well.
+report=$(mktemp 2>/dev/null || mktemp -p /tmp 2>/dev/null || mktemp -p "$PWD")
 while :; do
   rm -f "$report"
-  "${launch[@]}" --report "$report" "$@" &
+  # bash would give it /dev/null: it could not hear that the session that started us is lost.
+  "${launch[@]}" --report "$report" "$@" <&0 &
   agent=$!
   [ -z "$stopped" ] || kill -TERM "$agent" 2>/dev/null || true  # It came just before.
   status=0

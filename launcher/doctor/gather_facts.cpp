@@ -27,6 +27,7 @@
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
 #include "launcher/options/values.h"
+#include "launcher/output/run_directory.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
@@ -140,6 +141,13 @@ FolderSpace space_of(const std::string& path) {
   return space;
 }
 
+std::string first_that_can_be_written() {
+  for (const TemporaryPlace& place : temporary_places()) {
+    if (space_of(place.path).problem.empty()) return place.path;
+  }
+  return "";
+}
+
 // Who does not have the secret learns nothing from the proof, and of two hosts with the same nonce
 // only whether theirs are equal.
 void prove_secret(const std::string& nonce, MachineFacts& facts) {
@@ -202,6 +210,7 @@ MachineFacts gather_facts(const std::vector<std::string>& names, const std::stri
   facts.shared_memory = space_of("/dev/shm");
   const auto temporary = environment_variable("TMPDIR");
   facts.temporary = space_of(temporary && !temporary->empty() ? *temporary : "/tmp");
+  if (!facts.temporary.problem.empty()) facts.temporary_instead = first_that_can_be_written();
   facts.memory_available = read_available_memory("");
   read_control_group("", facts);
   facts.cpus = usable_cpus();

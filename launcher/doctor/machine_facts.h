@@ -61,8 +61,9 @@ struct MachineFacts {
   std::string nccl_interface;     // NCCL_SOCKET_IFNAME
   std::string gloo_interface;     // GLOO_SOCKET_IFNAME
   ResourceLimit open_files, locked_memory, processes, core_file;
-  FolderSpace shared_memory;  // /dev/shm
-  FolderSpace temporary;      // TMPDIR
+  FolderSpace shared_memory;      // /dev/shm
+  FolderSpace temporary;          // TMPDIR
+  std::string temporary_instead;  // Where a job's files go if it cannot be written; "" = nowhere.
   std::uint64_t memory_available = no_limit;
   std::uint64_t cgroup_memory_max = no_limit, cgroup_memory_used = 0;
   double cgroup_cpus = 0;  // Its quota; 0 = none.

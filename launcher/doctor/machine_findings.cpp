@@ -239,7 +239,10 @@ void Examination::examine_temporary() {
   const std::string reason = "The launcher keeps its sockets and the workers' error files there.";
   const std::string remedy = "set TMPDIR to a folder with room, or empty " + space.path;
   if (!space.problem.empty()) {
-    return red("TMPDIR", fmt::format("{}: {}", space.path, space.problem), reason, remedy);
+    const std::string value = fmt::format("{}: {}", space.path, space.problem);
+    if (facts_.temporary_instead.empty()) return red("TMPDIR", value, reason, remedy);
+    return amber("TMPDIR", fmt::format("{}; {} instead", value, facts_.temporary_instead), reason,
+                 remedy);
   }
   const std::string value = fmt::format("{}, {} free", space.path, size_text(space.free_bytes));
   if (space.free_bytes < 16 * kMiB || space.free_files < 64) {

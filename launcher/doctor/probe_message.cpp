@@ -114,6 +114,7 @@ void members(Archive& archive, MachineFacts& facts) {
   archive("core_file", facts.core_file);
   archive("shared_memory", facts.shared_memory);
   archive("temporary", facts.temporary);
+  archive("temporary_instead", facts.temporary_instead);
   archive("memory_available", facts.memory_available);
   archive("cgroup_memory_max", facts.cgroup_memory_max);
   archive("cgroup_memory_used", facts.cgroup_memory_used);

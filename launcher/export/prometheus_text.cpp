@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/control/clean_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
+// The format is UTF-8, and names of programs and jobs may be anything.
 std::string label_value(const std::string& text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : rendezvous::clean_text(text, text.size())) {
     if (c == '\\' || c == '"') escaped += '\\';
     escaped += c == '\n' ? std::string("\\n") : std::string(1, c);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -92,13 +93,34 @@ int OutputLog::write(std::string_view bytes) {
   return 0;
 }
 
+std::string full_log_path(const std::string& path, int number) {
+  return path + "." + std::to_string(number);
+}
+
+std::vector<int> full_logs(const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::string begin = whole.filename().string() + ".";
+  std::vector<int> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(whole.parent_path(), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(begin)) continue;
+    int number = 0;
+    const char* const last = name.data() + name.size();
+    const auto [stop, problem] = std::from_chars(name.data() + begin.size(), last, number);
+    if (problem == std::errc() && stop == last && number > 0) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
 int OutputLog::begin_next_file() {
-  const auto numbered = [&](int number) { return path_ + "." + std::to_string(number); };
   ++full_files_;
   // The file being written keeps its plain name, for whoever follows it with tail -F.
-  if (std::rename(path_.c_str(), numbered(full_files_).c_str()) != 0) return errno;
+  if (std::rename(path_.c_str(), full_log_path(path_, full_files_).c_str()) != 0) return errno;
   if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
-    ::unlink(numbered(full_files_ - rotation_.keep).c_str());
+    ::unlink(full_log_path(path_, full_files_ - rotation_.keep).c_str());
   }
   const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return errno;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun::launcher {
 
@@ -36,6 +37,11 @@ class LogCut {
   bool line_start_ = true;  // The current file ends with a whole line, or is empty.
   bool full_ = false;
 };
+
+// Where `path`'s full file of this number is, and which there are, the oldest first. Reads a
+// folder.
+std::string full_log_path(const std::string& path, int number);
+std::vector<int> full_logs(const std::string& path);
 
 // Opened for appending, closed on exec. Full files get numbers behind their name in the order in
 // which they became full ("stdout.log.1" is the oldest), and keep them.

@@ -35,13 +35,14 @@ std::string file_name(const std::string& run_id) {
   return name == "." || name == ".." || name.empty() ? "run" : name;
 }
 
-struct TemporaryPlace {
-  std::string path;
-  std::string name;  // For people: with the variable that says so.
-};
+// A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
+bool is_error_file(const fs::path& path) {
+  return path.filename().string().starts_with("error.json");
+}
 
-// Where Python's tempfile looks, and so torchrun: the first that can be written is taken. The
-// current folder is the last, for containers whose root can only be read.
+}  // namespace
+
+// The current folder is the last, for containers whose root can only be read.
 std::vector<TemporaryPlace> temporary_places() {
   std::vector<TemporaryPlace> places;
   // Whole: workers get paths in it, and may go to another folder before they open them.
@@ -60,13 +61,6 @@ std::vector<TemporaryPlace> temporary_places() {
   if (const fs::path here = fs::current_path(gone); !gone) places.push_back({here, "this folder"});
   return places;
 }
-
-// A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
-bool is_error_file(const fs::path& path) {
-  return path.filename().string().starts_with("error.json");
-}
-
-}  // namespace
 
 std::string log_dir_problem(const std::string& log_dir) {
   std::error_code error;

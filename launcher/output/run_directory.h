@@ -11,12 +11,21 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace ddprun::launcher {
 
 // Makes the folder if it is not there, and tries whether this user can make others in it. Returns
 // what is in the way, "" if nothing.
 std::string log_dir_problem(const std::string& log_dir);
+
+struct TemporaryPlace {
+  std::string path;
+  std::string name;  // For people: with the variable that says so.
+};
+
+// Where Python's tempfile looks, and so torchrun: the first that can be written is taken.
+std::vector<TemporaryPlace> temporary_places();
 
 class RunDirectory {
  public:

@@ -38,6 +38,17 @@ void tell_end(const char* why) {
   spdlog::warn("cannot write the event log: {}; no further events are written", why);
 }
 
+// A FIFO waits for a reader, who may be about to come: that is said first. Writes wait as well, in
+// the background.
+int open_to_append(const std::string& path) {
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  const int fd = ::open(path.c_str(), flags | O_NONBLOCK, 0644);
+  if (fd >= 0) ::fcntl(fd, F_SETFL, O_APPEND);
+  if (fd >= 0 || errno != ENXIO) return fd;
+  spdlog::warn("nobody reads --event-log={} yet: waiting for a reader", path);
+  return ::open(path.c_str(), flags, 0644);
+}
+
 OrderedJson name_or_null(int signal) {
   return signal == 0 ? OrderedJson(nullptr) : OrderedJson(rendezvous::signal_name(signal));
 }
@@ -50,7 +61,7 @@ EventLog::EventLog(const std::string& path, std::string run_id, std::string host
       host_(std::move(host)),
       started_(std::chrono::steady_clock::now()) {
   if (path.empty()) return;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int fd = open_to_append(path);
   if (fd < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
   }

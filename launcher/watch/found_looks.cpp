@@ -1,5 +1,5 @@
-// A launcher that does not answer may be any job's, so it is told of whatever was asked for: it may
-// be the very one that somebody looks for.
+// A launcher that does not answer may be any job's, so it is told of while no other is the one that
+// was asked for: it may be the very one that somebody looks for.
 #include "launcher/watch/found_looks.h"
 
 #include <fmt/format.h>
@@ -35,17 +35,25 @@ void FoundLooks::look(std::chrono::milliseconds limit) {
   jobs_.clear();
   notes_.clear();
   if (remote_) return look_at_endpoint(limit);
+  std::vector<int> silent;
   for (FoundJob& found : find_jobs(places_, limit)) {
     if (!found.snapshot) {
-      if (job_.empty() || job_ == std::to_string(found.pid)) {
-        notes_.push_back(
-            fmt::format("launcher {} does not answer: it is halted, or very busy", found.pid));
-      }
-      continue;
+      silent.push_back(found.pid);
+    } else if (job_.empty() || is_called(*found.snapshot, job_)) {
+      add(std::move(found));
     }
-    if (job_.empty() || is_called(*found.snapshot, job_)) add(std::move(found));
+  }
+  for (const int pid : silent) {
+    if (!may_be_meant(pid)) continue;
+    notes_.push_back(fmt::format("launcher {} does not answer: it is halted, or very busy", pid));
   }
   if (!keeps_all_) drop_repeated();
+}
+
+bool FoundLooks::may_be_meant(int silent_pid) const {
+  if (job_.empty() || job_ == std::to_string(silent_pid)) return true;
+  // Once the job is known, a launcher that has never been its own keeps nobody waiting for it.
+  return before_.contains(silent_pid) || (looks_.empty() && before_.empty());
 }
 
 // Once it has told something, its silence is news, and no mistake of who asks.

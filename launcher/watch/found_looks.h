@@ -19,9 +19,9 @@ class FoundLooks {
   // Its `job`: as is_called() takes it; "" = all. Throws RemoteJobError.
   explicit FoundLooks(const WatchCommand& command);
 
-  // Looks again. Who does not answer within `limit` is told of in `notes`. Of several launchers of
-  // one job, which tell the same, the first is kept. At an endpoint that has never told anything
-  // throws RemoteJobError.
+  // Looks again. Who does not answer within `limit`, and is or may be of the job that is meant, is
+  // told of in `notes`. Of several launchers of one job, which tell the same, the first is kept. At
+  // an endpoint that has never told anything throws RemoteJobError.
   void look(std::chrono::milliseconds limit);
   // Every launcher, also when others of its job are here.
   void keep_all() { keeps_all_ = true; }
@@ -39,6 +39,7 @@ class FoundLooks {
  private:
   void look_at_endpoint(std::chrono::milliseconds limit);
   void add(FoundJob found);
+  bool may_be_meant(int silent_pid) const;
   void drop_repeated();
 
   std::string job_;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -101,11 +102,14 @@ std::vector<FoundJob> find_jobs(const std::vector<std::string>& places, millisec
     if (!folder) continue;
     for (const std::string& name : socket_names(folder.get())) {
       UniqueFd connection = connect_to_job(folder.get(), name);
-      if (!connection) continue;
-      jobs.push_back({place, name, listener_of(connection.get()), std::nullopt});
+      // Halted for long, it has more askers waiting than it takes.
+      const bool is_full = !connection && errno == EAGAIN;
+      if (!connection && !is_full) continue;
+      const int pid = is_full ? std::atoi(name.c_str()) : listener_of(connection.get());
+      jobs.push_back({place, name, pid, std::nullopt});
       rendezvous::Query query;
       query.what = "snapshot";
-      if (!send_request(connection.get(), query)) connection.reset();
+      if (connection && !send_request(connection.get(), query)) connection.reset();
       questions.push_back({std::move(connection), "", ""});
     }
   }

@@ -12,7 +12,8 @@
 
 namespace ddprun::launcher {
 
-// Connects to a launcher's socket; one that nobody listens at is removed. Does not wait.
+// Connects to a launcher's socket; one that nobody listens at is removed. Does not wait. Where it
+// fails errno is EAGAIN if too many wait there already.
 rendezvous::UniqueFd connect_to_job(int folder, const std::string& name);
 
 // A launcher that could be found.

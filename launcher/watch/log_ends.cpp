@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "launcher/output/log.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -35,7 +36,7 @@ FileEnd end_of_file(const std::string& path, off_t bytes_max, int lines_max) {
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   // The first line may be the end of one.
   if (from > 0) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
-  end.is_whole = from == 0;
+  end.is_whole = from == 0 && full_logs(path).empty();
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t stop = std::min(text.find('\n', at), text.size());
     end.lines.push_back(text.substr(at, stop - at));

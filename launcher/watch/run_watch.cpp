@@ -71,13 +71,15 @@ int run_status(const WatchCommand& command) {
 int run_stacks(const WatchCommand& command) {
   FoundLooks found(command);
   found.look(status_answer_limit);
+  for (const std::string& note : found.notes()) std::fprintf(stderr, "%s\n", note.c_str());
   if (found.looks().empty()) return 1;
   bool any = false;
   for (const FoundJob& job : found.jobs()) {
-    for (const std::string& line : job_stack_lines(found, job, command.rank)) {
-      std::printf("%s\n", line.c_str());
-      any = true;
-    }
+    const auto lines = job_stack_lines(found, job, command.rank);
+    if (lines.empty()) continue;
+    any = true;
+    if (found.jobs().size() > 1) std::printf("%s\n", headline(*job.snapshot).c_str());
+    for (const std::string& line : lines) std::printf("%s\n", line.c_str());
   }
   if (!any) std::fprintf(stderr, "ddprun stacks: no such rank runs\n");
   return any ? 0 : 1;

@@ -258,10 +258,7 @@ std::string last_failure_line(const JobSnapshot& job) {
 }
 
 std::vector<std::string> head_lines(const JobSnapshot& job) {
-  std::vector<std::string> lines = {
-      fmt::format("{}: {} (launcher {} on {})", job_name(job), shown(job.program), job.launcher_pid,
-                  shown(job.host)),
-      "  " + state_line(job)};
+  std::vector<std::string> lines = {headline(job), "  " + state_line(job)};
   if (const std::string text = progress_line(job); !text.empty()) lines.push_back("  " + text);
   if (const auto slowest = slowest_of(all_ranks(job))) {
     lines.push_back(fmt::format("  slowest: rank {} {}", slowest->rank, slowest->why));
@@ -401,6 +398,11 @@ std::vector<std::string> screen_of(const std::vector<std::string>& lines, const 
   if (most > 0) last += fmt::format("  up/down: lines {}-{} of {}", scroll + 1, end, lines.size());
   screen.push_back(cut(last, columns));
   return screen;
+}
+
+std::string headline(const JobSnapshot& job) {
+  return fmt::format("{}: {} (launcher {} on {})", job_name(job), shown(job.program),
+                     job.launcher_pid, shown(job.host));
 }
 
 bool shows(const JobSnapshot& job, const JobSnapshot& other) {

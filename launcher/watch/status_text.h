@@ -22,6 +22,9 @@ struct Look {
 // Of the day, as people's clocks show it: "12:01:33". `zone_s`: seconds east of Greenwich.
 std::string clock_text(std::int64_t time_unix_s, long zone_s);
 
+// "night: ./train (launcher 4100 on node1)"
+std::string headline(const JobSnapshot& job);
+
 // All that is known of one job, with the ends of lines. No line is longer than `columns`.
 std::string status_text(const Look& look, std::size_t columns, long zone_s);
 

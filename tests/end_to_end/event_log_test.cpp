@@ -265,6 +265,17 @@ TEST_CASE("an event log that cannot be written is named before anything starts")
   CHECK_FALSE(contains(result.output, "started"));
 }
 
+TEST_CASE("a FIFO that nobody reads yet is named, and waited for") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "events";
+  REQUIRE(run({"mkfifo", path}, 10s).status == 0);
+  Process job(launch({"--standalone", "--event-log", path, "true"}));
+  REQUIRE(job.wait_for_output("nobody reads --event-log=" + path, 20s));
+  const ProcessResult read = run({"cat", path}, 20s);
+  CHECK(job.wait(20s).status == 0);
+  CHECK(contains(read.output, "\"job_ended\""));
+}
+
 TEST_CASE("16.5: a worker's death is told while the kernel still takes it apart") {
   constexpr long futex_waitv = 449;
   if (::syscall(futex_waitv, nullptr, 0, 0, nullptr, 0) != 0 && errno == ENOSYS) {

@@ -134,11 +134,15 @@ class Metrics(unittest.TestCase):
 
     def test_a_port_that_is_taken_ends_the_job_before_it_begins(self):
         with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as taken:
-            with Job("--metrics-port", str(taken.server_port)) as job:
+            with Job("--metrics-port", str(taken.server_port), "--report", "report.json", "--event-log", "events.jsonl") as job:
                 self.assertEqual(job.process.wait(LIMIT_S), 70)
                 self.assertIn(f"--metrics-port: cannot listen on 127.0.0.1 port {taken.server_port}: Address already in use; give another "
                               "port, or 0 for a free one", job.said())
                 self.assertNotIn("started", job.said())
+                report = json.loads((job.folder / "report.json").read_text())
+                last = json.loads((job.folder / "events.jsonl").read_text().splitlines()[-1])
+                self.assertEqual((report["exit_status"], last["event"], last["exit_status"]), (70, "job_ended", 70))
+                self.assertIn("cannot listen on", report["why"])
 
     def test_a_folder_that_goes_costs_a_warning_and_no_job(self):
         with Job("--metrics-file", "metrics/job.prom") as job:

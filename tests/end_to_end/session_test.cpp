@@ -65,6 +65,24 @@ TEST_CASE("14.17: a quiet job ends when the ssh session that started it is lost"
   CHECK(report_in(report)["exit_status"] == 128 + SIGHUP);
 }
 
+TEST_CASE("14.17: run_node.sh, which starts a killed launcher again, ends with its session") {
+  const Place place;
+  auto variables = place.variables();
+  variables.insert({{"AGENT_RESTARTS", "2"},
+                    {"DDPRUN", binary("ddprun")},
+                    {"MASTER_PORT", std::to_string(free_port())},
+                    {"NPROC", "1"}});
+  Process session(
+      session_of(std::vector<std::string>{DDPRUN_SOURCE_DIR "/scripts/run_node.sh"} + shell(quiet)),
+      variables);
+  const std::vector<int> job = processes_of(session);
+
+  session.send_signal(SIGKILL);
+
+  CHECK(wait_until_gone(job, 20s));
+  check_nothing_left(place);
+}
+
 TEST_CASE("14.17: --stay and nohup keep a job whose ssh session is lost") {
   for (const bool by_nohup : {false, true}) {
     INFO((by_nohup ? "nohup" : "--stay"));

@@ -1,6 +1,7 @@
 // The scripts for Slurm and `srun ddprun`: against a real Slurm of two nodes where this machine has
 // one (slurm_cluster), and in parts against a fake_srun that sets the same variables.
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -185,6 +186,41 @@ TEST_CASE("run_node.sh passes on what its launcher ended with while all were sig
   write_program(place.folder / "bin/rm", "kill -TERM $$\n");
   launcher_ends_with("75");
   CHECK(status() == 75);
+}
+
+TEST_CASE("run_node.sh makes no second Ctrl-C of one, which its launcher hears as well") {
+  const TemporaryFolder folder;
+  // It saves until its launcher has heard what the script had to say.
+  write_program(folder / "train",
+                "trap 'until [ $(grep -c signal_received \"$NOTES\") -ge 2 ]; do sleep 0.05; done; "
+                "echo SAVED; exit' INT\n"
+                "echo up; while :; do sleep 0.05; done\n");
+  // setsid: a process group of its own, as a terminal's foreground job is.
+  Process script({"setsid", "--wait", sources + "/scripts/run_node.sh", "--event-log",
+                  folder / "notes", folder / "train"},
+                 {{"AGENT_RESTARTS", "2"},
+                  {"DDPRUN", binary("ddprun")},
+                  {"MASTER_PORT", std::to_string(free_port())},
+                  {"NOTES", folder / "notes"},
+                  {"NPROC", "1"}});
+  REQUIRE(script.wait_for_output("up\n", 30s));
+  ::kill(-::getpgid(descendants_running(script.pid(), "ddprun").front()), SIGINT);
+  const ProcessResult result = script.wait(30s);
+  INFO(result.output);
+  CHECK(contains(result.output, "SAVED"));
+  CHECK(result.status == 130);
+}
+
+TEST_CASE("run_node.sh, too, does without a TMPDIR that can be written") {
+  const TemporaryFolder folder;
+  const ProcessResult result = run({sources + "/scripts/run_node.sh", "true"}, 60s,
+                                   {{"AGENT_RESTARTS", "2"},
+                                    {"DDPRUN", binary("ddprun")},
+                                    {"MASTER_PORT", std::to_string(free_port())},
+                                    {"NPROC", "1"},
+                                    {"TMPDIR", folder / "missing"}});
+  INFO(result.output);
+  CHECK(result.status == 0);
 }
 
 TEST_CASE("Slurm: 17.3: srun alone makes one job of the step's nodes") {

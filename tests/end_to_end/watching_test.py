@@ -175,6 +175,77 @@ class Watching(WithJob):
         self.assertEqual(follower.wait(patience(30)), 0)
         self.assertEqual(job.wait(patience(30)), 0)
 
+    def read_files_job(self, script, *options):
+        """A job of one worker that is called "night" and writes files; it ends when `stop` is there."""
+        (self.folder / "worker.sh").write_text(script)
+        return self.start("--rdzv-id", "night", "--redirects", "3", "--log-dir", str(self.folder / "logs"), *options, "sh", "worker.sh")
+
+    def test_logs_of_attempts_that_nobody_saw_are_followed_to_the_last_line(self):
+        # The first attempt waits for a follower, the others are over between two looks at the job.
+        job = self.read_files_job(f"echo attempt $TORCHELASTIC_RESTART_COUNT; echo error $TORCHELASTIC_RESTART_COUNT >&2\n"
+                                  f"until [ -e {self.stop} ]; do sleep 0.05; done; exit 1\n",
+                                  "--max-restarts", "3", "--restart-backoff", "0")
+        self.until(lambda: "error 0" in self.ask("logs", "night")[1], "the first attempt's lines")
+        follower = self.start("logs", "-f", "night")
+        self.assertIn(" 0", follower.stdout.readline() + follower.stdout.readline())
+        self.stop.touch()
+        rest = follower.stdout.read()
+        self.assertEqual(follower.wait(patience(30)), 0)
+        self.assertEqual(job.wait(patience(30)), 1)
+        self.assertEqual(sorted(rest.split("\n")[:-1]), sorted(f"{what} {i}" for i in (1, 2, 3) for what in ("attempt", "error")))
+
+    def test_logs_are_read_over_rotated_files_from_the_first_and_from_the_last(self):
+        numbers = [str(1000 + i) for i in range(3000)]
+        more = [str(4000 + i) for i in range(3000)]
+        job = self.read_files_job(f"seq 1000 3999; echo whole >&2; until [ -e {self.stop} ]; do sleep 0.05; done; seq 4000 6999\n",
+                                  "--log-rotate", "4096")
+        self.until(lambda: "whole" in self.ask("logs", "night")[1], "the worker's last word")
+        self.until(lambda: "3999" in self.ask("logs", "night")[1], "the worker's last number")
+        self.assertEqual([line for line in self.ask("logs", "night")[1].split() if line != "whole"], numbers)
+        self.assertEqual([line for line in self.ask("logs", "-n", "1500", "night")[1].split() if line != "whole"], numbers[-1500:])
+        follower = self.start("logs", "-f", "-n", "2500", "night")
+        read = [follower.stdout.readline().strip() for _ in range(2501)]
+        self.stop.touch()
+        read += follower.stdout.read().split()
+        self.assertEqual([line for line in read if line != "whole"], numbers[-2500:] + more)
+        self.assertEqual(follower.wait(patience(30)), 0)
+        self.assertEqual(job.wait(patience(30)), 0)
+
+    def test_lines_of_several_jobs_say_whose_they_are(self):
+        wait = f"echo up; until [ -e {self.stop} ]; do sleep 0.05; done\n"
+        jobs = [self.read_files_job(wait, "--nproc-per-node", str(workers)) for workers in (1, 2)]
+        self.until(lambda: sum(len(job["ranks"]) for job in self.snapshot()) == 3, "three workers")
+        follower = self.start("logs", "-f", "night")
+        text = self.ask("stacks")[1]
+        for job in jobs:
+            self.assertRegex(text, rf"(?m)^night: sh \(launcher {job.pid} on .*\)\nrank 0 ")
+        expected = [f"[{jobs[0].pid}, 0]: up\n", f"[{jobs[1].pid}, 0]: up\n", f"[{jobs[1].pid}, 1]: up\n"]
+        self.assertEqual(sorted(follower.stdout.readline() for _ in expected), sorted(expected))
+        self.stop.touch()
+        self.assertEqual(follower.wait(patience(30)), 0)
+
+    def test_a_halted_launcher_is_named_by_its_jobs_name_and_its_logs_are_followed_on(self):
+        job = self.start_job("--redirects", "3", "--log-dir", str(self.folder / "logs"))
+        self.steps_told()
+        follower = self.start("logs", "-f", "--rank", "0", "night")
+        self.assertEqual(follower.stdout.readline(), "attempt 1 of rank 0\n")
+        top = self.start("top", "-i", "0.1", "night")
+        self.assertIn("night: ", top.stdout.readline())
+        job.send_signal(signal.SIGSTOP)
+        silent = f"launcher {job.pid} does not answer"
+        for command in ("status", "logs", "stacks"):
+            self.assertIn(silent, "".join(self.ask(command, "night")[1:]))
+        for line in top.stdout:  # It has looked at the halted launcher, and so has the follower.
+            if silent in line:
+                break
+        else:
+            self.fail("top ended")
+        job.send_signal(signal.SIGCONT)
+        self.stop.touch()
+        self.assertEqual(follower.stdout.readline(), "rank 0 is done\n")
+        top.stdout.read()
+        self.assertEqual((follower.wait(patience(30)), top.wait(patience(30)), job.wait(patience(30))), (0, 0, 0))
+
     def test_top_into_a_pipe_is_text_until_the_job_ends(self):
         job = self.start_job()
         self.steps_told()
@@ -191,11 +262,11 @@ class Watching(WithJob):
 class Nodes(WithJob):
     """Two launchers that find neither each other's sockets nor files, as on two hosts."""
 
-    def node(self, rank, *options):
+    def node(self, rank, *options, host=None):
         worker = self.folder / "worker.py"
         # Its rank 1 fails in the first attempt, which is of no interest here.
         worker.write_text(WORKER.format(examples=str(SOURCE / "examples"), stop=str(self.stop)).replace("rank == 1", "False"))
-        self.at(rank)
+        self.at(rank if host is None else host)
         return self.start("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
                           "--master-port", str(self.port), "--rdzv-id", "night", "--rdzv-conf", "heartbeat_timeout=600",
                           "--redirects", "3", "--log-dir", str(self.folder / f"logs{rank}"), *options, str(worker))
@@ -284,6 +355,31 @@ class Nodes(WithJob):
         self.stop.touch()
         for job in jobs:
             self.assertEqual(job.wait(patience(30)), 0)
+
+    def test_logs_wait_for_the_nodes_and_show_all_that_are_here(self):
+        self.at(0)
+        first = self.node(0)
+        self.until(lambda: self.snapshot(), "the first launcher")
+        status, _, error = self.ask("logs", "night")
+        self.assertEqual(status, 1)
+        self.assertIn("has not started workers yet", error)
+        follower = self.start("logs", "-f", "night")
+        self.assertIn("no workers yet", follower.stdout.readline())
+        second = self.node(1)  # Its socket is in another folder: the follower sees the first alone.
+        self.assertEqual(sorted(follower.stdout.readline() for _ in range(2)),
+                         ["[0]: attempt 0 of rank 0\n", "[1]: attempt 0 of rank 1\n"])
+        self.stop.touch()
+        self.assertEqual([job.wait(patience(30)) for job in (first, second, follower)], [0, 0, 0])
+
+    def test_logs_follow_all_launchers_of_a_job_on_this_host(self):
+        jobs = [self.node(rank, host=0) for rank in (0, 1)]
+        self.all_tell(0)
+        follower = self.start("logs", "-f", "--rank", "2", "night")
+        self.assertEqual(follower.stdout.readline(), "attempt 0 of rank 2\n")
+        self.assertRegex(self.ask("logs", "night")[1], r"(?m)^\[0\]: attempt 0 of rank 0$")
+        self.stop.touch()
+        self.assertEqual(follower.stdout.read(), "rank 2 is done\n")
+        self.assertEqual([job.wait(patience(30)) for job in jobs], [0, 0])
 
     def test_a_job_without_a_secret_tells_who_is_on_its_machine(self):
         jobs = [self.node(rank) for rank in (0, 1)]

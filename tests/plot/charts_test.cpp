@@ -197,6 +197,20 @@ TEST_CASE("a timeline's bars are as long as the attempts", "[plot]") {
   CHECK(contains(svg, "<b>9.000 s</b> 2 launchers: rank 3 ended by SIGKILL"));
 }
 
+TEST_CASE("a run of event logs alone ends as the launcher that was heard last", "[plot]") {
+  RunRecords run;
+  LauncherTrack first, second;
+  first.last_s = 1;
+  first.exit_status = 75;
+  second.last_s = 2;
+  run.launchers = {first, second};
+  CHECK(contains(report_page({run}), "<td>no end yet</td>"));
+  run.launchers[1].exit_status = 3;
+  CHECK(contains(report_page({run}), "<td>exit status 3</td>"));
+  run.launchers[1].exit_status = 0;
+  CHECK(contains(report_page({run}), "<td>done</td>"));
+}
+
 TEST_CASE("what a file says is text in the page and nothing else", "[plot]") {
   RunRecords run;
   run.name = "<script>alert(1)</script>&\"'\x01";

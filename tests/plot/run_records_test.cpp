@@ -128,6 +128,9 @@ TEST_CASE("an event log tells attempts, and who failed in them", "[plot]") {
       event_line("attempt_started", 107) + event_line("worker_started", 108));
 
   REQUIRE(run.launchers.size() == 1);
+  CHECK_FALSE(run.launchers[0].exit_status.has_value());
+  CHECK(records_of(event_line("job_ended", 109, R"(,"exit_status":3)")).launchers[0].exit_status ==
+        3);
   const LauncherTrack& track = run.launchers[0];
   CHECK(track.host == "node-1");
   REQUIRE(track.attempts.size() == 2);

@@ -77,6 +77,11 @@ const std::vector<Spoilt>& spoilt_machines() {
        [](MachineFacts& facts) { facts.shared_memory.problem = "Permission denied"; }},
       {"TMPDIR", Level::Red, "/tmp: No such file", "set TMPDIR",
        [](MachineFacts& facts) { facts.temporary.problem = "No such file or directory"; }},
+      {"TMPDIR", Level::Amber, "/job7: No such file or directory; /var/tmp instead", "set TMPDIR",
+       [](MachineFacts& facts) {
+         facts.temporary = {.path = "/job7", .problem = "No such file or directory"};
+         facts.temporary_instead = "/var/tmp";
+       }},
       {"TMPDIR", Level::Red, "3 MiB free", "set TMPDIR",
        [](MachineFacts& facts) { facts.temporary.free_bytes = 3 * mib; }},
       {"TMPDIR", Level::Red, "no inodes left", "set TMPDIR",

@@ -44,6 +44,12 @@ std::map<std::string, std::string> declared(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("names that are no UTF-8 leave the metrics readable", "[launcher][export]") {
+  JobSnapshot job = full_job();
+  job.run_id = "tr\xe4n";
+  CHECK(contains(prometheus_text(job), "{run_id=\"tr?n\","));
+}
+
 TEST_CASE("17.2: a job's metrics are what its snapshot says", "[launcher][export]") {
   const std::string text = prometheus_text(full_job());
 

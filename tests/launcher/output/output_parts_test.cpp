@@ -178,6 +178,7 @@ TEST_CASE("only so many full log files are kept", "[output][log]") {
   CHECK(log.write("a\nb\nc\nd\ne\n") == 0);
   CHECK_FALSE(std::filesystem::exists(path + ".1"));
   CHECK_FALSE(std::filesystem::exists(path + ".2"));
+  CHECK(full_logs(path) == std::vector<int>{3, 4});
   CHECK(content_of(path + ".3") == "c\n");
   CHECK(content_of(path + ".4") == "d\n");
   CHECK(content_of(path) == "e\n");
