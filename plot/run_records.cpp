@@ -54,6 +54,18 @@ void cut_after(Curve& curve, double step) {
   while (!curve.empty() && curve.back().at > step) curve.pop_back();
 }
 
+// What was measured later of an earlier step takes nothing back.
+void insert_point(Curve& curve, double step, std::optional<double> value) {
+  if (!value) return;
+  const auto place = std::lower_bound(curve.begin(), curve.end(), step,
+                                      [](const Point& point, double at) { return point.at < at; });
+  if (place != curve.end() && place->at == step) {
+    place->value = *value;
+  } else {
+    curve.insert(place, {step, *value});
+  }
+}
+
 void put(Curve& curve, double step, std::optional<double> value) {
   if (!value) return;
   while (!curve.empty() && curve.back().at >= step) curve.pop_back();
@@ -80,7 +92,7 @@ class MetricsReader {
     } else if (!known(event)) {
       return false;
     }
-    if (rank_ == 0 && time_s) note_time(*time_s);
+    if (rank_ == 0 && time_s && !beside_run_) note_time(*time_s);
     return true;
   }
 
@@ -99,6 +111,9 @@ class MetricsReader {
 
   void begin(const RecordJson& line, double time_s) {
     rank_ = whole(line, "rank").value_or(0);
+    const auto evaluate = line.find("evaluate");
+    beside_run_ = evaluate != line.end() && *evaluate == true && !run_.beginnings.empty();
+    if (beside_run_) return;
     const auto from = static_cast<double>(whole(line, "resumed_from_step").value_or(0));
     if (rank_ == 0) {
       run_.model = words(line, "model");
@@ -143,18 +158,20 @@ class MetricsReader {
 
   void validation(const RecordJson& line, double step) {
     if (rank_ != 0) return;
+    const auto add = beside_run_ ? insert_point : put;
     const auto averaged = line.find("averaged");
     if (averaged != line.end() && *averaged == true) {
-      put(run_.averaged_top1, step, number(line, "prec1"));
+      add(run_.averaged_top1, step, number(line, "prec1"));
       return;
     }
-    put(run_.validation_loss, step, number(line, "loss"));
-    put(run_.validation_top1, step, number(line, "prec1"));
+    add(run_.validation_loss, step, number(line, "loss"));
+    add(run_.validation_top1, step, number(line, "prec1"));
   }
 
   RunRecords& run_;
   std::int64_t rank_ = 0;
   double last_step_ = 0;
+  bool beside_run_ = false;  // The lines are of `train --evaluate`, in the file of what it counts.
 };
 
 LauncherTrack& track_of(RunRecords& run, const RecordJson& line, double time_s) {

@@ -58,24 +58,27 @@ void announce(TrainingJob& job) {
         "once; its bits are not the same twice, since GPU kernels and NCCL add in an order of "
         "their own");
   }
-  reporter.begin(job.state.step, describe_run(job));
-  reporter.event("start", {{"model", job.identity.model},
-                           {"dataset", job.identity.dataset},
-                           {"images", job.dataset().size()},
-                           {"parameters", parameters},
-                           {"rank", job.env.rank},
-                           {"world_size", job.env.world_size},
-                           {"shards", job.options.shards.value_or(0)},
-                           {"batch_size", job.plan.batch_size},
-                           {"global_batch_size", job.plan.global_batch_size},
-                           {"accumulate", job.options.accumulate},
-                           {"base_lr", job.options.learning_rate.base},
-                           {"device", job.place.device.str()},
-                           {"precision", name_of(job.options.precision)},
-                           {"replicas", job.place.replicas.size()},
-                           {"total_steps", job.plan.total_steps},
-                           {"resumed_from_step", job.state.step},
-                           {"restart_count", job.env.restart_count}});
+  // What begins takes back what TensorBoard shows of later steps; an evaluation begins none.
+  if (!job.options.evaluate) reporter.begin(job.state.step, describe_run(job));
+  MetricsFields fields{{"model", job.identity.model},
+                       {"dataset", job.identity.dataset},
+                       {"images", job.dataset().size()},
+                       {"parameters", parameters},
+                       {"rank", job.env.rank},
+                       {"world_size", job.env.world_size},
+                       {"shards", job.options.shards.value_or(0)},
+                       {"batch_size", job.plan.batch_size},
+                       {"global_batch_size", job.plan.global_batch_size},
+                       {"accumulate", job.options.accumulate},
+                       {"base_lr", job.options.learning_rate.base},
+                       {"device", job.place.device.str()},
+                       {"precision", name_of(job.options.precision)},
+                       {"replicas", job.place.replicas.size()},
+                       {"total_steps", job.plan.total_steps},
+                       {"resumed_from_step", job.state.step},
+                       {"restart_count", job.env.restart_count}};
+  if (job.options.evaluate) fields.push_back({"evaluate", true});
+  reporter.event("start", fields);
 }
 
 }  // namespace ddprun::trainer

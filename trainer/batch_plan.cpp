@@ -75,9 +75,14 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
   return plan;
 }
 
+bool can_train_last_batch(const BatchPlan& plan, const ImageClassifier& model,
+                          std::int64_t image_size, int workers) {
+  return plan.last_micro_batch_size() * workers > 1 || image_size > model.normalized_stride();
+}
+
 void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size,
                       int workers) {
-  if (plan.last_micro_batch_size() * workers > 1 || image_size > model.normalized_stride()) return;
+  if (can_train_last_batch(plan, model, image_size, workers)) return;
   throw UsageError(fmt::format(
       "the last batch of an epoch would hold one image per worker ({} = {} x {} + 1), which batch "
       "normalisation cannot be trained on at {} pixels: choose another --batch-size{}",

@@ -41,8 +41,12 @@ BatchPlan plan_batch_sizes(const TrainOptions& options, int world_size);
 // For training. Throws UsageError as above, and for a batch that is larger than the data.
 BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, int world_size);
 
-// Throws UsageError when the last micro batch of an epoch holds a single image that batch
-// normalisation cannot be trained on. workers: how many normalise together (--sync-bn).
+// Whether the last micro batch of an epoch is more than a single image that batch normalisation
+// cannot be trained on. workers: how many normalise together (--sync-bn).
+bool can_train_last_batch(const BatchPlan& plan, const ImageClassifier& model,
+                          std::int64_t image_size, int workers);
+
+// Throws UsageError where it is not.
 void check_last_batch(const BatchPlan& plan, const ImageClassifier& model, std::int64_t image_size,
                       int workers);
 

@@ -109,6 +109,10 @@ void open_named_files(TrainingJob& job) {
       throw UnusablePlaceError(error.what() + std::string(options.evaluate
                                                               ? "; name the folder of a training"
                                                               : kNameAnother));
+    } catch (const CheckpointError& error) {
+      // Another training holds it. A later attempt would take what that leaves for its own.
+      if (options.resume == "auto" || job.env.restart_count > 0) throw;
+      throw UsageError(error.what());
     }
   }
   try {
@@ -171,22 +175,39 @@ RunIdentity identity_of(const TrainingJob& job) {
           .image = fmt::format("{}x{}x{}", job.dataset().shape().channels, job.image_size,
                                job.image_size),
           .classes = job.dataset().classes(),
-          .seed = job.options.seed,
+          .seed = job.options.evaluate ? std::nullopt : std::optional(job.options.seed),
           .data = job.training_set ? identify(*job.training_set)
                                    : identify_classes(*job.validation_set)};
 }
 
+// With what a line for people leaves out.
+std::string preparation_text(const TransformOptions& transform) {
+  const AugmentOptions& augment = transform.augment;
+  if (!augment.random_resized_crop) return describe(transform);
+  return fmt::format("{}, --crop-ratio {:g},{:g}", describe(transform), augment.ratio_min,
+                     augment.ratio_max);
+}
+
 RunFacts facts_of(const TrainingJob& job) {
-  const SampleOptions samples = sample_options(job.options, job.dataset(), job.image_size,
-                                               /*train=*/job.training_set != nullptr);
+  const auto samples_of = [&](const Dataset& dataset, bool train) {
+    return sample_options(job.options, dataset, job.image_size, train);
+  };
+  const SampleOptions samples = samples_of(job.dataset(), /*train=*/job.training_set != nullptr);
+  const Dataset* const validation = job.validation_set.get();
   return {.model = job.identity.model,
           .image = job.identity.image,
-          .preparation = describe(samples.transform),
+          .preparation = preparation_text(samples.transform),
+          .validation_preparation =
+              validation ? preparation_text(samples_of(*validation, /*train=*/false).transform)
+                         : "none",
           .mean = samples.normalization.mean,
           .deviation = samples.normalization.deviation,
           .classes = job.dataset().classes(),
+          .class_names = class_list(job.identity.data),
+          .training_list = job.identity.data.list_checksum,
+          .validation_list = validation ? identify(*validation).list_checksum : "",
           .training_images = job.training_set ? job.training_set->size() : 0,
-          .validation_images = job.validation_set ? job.validation_set->size() : 0,
+          .validation_images = validation ? validation->size() : 0,
           .micro_batch_size = job.plan.micro_batch_size};
 }
 
@@ -333,7 +354,7 @@ void make_precision(TrainingJob& job) {
   // an overflow.
   const bool nothing_else = !job.options.clip_grad_norm && !job.options.ema_decay;
   if (job.options.fused_optimizer && nothing_else) job.precision->keep_scale_on_device();
-  if (job.precision->scaler() != nullptr) {
+  if (job.precision->scaler() != nullptr && !job.options.evaluate) {
     Precision* const precision = job.precision.get();
     job.checkpoint_parts.push_back(loss_scaler_part(
         *precision->scaler(), [precision] { precision->catch_up(); },
@@ -351,10 +372,14 @@ Sgd make_optimizer(const TrainingJob& job) {
   return Sgd(parameters, sgd_options(job.options, *job.model));
 }
 
+// An evaluation takes the averaged weights alone: it goes on with no recipe.
 void add_recipe_parts(TrainingJob& job) {
-  job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
-  if (job.options.shards) {
-    job.checkpoint_parts.push_back(shards_part(*job.options.shards, job.options.resume_anyway));
+  if (!job.options.evaluate) {
+    job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
+    job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
+    if (job.options.shards) {
+      job.checkpoint_parts.push_back(shards_part(*job.options.shards, job.options.resume_anyway));
+    }
   }
   if (!job.options.ema_decay) return;
   job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);
@@ -364,7 +389,6 @@ void add_recipe_parts(TrainingJob& job) {
 // What is trained, and outlives an attempt with a recovery in place.
 void make_trained_parts(TrainingJob& job) {
   job.optimizer = std::make_unique<Sgd>(make_optimizer(job));
-  job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
   add_recipe_parts(job);
   make_precision(job);
   if (!job.place.device.is_cpu()) return;

@@ -25,6 +25,7 @@ void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path
   job.state = restored.state;
   for (const std::string& warning : restored.warnings) job.reporter->warning(warning);
   for (const std::string& part : restored.unknown_parts) {
+    if (job.options.evaluate) break;  // The state of a training is none of its business.
     job.reporter->warning(
         fmt::format("{} holds the state of '{}', which this run does not have: it is left out",
                     path.string(), part));
@@ -33,12 +34,13 @@ void resume_from(TrainingJob& job, Safetensors file, const std::filesystem::path
                                  epoch_at_hand(job.state), job.state.step));
 }
 
-// The newest checkpoint that can be read. Damaged ones are reported and put aside; a sound one of
-// another run is an error, because going on would end in overwriting it.
-bool resume_from_folder(TrainingJob& job) {
+// The newest checkpoint that can be read, of those that are further than `from_step`. Damaged ones
+// are reported and put aside; a sound one of another run is an error, because going on would end in
+// overwriting it.
+bool resume_from_folder(TrainingJob& job, std::int64_t from_step) {
   std::vector<CheckpointName> names = job.folder->list();
   const bool any = !names.empty();
-  for (; !names.empty(); names.pop_back()) {
+  for (; !names.empty() && names.back().step > from_step; names.pop_back()) {
     const auto path = job.folder->path_of(names.back());
     try {
       resume_from(job, job.folder->read(names.back()), path);
@@ -62,6 +64,7 @@ bool resume_from_folder(TrainingJob& job) {
                       unlisted ? "; if it is the right one: --resume " + aside.string() : ""));
     }
   }
+  if (from_step >= 0) return false;  // There is something else to go on from.
   // Also when an earlier start found so: a restart of the job must not begin at step 0.
   if (any || (job.options.resume == "auto" && job.folder->has_damaged())) {
     throw CheckpointError(
@@ -133,18 +136,19 @@ std::vector<worker::StatePosition> gather_positions(TrainingJob& job,
   return ranks;
 }
 
-// A run that does not continue the folder's history must not overwrite it.
+// A run that does not continue the folder's history must not overwrite it. No attempt would: from
+// the second one on the folder counts as this job's own, so there must be none.
 void check_folder_is_free(const TrainingJob& job, std::int64_t from_step) {
   if (!job.folder || job.options.evaluate) return;
   const std::vector<CheckpointName> names = job.folder->list();
   if (names.empty() && job.validation_set && job.folder->has_best()) {
-    throw UnusablePlaceError(
+    throw UsageError(
         fmt::format("--checkpoint-dir: {} has a best.safetensors, which this run would overwrite, "
                     "and no checkpoint to go on from: move it away, or give another folder",
                     job.options.checkpoint_dir.string()));
   }
   if (names.empty() || names.back().step <= from_step) return;
-  throw UnusablePlaceError(fmt::format(
+  throw UsageError(fmt::format(
       "--resume {} would overwrite later checkpoints ({}) in {}: use --resume auto to go on from "
       "them, or another --checkpoint-dir",
       job.options.resume, names.back().file_name(), job.options.checkpoint_dir.string()));
@@ -180,18 +184,36 @@ void start_from_weights(TrainingJob& job) {
   job.reporter->line("weights from " + name + (new_head ? ", with a new last layer" : ""));
 }
 
+// What is left of an epoch that was begun with other batches ends with another rest.
+BatchPlan rest_of_epoch(const BatchPlan& plan, std::int64_t skipped_per_worker) {
+  BatchPlan left = plan;
+  left.samples_per_worker -= skipped_per_worker;
+  const std::int64_t steps = steps_for(left.samples_per_worker, left.batch_size);
+  left.last_batch_size = left.samples_per_worker - (steps - 1) * left.batch_size;
+  return left;
+}
+
 // The number of workers or of images per step may be another than when the checkpoint was made.
 void find_place_in_data(TrainingJob& job) {
   if (!job.training_set) return;  // --evaluate goes nowhere from here.
   TrainingState& state = job.state;
-  const ResumePosition position =
+  ResumePosition position =
       resume_position(state.samples_done, job.training_set->size(), job.plan.replicas);
+  const auto left_now = [&] { return rest_of_epoch(job.plan, position.skipped_per_worker); };
+  // A lone last image comes with one that was seen: no other start could go on from here either.
+  const bool lone =
+      left_now().samples_per_worker > 0 && position.skipped_per_worker > 0 &&
+      !can_train_last_batch(left_now(), *job.model, job.image_size, job.normalizing_workers());
+  if (lone) {
+    position.skipped_per_worker -= 1;
+    position.repeated += job.plan.replicas;
+  }
   if (position.repeated > 0) {
     job.reporter->warning(fmt::format(
         "the checkpoint was made after {} samples of the epoch, which {} {} cannot share "
-        "evenly: the last {} are seen again",
+        "{}: the last {} are seen again",
         state.samples_done, job.plan.replicas, job.options.shards ? "shards" : "workers",
-        position.repeated));
+        lone ? "without a last batch of one image each" : "evenly", position.repeated));
   }
   state.samples_done = position.skipped_per_worker * job.plan.replicas;
   const std::int64_t steps_max = job.options.steps.value_or(job.plan.total_steps);
@@ -201,14 +223,49 @@ void find_place_in_data(TrainingJob& job) {
   if (job.options.steps) {
     job.plan.total_steps = std::min(job.plan.total_steps, *job.options.steps);
   }
-  BatchPlan left = job.plan;
-  left.samples_per_worker -= position.skipped_per_worker;
+  const BatchPlan left = left_now();
   const std::int64_t steps_left = steps_for(left.samples_per_worker, left.batch_size);
   job.plan.steps_ahead = (state.epoch + 1) * left.steps_per_epoch - steps_left - state.step;
   if (steps_left == 0) return;
-  // What is left of an epoch that was begun with other batches ends with another rest.
-  left.last_batch_size = left.samples_per_worker - (steps_left - 1) * left.batch_size;
   check_last_batch(left, *job.model, job.image_size, job.normalizing_workers());
+}
+
+bool names_file(const TrainOptions& options) {
+  return options.resume != "auto" && options.resume != "none";
+}
+
+// Of the file that --resume names. -1: there is none, or it is not there any more, as one that this
+// job has replaced, or it cannot be read, which whoever goes on from it will tell.
+std::int64_t step_in_file(const TrainOptions& options) {
+  if (!names_file(options)) return -1;
+  try {
+    return step_of(read_safetensors(options.resume), options.resume);
+  } catch (const std::runtime_error&) {
+    return -1;
+  }
+}
+
+// A restarted job goes on from its own progress, whatever --resume said of its first start. What is
+// not further than the file that it began with is none, and an evaluation makes none.
+bool goes_on_from_folder(TrainingJob& job) {
+  const TrainOptions& options = job.options;
+  const std::string folder = options.checkpoint_dir.string();
+  const bool restarted = job.env.restart_count > 0 && !options.evaluate;
+  if (!job.folder || (options.resume != "auto" && !restarted)) return false;
+  const bool found = resume_from_folder(job, step_in_file(options));
+  if (found && !restarted && !options.weights.empty()) {
+    job.reporter->warning(fmt::format(
+        "--weights {} is not used: training goes on from the checkpoint in {}; to start from these "
+        "weights give another --checkpoint-dir",
+        options.weights.string(), folder));
+  }
+  if (!found && restarted) {
+    job.reporter->warning(fmt::format(
+        "attempt {} finds no later checkpoint in {} and begins where the first one did: none was "
+        "saved yet, or the folder is not the same one on all nodes",
+        job.env.restart_count, folder));
+  }
+  return found;
 }
 
 }  // namespace
@@ -216,24 +273,23 @@ void find_place_in_data(TrainingJob& job) {
 void bring_to_start(TrainingJob& job) {
   if (!job.is_first_rank()) return;
   tell_of_folder(job);
-  const std::string& resume = job.options.resume;
-  // A restarted job goes on from its own progress, whatever --resume said of its first start.
-  const bool restarted = job.env.restart_count > 0;
-  if (job.folder && (resume == "auto" || restarted) && resume_from_folder(job)) return;
-  if (resume != "auto" && resume != "none") {
-    check_readable("--resume", resume, "a checkpoint");
-    resume_from(job, read_safetensors(resume), resume);
+  const TrainOptions& options = job.options;
+  if (options.evaluate && !options.weights.empty()) return start_from_weights(job);
+  if (goes_on_from_folder(job)) return;
+  if (names_file(options)) {
+    check_readable("--resume", options.resume, "a checkpoint");
+    resume_from(job, read_safetensors(options.resume), options.resume);
     check_folder_is_free(job, job.state.step);
     return;
   }
   check_folder_is_free(job, -1);
-  if (!job.options.weights.empty()) {
+  if (!options.weights.empty()) {
     start_from_weights(job);
-  } else if (job.options.evaluate) {
+  } else if (options.evaluate) {
     throw CheckpointError(
         fmt::format("--evaluate: there is no checkpoint in {}: give another --checkpoint-dir, "
                     "--resume FILE or --weights FILE",
-                    job.options.checkpoint_dir.string()));
+                    options.checkpoint_dir.string()));
   }
 }
 

@@ -35,13 +35,23 @@ void download(const TrainOptions& options) {
   download_set(set, options.data, [](const std::string& line) { std::cout << line << std::endl; });
 }
 
-void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
-  const int files = verify_checksums(options.data);
-  if (env.rank != 0) return;
-  if (files == 0) {
-    throw UsageError(
-        fmt::format("--verify-data: there is no SHA256SUMS in {}", options.data.string()));
+// As all data that was given wrong: no attempt would find it better.
+int verified_files(const std::filesystem::path& folder) {
+  try {
+    return verify_checksums(folder);
+  } catch (const DataError& error) {
+    throw UsageError(fmt::format("--verify-data: {}", error.what()));
   }
+}
+
+void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
+  const int files = verified_files(options.data);
+  if (files == 0) {  // On another host there is another folder.
+    throw UsageError(fmt::format(
+        "--verify-data: there is no SHA256SUMS in {} that lists a file: make one with sha256sum",
+        options.data.string()));
+  }
+  if (env.rank != 0) return;
   std::cout << fmt::format("{} files in {} have the expected checksums", files,
                            options.data.string())
             << std::endl;

@@ -1,5 +1,10 @@
 // What the user gave wrong is told once, and does not use up the restarts.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
@@ -87,4 +92,50 @@ TEST_CASE("17.1: from the second attempt on a job does not end for what one work
   INFO(job.result.output);
   CHECK(job.report["attempts"] == 3);
   CHECK(job.report["first_cause"]["usage_error"] == true);
+}
+
+TEST_CASE("what would overwrite later checkpoints is refused for good") {
+  const TemporaryFolder folder;
+  const std::string kept = folder / "kept";
+  const std::vector<std::string> every_step{"--checkpoint-dir",   kept, "--checkpoint-every", "1",
+                                            "--keep-checkpoints", "9"};
+  const auto saved = run(small_training({"--steps", "3"}) + every_step, limit);
+  INFO(saved.output);
+  REQUIRE(saved.status == 0);
+  const std::string first = folder / "first.safetensors";
+  std::filesystem::copy_file(kept + "/epoch_0000_step_0000001.safetensors", first);
+  const auto files = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(kept)) {
+      names.insert(entry.path().filename());
+    }
+    return names;
+  };
+  const auto before = files();
+
+  for (const std::string& resume : {std::string("none"), first}) {
+    const EndedJob job = run_job(
+        folder, small_training({"--steps", "5", "--resume", resume, "--checkpoint-dir", kept}));
+    INFO(job.result.output);
+    CHECK(job.result.status == 2);
+    CHECK(job.report["attempts"] == 1);
+    CHECK(contains(job.result.output, "would overwrite later checkpoints"));
+    CHECK(files() == before);
+  }
+}
+
+TEST_CASE("a folder that another training holds is not taken by a later attempt that begins anew") {
+  const TemporaryFolder folder;
+  const std::string held = folder / "held";
+  REQUIRE(std::filesystem::create_directory(held));
+  const int lock = ::open(held.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(::flock(lock, LOCK_EX | LOCK_NB) == 0);
+
+  const EndedJob job = run_job(
+      folder, small_training({"--steps", "1", "--resume", "none", "--checkpoint-dir", held}));
+  ::close(lock);
+
+  INFO(job.result.output);
+  CHECK(job.result.status == 2);
+  CHECK(job.report["attempts"] == 1);
 }

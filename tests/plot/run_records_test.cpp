@@ -75,6 +75,32 @@ TEST_CASE("steps that were done again count once, and their time twice", "[plot]
   CHECK(run.ended.empty());
 }
 
+TEST_CASE("an evaluation in the file of a run takes nothing of it away", "[plot]") {
+  const auto validation = [](int step, int top1) {
+    return R"({"event":"validation","step":)" + std::to_string(step) + R"(,"prec1":)" +
+           std::to_string(top1) + "}\n";
+  };
+  const std::string evaluation =
+      R"({"event":"start","model":"resnet50","rank":0,"world_size":1,"total_steps":0,)"
+      R"("resumed_from_step":0,"evaluate":true,"time":1020})"
+      "\n";
+  const std::string trained = begin_line + train_line(10, 3, 1005) + validation(10, 40) +
+                              train_line(20, 2, 1010) + validation(20, 50) +
+                              R"({"event":"end","step":20,"time":1012})" + "\n";
+  const RunRecords run = records_of(trained + evaluation + validation(10, 41) + validation(15, 45));
+
+  CHECK(run.train_loss == Curve{{10, 3}, {20, 2}});
+  CHECK(run.validation_top1 == Curve{{10, 41}, {15, 45}, {20, 50}});
+  CHECK(run.beginnings.size() == 1);
+  CHECK(run.model == "resnet18");
+  CHECK(run.ended == "end");
+  CHECK(run.last_s - run.began_s == 12);
+  // By itself it is a run as well.
+  const RunRecords alone = records_of(evaluation + validation(10, 41));
+  CHECK(alone.model == "resnet50");
+  CHECK(alone.validation_top1 == Curve{{10, 41}});
+}
+
 TEST_CASE("another rank's file adds its times alone", "[plot]") {
   RunRecords run;
   add_records(run, begin_line + train_line(10, 3, 1005), "m_0.jsonl");

@@ -210,6 +210,9 @@ TEST_CASE("a finished run, and one evaluated only, print the accuracy again",
   const auto validations = events(folder / "metrics", "validation");
   REQUIRE(validations.size() == 4);
   for (const Json& validation : validations) CHECK(validation["loss"] == first["loss"]);
+  const auto starts = events(folder / "metrics", "start");
+  REQUIRE(starts.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(starts[i].contains("evaluate") == (i >= 2));
 }
 
 TEST_CASE("bad input ends with a message that names it", "[trainer][program]") {

@@ -25,11 +25,11 @@ std::map<std::string, std::string> describe(const RunIdentity& identity,
       {"dataset", identity.dataset},
       {"image", identity.image},
       {"classes", std::to_string(identity.classes)},
-      {"seed", std::to_string(identity.seed)},
       {"epoch", std::to_string(state.epoch)},
       {"samples_done", std::to_string(state.samples_done)},
       {"step", std::to_string(state.step)},
       {"best_prec1", fmt::format("{:.17g}", state.best_prec1)}};
+  if (identity.seed) metadata["seed"] = std::to_string(*identity.seed);
   metadata.merge(data_metadata(identity.data));
   return metadata;
 }
@@ -81,9 +81,10 @@ std::string differences_in(std::initializer_list<const char*> keys, const Safete
   const std::map<std::string, std::string> expected = describe(identity, {});
   for (const char* key : keys) {
     const std::string& found = metadata_value(file, key, name);
-    if (found != expected.at(key)) {
+    const auto wanted = expected.find(key);
+    if (wanted != expected.end() && found != wanted->second) {
       differences += fmt::format("{}{} '{}' instead of '{}'", differences.empty() ? "" : ", ", key,
-                                 found, expected.at(key));
+                                 found, wanted->second);
     }
   }
   return differences;
@@ -188,7 +189,7 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   restored.state = {
       .epoch = metadata_count(file, "epoch", name),
       .samples_done = metadata_count(file, "samples_done", name),
-      .step = metadata_count(file, "step", name),
+      .step = step_of(file, name),
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
   // An accuracy on other images is none that this run could be compared with.
@@ -206,6 +207,10 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   load_weights(file.tensors, name, model);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].restore(states[i]);
   return restored;
+}
+
+std::int64_t step_of(const Safetensors& file, const std::string& name) {
+  return metadata_count(file, "step", name);
 }
 
 std::string unwrapped_name(std::string name) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "trainer/checkpoint/checkpoint_part.h"
@@ -40,8 +41,8 @@ struct RunIdentity {
   std::string dataset;  // "mnist"
   std::string image;    // "1x28x28"
   std::int64_t classes = 0;
-  std::uint64_t seed = 0;
-  DataIdentity data;  // With --evaluate the classes alone.
+  std::optional<std::uint64_t> seed;  // Nothing with --evaluate, which draws nothing.
+  DataIdentity data;                  // With --evaluate the classes alone.
 };
 
 struct TrainingState {
@@ -77,6 +78,10 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const RunIdentity& identity, torch::nn::Module& model,
                                       const CheckpointParts& parts,
                                       IdentityCheck check = IdentityCheck::Strict);
+
+// How many optimizer steps were done. `name` is the file's, for the CheckpointError of one that
+// does not tell.
+std::int64_t step_of(const Safetensors& file, const std::string& name);
 
 // A tensor's name as the model has it: without what Python's wrappers put into it, "module." of DDP
 // in front and "_orig_mod." of torch.compile() anywhere, in whichever order they wrap.

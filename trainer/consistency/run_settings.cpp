@@ -11,6 +11,9 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t differences_shown_max = 4;
+// ImageNet's thousand take a sixth of it. All ranks have the text of all: beyond, the checksums of
+// the lists, which have the names in them, must do.
+constexpr std::size_t class_names_bytes_max = std::size_t{1} << 16;
 
 class Lines {
  public:
@@ -77,6 +80,16 @@ void add_optimizer(Lines& lines, const TrainOptions& options) {
   lines.add_given("--ema", options.ema_decay);
 }
 
+// A line for each: the same folders with one more or less give other labels to all that follow.
+void add_classes(Lines& lines, const std::string& names) {
+  if (names.empty() || names.size() > class_names_bytes_max) return;
+  std::istringstream stream(names);
+  std::size_t label = 0;
+  for (std::string name; std::getline(stream, name, ',');) {
+    lines.add(fmt::format("class {}", label++).c_str(), name);
+  }
+}
+
 using Settings = std::map<std::string, std::string>;
 
 Settings parse(const std::string& text, std::vector<std::string>& names) {
@@ -125,6 +138,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("a number of training images of", facts.training_images);
   lines.add("a number of validation images of", facts.validation_images);
   lines.add("images prepared as", facts.preparation);
+  lines.add("validation images prepared as", facts.validation_preparation);
   lines.add("--mean", list_text(facts.mean));
   lines.add("--std", list_text(facts.deviation));
   lines.add("--on-bad-image", options.skip_bad_images ? "skip" : "fail");
@@ -161,6 +175,10 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
                              : *options.verify_sync == 0 ? "each epoch"
                                                          : std::to_string(*options.verify_sync));
   add_optimizer(lines, options);
+  // Last: what else differs says more than what follows from it.
+  add_classes(lines, facts.class_names);
+  lines.add("a list of training images with the checksum", facts.training_list);
+  lines.add("a list of validation images with the checksum", facts.validation_list);
   return lines.take();
 }
 
@@ -171,7 +189,7 @@ std::string settings_difference(const std::vector<std::string>& texts) {
   const auto more = std::count_if(first + 1, texts.end(), differs);
   return fmt::format(
       "the workers were started with different settings: rank {} has {}{}; start all of them with "
-      "the same options",
+      "the same options and data",
       first - texts.begin(), differences(*first, texts.front()),
       more == 0   ? ""
       : more == 1 ? " (another rank differs from rank 0 too)"

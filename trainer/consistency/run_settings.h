@@ -18,8 +18,12 @@ struct RunFacts {
   std::string model;        // "resnet18, small stem"
   std::string image;        // "3x32x32"
   std::string preparation;  // Of training images: "32x32 pixels, random flip"
+  std::string validation_preparation;
   std::vector<float> mean, deviation;
   std::int64_t classes = 0;
+  std::string class_names;  // By label, with a comma between them; "": they have numbers only.
+  // Checksums over names and labels; "": there is no such set.
+  std::string training_list, validation_list;
   std::int64_t training_images = 0;  // 0 with --evaluate.
   std::int64_t validation_images = 0;
   std::int64_t micro_batch_size = 0;

@@ -5,11 +5,14 @@
 #include <openssl/evp.h>
 #include <zlib.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "trainer/data/dataset.h"
 
@@ -17,6 +20,8 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::size_t chunk_bytes = 1 << 20;
+constexpr std::size_t sum_digits = 64;
+constexpr const char* hex_digits = "0123456789abcdefABCDEF";
 
 std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
   std::ifstream file(path, std::ios::binary);
@@ -38,6 +43,35 @@ std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
   std::string hex;
   for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
   return hex;
+}
+
+struct ListedSum {
+  std::string digits;  // In lower case.
+  std::string name;
+};
+
+bool is_sum(const std::string& text) {
+  return text.size() == sum_digits && text.find_first_not_of(hex_digits) == text.npos;
+}
+
+// Nothing for what is neither kind of line.
+std::optional<ListedSum> listed_sum(const std::string& line) {
+  constexpr std::string_view tag = "SHA256 (", equals = ") = ";
+  const std::size_t name_end = line.rfind(equals);
+  ListedSum listed;
+  if (line.starts_with(tag) && name_end != line.npos && name_end > tag.size()) {
+    listed = {line.substr(name_end + equals.size()),
+              line.substr(tag.size(), name_end - tag.size())};
+  } else if (line.size() >= sum_digits + 3 && line[sum_digits] == ' ') {
+    // One blank, then sha256sum's mark of text or binary mode: the rest is the name, with its
+    // blanks.
+    listed = {line.substr(0, sum_digits), line.substr(sum_digits + 2)};
+  }
+  if (!is_sum(listed.digits)) return std::nullopt;
+  for (char& digit : listed.digits) {
+    digit = static_cast<char>(std::tolower(static_cast<unsigned char>(digit)));
+  }
+  return listed;
 }
 
 }  // namespace
@@ -85,18 +119,21 @@ int verify_checksums(const std::filesystem::path& folder) {
   if (!list) return 0;
   int checked = 0;
   std::string line;
-  while (std::getline(list, line)) {
+  for (int number = 1; std::getline(list, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();  // A list that was made on Windows.
-    // One blank, then sha256sum's mark of text or binary mode: the rest is the name, with its
-    // blanks.
-    const std::size_t blank = line.find(' ');
-    if (blank == line.npos || line.size() < blank + 3) continue;
-    const std::string expected = line.substr(0, blank), name = line.substr(blank + 2);
-    const std::string found = digest_of(folder / name, EVP_sha256());
-    if (found != expected) {
+    if (line.empty() || line.starts_with('#')) continue;
+    const auto listed = listed_sum(line);
+    if (!listed) {
+      throw DataError(fmt::format(
+          "{}: line {} is not one of sha256sum, \"<64 hex digits>  <name>\": make the list anew",
+          (folder / "SHA256SUMS").string(), number));
+    }
+    const std::filesystem::path file = folder / listed->name;
+    const std::string found = digest_of(file, EVP_sha256());
+    if (found != listed->digits) {
       throw DataError(fmt::format("{} has the SHA-256 {}, but {} expects {}: fetch the file again",
-                                  (folder / name).string(), found, (folder / "SHA256SUMS").string(),
-                                  expected));
+                                  file.string(), found, (folder / "SHA256SUMS").string(),
+                                  listed->digits));
     }
     ++checked;
   }

@@ -28,15 +28,6 @@ std::string encoded(const std::string& name) {
   return text;
 }
 
-std::string encoded_list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    if (!text.empty()) text += ',';
-    text += encoded(name);
-  }
-  return text;
-}
-
 std::vector<std::string_view> split(std::string_view text) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -74,13 +65,22 @@ DataIdentity identify_classes(const Dataset& dataset) {
   return {.class_names = dataset.class_names()};
 }
 
+std::string class_list(const DataIdentity& identity) {
+  std::string text;
+  for (const std::string& name : identity.class_names) {
+    if (!text.empty()) text += ',';
+    text += encoded(name);
+  }
+  return text;
+}
+
 Metadata data_metadata(const DataIdentity& identity) {
   Metadata metadata;
   if (!identity.list_checksum.empty()) {
     metadata[images_key] = std::to_string(identity.images);
     metadata[list_key] = identity.list_checksum;
   }
-  const std::string classes = encoded_list(identity.class_names);
+  const std::string classes = class_list(identity);
   if (!classes.empty() && classes.size() <= classes_bytes_max) metadata[classes_key] = classes;
   return metadata;
 }

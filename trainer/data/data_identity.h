@@ -27,6 +27,9 @@ DataIdentity identify(const Dataset& training_set);
 // Of what is only evaluated: any images may be, but their labels must mean the same classes.
 DataIdentity identify_classes(const Dataset& dataset);
 
+// The names as data_metadata() writes them: "cat,dog", ASCII without blanks, %XX for all else.
+std::string class_list(const DataIdentity& identity);
+
 using Metadata = std::map<std::string, std::string>;  // Of a file: UTF-8, for any names.
 
 Metadata data_metadata(const DataIdentity& identity);

@@ -8,7 +8,7 @@
 //   start       model, dataset, images (to train on, or with --evaluate to count), parameters,
 //               rank (whose file it is), world_size, batch_size, global_batch_size, device,
 //               total_steps, resumed_from_step, restart_count, accumulate, base_lr, precision,
-//               replicas
+//               replicas; evaluate (true: with --evaluate)
 //   train       epoch, step, loss, loss_avg, prec1, prec1_avg, prec5, prec5_avg, lr,
 //               images_per_s (all workers), step_s, data_s, exposed_comm_s (means over the steps
 //               since the previous line; the last: communication that no computation hid, CPU

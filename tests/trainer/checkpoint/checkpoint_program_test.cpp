@@ -59,6 +59,25 @@ ProcessResult run_with(int workers, const Arguments& train) {
   return run(workers == 1 ? train : launch + train, limit, one_thread);
 }
 
+// As a job whose first attempt failed before it had begun.
+ProcessResult run_restarted(const Arguments& train) {
+  const Arguments launch{DDPRUN_LAUNCHER,
+                         "--standalone",
+                         "--max-restarts",
+                         "1",
+                         "--restart-backoff",
+                         "0",
+                         "/bin/sh",
+                         "-c",
+                         "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec \"$@\"",
+                         "sh"};
+  return run(launch + train, limit, {{"OMP_NUM_THREADS", "1"}});
+}
+
+std::string checkpoint_of_step(const ScratchFolder& folder, int step) {
+  return folder / ("checkpoints/epoch_0000_step_000000" + std::to_string(step) + ".safetensors");
+}
+
 // The header of a checkpoint, and the bytes behind it.
 std::pair<Json, std::string> parts_of(const std::filesystem::path& path) {
   const std::string file = content_of(path);
@@ -416,4 +435,126 @@ TEST_CASE("SIGTERM waits for the checkpoints at hand and saves the last step",
   CHECK(result.status == 75);
   CHECK(files_ending_with(folder / "checkpoints", ".partial").empty());
   CHECK_FALSE(files_ending_with(folder / "checkpoints", ".safetensors").empty());
+}
+
+TEST_CASE("a restart goes on from the file that was given until the folder is further",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder given, own;
+  const Arguments options{"--batch-size",       "16", "--checkpoint-every", "1",
+                          "--keep-checkpoints", "9",  "--no-validation"};
+  REQUIRE(run_with(1, small_run(given, options + Arguments{"--steps", "4"})).status == 0);
+  REQUIRE(run_with(1, small_run(own, options + Arguments{"--steps", "2"})).status == 0);
+  const auto restarted_with = [&](int step) {
+    return run_restarted(small_run(
+        own, options + Arguments{"--steps", "5", "--resume", checkpoint_of_step(given, step)}));
+  };
+
+  const auto behind = restarted_with(4);
+  INFO(behind.output);
+  CHECK(behind.status == 0);
+  CHECK(contains(behind.output, "resumed from " + checkpoint_of_step(given, 4)));
+  CHECK(contains(behind.output, "attempt 1 finds no later checkpoint in"));
+
+  const auto further = restarted_with(3);
+  INFO(further.output);
+  CHECK(further.status == 0);
+  CHECK(contains(further.output, "resumed from " + checkpoint_of_step(own, 5)));
+  CHECK_FALSE(contains(further.output, "finds no later checkpoint"));
+
+  // As one that the job itself has replaced.
+  std::filesystem::remove(checkpoint_of_step(given, 3));
+  const auto gone = restarted_with(3);
+  INFO(gone.output);
+  CHECK(gone.status == 0);
+  CHECK(contains(gone.output, "resumed from " + checkpoint_of_step(own, 5)));
+}
+
+TEST_CASE("what is evaluated is what was named, in every attempt",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments batch{"--batch-size", "16"};
+  REQUIRE(run_with(1, small_run(folder, batch + Arguments{"--steps", "4", "--checkpoint-every", "1",
+                                                          "--keep-checkpoints", "9"}))
+              .status == 0);
+  const std::string older = checkpoint_of_step(folder, 2);
+
+  const auto file =
+      run_restarted(small_run(folder, batch + Arguments{"--evaluate", "--resume", older}));
+  INFO(file.output);
+  CHECK(file.status == 0);
+  CHECK(contains(file.output, "resumed from " + older));
+  CHECK(events(folder / "metrics", "validation").back()["step"] == 2);
+
+  const auto weights =
+      run_with(1, small_run(folder, batch + Arguments{"--evaluate", "--weights", older}));
+  INFO(weights.output);
+  CHECK(weights.status == 0);
+  CHECK(contains(weights.output, "weights from " + older));
+  CHECK_FALSE(contains(weights.output, "resumed from"));
+
+  const auto missing = run_with(
+      1, small_run(folder, batch + Arguments{"--evaluate", "--weights", folder / "no such file"}));
+  INFO(missing.output);
+  CHECK(missing.status == 2);
+  CHECK(contains(missing.output, "--weights: cannot read"));
+}
+
+TEST_CASE("weights that a run with a checkpoint does not begin with are told of",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments options{"--batch-size", "16", "--no-validation"};
+  REQUIRE(run_with(1, small_run(folder, options + Arguments{"--steps", "1"})).status == 0);
+  const auto next = run_with(
+      1, small_run(folder, options + Arguments{"--steps", "2", "--weights", folder / "elsewhere"}));
+  INFO(next.output);
+  CHECK(next.status == 0);
+  CHECK(contains(next.output, "elsewhere is not used: training goes on from the checkpoint in"));
+}
+
+TEST_CASE("a rest of an epoch with a lone last image takes one more",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const Arguments command{DDPRUN_TRAIN,
+                          "--dataset",
+                          "synthetic",
+                          "--synthetic-images",
+                          "16",
+                          "--model",
+                          "resnet18",
+                          "--stem",
+                          "imagenet",
+                          "--image-size",
+                          "28",
+                          "--batch-size",
+                          "4",
+                          "--epochs",
+                          "1",
+                          "--no-validation",
+                          "--device",
+                          "cpu",
+                          "--checkpoint-dir",
+                          folder / "checkpoints"};
+  REQUIRE(run_with(1, command + Arguments{"--steps", "1"}).status == 0);
+
+  // Each of three has one of its six images behind it, and five are a batch of four and one.
+  const auto three = run_with(3, command);
+  INFO(three.output);
+  CHECK(three.status == 0);
+  CHECK(contains(three.output,
+                 "cannot share without a last batch of one image each: the last 4 are seen again"));
+}
+
+TEST_CASE("an evaluation does not ask how a checkpoint was trained",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  REQUIRE(run_with(1, small_run(folder, {"--batch-size", "8", "--steps", "2", "--optimizer", "lars",
+                                         "--seed", "5", "--shards", "2"}))
+              .status == 0);
+  for (const int workers : {1, 2}) {
+    const auto result =
+        run_with(workers, small_run(folder, {"--batch-size", "8", "--evaluate", "--shards", "4"}));
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK_FALSE(contains(result.output, "warning"));
+  }
 }

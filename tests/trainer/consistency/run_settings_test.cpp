@@ -94,6 +94,18 @@ TEST_CASE("the data that workers found is compared as well", "[settings]") {
                  "rank 1 has a number of training images of 90 where rank 0 has 100"));
   CHECK(contains(settings_difference({some, settings({}, {.classes = 9, .training_images = 100})}),
                  "rank 1 has a number of classes of 9 where rank 0 has 10"));
+  CHECK(
+      contains(settings_difference({settings({}, {.classes = 2, .class_names = "cat,dog"}),
+                                    settings({}, {.classes = 2, .class_names = "dog,zebra"})}),
+               "rank 1 has class 0 dog where rank 0 has cat, class 1 zebra where rank 0 has dog"));
+  CHECK(
+      contains(settings_difference({settings({}, {.training_list = "1", .validation_list = "2"}),
+                                    settings({}, {.training_list = "3", .validation_list = "4"})}),
+               "a list of training images with the checksum 3 where rank 0 has 1, "
+               "a list of validation images with the checksum 4 where rank 0 has 2"));
+  CHECK(contains(settings_difference({settings({}, {.validation_preparation = "cut"}),
+                                      settings({}, {.validation_preparation = "whole"})}),
+                 "validation images prepared as whole where rank 0 has cut"));
   CHECK(contains(settings_difference({settings({}, {.mean = {0.5f, 0.25f}}), settings({})}),
                  "--mean none where rank 0 has 0.5,0.25"));
 }
@@ -103,9 +115,10 @@ TEST_CASE("a difference names the rank and both values", "[settings]") {
   const std::string other = settings({"--batch-size", "32", "--ema", "0.9"});
   CHECK(settings_difference({plain}).empty());
   CHECK(settings_difference({plain, plain, plain}).empty());
-  CHECK(settings_difference({plain, plain, other}) ==
-        "the workers were started with different settings: rank 2 has --batch-size 32 where rank 0 "
-        "has 64, --ema 0.9 where rank 0 has none; start all of them with the same options");
+  CHECK(
+      settings_difference({plain, plain, other}) ==
+      "the workers were started with different settings: rank 2 has --batch-size 32 where rank 0 "
+      "has 64, --ema 0.9 where rank 0 has none; start all of them with the same options and data");
   CHECK(contains(settings_difference({plain, other, plain, other}),
                  "(another rank differs from rank 0 too)"));
   CHECK(contains(settings_difference({plain, other, other, other}),

@@ -36,6 +36,17 @@ void make_folder(const fs::path& root, unsigned images) {
   }
 }
 
+// Two workers, of which a shell may give each its own arguments by $RANK.
+Result train_apart(const std::string& arguments, const ScratchFolder& folder) {
+  const std::string worker =
+      "exec " DDPRUN_TRAIN " --model convnet --device cpu --steps 1 --batch-size 2 " + arguments;
+  const int code =
+      run_command(by_itself + " '" DDPRUN_LAUNCHER "' --standalone --nproc-per-node 2 /bin/sh -c " +
+                      in_quotes(worker),
+                  folder / "out");
+  return {code, content_of(folder / "out")};
+}
+
 int times_of(const std::string& text, const std::string& output) {
   int times = 0;
   for (std::size_t at = 0; (at = output.find(text, at)) != output.npos; at += text.size()) ++times;
@@ -357,4 +368,57 @@ TEST_CASE("images that cannot be read are told once, the same whoever has which 
     CHECK(told.back() == told.front());
     CHECK(told.back().find("cat/0.jpg") < told.back().find("cat/1.jpg"));  // In the set's order.
   }
+}
+
+TEST_CASE("workers whose data or labels differ do not train together", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  for (const std::string rank : {"0", "1"}) make_folder(folder / rank, 2);
+  const std::string set = "--dataset imagefolder --image-size 28 --data " + folder.path().string();
+  REQUIRE(train_apart(set + "/$RANK", folder).code == 0);
+  for (const auto& [option, told] : std::vector<std::pair<std::string, std::string>>{
+           {"--val-resize-size $((32 + RANK))", "validation images prepared as"},
+           {"--crop-ratio 0.5,$((1 + RANK))", "--crop-ratio 0.5,2"}}) {
+    const Result result = train_apart(set + "/0 " + option, folder);
+    INFO(result.output);
+    CHECK(result.code == 2);
+    CHECK(contains(result.output, told));
+  }
+
+  // As many images of as many classes: a dog of one is a cat of the other.
+  for (const std::string part : {"1/train", "1/val"}) {
+    fs::rename(folder / (part + "/cat"), folder / (part + "/zebra"));
+  }
+  const Result result = train_apart(set + "/$RANK", folder);
+  INFO(result.output);
+  CHECK(result.code == 2);
+  CHECK(contains(result.output, "rank 1 has class 0 dog where rank 0 has cat"));
+}
+
+TEST_CASE("each worker looks at its own data where sums are to be verified",
+          "[trainer][program][data]") {
+  const ScratchFolder folder;
+  for (const std::string rank : {"0", "1"}) {
+    fs::create_directory(folder / rank);
+    write_mnist(folder / rank, /*train=*/true, 8);
+    const std::string sums = "cd " + in_quotes(folder / rank) + " && sha256sum train-*";
+    REQUIRE(run_command(sums, folder / (rank + "/SHA256SUMS")) == 0);
+  }
+  const std::string arguments = "--dataset mnist --no-validation --image-size 28 --verify-data " +
+                                std::string("--data ") + folder.path().string() + "/$RANK";
+  const Result sound = train_apart(arguments, folder);
+  INFO(sound.output);
+  REQUIRE(sound.code == 0);
+  CHECK(contains(sound.output, "2 files in"));
+
+  write_mnist(folder / "1", /*train=*/true, 9);
+  const Result damaged = train_apart(arguments, folder);
+  INFO(damaged.output);
+  CHECK(damaged.code == 2);
+  CHECK(contains(damaged.output, "has the SHA-256"));
+
+  fs::remove(folder / "1/SHA256SUMS");
+  const Result unlisted = train_apart(arguments, folder);
+  INFO(unlisted.output);
+  CHECK(unlisted.code == 2);
+  CHECK(contains(unlisted.output, "there is no SHA256SUMS in " + (folder / "1").string()));
 }

@@ -1,6 +1,8 @@
 // MNIST, CIFAR-10 and synthetic data: what is read, and what a damaged file is answered with.
 #include <zlib.h>
 
+#include <cctype>
+
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/scratch.h"
@@ -133,6 +135,22 @@ TEST_CASE("a file whose SHA-256 is not the listed one is named", "[trainer][data
   write_bytes(folder / "SHA256SUMS", sum + "  abc\n" + sum + " *a b  c\r\n\n");
   CHECK(verify_checksums(folder.path()) == 2);
 
+  // As other programs write it, and people.
+  std::string upper = sum;
+  for (char& digit : upper) digit = static_cast<char>(std::toupper(digit));
+  write_bytes(folder / "SHA256SUMS",
+              "# of 2012\n" + upper + "  abc\nSHA256 (a b  c) = " + sum + "\n");
+  CHECK(verify_checksums(folder.path()) == 2);
+  for (const std::string& line :
+       std::vector<std::string>{"abc", "  abc", "abc  " + sum, sum, sum + "  ", sum + "0  abc",
+                                "MD5 (abc) = " + sum, "SHA256 (abc) = 12", "SHA256 () = " + sum}) {
+    write_bytes(folder / "SHA256SUMS", sum + "  abc\n" + line + "\n");
+    const std::string refused = message_of<DataError>([&] { verify_checksums(folder.path()); });
+    INFO(line);
+    CHECK(contains(refused, "line 2 is not one of sha256sum"));
+  }
+
+  write_bytes(folder / "SHA256SUMS", sum + "  abc\n");
   write_bytes(folder / "abc", "abd");
 
   const std::string message = message_of<DataError>([&] { verify_checksums(folder.path()); });

@@ -126,6 +126,24 @@ TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
   CHECK(contains(shown["text"]["run"][1][1], "--epochs 3"));
 }
 
+TEST_CASE("an evaluation takes nothing back of what TensorBoard shows", "[trainer][program]") {
+  const ScratchFolder folder;
+  const auto events_of = [&](const std::string& name, const std::string& more) {
+    train(folder, "--checkpoint-dir " + in_quotes(folder / "checkpoints") + " --tensorboard " +
+                      in_quotes(folder / name) + " " + more);
+    const std::filesystem::directory_iterator files(folder / name);
+    REQUIRE(files != std::filesystem::directory_iterator());
+    return content_of(files->path());
+  };
+  // Event.session_log with the status START: later steps of other files are dropped.
+  const std::string session_start = "\x3a\x02\x08\x01";
+
+  CHECK(contains(events_of("training", "--epochs 1"), session_start));
+  const std::string evaluation = events_of("evaluation", "--evaluate");
+  CHECK_FALSE(contains(evaluation, session_start));
+  CHECK(contains(evaluation, "val/prec1"));
+}
+
 TEST_CASE("a trace of two workers shows communication beside backward", "[trainer][program]") {
   const ScratchFolder folder;
   train(folder,
