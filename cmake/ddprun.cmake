@@ -3,8 +3,8 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)  # The CUDA module lies beside `train`.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)  # The CUDA module lies beside `train`.
 
 # One -fPIC for libraries and programs alike: a precompiled header is only valid for one of
 # -fPIC and -fPIE, and LibTorch's costs 14 s each.
@@ -32,7 +32,7 @@ if(DDPRUN_SANITIZE)
     add_compile_options(-Wno-tsan)  # Asio's fences, which g++'s checker does not follow.
   endif()
   if(DDPRUN_SANITIZE MATCHES "address.*undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    add_library(ddprun_undefined_report OBJECT ${CMAKE_SOURCE_DIR}/tests/testing/undefined_report.cpp)
+    add_library(ddprun_undefined_report OBJECT ${PROJECT_SOURCE_DIR}/tests/testing/undefined_report.cpp)
     link_libraries($<BUILD_INTERFACE:$<TARGET_OBJECTS:ddprun_undefined_report>>)
   endif()
 endif()
@@ -96,7 +96,7 @@ function(ddprun_library name)
   elseif(ARG_COLD)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
-  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                             $<INSTALL_INTERFACE:include/ddprun>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
@@ -116,11 +116,11 @@ function(ddprun_network_library name)
     return()
   endif()
   if(NOT TARGET ddprun_network_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/network_pch.cpp "// Holds the precompiled headers of Asio, JSON and spdlog.\n")
-    add_library(ddprun_network_pch STATIC ${CMAKE_BINARY_DIR}/network_pch.cpp)
-    target_include_directories(ddprun_network_pch PRIVATE ${CMAKE_SOURCE_DIR})
+    file(WRITE ${PROJECT_BINARY_DIR}/network_pch.cpp "// Holds the precompiled headers of Asio, JSON and spdlog.\n")
+    add_library(ddprun_network_pch STATIC ${PROJECT_BINARY_DIR}/network_pch.cpp)
+    target_include_directories(ddprun_network_pch PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(ddprun_network_pch PUBLIC asio nlohmann_json::nlohmann_json spdlog::spdlog)
-    target_precompile_headers(ddprun_network_pch PRIVATE ${CMAKE_SOURCE_DIR}/rendezvous/costly_headers.h)
+    target_precompile_headers(ddprun_network_pch PRIVATE ${PROJECT_SOURCE_DIR}/rendezvous/costly_headers.h)
     target_compile_options(ddprun_network_pch PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   target_precompile_headers(${name} REUSE_FROM ddprun_network_pch)
@@ -135,11 +135,11 @@ function(ddprun_torch_library name)
   target_link_libraries(${name} PUBLIC LibTorch::torch)
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE ${DDPRUN_UNITY_TORCH_UNITS})
   if(NOT TARGET ddprun_torch_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
-    add_library(ddprun_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-    target_include_directories(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR})
+    file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "// Holds the precompiled LibTorch header.\n")
+    add_library(ddprun_torch_pch STATIC ${PROJECT_BINARY_DIR}/torch_pch.cpp)
+    target_include_directories(ddprun_torch_pch PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(ddprun_torch_pch PUBLIC LibTorch::torch)
-    target_precompile_headers(ddprun_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/worker/torch/libtorch.h)
+    target_precompile_headers(ddprun_torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/worker/torch/libtorch.h)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       target_compile_options(ddprun_torch_pch PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
@@ -193,7 +193,7 @@ function(ddprun_cuda_source module file)
     OUTPUT ${object}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -c ${CMAKE_CURRENT_SOURCE_DIR}/${file} -o ${object} -MD -MF ${object}.d
             -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC,-fvisibility=hidden
-            -I ${CMAKE_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+            -I ${PROJECT_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
     DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file} DEPFILE ${object}.d
     COMMENT "nvcc ${file}" VERBATIM)
   add_custom_target(${module}_${name} DEPENDS ${object})

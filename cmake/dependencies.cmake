@@ -1,6 +1,11 @@
 # Everything that is not ours, with the version it was built against and why it is here.
 # Packages are Debian's and Ubuntu's; scripts/setup installs them.
 
+# A tree that takes this one in links what the libraries link.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+endif()
+
 find_package(Threads REQUIRED)
 find_package(CLI11 2.1 REQUIRED)           # Command lines: grouped help, checks. libcli11-dev 2.1.2
 find_package(spdlog 1.10 REQUIRED)         # The programs' own messages, on stderr. libspdlog-dev 1.10
@@ -37,8 +42,8 @@ target_compile_definitions(asio INTERFACE ASIO_SEPARATE_COMPILATION ASIO_NO_DEPR
                                           ASIO_DISABLE_STD_ALIGNED_ALLOC)
 # What of it is no template is compiled once. As the header-only library that it also is, it put its
 # event loop into each of our units: a tenth of all code that ddprun's build made.
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/asio_compiled.cpp CONTENT "#include <asio/impl/src.hpp>\n")
-add_library(ddprun_asio STATIC ${CMAKE_BINARY_DIR}/asio_compiled.cpp)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/asio_compiled.cpp CONTENT "#include <asio/impl/src.hpp>\n")
+add_library(ddprun_asio STATIC ${PROJECT_BINARY_DIR}/asio_compiled.cpp)
 target_compile_features(ddprun_asio PUBLIC cxx_std_20)
 target_link_libraries(ddprun_asio PUBLIC $<BUILD_INTERFACE:asio>)
 target_link_libraries(asio INTERFACE Threads::Threads $<LINK_ONLY:ddprun_asio>)

@@ -59,9 +59,9 @@ if(DDPRUN_WITH_TORCH)
   install(TARGETS train RUNTIME COMPONENT train)
 endif()
 
-configure_package_config_file(cmake/ddprunConfig.cmake.in ${CMAKE_BINARY_DIR}/ddprunConfig.cmake
+configure_package_config_file(cmake/ddprunConfig.cmake.in ${PROJECT_BINARY_DIR}/ddprunConfig.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_BINDIR DDPRUN_MODULE_DIR)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/ddprunConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ddprunConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/ddprunConfig.cmake ${CMAKE_BINARY_DIR}/ddprunConfigVersion.cmake
+install(FILES ${PROJECT_BINARY_DIR}/ddprunConfig.cmake ${PROJECT_BINARY_DIR}/ddprunConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT development)

@@ -37,6 +37,7 @@ constexpr int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 struct ErrorPlace {
   char final_path[path_bytes_max];
   char temporary_path[path_bytes_max];
+  pid_t owner;  // A child that it forks inherits the handlers, but its crash is not the worker's.
 };
 ErrorPlace error_places[2];
 std::atomic<int> error_place{0};
@@ -149,7 +150,7 @@ enum class Fault { Unknown, OfTheUser };
 bool write_error(std::string_view message, std::string_view stack, const timespec& when,
                  Fault fault = Fault::Unknown) {
   const ErrorPlace& place = error_places[error_place.load()];
-  if (place.final_path[0] == '\0') return true;
+  if (place.final_path[0] == '\0' || place.owner != ::getpid()) return true;
   {
     JsonFile file(place.temporary_path);
     file.raw(R"({"message": {"message": ")");
@@ -273,6 +274,7 @@ void change_error_file(const WorkerEnv& env) {
   const int next = 1 - error_place.load();
   ErrorPlace& place = error_places[next];
   place = {};
+  place.owner = ::getpid();
   const std::string temporary = env.error_file + "." + std::to_string(::getpid()) + ".tmp";
   if (!env.error_file.empty() && temporary.size() < path_bytes_max) {
     std::memcpy(place.final_path, env.error_file.c_str(), env.error_file.size() + 1);

@@ -7,7 +7,8 @@
 //                                                           "usage_error": true}}}
 //
 // "usage_error" is left out where it is false. The file appears whole or not at all (temporary
-// name, rename). The first cause wins: what follows it in the same process is a consequence.
+// name, rename). The first cause wins: what follows it in the same process is a consequence. Of a
+// child that the process forks nothing is recorded, as the process may well do without it.
 // Source: torch.distributed.elastic, ErrorHandler.
 #pragma once
 

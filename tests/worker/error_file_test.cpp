@@ -145,6 +145,27 @@ TEST_CASE("an uncaught exception is recorded with its type and text", "[worker][
         std::string::npos);
 }
 
+TEST_CASE("a crash of a process that the worker forked is not the worker's",
+          "[worker][error_file]") {
+  const Folder folder;
+  const fs::path file = folder / "error.json";
+  for (const bool worker_fails : {false, true}) {
+    run_child(file, [&] {
+      for (void (*die)() : {+[] { std::abort(); }, +[] { record_error("a helper's"); }}) {
+        const pid_t helper = ::fork();
+        if (helper == 0) {
+          die();
+          ::_exit(0);
+        }
+        ::waitpid(helper, nullptr, 0);
+      }
+      if (worker_fails) record_error("the worker's own");
+    });
+    CHECK(fs::exists(file) == worker_fails);
+  }
+  CHECK(read_json(file)["message"]["message"] == "the worker's own");
+}
+
 TEST_CASE("a fatal signal is recorded with the stack and still kills", "[worker][error_file]") {
   const Folder folder;
   const fs::path file = folder / "error.json";

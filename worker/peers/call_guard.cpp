@@ -71,9 +71,17 @@ void CallGuard::fail(const Call& call, const std::string& reason) {
   throw_aborted(call);
 }
 
+void CallGuard::fail_occupied() {
+  const std::string reason =
+      "rank " + std::to_string(rank_) +
+      ": a second thread is inside a call of this communicator, or a callback called it; one at a "
+      "time may";
+  group_.abort(reason);
+  throw CommunicatorError(reason);
+}
+
 CallGuard::Inside::Inside(CallGuard& guard) : guard_(guard) {
-  assert(!guard_.occupied_.load(std::memory_order_relaxed) &&
-         "two threads are inside calls of one communicator, or a callback called it");
+  if (guard_.occupied_.load(std::memory_order_relaxed)) guard_.fail_occupied();
   guard_.occupied_.store(true, std::memory_order_relaxed);
 }
 

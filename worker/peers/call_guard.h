@@ -48,7 +48,7 @@ class CallGuard {
   }
 
   // This thread is inside a call for as long as the object lives. What calls share has no lock, so
-  // that no other thread may be in one (communicator.h); where assertions are on, that is checked.
+  // that no other thread may be in one (communicator.h): the second fails, as far as it is seen.
   class Inside {
    public:
     explicit Inside(CallGuard& guard);
@@ -62,6 +62,7 @@ class CallGuard {
 
  private:
   [[noreturn]] void throw_aborted(const Call& call) const;
+  [[noreturn]] void fail_occupied();
 
   const int rank_;
   const int world_size_;

@@ -81,9 +81,15 @@ std::string to_string(const Call& call) {
 }
 
 std::string describe_mismatch(int rank, const Call& mine, int peer, const Call& theirs) {
+  const bool message_only_of_one =
+      (mine.kind == CallKind::Message) != (theirs.kind == CallKind::Message);
   return "rank " + std::to_string(rank) + " called " + to_string(mine) + ", but rank " +
          std::to_string(peer) + " called " + to_string(theirs) +
-         "; all ranks must make the same calls in the same order";
+         "; all ranks must make the same calls in the same order" +
+         (message_only_of_one
+              ? ", and a message that was sent before a collective must be received "
+                "before it: post its irecv() first"
+              : "");
 }
 
 FrameDecision check_frame(const FrameHeader& expected, const FrameHeader& received, int rank,

@@ -24,19 +24,26 @@ std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
+std::string name_of_replica(std::size_t replica) {
+  return "DataParallel: replica " + std::to_string(replica);
+}
+
+void check_equal_counts(std::size_t first, std::size_t other, const char* kind,
+                        std::size_t replica) {
+  if (first == other) return;
+  throw std::invalid_argument(name_of_replica(replica) + " has " + std::to_string(other) + " " +
+                              kind + "s, the module has " + std::to_string(first));
+}
+
 void check_equal_shapes(const std::vector<at::Tensor>& first, const std::vector<at::Tensor>& other,
                         const char* kind, std::size_t replica) {
-  const std::string who = "DataParallel: replica " + std::to_string(replica);
-  if (first.size() != other.size()) {
-    throw std::invalid_argument(who + " has " + std::to_string(other.size()) + " " + kind +
-                                "s, the module has " + std::to_string(first.size()));
-  }
+  check_equal_counts(first.size(), other.size(), kind, replica);
   for (std::size_t k = 0; k < first.size(); ++k) {
     if (first[k].sizes() == other[k].sizes() && first[k].scalar_type() == other[k].scalar_type())
       continue;
-    throw std::invalid_argument(
-        c10::str(who, " differs in ", kind, " ", k, ": ", other[k].scalar_type(), " ",
-                 other[k].sizes(), " instead of ", first[k].scalar_type(), " ", first[k].sizes()));
+    throw std::invalid_argument(c10::str(
+        name_of_replica(replica), " differs in ", kind, " ", k, ": ", other[k].scalar_type(), " ",
+        other[k].sizes(), " instead of ", first[k].scalar_type(), " ", first[k].sizes()));
   }
 }
 
@@ -75,8 +82,10 @@ void DataParallelReplicas::collect_tensors() {
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     parameters_.push_back(distinct(replicas_[i]->parameters()));
     buffers_.push_back(distinct(replicas_[i]->buffers()));
+    modules_.push_back(replicas_[i]->modules());
     check_equal_shapes(parameters_[0], parameters_[i], "parameter", i);
     check_equal_shapes(buffers_[0], buffers_[i], "buffer", i);
+    check_equal_counts(modules_[0].size(), modules_[i].size(), "module", i);
     // In the graph a replica's parameter is no leaf: connect_copies() says where it comes from.
     for (at::Tensor& parameter : parameters_[i]) {
       if (i > 0) parameter.requires_grad_(false);
@@ -92,12 +101,16 @@ void DataParallelReplicas::collect_tensors() {
   }
 }
 
-// Weights, buffers and mode as the module has them now.
+// Weights, buffers and modes as the module has them now.
 void DataParallelReplicas::update_replicas() {
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 1; i < replicas_.size(); ++i) {
-    replicas_[i]->train(replicas_[0]->is_training());
+    // Each module's own mode, parents first: a BatchNorm may be frozen in a module that trains.
+    for (std::size_t k = 0; k < modules_[0].size(); ++k) {
+      const bool training = modules_[0][k]->is_training();
+      if (modules_[i][k]->is_training() != training) modules_[i][k]->train(training);
+    }
     for (std::size_t k = 0; k < parameters_[0].size(); ++k) {
       const at::Tensor& original = parameters_[0][k];
       at::Tensor& copy = parameters_[i][k];
@@ -115,6 +128,9 @@ void DataParallelReplicas::update_replicas() {
         }
       }
     }
+    // Below autograd, or the graph of an earlier forward could not be used any more, as that of the
+    // module alone can. That its buffers are as they were is checked on replica 0: its are copied.
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (std::size_t k = 0; k < buffers_[0].size(); ++k) {
       buffers_[i][k].copy_(buffers_[0][k], /*non_blocking=*/true);
     }

@@ -21,8 +21,8 @@
 //
 // The module's own parameters get the gradients, in one piece at the end of backward, through
 // autograd: hooks, accumulation and a DistributedDataParallel around a module that uses this work.
-// Double backward does not; a hook on a parameter (Tensor::register_hook) is called once more, with
-// replica 0's share, on the CPU.
+// A backward with create_graph throws; a hook on a parameter (Tensor::register_hook) is called once
+// more, with replica 0's share, on the CPU.
 //
 // On the CPU replicas share the memory of the weights, each has a thread for forward and backward,
 // and they share the caller's number of LibTorch threads evenly. With GPUs weights are copied at
@@ -54,7 +54,7 @@ class DataParallelReplicas {
   static Backward fastest_backward(const std::vector<at::Device>& devices);
 
   // Replica 0 is the module. Throws std::invalid_argument, naming what is wrong, when replicas
-  // differ in their parameters or buffers, or the module is not on the first device.
+  // differ in their parameters, buffers or modules, or the module is not on the first device.
   DataParallelReplicas(std::vector<std::shared_ptr<torch::nn::Module>> replicas,
                        std::vector<at::Device> devices, Backward backward);
   ~DataParallelReplicas();
@@ -85,7 +85,8 @@ class DataParallelReplicas {
   Backward backward_;
   std::vector<std::vector<at::Tensor>> parameters_;  // By replica; each tensor once.
   std::vector<std::vector<at::Tensor>> buffers_;     // By replica.
-  std::shared_ptr<ReplicaThreads> threads_;          // A graph may outlive this object.
+  std::vector<std::vector<std::shared_ptr<torch::nn::Module>>> modules_;  // By replica.
+  std::shared_ptr<ReplicaThreads> threads_;  // A graph may outlive this object.
 };
 
 template <class ModuleType>

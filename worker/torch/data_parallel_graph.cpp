@@ -25,6 +25,13 @@ void add_to(at::Tensor& sum, const at::Tensor& gradient, bool& own_memory) {
   }
 }
 
+// What the replicas computed would be taken for constants.
+void refuse_second_derivatives() {
+  TORCH_CHECK(!at::GradMode::is_enabled(),
+              "second derivatives through DataParallel are not there: call backward without "
+              "create_graph, or use the module alone");
+}
+
 // The sums leave as gradients of the module's own parameters. To write them there at the end of
 // backward was ruled out: hooks on parameters would not have seen them.
 class JoinedBackward : public torch::autograd::Node {
@@ -35,6 +42,7 @@ class JoinedBackward : public torch::autograd::Node {
   std::string name() const override { return "DataParallelBackward"; }
 
   variable_list apply(variable_list&& gradients) override {
+    refuse_second_derivatives();
     TORCH_CHECK(!replicas_.outputs.empty(),
                 "backward ran a second time through DataParallel::forward, whose graph is gone: "
                 "call forward again, or backward with retain_graph");
@@ -106,7 +114,7 @@ class SumOfCopies : public torch::autograd::Node {
   std::string name() const override { return "DataParallelSumBackward"; }
 
   variable_list apply(variable_list&& gradients) override {
-    const at::NoGradGuard no_grad;
+    refuse_second_derivatives();
     at::Tensor sum;
     bool own_memory = false;
     for (const at::Tensor& gradient : gradients) {

@@ -1,6 +1,8 @@
 // What a forward must do first, and how the ranks' models are made equal.
 #include "worker/torch/distributed_data_parallel.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <typeinfo>
 #include <unordered_set>
 
@@ -52,7 +54,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   std::vector<at::Tensor> state;
   for (const NamedTensor& parameter : parameters_) {
     state.push_back(parameter.tensor);
-    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+    (parameter.tensor.requires_grad() ? trained : frozen_).push_back(parameter);
   }
   state.insert(state.end(), buffers_.begin(), buffers_.end());
   const at::Device device =
@@ -60,6 +62,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   // Before anything of the model travels: other sizes would end in an error that names a call, and
   // not the parameter.
   check_model_agreement(communicator, describe(), device);
+  check_no_overlaps();
   // A broadcast of its own, whose staging memory, as large as the model, goes with it.
   if (options_.init_sync) TensorBroadcast(communicator).run(state, 0);
   options_.queue_is_shared = options_.queue != nullptr;
@@ -87,6 +90,20 @@ void DistributedDataParallelBase::collect_buffers() {
   buffer_schedule_ = BufferSchedule(norms_.size(), others);
 }
 
+// What rank 0 has could not be written to them.
+void DistributedDataParallelBase::check_no_overlaps() const {
+  std::vector<NamedTensor> all = parameters_;
+  for (const auto& item : module_->named_buffers()) all.push_back({item.key(), item.value()});
+  for (const NamedTensor& each : all) {
+    if (!each.tensor.defined() || at::has_internal_overlap(each.tensor) != at::MemOverlap::Yes)
+      continue;
+    throw std::invalid_argument(c10::str("parameter or buffer '", each.name,
+                                         "' has several elements in one place of memory, ",
+                                         each.tensor.sizes(), " with strides ",
+                                         each.tensor.strides(), ": register contiguous() of it"));
+  }
+}
+
 std::vector<std::string> DistributedDataParallelBase::describe() const {
   std::vector<std::string> lines;
   for (const NamedTensor& parameter : parameters_) {
@@ -110,8 +127,23 @@ void DistributedDataParallelBase::before_forward() {
   ProgressPage::own().computes();
   if (!active_) return;
   const bool reduces = synchronizes_ && at::GradMode::is_enabled();
-  if (reduces) reducer_->expect_backward();
+  if (reduces) {
+    check_frozen();
+    reducer_->expect_backward();
+  }
   follow_schedule(reduces);
+}
+
+void DistributedDataParallelBase::check_frozen() {
+  for (const NamedTensor& parameter : frozen_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    const std::string message =
+        "rank " + std::to_string(communicator_.rank()) + ": parameter '" + parameter.name +
+        "' requires a gradient, and did not when the module was wrapped, so nobody would reduce "
+        "it: wrap the module after it is unfrozen";
+    communicator_.abort(message);
+    throw UnreducedGradients(message);
+  }
 }
 
 void DistributedDataParallelBase::follow_schedule(bool reduces) {

@@ -8,9 +8,11 @@
 //   optimizer.step();
 //
 // Every rank makes the same calls with a model of the same shape; the weights start as rank 0's and
-// stay equal bit for bit. Move, convert and freeze the module before it is wrapped; parameters
-// that do not require gradients are left out. A gradient is a view into memory that comes from the
-// communicator: tensors taken from p.grad(), and this object, must go before the communicator does.
+// stay equal bit for bit. Move, convert, freeze and unfreeze the module before it is wrapped;
+// parameters that do not require gradients are left out. A gradient is a view into memory that
+// comes from the communicator: tensors taken from p.grad(), and this object, must go before the
+// communicator does. A tensor from p.grad() keeps its values over zero_grad(), as without this;
+// views and detach() of it do not, they are overwritten by the next backward.
 //
 // Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward that follows
 // one whose backward reduced. So does this, but for the running statistics of BatchNorm1d, 2d and
@@ -33,7 +35,8 @@
 // Threads: one thread calls; a thread (CPU) or stream (CUDA) of its own carries out the reductions.
 // Between a forward and the end of its backward the communicator must not be used otherwise.
 // Errors: CommunicatorError from any call when a peer has died; UnreducedGradients from the forward
-// after a backward that left parameters without a gradient.
+// after a backward that left parameters without a gradient, and from one whose parameters were
+// moved, converted or unfrozen.
 #pragma once
 
 #include <chrono>
@@ -78,10 +81,12 @@ class DistributedDataParallelBase {
  public:
   // Collective: compares the models (ModelMismatch on all ranks if they differ), broadcasts rank
   // 0's parameters and buffers. The communicator must outlive this object. Throws
-  // std::invalid_argument for what cannot be reduced: dtypes, another device, a parameter of
-  // another wrapper that lives.
+  // std::invalid_argument for what cannot be reduced: dtypes, another device, elements that share
+  // memory, a parameter of another wrapper that lives.
   DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module, Communicator& communicator,
                               DataParallelOptions options);
+  DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;
+  DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = delete;
 
   // While it lives, backward accumulates on this rank only. The first backward after it reduces the
   // sum. Put the forward into its scope too.
@@ -126,6 +131,8 @@ class DistributedDataParallelBase {
   bool synchronizes() const { return synchronizes_; }
   void set_synchronizes(bool synchronizes);
   void collect_buffers();
+  void check_no_overlaps() const;
+  void check_frozen();
   std::vector<std::string> describe() const;
   void follow_schedule(bool reduces);
 
@@ -134,6 +141,7 @@ class DistributedDataParallelBase {
   DataParallelOptions options_;
   bool active_ = true;                   // False in a world of one.
   std::vector<NamedTensor> parameters_;  // Distinct, those without gradients included.
+  std::vector<NamedTensor> frozen_;      // Those of them that are left out.
   std::vector<at::Tensor> buffers_;
   std::vector<std::shared_ptr<torch::nn::Module>> norms_;  // Keep running statistics.
   BufferSchedule buffer_schedule_{0, false};

@@ -90,16 +90,27 @@ FlatGradients::~FlatGradients() {
   }
 }
 
-void FlatGradients::make_views() {
+at::Tensor FlatGradients::make_view(std::size_t i) const {
   // Below autograd the results share memory without being views in autograd's sense: gradients must
   // not be such views, or Optimizer::zero_grad() fails to detach them.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return view_like(regions_[sizes_[i].region], parameters_[i].tensor, plan_.places[i].offset);
+}
+
+void FlatGradients::make_views() {
   views_.assign(parameters_.size(), {});
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!plan_.places[i].bucket) continue;
-    views_[i] =
-        view_like(regions_[sizes_[i].region], parameters_[i].tensor, plan_.places[i].offset);
+    if (plan_.places[i].bucket) views_[i] = make_view(i);
   }
+}
+
+// Somebody took the gradient of an earlier step, which zero_grad() has let go since: that tensor
+// gets memory of its own.
+void FlatGradients::leave_to_holders(std::size_t i) {
+  if (views_[i].use_count() == 1) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor held = std::exchange(views_[i], make_view(i));
+  held.set_data(held.clone());
 }
 
 bool FlatGradients::is_view(std::size_t i) const {
@@ -117,6 +128,7 @@ bool FlatGradients::lies_in_view(std::size_t i) const {
 at::Tensor FlatGradients::lend(std::size_t i) {
   if (lent_[i] || !views_[i].defined() || parameters_[i].tensor.grad().defined()) return {};
   lent_[i] = true;
+  leave_to_holders(i);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return at::as_strided(views_[i], views_[i].sizes(), views_[i].strides());
 }
@@ -124,13 +136,19 @@ at::Tensor FlatGradients::lend(std::size_t i) {
 void FlatGradients::adopt(std::size_t i) {
   lent_[i] = false;
   if (is_view(i)) return;
+  leave_to_holders(i);
   const at::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
   if (!gradient.defined()) {
     views_[i].zero_();
     return;
   }
-  if (gradient.layout() != at::kStrided || gradient.scalar_type() != views_[i].scalar_type() ||
+  if (gradient.layout() != at::kStrided) {
+    throw std::invalid_argument("the gradient of parameter '" + name(i) +
+                                "' is sparse, which data-parallel training cannot reduce: make its "
+                                "Embedding with EmbeddingOptions::sparse(false)");
+  }
+  if (gradient.scalar_type() != views_[i].scalar_type() ||
       gradient.device() != views_[i].device()) {
     throw std::invalid_argument(
         "the gradient of parameter '" + name(i) + "' is " + gradient.toString() + " on " +

@@ -37,6 +37,7 @@ class FlatGradients {
 
   std::size_t size() const { return parameters_.size(); }
   const std::string& name(std::size_t i) const { return parameters_[i].name; }
+  const at::Tensor& parameter(std::size_t i) const { return parameters_[i].tensor; }
   const BucketPlan& plan() const { return plan_; }
   at::Device device() const { return device_; }
 
@@ -78,7 +79,9 @@ class FlatGradients {
   Span bucket(std::size_t index) const;
 
  private:
+  at::Tensor make_view(std::size_t i) const;
   void make_views();
+  void leave_to_holders(std::size_t i);
   bool is_view(std::size_t i) const;
   bool lies_in_view(std::size_t i) const;
 

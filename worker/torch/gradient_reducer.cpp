@@ -3,6 +3,7 @@
 #include "worker/torch/gradient_reducer.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -101,6 +102,7 @@ GradientReducer::~GradientReducer() {
 
 void GradientReducer::expect_backward() {
   communicator_.throw_if_aborted();
+  check_hooks();
   if (running_) {
     // Complete, it waits for one whose turn comes before its own: that one has the reason.
     const ReducerGroup::Reducer* const before = group_->first_unfinished();
@@ -110,6 +112,22 @@ void GradientReducer::expect_backward() {
     throw UnreducedGradients(message);
   }
   group_->expect(member_);
+}
+
+// A parameter of another type or device has another accumulator, and with it no hook: its gradients
+// would stay this rank's own.
+void GradientReducer::check_hooks() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (torch::autograd::impl::try_get_grad_accumulator(gradients_.parameter(i)) ==
+        accumulators_[i])
+      continue;
+    const std::string message = "rank " + std::to_string(communicator_.rank()) + ": parameter '" +
+                                gradients_.name(i) +
+                                "' was moved or converted after the module was wrapped, and its "
+                                "gradient would not be reduced: wrap the module after it";
+    communicator_.abort(message);
+    throw UnreducedGradients(message);
+  }
 }
 
 std::string GradientReducer::unfinished_message() const {
@@ -207,6 +225,7 @@ void GradientReducer::reduce_without_backward() {
 
 void GradientReducer::finish() {
   const at::NoGradGuard no_grad;
+  refuse_early_end();
   if (policy_.looks_for_unused) give_zeros();
   queue_full_buckets();
   assert(progress_.all_taken());
@@ -221,6 +240,22 @@ void GradientReducer::finish() {
   }
   progress_.restart(gradients_.plan());
   running_ = false;
+}
+
+// A backward within backward (checkpointing) ends before its outer one. What is missing then would
+// be left out for good, or be summed up twice; averages of averages are right.
+void GradientReducer::refuse_early_end() const {
+  if (!policy_.looks_for_unused || progress_.missing_count() == 0) return;
+  if (!policy_.drops_unused && op_ != ReduceOp::Sum) return;
+  if (torch::autograd::get_current_node() == nullptr) return;
+  const std::string message =
+      "rank " + std::to_string(communicator_.rank()) +
+      ": a backward within backward (checkpointing) ended before parameter '" +
+      gradients_.name(progress_.missing().front()) +
+      "' had its gradient, and which parameters are unused is found at the end of a backward: do "
+      "without static_graph and find_unused_parameters, or without the inner backward";
+  communicator_.abort(message);
+  throw UnreducedGradients(message);
 }
 
 // What is queued ends here, and not behind the back of a caller who uses the communicator next.

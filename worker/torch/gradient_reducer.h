@@ -85,7 +85,8 @@ class GradientReducer : private ReducerGroup::Reducer {
 
   // A forward runs whose backward will reduce; the order of forwards is the same on all ranks.
   // Throws UnreducedGradients when the last backward began to reduce and did not end, and
-  // aborts the communicator with the same words, because the peers wait for the missing buckets.
+  // aborts the communicator with the same words, because the peers wait for the missing buckets;
+  // also where a parameter was moved or converted since, and has lost its hook.
   void expect_backward();
 
   // False: hooks do nothing, gradients accumulate on this rank.
@@ -114,6 +115,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   std::string unfinished_message() const override;
 
   void on_gradient(std::size_t parameter, bool defined);
+  void check_hooks();
+  void refuse_early_end() const;
   void begin();
   void give_zeros();
   void count_uses();

@@ -6,9 +6,17 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ddprun::worker {
 namespace {
+
+void check_device(const Communicator& communicator, const at::Tensor& tensor) {
+  if (!is_for(communicator, tensor.device())) {
+    throw std::invalid_argument("collective on a tensor on " + tensor.device().str() +
+                                " with a communicator for " + communicator.description());
+  }
+}
 
 void check_sendable(const Communicator& communicator, const at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) {
@@ -16,10 +24,7 @@ void check_sendable(const Communicator& communicator, const at::Tensor& tensor) 
                                 c10::str(tensor.sizes(), " with strides ", tensor.strides()) +
                                 ": call contiguous() first");
   }
-  if (!is_for(communicator, tensor.device())) {
-    throw std::invalid_argument("collective on a tensor on " + tensor.device().str() +
-                                " with a communicator for " + communicator.description());
-  }
+  check_device(communicator, tensor);
 }
 
 // The tensor's elements in the order of its memory, as one dimension.
@@ -138,6 +143,8 @@ at::Tensor TensorBroadcast::staging(at::Device device, std::int64_t bytes, Memor
   for (const at::Tensor& known : stagings_) {
     if (known.device() == device && known.numel() >= bytes) return known.narrow(0, 0, bytes);
   }
+  // It is kept, and what is made within InferenceMode could not be written to after it.
+  const c10::InferenceMode no_inference(false);
   stagings_.push_back(
       memory == Memory::OfCommunicator
           ? allocate_tensor(communicator_, static_cast<std::size_t>(bytes), at::kByte, device)
@@ -155,17 +162,24 @@ void TensorBroadcast::for_each_device(const std::vector<at::Tensor>& tensors, Me
     if (done[first]) continue;
     const at::Device device = tensors[first].device();
     std::vector<at::Tensor> near;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // Of tensors with gaps in memory.
     std::int64_t bytes = 0;
     for (std::size_t i = first; i < tensors.size(); ++i) {
       if (tensors[i].device() != device) continue;
-      check_sendable(communicator_, tensors[i]);
+      check_device(communicator_, tensors[i]);
       done[i] = true;
-      near.push_back(memory_view(tensors[i]).view(at::kByte));
+      at::Tensor dense = tensors[i];
+      if (!dense.is_non_overlapping_and_dense()) {
+        dense = dense.contiguous();
+        copies.emplace_back(tensors[i], dense);
+      }
+      near.push_back(memory_view(dense).view(at::kByte));
       bytes += near.back().numel();
     }
     if (bytes == 0) continue;
     at::Tensor flat = staging(device, bytes, memory);
     transfer(flat, near);
+    for (const auto& [tensor, copy] : copies) tensor.copy_(copy);
   }
 }
 

@@ -1,8 +1,9 @@
 // The communicator's collectives on tensors: checks dtype, layout and device, finds the stream.
 //
 // Tensors must be dense, with the same strides on all ranks: what travels is the memory, not the
-// logical order of elements. On CUDA the work is queued on the current stream of the tensor's
-// device. Errors: std::invalid_argument for a tensor that cannot be sent; CommunicatorError.
+// logical order of elements. (TensorBroadcast also takes those with gaps, whose copies travel.) On
+// CUDA the work is queued on the current stream of the tensor's device. Errors:
+// std::invalid_argument for a tensor that cannot be sent; CommunicatorError.
 #pragma once
 
 #include <cstddef>

@@ -141,6 +141,17 @@ TEST_CASE("of threads that abort at once one gives the reason, and all find it",
   }
 }
 
+TEST_CASE("a second thread inside a call ends the group", "[worker][guard]") {
+  Group group;
+  CallGuard guard(1, 3, group);
+  { const CallGuard::Inside before(guard); }
+  const CallGuard::Inside inside(guard);
+  std::string error;
+  std::thread([&] { error = error_of([&] { const CallGuard::Inside second(guard); }); }).join();
+  CHECK(error.find("rank 1: a second thread is inside a call") == 0);
+  CHECK(group.told == std::vector<std::string>{error});
+}
+
 TEST_CASE("an abort without a reason says so", "[worker][guard]") {
   Group group;
   CallGuard guard(0, 2, group);

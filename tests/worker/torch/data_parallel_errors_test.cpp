@@ -165,6 +165,157 @@ TEST_CASE("running statistics become rank 0's before evaluation and not before",
   });
 }
 
+TEST_CASE("training goes on after a validation in InferenceMode", "[worker][ddp][buffers]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    Normed net = normed_net();
+    DistributedDataParallel ddp(net, communicator, tiny());
+    const at::Tensor x = input(communicator.rank());
+    for (int round = 0; round < 2; ++round) {
+      ddp.train();
+      ddp.forward(x).backward();
+      ddp.eval();
+      {
+        const c10::InferenceMode inference;
+        ddp.forward(x);
+      }
+      ddp.train();
+      ddp.forward(x).backward();
+      ddp.synchronize_buffers();
+      const auto guard = ddp.no_sync();
+      ddp.forward(x).backward();
+    }
+    ddp.synchronize_buffers();
+    const at::Tensor all = all_gather(communicator, net->norm->running_mean);
+    RANK_CHECK(at::equal(all[0], all[1]));
+  });
+}
+
+struct GapsImpl : torch::nn::Module {
+  explicit GapsImpl(const at::Tensor& state) {
+    weight = register_parameter("weight", torch::randn({4, 8}).slice(1, 0, 4).detach());
+    scale = register_buffer("scale", state);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    scale.add_(x.mean().detach());
+    return (x.mm(weight) * scale).pow(2).mean();
+  }
+  at::Tensor weight, scale;
+};
+TORCH_MODULE(Gaps);
+
+TEST_CASE("parameters and buffers with gaps in memory become rank 0's", "[worker][ddp][buffers]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    Gaps net = seeded(static_cast<std::uint64_t>(communicator.rank()), [] {
+      return Gaps(torch::randn({4, 3}).select(1, 1));
+    });
+    DistributedDataParallel ddp(net, communicator, tiny());
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      ddp.forward(input(communicator.rank())).backward();
+    }
+    ddp.synchronize_buffers();
+    for (const at::Tensor& tensor : {net->weight.detach(), net->weight.grad(), net->scale}) {
+      const at::Tensor all = all_gather(communicator, tensor.contiguous());
+      RANK_CHECK(at::equal(all[0], all[1]));
+    }
+    RANK_CHECK(net->weight.stride(0) == 8);
+  });
+}
+
+TEST_CASE("a buffer whose elements share memory is refused by its name", "[worker][ddp][errors]") {
+  const auto errors = run_ranks(2, [](ThreadCommunicator& communicator) {
+    Gaps net(torch::ones({1}).expand({4}));
+    DistributedDataParallel ddp(net, communicator, tiny());
+  });
+
+  for (const auto& error : errors) {
+    CHECK(message_of<std::invalid_argument>(error).find("'scale' has several elements in one") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a parameter that was converted or unfrozen after its module was wrapped is an error",
+          "[worker][ddp][errors]") {
+  const auto train_after = [](const std::function<void(NormedImpl&)>& change) {
+    const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+      Normed net = normed_net();
+      net->first->bias.set_requires_grad(false);
+      DistributedDataParallel ddp(net, communicator, tiny());
+      for (int step = 0; step < 2; ++step) ddp.forward(input(communicator.rank())).backward();
+      change(*net);
+      ddp.forward(input(communicator.rank()));
+    });
+    // Who is later hears the other one's.
+    return message_of<UnreducedGradients>(errors[0]) + message_of<UnreducedGradients>(errors[1]);
+  };
+
+  CHECK(train_after([](NormedImpl& net) {
+          net.last->to(torch::kDouble);
+          net.last->to(torch::kFloat);
+        }).find("parameter 'last.weight' was moved or converted") != std::string::npos);
+  CHECK(train_after([](NormedImpl& net) {
+          net.first->bias.set_requires_grad(true);
+        }).find("parameter 'first.bias' requires a gradient") != std::string::npos);
+  CHECK(train_after([](NormedImpl& net) {
+          net.to(torch::kFloat);
+          net.last->bias.set_requires_grad(false);
+          net.last->bias.set_requires_grad(true);
+        }) == "nonenone");
+}
+
+// Computes `inner` again in backward, as checkpointing does.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor&, NormedImpl* net) {
+    context->save_for_backward({x});
+    context->saved_data["net"] = reinterpret_cast<std::int64_t>(net);
+    return net->last(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    auto* const net = reinterpret_cast<NormedImpl*>(context->saved_data["net"].toInt());
+    {
+      const at::AutoGradMode with_graph(true);
+      net->last(x).backward(gradients[0]);
+    }
+    return {x.grad(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct CheckpointedImpl : NormedImpl {
+  at::Tensor forward(const at::Tensor& x) {
+    return Checkpoint::apply(first(x).relu(), torch::ones({1}).requires_grad_(),
+                             static_cast<NormedImpl*>(this))
+        .pow(2)
+        .mean();
+  }
+};
+
+TEST_CASE("a backward within backward is refused where its end would be taken for the step's",
+          "[worker][ddp][errors]") {
+  const auto train = [](bool find_unused, bool static_graph, bool sum) {
+    const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+      const auto net = seeded(1, [] { return std::make_shared<CheckpointedImpl>(); });
+      for (at::Tensor& parameter : net->norm->parameters()) parameter.requires_grad_(false);
+      DataParallelOptions options = tiny();
+      options.find_unused_parameters = find_unused;
+      options.static_graph = static_graph;
+      options.sum = sum;
+      DistributedDataParallel<CheckpointedImpl> ddp(net, communicator, options);
+      for (int step = 0; step < 2; ++step) ddp.forward(input(communicator.rank())).backward();
+    });
+    return message_of<UnreducedGradients>(errors[0] ? errors[0] : errors[1]);
+  };
+
+  CHECK(train(false, false, true) == "none");
+  CHECK(train(true, false, false) == "none");
+  for (const auto& message : {train(true, false, true), train(false, true, false)}) {
+    CHECK(message.find("a backward within backward (checkpointing) ended before") !=
+          std::string::npos);
+  }
+}
+
 struct CountingImpl : torch::nn::Module {
   CountingImpl() {
     linear = register_module("linear", Linear(4, 2));
@@ -234,7 +385,7 @@ TEST_CASE("a sparse gradient is refused with the parameter's name", "[worker][dd
   });
 
   const std::string message = message_of<std::invalid_argument>(errors[0]);
-  CHECK(message.find("'weight'") != std::string::npos);
+  CHECK(message.find("'weight' is sparse") != std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // DataParallel against the same module with the whole batch.
 #include "worker/torch/data_parallel.h"
 
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/optim/sgd.h>
 
 #include "tests/testing/catch.h"
@@ -140,6 +141,75 @@ TEST_CASE("each replica normalises its part, and the statistics are replica 0's"
   }
 }
 
+TEST_CASE("a norm that is frozen in a module that trains is frozen in all replicas",
+          "[worker][dp]") {
+  for (const Backward backward : both) {
+    const Batch batch = random_batch(9, 7);
+    const auto make = [] { return seeded(3, [] { return std::make_shared<NormNetImpl>(); }); };
+    const auto alone = make(), net = make();
+    Parallel<NormNetImpl> parallel(net, 3, backward);
+    for (const bool frozen : {true, false, true}) {
+      for (const auto& module : {alone, net}) {
+        module->train();
+        module->zero_grad();
+        if (frozen) module->norm->eval();
+        module->norm->running_mean.fill_(0.5);
+        module->norm->running_var.fill_(2);
+      }
+      const at::Tensor output = parallel.forward(batch.images);
+      loss_of(output, batch).backward();
+      if (!frozen) continue;  // Each replica normalises its own part.
+      const at::Tensor expected = alone->forward(batch.images);
+      loss_of(expected, batch).backward();
+      CHECK(at::allclose(output, expected, 1e-5, 1e-6));
+      CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
+    }
+  }
+}
+
+TEST_CASE("two forwards have one backward, as without replicas", "[worker][dp]") {
+  const Batch batch = random_batch(9, 6);
+  const auto make = [] { return seeded(3, [] { return std::make_shared<NormNetImpl>(); }); };
+  const auto step = [&](auto& forwards) {
+    const at::Tensor first = forwards.forward(batch.images);
+    const at::Tensor second = forwards.forward(batch.images * 2);
+    (loss_of(first, batch) + loss_of(second, batch)).backward();
+  };
+  for (const bool training : {true, false}) {
+    const auto alone = make(), net = make();
+    alone->train(training);
+    net->train(training);
+    Parallel<NormNetImpl> parallel(net, 2, Backward::OwnThreads);
+    CHECK_NOTHROW(step(parallel));
+    step(*alone);
+    // In training each replica normalises its own part.
+    if (!training) CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
+  }
+}
+
+TEST_CASE("buffers that change between forward and backward are seen", "[worker][dp]") {
+  const Batch batch = random_batch(9, 6);
+  const auto net = std::make_shared<NormNetImpl>();
+  net->eval();
+  Parallel<NormNetImpl> parallel(net, 2, Backward::OwnThreads);
+  const at::Tensor loss = loss_of(parallel.forward(batch.images), batch);
+  net->norm->running_var.mul_(2);
+  parallel.forward(batch.images);
+  CHECK(thrown_by([&] { loss.backward(); }).find("inplace operation") != std::string::npos);
+}
+
+TEST_CASE("second derivatives through replicas are refused", "[worker][dp]") {
+  for (const Backward backward : both) {
+    const Batch batch = random_batch(9, 6);
+    const auto net = small_net();
+    Parallel<SmallNetImpl> parallel(net, 2, backward);
+    const at::Tensor loss = loss_of(parallel.forward(batch.images), batch);
+    const std::string message = thrown_by(
+        [&] { torch::autograd::grad({loss}, net->parameters(), {}, true, /*create_graph=*/true); });
+    CHECK(message.find("second derivatives through DataParallel") != std::string::npos);
+  }
+}
+
 TEST_CASE("the input gets its gradient, and frozen parameters get none", "[worker][dp]") {
   for (const Backward backward : both) {
     const Batch batch = random_batch(6, 5);
@@ -217,6 +287,10 @@ TEST_CASE("replicas of another shape, or a module elsewhere, are refused", "[wor
   CHECK(thrown_by([&] {
           build({2, 3}, {cpu, cpu}, Backward::OwnThreads);
         }).find("parameter") != std::string::npos);
+  CHECK(thrown_by([&] {
+          DataParallelReplicas({torch::nn::Sequential(Linear(2, 1)).ptr(), make(2)}, {cpu, cpu},
+                               Backward::OwnThreads);
+        }).find("has 1 modules, the module has 2") != std::string::npos);
   CHECK_THROWS_AS(build({2}, {cpu, cpu}, Backward::OwnThreads), std::invalid_argument);
   CHECK_THROWS_AS(build({}, {}, Backward::OwnThreads), std::invalid_argument);
   CHECK(thrown_by([&] {

@@ -192,5 +192,32 @@ TEST_CASE("gradients outlive the wrapper", "[worker][ddp]") {
   });
 }
 
+TEST_CASE("a gradient that somebody keeps over zero_grad has its values after the next step",
+          "[worker][ddp]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(1, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    const Batch batch = random_batch(2, 4);
+    for (const bool by_module : {false, true, false}) {
+      const auto zero = [&] { by_module ? net->zero_grad() : ddp.zero_grad(); };
+      zero();
+      loss_of(ddp.forward(batch.images), batch).backward();
+      std::vector<at::Tensor> kept;
+      for (const at::Tensor& parameter : net->parameters()) kept.push_back(parameter.grad());
+      const std::vector<at::Tensor> values = gradients_of(*net);
+
+      zero();
+      loss_of(ddp.forward(batch.images * 3), batch).backward();
+      RANK_CHECK(all_equal(kept, values));
+      RANK_CHECK(!all_equal(gradients_of(*net), values));
+
+      // One that was not let go is accumulated into, and is the same tensor.
+      const at::Tensor held = net->fc->weight.grad();
+      loss_of(ddp.forward(batch.images), batch).backward();
+      RANK_CHECK(at::equal(held, net->fc->weight.grad()));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace ddprun::worker
