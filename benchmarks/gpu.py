@@ -94,9 +94,14 @@ def ran(text):
 
 
 def events(folder, name, kind):
-    """What the run that train() described has told."""
-    lines = map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines())
-    return [line for line in lines if line.get("event") == kind]
+    """What the run that train() described has told: the last one of the file, to which --metrics adds."""
+    told = []
+    for line in map(json.loads, (folder / f"{name}.jsonl").read_text().splitlines()):
+        if line.get("event") == "start":
+            told = []
+        if line.get("event") == kind:
+            told.append(line)
+    return told
 
 
 def train(folder, name, *options):
@@ -268,7 +273,7 @@ CIFAR_IMAGES = (10_000,) * 6  # Of each of its files; the last is for validation
 
 def cifar_epoch(folder):
     """An epoch of CIFAR-10's images, of which only the number and the size count here, with its evaluation."""
-    data = folder / "cifar"
+    data = BUILD / "cifar"  # Not a result.
 
     def seconds(_):
         ends = [line["time"] for line in events(folder, "cifar", "validation")]
@@ -283,6 +288,7 @@ def cifar_epoch(folder):
 
 def with_cifar(data, *argv):
     """The command, with files like CIFAR-10's there while it runs."""
+    shutil.rmtree(data, ignore_errors=True)  # Of a run that was killed at its limit.
     data.mkdir(parents=True)
     try:
         for number, images in enumerate(CIFAR_IMAGES, 1):
@@ -327,9 +333,8 @@ def bench_plan(machine, folder):
         host_time_step(folder, ", by replays of a graph", *GRAPH),
         host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
         host_time_step(folder, ", the same with working copies", *GRAPH, *NORM, *COPIES),
-        cifar_epoch(folder),
-        *loading_steps(machine, folder),
     ]
+    # What is compared with Python comes before what is not: the time may end in between.
     for model, side, batch, precision in CASES:
         name = f"{model} {side} px, batch {batch}, {precision}"
         for number in range(1, ROUNDS + 1):
@@ -344,6 +349,7 @@ def bench_plan(machine, folder):
             argv, rate = train_on(folder, f"{model}-{precision}-{kind}", model, side, batch, precision, "--steps", "60",
                                   "--print-freq", "10", *more)
             steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
+    steps += [cifar_epoch(folder), *loading_steps(machine, folder)]
     # Last: compiling takes longer than all it is compared with.
     model, side, batch, precision = CASES[0]
     steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
@@ -473,6 +479,15 @@ def verdict(results):
     return (1, f"not passed: {', '.join(bad)}") if bad else (0, "all passed")
 
 
+def only(steps, text):
+    """The steps whose names have the text, all that they need, and the look for a GPU, which the verdict needs."""
+    kept = {step.name for step in steps if text in step.name} | {GPU}
+    for step in reversed(steps):  # Every need is an earlier step.
+        if step.name in kept:
+            kept.update(step.needs)
+    return [step for step in steps if step.name in kept]
+
+
 def main():
     command = sys.argv[1]
     if command == "kill-one":
@@ -494,13 +509,12 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=BUILD / f"{command}-results", metavar="FOLDER",
                         help="where results.json, results.md and each step's output go [build-gpu/...]")
     parser.add_argument("--limit", type=float, default=TOTAL_S, metavar="SECONDS", help=f"for all of it [{TOTAL_S}]")
-    parser.add_argument("--only", metavar="TEXT", help="leave out steps whose names lack it, but for those that build")
+    parser.add_argument("--only", metavar="TEXT", help="leave out steps whose names lack it, but for those that they need")
     options = parser.parse_args(sys.argv[2:])
     folder = options.results.resolve()
     steps = plan(Machine(), folder)
     if options.only:
-        kept = ("build", GPU)
-        steps = [s for s in steps if options.only in s.name or any(word in s.name for word in kept)]
+        steps = only(steps, options.only)
     head = {"command": name, "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "limit": f"{options.limit:.0f} s"}
     results = gpu_steps.run(steps, options.limit, folder, head)
     status, text = verdict(results)

@@ -6,8 +6,10 @@
 
 #include <optional>
 
+#include "trainer/replicated_classifier.h"
 #include "trainer/report/device_memory.h"
 #include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/sync_batch_norm.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -23,13 +25,22 @@ std::optional<DriverMemory> driver_memory(torch::Device device) {
   return DriverMemory{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
 }
 
+// The peers are not in the probe: batches are normalised without theirs.
+void normalize_alone(TrainingJob& job) {
+  if (auto* replicated = dynamic_cast<ReplicatedClassifier*>(job.parallel->module().get())) {
+    replicated->synchronize_batch_norms({});
+  } else {
+    worker::synchronize_batch_norms(*job.model, {});
+  }
+}
+
 // Of the probe: what forward and backward of so many images take at most.
 std::int64_t peak_of(TrainingJob& job, const torch::Tensor& images, const torch::Tensor& labels) {
   auto* const allocator = c10::getDeviceAllocator(job.place.device.type());
   allocator->emptyCache();
   allocator->resetPeakStats(job.place.device.index());
   const std::int64_t before = device_memory(job.place.device)->allocated_bytes;
-  // The peers are not in this: nothing may be reduced.
+  // Nor are gradients reduced.
   const worker::DistributedDataParallelBase::NoSync alone(*job.parallel);
   torch::Tensor loss;
   {
@@ -89,6 +100,7 @@ void tell_step_memory(TrainingJob& job) {
 
 std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
                                   const torch::Tensor& labels, const std::string& why) {
+  if (job.options.sync_batch_norm) normalize_alone(job);
   const std::int64_t batch = std::min(job.plan.micro_batch_size, images.size(0));
   const auto measured = measure_batches(batch, [&](std::int64_t count) {
     return peak_of(job, images.narrow(0, 0, count), labels.narrow(0, 0, count));
@@ -100,7 +112,10 @@ std::string explain_out_of_memory(TrainingJob& job, const torch::Tensor& images,
       free_bytes = driver->free;
     }
   }
-  return out_of_memory_text(why, batch, lasting_memory(job), measured, free_bytes);
+  const std::string text =
+      out_of_memory_text(why, batch, lasting_memory(job), measured, free_bytes);
+  if (!job.options.cuda_graph) return text;
+  return text + ". With --cuda-graph the recording takes the memory of a step once more";
 }
 
 }  // namespace ddprun::trainer

@@ -258,8 +258,8 @@ void open_jpeg_decoder(TrainingJob& job) {
     const NvJpeg tried;
     if (!tried.has_engines()) {
       job.reporter->node_warning(
-          "--device-jpeg: this GPU has no JPEG engines; its multiprocessors decode, which train "
-          "besides");
+          fmt::format("--device-jpeg: {}; its multiprocessors decode, which train besides",
+                      tried.why_no_engines()));
     }
   } catch (const NvJpegError& error) {
     job.reporter->node_warning(
@@ -269,14 +269,16 @@ void open_jpeg_decoder(TrainingJob& job) {
   const auto warn = [&job, told = std::make_shared<std::atomic_flag>()](const std::string& reason) {
     if (told->test_and_set()) return;
     job.reporter->node_warning(
-        fmt::format("--device-jpeg: {}; libjpeg decodes this batch, and others like it", reason));
+        fmt::format("--device-jpeg: {}; libjpeg decodes in its place", reason));
   };
-  job.make_jpeg_decoder = [device = job.place.device, warn](const SampleOptions& sample) {
-    return std::make_unique<DeviceJpegDecoder>(
-        DeviceJpegDecoder::Options{.device = device,
-                                   .side = sample.transform.side,
-                                   .channels_last = sample.channels_last,
-                                   .warn = warn});
+  const torch::Device device = job.place.device;
+  const c10::Stream steps = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  job.make_jpeg_decoder = [device, steps, warn](const SampleOptions& sample) {
+    return make_device_jpeg_decoder({.device = device,
+                                     .side = sample.transform.side,
+                                     .channels_last = sample.channels_last,
+                                     .steps = steps,
+                                     .warn = warn});
   };
 }
 

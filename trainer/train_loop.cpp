@@ -100,6 +100,7 @@ void report_and_save(TrainingJob& job, StepParts parts) {
   if (print || save || snapshot || verify) {  // Waits for a GPU: not on every step.
     parts.guard.finish();  // No checkpoint has the weights of a loss that is no number.
     parts.meters.device_done();
+    job.wait_for_step();
   }
   if (parts.meters.steps() == 1 && !print && job.reporter->tells_step_lines()) {
     job.reporter->first_step(parts.meters.report(job.state, parts.rate));
@@ -147,7 +148,8 @@ StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& i
   } catch (const c10::OutOfMemoryError& error) {
     why = error.what_without_backtrace();
   }
-  // Out here nothing of the failed step holds memory any more.
+  // Out here nothing of the failed step holds memory any more, but for what it has recorded.
+  step.forget_graph();
   throw TrainingError(explain_out_of_memory(job, images, labels, why));
 }
 
@@ -163,7 +165,9 @@ double rate_of_step(const TrainingJob& job) {
 StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
   const auto batches = job.training_batches();
-  LossGuard guard(job.env.rank, [&job] { return folder_of_findings(job); });
+  LossGuard guard(
+      job.env.rank, [&job] { return folder_of_findings(job); },
+      [&job] { job.communicator().throw_if_aborted(); });
   StopReason stop = StopReason::None;
   double rate = 0;
   std::size_t noted = 0;  // Of the images that cannot be read.
@@ -196,6 +200,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   guard.finish();  // Nothing is saved of a step whose loss is none.
   step.finish();
   meters.device_done();
+  job.wait_for_step();  // Before validation, in which a peer may be lost, and this is kept then.
   note_training(epoch, meters, job, rate);
   report_bad_images(job, job.bad_images, "training");
   job.bad_images.clear();
@@ -237,7 +242,8 @@ void save_before_failing(TrainingJob& job, const std::exception& failure) {
   try {
     job.save_checkpoint();
     job.finish_checkpoints();
-  } catch (const std::exception& error) {  // Nothing may hide why training ended.
+  } catch (const worker::CommunicatorError&) {  // Of a peer again: nothing more to tell.
+  } catch (const std::exception& error) {       // Nothing may hide why training ended.
     job.reporter->warning(error.what());
   }
 }

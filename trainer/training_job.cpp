@@ -87,6 +87,7 @@ void take_running_statistics(TrainingJob& job, Safetensors& contents) {
   if (flat.empty()) return;
   torch::Tensor all = torch::cat(flat);
   worker::broadcast(job.communicator(), all, /*root=*/0);
+  job.communicator().wait(worker::current_stream(job.place.device));
   std::int64_t begin = 0;
   for (torch::Tensor* tensor : statistics) {
     const std::int64_t count = tensor->numel();
@@ -135,11 +136,18 @@ std::unique_ptr<BatchSource> TrainingJob::validation_batches(int replica) const 
                       loader_options(*this, *validation_set, /*train=*/false));
 }
 
+void TrainingJob::wait_for_step() {
+  if (env.world_size == 1 || step_is_whole) return;
+  communicator().wait(worker::current_stream(place.device));
+  step_is_whole = true;
+}
+
 void TrainingJob::save_checkpoint() {
   if (!writer || !folder) {
     if (!options.checkpoint_dir.empty()) StopSignals::writer_may_wait();
     return;
   }
+  wait_for_step();
   const CheckpointName name{state.epoch, state.step};
   std::vector<CheckpointFile> files;
   // Also of a step that has one from before its validation: whoever goes on from that would take
@@ -170,6 +178,7 @@ void TrainingJob::save_checkpoint() {
 
 void TrainingJob::save_snapshot() {
   phase("snapshot");
+  wait_for_step();
   Safetensors contents = make_checkpoint(identity, state, *model, checkpoint_parts);
   // Also on ranks that keep nothing: the others wait for them.
   if (!options.sync_batch_norm && !shards) take_running_statistics(*this, contents);

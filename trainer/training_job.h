@@ -80,8 +80,9 @@ struct TrainingJob {
   std::unique_ptr<ModelAverage> average;  // With --ema.
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
-  BadImages bad_images;      // Met in this epoch's training, also by attempts before.
-  bool holds_state = false;  // It is this run's, and may be given to other ranks.
+  BadImages bad_images;        // Met in this epoch's training, also by attempts before.
+  bool holds_state = false;    // It is this run's, and may be given to other ranks.
+  bool step_is_whole = false;  // wait_for_step() has returned since begin_step().
   std::optional<worker::ProgressNote> progress;  // For the launcher, which restarts by it.
   CheckpointName last_saved{-1, -1};
   double last_saved_best = -1;  // The best accuracy that this one tells; -1: not known.
@@ -100,6 +101,7 @@ struct TrainingJob {
   }
   void begin_step() {
     tell("data");
+    step_is_whole = false;
     if (profiler) profiler->begin_step(state.step + 1);
   }
   // Names what this thread does from now on, for --profile.
@@ -122,6 +124,11 @@ struct TrainingJob {
   std::unique_ptr<BatchSource> training_batches() const;
   // A replica's share of the validation set.
   std::unique_ptr<BatchSource> validation_batches(int replica) const;
+
+  // Nothing that is kept is made of weights before this has returned: on a GPU the sums of a step
+  // that a lost peer ended look like sums (Communicator::wait). Not collective; waits for the
+  // device once a step. Throws CommunicatorError.
+  void wait_for_step();
 
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
   // note_accuracy() found them. Returns when they are copied; written while training goes on.

@@ -25,6 +25,9 @@ class TrainingStep {
   // The position in job.state is not changed.
   StepOutput run(const torch::Tensor& images, const torch::Tensor& labels, double learning_rate);
 
+  // With --cuda-graph: gives back the memory of what was recorded. No step follows.
+  void forget_graph() { recorded_.reset(); }
+
   // After the last one of an epoch: tells what a GPU had not said yet.
   void finish();
 

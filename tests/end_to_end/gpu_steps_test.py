@@ -63,6 +63,62 @@ class GpuSteps(unittest.TestCase):
                 self.assertNotIn(step.name, names)
                 names.add(step.name)
 
+    def test_what_is_named_alone_comes_with_all_that_it_needs(self):
+        for plan in (gpu.test_plan, gpu.bench_plan):
+            steps = plan(gpu.Machine(), self.folder)
+            for named in steps:
+                kept = gpu.only(steps, named.name)
+                names = {step.name for step in kept}
+                self.assertLessEqual({named.name, gpu.GPU}, names)
+                for step in kept:
+                    self.assertLessEqual(set(step.needs), names, step.name)
+        kept = [step.name for step in gpu.only(steps, "nvJPEG")]
+        self.assertIn("JPEG files to load", kept)
+        self.assertFalse([name for name in kept if name.endswith("by libjpeg")])
+
+    def test_a_second_run_tells_its_own_results(self):
+        """--metrics adds to a file that an older run has written."""
+        self.folder.mkdir()
+
+        def run_of(scale):
+            lines = [{"event": "start", "parameters": int(scale)}]
+            lines += [{"event": "train", "images_per_s": 100 * scale, "host_s": 0.1 * scale}] * 6
+            lines += [{"event": "validation", "time": epoch * scale} for epoch in range(4)]
+            return lines + [{"event": "end", "best_prec1": 99 + scale / 10}]
+
+        def figures():
+            found = {}
+            for step in gpu.test_plan(gpu.Machine(), self.folder) + gpu.bench_plan(gpu.Machine(), self.folder):
+                words = [str(word) for word in step.argv]
+                if step.figures is None or "--metrics" not in words:
+                    continue
+                with open(words[words.index("--metrics") + 1], "a") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in run_of(self.scale))
+                found[step.name] = step.figures("")
+            return found
+
+        parameters, gpu.PARAMETERS = gpu.PARAMETERS, dict.fromkeys(gpu.PARAMETERS, 1)
+        self.addCleanup(setattr, gpu, "PARAMETERS", parameters)
+        self.scale = 1
+        first = figures()
+        self.assertIn("an epoch of CIFAR-10, ResNet-18, with crops, flips and evaluation", first)
+        self.scale = 2
+        gpu.PARAMETERS = dict.fromkeys(gpu.PARAMETERS, 2)
+        for name, figure in figures().items():
+            for what, value in figure.items():
+                expected = {"%": 99.2}.get(what, 2 * first[name][what])
+                self.assertAlmostEqual(value, expected, msg=name)
+
+    def test_files_that_a_killed_run_left_do_not_end_the_next_one(self):
+        data = self.folder / "cifar"
+        data.mkdir(parents=True)
+        images, gpu.CIFAR_IMAGES = gpu.CIFAR_IMAGES, (1, 1)
+        self.addCleanup(setattr, gpu, "CIFAR_IMAGES", images)
+        with self.assertRaises(SystemExit) as end:
+            gpu.with_cifar(data, "test", "-f", data / "test_batch.bin")
+        self.assertEqual(end.exception.code, 0)
+        self.assertFalse(data.exists())
+
     def test_the_plans_fit_the_time_that_such_a_machine_is_had(self):
         for plan in (gpu.test_plan, gpu.bench_plan):
             first = [step.limit_s for step in plan(gpu.Machine(), self.folder) if "build" in step.name]

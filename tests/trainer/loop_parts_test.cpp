@@ -162,6 +162,12 @@ TEST_CASE("batches that travel as bytes are the loader's, bit for bit",
   }
 }
 
+TEST_CASE("batches that travel as bytes are told to which of the devices", "[trainer][bytes]") {
+  const MemoryDataset dataset = small_dataset(1);
+  const LoaderOptions options{.sample = {.normalization = dataset.normalization()}};
+  CHECK_THROWS_AS(ByteBatches(dataset, first(1), options, torch::kMeta), c10::ValueError);
+}
+
 TEST_CASE("of batches that travel as bytes images are left out and replaced as by the loader",
           "[trainer][loader][bytes]") {
   const FailingDataset dataset;

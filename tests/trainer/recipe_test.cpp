@@ -281,6 +281,22 @@ TEST_CASE("a loss that is not a number names step, rank and samples", "[trainer]
                  "and 292 more"));
 }
 
+TEST_CASE("a loss of sums that a lost peer has ended is not called bad", "[trainer][recipe]") {
+  const ScratchFolder folder;
+  bool ended = false;
+  LossGuard guard(
+      3, [&] { return folder / "."; },
+      [&] {
+        if (ended) throw std::runtime_error("rank 1 is gone");
+      });
+  const auto meet_nan = [&] { guard.watch(torch::tensor(std::nanf("")), {17, 2, {5}}); };
+  CHECK_THROWS_AS(meet_nan(), BadLossError);
+  std::filesystem::remove(folder / "bad_loss_step_17_rank_3.txt");
+  ended = true;
+  CHECK_THROWS_WITH(meet_nan(), "rank 1 is gone");
+  CHECK_FALSE(std::filesystem::exists(folder / "bad_loss_step_17_rank_3.txt"));
+}
+
 TEST_CASE("a peer learns the step of a bad loss from the words alone", "[trainer][recipe]") {
   for (const double loss : {NAN, INFINITY, -INFINITY}) {
     const std::string words = bad_loss_message(1, loss, {12'345, 2, {5}}, "/somewhere");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/data/normalize.h"
+#include "trainer/device/stream_beside.h"
 #include "trainer/kernels/device/on_device.h"
 
 namespace ddprun::trainer {
@@ -38,8 +39,9 @@ ByteBatches::ByteBatches(const Dataset& dataset, std::vector<std::int64_t> indic
       table_(table_on(device, options.sample.normalization)),
       loader_(dataset, std::move(indices), of_bytes(options)) {
   if (!device.is_cpu()) {
-    copies_ = c10::impl::VirtualGuardImpl(device.type())
-                  .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+    // A tensor's device always has an index: is_there() compares with that.
+    TORCH_CHECK_VALUE(device.has_index(), "ByteBatches: ", device, " does not say which one");
+    copies_ = stream_beside(current_stream_of(device));
   }
   for (Slot& slot : slots_) slot = make_slot(options);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/data/resample_plans.h"
+#include "trainer/device/stream_beside.h"
 #include "trainer/kernels/device/on_device.h"
 
 namespace ddprun::trainer {
@@ -16,16 +17,16 @@ namespace {
 // What decoded images take at a time, of each thread: 256 of ImageNet's have half of it.
 constexpr std::int64_t pixels_max = std::int64_t{256} << 20;
 
-std::optional<c10::Stream> own_stream(torch::Device device) {
-  if (device.is_cpu()) return std::nullopt;
-  return c10::impl::VirtualGuardImpl(device.type())
-      .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+std::optional<c10::Stream> own_stream(const DeviceJpegDecoder::Options& options) {
+  if (options.device.is_cpu()) return std::nullopt;
+  const c10::impl::VirtualGuardImpl guard(options.device.type());
+  return stream_beside(options.steps.value_or(guard.getDefaultStream(options.device)));
 }
 
 }  // namespace
 
 DeviceJpegDecoder::DeviceJpegDecoder(Options options)
-    : options_(std::move(options)), stream_(own_stream(options_.device)), nvjpeg_([&] {
+    : options_(std::move(options)), stream_(own_stream(options_)), nvjpeg_([&] {
         const OnDevice on(options_.device);
         return NvJpeg();
       }()) {}
@@ -59,8 +60,8 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
       std::size_t end = begin;
       std::int64_t bytes = 0;
       do {
-        bytes += all[end++].pixel_bytes();
-      } while (end < all.size() && bytes + all[end].pixel_bytes() <= pixels_max);
+        bytes += all[end++].room_bytes();
+      } while (end < all.size() && bytes + all[end].room_bytes() <= pixels_max);
       decode_group(all.subspan(begin, end - begin), images);
       begin = end;
     }
@@ -79,7 +80,7 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
 
 void DeviceJpegDecoder::decode_group(std::span<const Taken> group, const torch::Tensor& images) {
   std::int64_t bytes = 0;
-  for (const Taken& taken : group) bytes += taken.pixel_bytes();
+  for (const Taken& taken : group) bytes += taken.room_bytes();
   const torch::Tensor pixels =
       torch::empty({bytes}, torch::TensorOptions(options_.device).dtype(torch::kUInt8));
   std::vector<std::span<const std::uint8_t>> files;
@@ -91,7 +92,7 @@ void DeviceJpegDecoder::decode_group(std::span<const Taken> group, const torch::
     files.emplace_back(files_.data() + taken.file_begin, taken.file_bytes);
     decoded.push_back({{next}, {static_cast<std::size_t>(row_bytes)}});
     plans.add(taken.plan, next, row_bytes, taken.place);
-    next += taken.pixel_bytes();
+    next += taken.room_bytes();
   }
   const OnDevice on(options_.device);
   if (stream_) stream_->synchronize();  // nvJPEG's own memory may be that of the group before.
@@ -116,6 +117,16 @@ void DeviceJpegDecoder::copy_rest(const torch::Tensor& from, const torch::Tensor
     } else {
       to[place].copy_(from[place], /*non_blocking=*/true);
     }
+  }
+}
+
+std::unique_ptr<BatchDecoder> make_device_jpeg_decoder(DeviceJpegDecoder::Options options) {
+  const auto warn = options.warn;
+  try {
+    return std::make_unique<DeviceJpegDecoder>(std::move(options));
+  } catch (const NvJpegError& error) {
+    if (warn) warn(error.what());
+    return nullptr;
   }
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,8 @@ class DeviceJpegDecoder : public BatchDecoder {
     torch::Device device = torch::kCPU;  // The CPU: in tests, with a library that decodes there.
     std::int64_t side = 0;               // Of samples, in pixels.
     bool channels_last = false;
-    // Called from the loader's threads for a batch that has to be made by libjpeg.
+    std::optional<c10::Stream> steps;  // Of the steps, beside which it works on another one.
+    // Called from the loader's threads for what has to be made by libjpeg.
     std::function<void(const std::string&)> warn;
   };
 
@@ -45,7 +47,8 @@ class DeviceJpegDecoder : public BatchDecoder {
     std::size_t file_begin = 0, file_bytes = 0;  // In files_.
     ImageSize size;
     SamplePlan plan;
-    std::int64_t pixel_bytes() const { return 3 * size.height * size.width; }
+    // Of its pixels, in memory that has those of others behind: each begins as an allocation does.
+    std::int64_t room_bytes() const { return (3 * size.height * size.width + 255) / 256 * 256; }
   };
 
   void decode_group(std::span<const Taken> group, const torch::Tensor& images);
@@ -57,5 +60,9 @@ class DeviceJpegDecoder : public BatchDecoder {
   std::vector<std::uint8_t> files_;  // One after the other.
   std::vector<Taken> taken_;
 };
+
+// Null, and told through `warn`, where nvJPEG is not to be had any more, as by an epoch that finds
+// the GPU's memory full: the loader decodes.
+std::unique_ptr<BatchDecoder> make_device_jpeg_decoder(DeviceJpegDecoder::Options options);
 
 }  // namespace ddprun::trainer

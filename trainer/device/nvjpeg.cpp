@@ -11,6 +11,7 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int success = 0;
+constexpr int architecture_mismatch = 7;
 constexpr int interleaved_rgb = 5;                  // NVJPEG_OUTPUT_RGBI
 constexpr int gpu_backend = 2, engine_backend = 3;  // NVJPEG_BACKEND_GPU_HYBRID, _HARDWARE
 constexpr unsigned smooth_chroma = 1U << 5;         // NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
@@ -104,9 +105,11 @@ void check(int status, const char* what) {
 
 NvJpeg::NvJpeg() {
   const Library& library = nvjpeg();
-  has_engines_ =
-      library.create(engine_backend, nullptr, nullptr, smooth_chroma, &handle_) == success;
-  if (!has_engines_) {
+  const int engines = library.create(engine_backend, nullptr, nullptr, smooth_chroma, &handle_);
+  if (engines != success) {
+    why_no_engines_ = engines == architecture_mismatch
+                          ? "this GPU has no JPEG engines"
+                          : "its JPEG engines cannot be used: " + name_of(engines);
     check(library.create(gpu_backend, nullptr, nullptr, smooth_chroma, &handle_),
           "be used on this GPU");
   }

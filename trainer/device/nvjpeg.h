@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace ddprun::trainer {
@@ -33,7 +34,8 @@ class NvJpeg {
   NvJpeg& operator=(const NvJpeg&) = delete;
 
   // Whether engines of the GPU decode, and not its multiprocessors, which train.
-  bool has_engines() const { return has_engines_; }
+  bool has_engines() const { return why_no_engines_.empty(); }
+  const std::string& why_no_engines() const { return why_no_engines_; }  // "" where it has.
 
   // Whether decode() can read this file, as far as its header says.
   bool reads(std::span<const std::uint8_t> file);
@@ -48,7 +50,7 @@ class NvJpeg {
   void* state_ = nullptr;
   void* header_ = nullptr;      // Of the file that reads() was asked about.
   std::size_t batch_size_ = 0;  // That state_ is prepared for.
-  bool has_engines_ = false;
+  std::string why_no_engines_;
 };
 
 }  // namespace ddprun::trainer

@@ -63,6 +63,7 @@ std::optional<std::int64_t> bad_loss_step(const std::string& message) {
 void LossGuard::check(const torch::Tensor& loss, const LossOrigin& origin) const {
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) {
+    if (throw_if_ended_) throw_if_ended_();
     const auto list = list_samples(folder_ ? folder_() : "", rank_, origin);
     throw BadLossError(bad_loss_message(rank_, value, origin, list), origin.step);
   }

@@ -44,8 +44,11 @@ std::optional<std::int64_t> bad_loss_step(const std::string& message);
 class LossGuard {
  public:
   // `folder`: asked where the samples of a bad loss are to be listed; null: nowhere.
-  explicit LossGuard(int rank, std::function<std::filesystem::path()> folder = nullptr)
-      : rank_(rank), folder_(std::move(folder)) {}
+  // `throw_if_ended`: asked before a loss is called bad, since the sums of a step that a lost peer
+  // ended may be anything; null: there is no peer.
+  explicit LossGuard(int rank, std::function<std::filesystem::path()> folder = nullptr,
+                     std::function<void()> throw_if_ended = nullptr)
+      : rank_(rank), folder_(std::move(folder)), throw_if_ended_(std::move(throw_if_ended)) {}
 
   // loss: a scalar. Throws BadLossError for it (CPU) or for an earlier one (CUDA).
   void watch(const torch::Tensor& loss, LossOrigin origin);
@@ -64,6 +67,7 @@ class LossGuard {
 
   int rank_;
   std::function<std::filesystem::path()> folder_;
+  std::function<void()> throw_if_ended_;
   std::deque<Pending> pending_;
 };
 

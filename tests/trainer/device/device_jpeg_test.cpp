@@ -86,16 +86,15 @@ struct Warnings {
 
 LoaderOptions with_decoder(LoaderOptions options, torch::Device device, Warnings* warnings) {
   options.make_decoder = [=, last = options.sample.channels_last] {
-    return std::make_unique<DeviceJpegDecoder>(
-        DeviceJpegDecoder::Options{.device = device,
-                                   .side = side,
-                                   .channels_last = last,
-                                   .warn = [=](const std::string& text) {
-                                     if (warnings == nullptr) return;
-                                     const std::lock_guard lock(warnings->mutex);
-                                     ++warnings->count;
-                                     warnings->last = text;
-                                   }});
+    return make_device_jpeg_decoder({.device = device,
+                                     .side = side,
+                                     .channels_last = last,
+                                     .warn = [=](const std::string& text) {
+                                       if (warnings == nullptr) return;
+                                       const std::lock_guard lock(warnings->mutex);
+                                       ++warnings->count;
+                                       warnings->last = text;
+                                     }});
   };
   return options;
 }
@@ -197,6 +196,25 @@ TEST_CASE("a batch that nvJPEG gives back is made by libjpeg as a whole, and tol
   CHECK(fake.prepared == 3);  // Anew after the refusal.
 }
 
+TEST_CASE("an epoch for which nvJPEG is not to be had any more is decoded by libjpeg, and told",
+          "[trainer][nvjpeg]") {
+  FakeNvJpeg& fake = fake_nvjpeg();
+  const ListedFiles files(plain_files());
+  for (const int threads : {0, 2}) {
+    const LoaderOptions options = loader_options(files.dataset(), threads, true);
+    Warnings warnings;
+    fake = {};
+    check_same(files.dataset(), options, &warnings);
+    CHECK(fake.files == 7);
+    CHECK(warnings.count == 0);
+    fake.has_gpu = false;  // Its memory is full, say.
+    check_same(files.dataset(), options, &warnings);
+    CHECK(fake.files == 7);
+    CHECK(warnings.count > 0);  // Of each thread that came to make a batch.
+    CHECK(warnings.last == "nvJPEG cannot be used on this GPU: execution failed");
+  }
+}
+
 TEST_CASE("files that cannot be read are left out and replaced with nvJPEG as without",
           "[trainer][nvjpeg]") {
   FakeNvJpeg& fake = fake_nvjpeg();
@@ -223,7 +241,10 @@ TEST_CASE("without JPEG engines the GPU's kernels decode; without a GPU nothing 
   FakeNvJpeg& fake = fake_nvjpeg();
   CHECK(NvJpeg().has_engines());
   fake.has_engines = false;
-  CHECK_FALSE(NvJpeg().has_engines());
+  CHECK(NvJpeg().why_no_engines() == "this GPU has no JPEG engines");
+  fake.has_engines = true;
+  fake.engines_status = 5;
+  CHECK(NvJpeg().why_no_engines() == "its JPEG engines cannot be used: allocator failure");
   fake.has_gpu = false;
   CHECK_THROWS_WITH(NvJpeg(), "nvJPEG cannot be used on this GPU: execution failed");
   CHECK(fake.open == 0);
@@ -238,8 +259,9 @@ TEST_CASE("on a GPU nvJPEG's images are libjpeg's but for rounding", "[trainer][
   for (const int threads : {0, 3}) {
     const LoaderOptions options = loader_options(files.dataset(), threads, true, 4);
     Warnings warnings;
+    const torch::Device device(torch::kCUDA, 0);
     ByteBatches found(files.dataset(), all_of(files.dataset()),
-                      with_decoder(options, torch::kCUDA, &warnings), torch::kCUDA);
+                      with_decoder(options, device, &warnings), device);
     BatchLoader expected(files.dataset(), all_of(files.dataset()), options);
     while (const auto right = expected.next()) {
       const auto batch = found.next();

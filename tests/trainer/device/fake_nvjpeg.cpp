@@ -72,6 +72,7 @@ EXPORTED int nvjpegCreateEx(int backend, void*, void*, unsigned flags, void** ha
     const std::lock_guard lock(mutex);
     if (!told.has_gpu) return execution_failed;
     if (backend == 3 && !told.has_engines) return architecture_mismatch;
+    if (backend == 3 && told.engines_status != 0) return told.engines_status;
   }
   return backend == 3 || backend == 2 ? make<Handle>(handle) : invalid_parameter;
 }

@@ -6,6 +6,7 @@ namespace ddprun::trainer::testing {
 struct FakeNvJpeg {
   bool has_gpu = true;
   bool has_engines = true;
+  int engines_status = 0;   // What a decoder that is to use them is refused with.
   int width_max = 1 << 20;  // Wider files are not decoded: its header check says so.
   int refused_batches = 0;  // So many of the next ones are refused.
 
