@@ -461,7 +461,8 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
   const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
   if (phase_ == Phase::Stopping) {
     // All workers ask for it at the same step, and the first one heard may have been a newcomer's.
-    if (settled && !verdict_ && asks_to_be_queued_again(cause)) {
+    // Where none was, they end so because they were stopped, and their launcher has not heard yet.
+    if (settled && !verdict_ && newcomer_asked_ && asks_to_be_queued_again(cause)) {
       cause_.ended_by(cause, now);
       verdict_ = exit_status_of(cause);
     }
@@ -469,6 +470,7 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
   }
   if (phase_ != Phase::Running) return;
   if (!settled) {
+    newcomer_asked_ = newcomer_asked_ || asks_to_be_queued_again(cause);
     const std::string why = describe(cause);
     return put_out(node, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
   }
@@ -691,6 +693,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   ready_by_ = now + limits_.start_timeout;
   cause_.attempt_began(now);
   progressed_ = false;
+  newcomer_asked_ = false;
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{round()});
   nodes_.attempt_begins();

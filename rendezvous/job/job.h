@@ -210,9 +210,10 @@ class Job {
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
-  std::optional<Stop> stop_;   // Of this attempt, when it is being stopped.
-  std::int64_t progress_ = 0;  // The furthest of all attempts.
-  bool progressed_ = false;    // This attempt has come so far.
+  std::optional<Stop> stop_;     // Of this attempt, when it is being stopped.
+  std::int64_t progress_ = 0;    // The furthest of all attempts.
+  bool progressed_ = false;      // This attempt has come so far.
+  bool newcomer_asked_ = false;  // This attempt's one was put out for asking to be queued again.
   AttemptCause cause_;
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   std::optional<Finish> finish_;

@@ -442,6 +442,31 @@ TEST_CASE("an elastic job goes on without a preempted node, which ends with 75",
   CHECK_FALSE(s.over);
 }
 
+TEST_CASE("workers that end with 75 because they are stopped do not ask to be queued again",
+          "[rendezvous][job]") {
+  const FirstCause saved{.rank = 1, .exit_code = exit_status::preempted};
+  const auto goes_on = [&](Scenario& s) {
+    s.say(2, WorkerFailed{0, saved});  // Of workers that agreed before their launcher was told.
+    s.reap(1);
+    s.reap(2);
+    CHECK_FALSE(s.over);
+    return s.got_one<RoundStart>(2).world_size;
+  };
+  Scenario grows(elastic_job(2, 3, 0));
+  grows.join(1);
+  grows.join(2);
+  grows.got<RoundStart>(2);
+  grows.join(3);
+  CHECK(goes_on(grows) == 6);
+
+  Scenario shrinks(elastic_job(2, 3, 0));
+  for (const PeerId peer : {1, 2, 3}) shrinks.join(peer);
+  shrinks.got<RoundStart>(2);
+  shrinks.say(3, Leaving{15});
+  shrinks.reap(3);
+  CHECK(goes_on(shrinks) == 4);
+}
+
 TEST_CASE("a preempted host of the endpoint takes the elastic job with it", "[rendezvous][job]") {
   Scenario s(elastic_job(1, 2, 0));
   s.join(1);
