@@ -397,6 +397,10 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   // The job's exit status is the one of a process that has ended, and of the first that did.
   cause.exit_code = ended.exit_code;
   cause.signal = ended.signal;
+  if (cause.usage_error) {  // It is about to end with this, and the job must not begin again.
+    cause.exit_code = rendezvous::exit_status::usage;
+    cause.signal = 0;
+  }
   cause.ended_first = rendezvous::describe(ended);
   cause.advice = advice_for(cause);
   return cause;

@@ -49,7 +49,8 @@ struct FirstCause {
   std::string log_files;                // Paths of its log files, a line each.
   std::string advice;                   // What to do about it, when the cause is a known one.
   // Set when it had recorded its error but not ended yet when the first worker did: that one, in
-  // words; `exit_code` and `signal` are that one's, too, since they became the job's.
+  // words; `exit_code` and `signal` are that one's, too, since they became the job's,
+  // except where `usage_error` says with what this one is about to end.
   std::string ended_first;
   // The worker lived and said nothing new for so long, and its launcher killed it; 0: it did not.
   std::int64_t hung_ms = 0;
