@@ -30,6 +30,11 @@ class ConfigFile : public CLI::ConfigTOML {
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
     for (CLI::ConfigItem& item : found) {
       std::replace(item.name.begin(), item.name.end(), '_', '-');  // As on the command line.
+      // CLI11 2.1 takes the last one of none. Its own marks of sections have none either.
+      const bool is_mark = item.name == "++" || item.name == "--";
+      if (item.inputs.empty() && !is_mark) {
+        throw CLI::ConversionError("an empty list is no value: leave the line out", item.name);
+      }
       if (item.inputs.size() > 1) item.inputs = {join_list(item.inputs)};
     }
     return found;

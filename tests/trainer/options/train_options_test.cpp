@@ -420,6 +420,13 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
   CHECK(options->no_decay->batch_norm);
   CHECK(options->no_decay->bias);
 
+  for (const char* name : {"lr-milestones", "lr", "augment", "checkpoint-dir", "no-validation"}) {
+    for (const char* empty : {" = []\n", " = [ ]\n"}) {
+      std::ofstream(file) << name << empty;
+      CHECK(contains(said({"-c", file.c_str()}), name));
+    }
+  }
+
   std::ofstream(file) << "modle = \"resnet20\"\n";
   const std::string unknown = said({"-c", file.c_str()});
   CHECK(contains(unknown, file));
