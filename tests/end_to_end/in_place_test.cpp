@@ -195,6 +195,7 @@ TEST_CASE("16.3: a node of MIN:MAX goes on with those that live until the others
 
   REQUIRE(node.process.wait_for_output(Node::start(1, 0, 2), 60s));
   REQUIRE(node.process.wait_for_output(Node::start(1, 1, 2), 60s));
+  REQUIRE(node.wait_until([&] { return node.pids("worker_started", 1).size() == 2; }));
   auto second = node.pids("worker_started", 1);
   CHECK(second == std::map<int, int>{{0, first[0]}, {1, first[2]}});
   CHECK(node.pids("worker_started", 1, "was_kept") == second);

@@ -247,7 +247,10 @@ TEST_CASE("a shell is kept ready by two lines, and its files are the spare's and
   CHECK(job.pid_of(1, 1) == job.pids("spare_ready").at(1));
   const std::string run = std::filesystem::directory_iterator(logs.path())->path();
   CHECK(content_of(run + "/spare_1/stdout.log").rfind("warm\n", 0) == 0);
-  CHECK(content_of(run + "/attempt_1/1/stdout.log").rfind("attempt 1 rank 1 of 2", 0) == 0);
+  // A file has a thread of its own, which the console does not wait for.
+  CHECK(job.process.wait_until([&] {
+    return content_of(run + "/attempt_1/1/stdout.log").rfind("attempt 1 rank 1 of 2", 0) == 0;
+  }));
   job.process.send_signal(SIGTERM);
   CHECK(job.process.wait(60s).ended);
 }
