@@ -25,7 +25,6 @@ namespace {
 
 using rendezvous::FirstCause;
 using std::chrono::milliseconds;
-constexpr std::size_t error_file_bytes_max = 1 << 20;
 constexpr milliseconds look_again{100};  // Error files appear without a sign.
 
 WallNs wall_now() {

@@ -29,6 +29,19 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+bool has_main(const std::string& folder) { return is_file(folder + "/__main__.py"); }
+
+// What torchrun's users give to Python. A folder alone of a name with a slash: whatever lies in the
+// current one must not stand in for a command.
+bool is_for_python(const std::string& name) {
+  std::string lower = name;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const char* ending : {".py", ".pyc", ".pyz"}) {
+    if (ends_with(lower, ending)) return true;
+  }
+  return name.find('/') != name.npos && has_main(name);
+}
+
 std::string find_python(const EnvironmentLookup& environment) {
   const std::string path = environment("PATH").value_or("");
   int ignored = 0;
@@ -77,7 +90,8 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
   std::error_code unreadable;  // A name may be too long for any file.
   const auto status = std::filesystem::status(name, unreadable);
   if (std::filesystem::is_directory(status)) {
-    throw usage_error("the program " + name + " is a folder");
+    throw usage_error("the program " + name + " is a folder" +
+                      (has_main(name) ? "; ./" + name + " runs its __main__.py by Python" : ""));
   }
   if (has_folder && status.type() == std::filesystem::file_type::none) {
     throw usage_error("the program " + name + " cannot be looked at: " + unreadable.message());
@@ -109,12 +123,12 @@ void choose_program(const ProgramRequest& request, const EnvironmentLookup& envi
   keep_program(request, options);
   const std::string& name = request.words[0];
   const bool python =
-      request.module || request.run_path || (!request.no_python && ends_with(name, ".py"));
+      request.module || request.run_path || (!request.no_python && is_for_python(name));
   if (python) {
     // An interpreter of the user's own choice may be a wrapper (a container, ssh): only it knows
     // where the script is.
     const bool own_python = !environment("PYTHON_EXEC").value_or("").empty();
-    if (!request.module && !own_python && !is_file(name)) {
+    if (!request.module && !own_python && !is_file(name) && !has_main(name)) {
       throw usage_error("the script " + name + " was not found");
     }
     // As torchrun: without -u what Python prints into a pipe comes late, or never when it is

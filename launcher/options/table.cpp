@@ -131,7 +131,7 @@ const std::vector<OptionRow>& option_table() {
       // What to run.
       {"module", 'm', "", "off", Program, true, "Run the program as python -m PROGRAM."},
       {"no-python", 0, "", "off", Program, true,
-       "Run the program directly, whatever its name. Needed only for a .py file."},
+       "Run the program directly, whatever its name. Needed only for a Python program."},
       {"run-path", 0, "", "off", Program, true,
        "Run the program by Python whatever its name, in a process of its own."},
       {"use-env", 0, "", "on", Program, false,

@@ -26,6 +26,36 @@ std::string stripped(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(blank) - begin + 1));
 }
 
+// 1: `text` has at `at` an escape of a pair's first half, as of \ud83d\ude00; 2: of its second.
+int half_of_pair(std::string_view text, std::size_t at) {
+  if (text.size() < at + 6 || text[at] != '\\' || text[at + 1] != 'u') return 0;
+  if (text[at + 2] != 'd' && text[at + 2] != 'D') return 0;
+  const auto is_one_of = [&](std::string_view digits) {
+    return digits.find(text[at + 3]) != digits.npos;
+  };
+  return is_one_of("89abAB") ? 1 : is_one_of("cdefCDEF") ? 2 : 0;
+}
+
+// Python writes a byte of a file's name that is no UTF-8 as \udc80 to \udcff, half of a pair, which
+// its own reader takes, and ours does not.
+std::string with_whole_pairs(std::string_view content) {
+  std::string text(content);
+  for (std::size_t at = 0; (at = text.find('\\', at)) != text.npos;) {
+    const int half = half_of_pair(text, at);
+    const bool pair = half == 1 && half_of_pair(text, at + 6) == 2;
+    if (half != 0 && !pair) text.replace(at, 6, "\\ufffd");
+    at += pair ? 12 : half != 0 ? 6 : 2;  // Behind a \ stands what it escapes, maybe a second one.
+  }
+  return text;
+}
+
+json parsed(std::string_view content) { return rendezvous::json_of(with_whole_pairs(content)); }
+
+// A file that was cut off at the limit ends in the middle, and no more of it is to come.
+bool is_too_long(const std::string& content) {
+  return content.size() >= error_file_bytes_max && content.starts_with("{\"message\"");
+}
+
 const json* member(const json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
@@ -100,11 +130,11 @@ void set_recorded_at(ErrorFile& result, const json& file, const ErrorFileTimes& 
 }  // namespace
 
 ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
-  const json file = rendezvous::json_of(content);
+  const json file = parsed(content);
   ErrorFile result;
   result.message = error_file_message(content);
   set_recorded_at(result, file, times);
-  result.whole = file.is_object();
+  result.whole = file.is_object() || is_too_long(content);
   const json* usage_error = extra(file, "usage_error");
   result.usage_error = usage_error != nullptr && *usage_error == true;
   result.content = std::move(content);
@@ -112,7 +142,7 @@ ErrorFile parse_error_file(std::string content, const ErrorFileTimes& times) {
 }
 
 std::string error_file_message(std::string_view content) {
-  const json file = rendezvous::json_of(content);
+  const json file = parsed(content);
   if (std::string text = torch_message(file); !text.empty()) return text;
   std::string text = stripped(content);
   if (text.size() > foreign_bytes_max) text = text.substr(0, foreign_bytes_max) + " ...";
@@ -120,7 +150,7 @@ std::string error_file_message(std::string_view content) {
 }
 
 std::string with_error_code(std::string_view content, int error_code) {
-  auto file = rendezvous::ordered_json_of(content);
+  auto file = rendezvous::ordered_json_of(with_whole_pairs(content));
   if (!file.is_object() || !file.contains("message")) return "";
   // torchrun, too, leaves the flat format as it is: there is no place for a code in it.
   if (file["message"].is_object()) file["message"]["errorCode"] = error_code;

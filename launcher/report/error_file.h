@@ -4,6 +4,7 @@
 // A core: text and times in, values out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,12 +14,15 @@ namespace ddprun::launcher {
 // The clock of one machine, in nanoseconds since 1970: only times of the same node are compared.
 using WallNs = std::int64_t;
 
+// Of a longer one only the beginning is read.
+inline constexpr std::size_t error_file_bytes_max = 1 << 20;
+
 struct ErrorFile {
   std::string content;     // As it was read.
   std::string message;     // For people; "" = there is nothing to read.
   WallNs recorded_at = 0;  // When its writer met the error.
   bool exact = false;      // As its writer says. Else the file system's clock, which ticks slowly.
-  bool whole = false;      // A JSON object. Else foreign text, or still being written.
+  bool whole = false;      // A JSON object, or too long. Else foreign text, or still being written.
   bool usage_error = false;  // Its writer says that what its user gave is wrong.
 };
 

@@ -2,6 +2,7 @@
 // ended with it.
 #include "launcher/workers/attempt_workers.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
@@ -124,6 +125,19 @@ void AttemptWorkers::tell_over(const std::string& why) const {
   for (const auto& worker : processes_) {
     if (worker->channel && stays(*worker) && worker->parking.take_word()) worker->send_over(why);
   }
+}
+
+void AttemptWorkers::warn_of_kill() const {
+  std::vector<int> ranks;
+  for (const auto& worker : processes_) {
+    if (as_member(*worker).asked && !worker->gone && !worker->child.has_ended()) {
+      ranks.push_back(worker->spec.rank);
+    }
+  }
+  if (ranks.empty() || state_.grace().count() == 0) return;
+  spdlog::warn("{} {} did not end within {} of {}: SIGKILL (--shutdown-timeout gives more time)",
+               ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
+               rendezvous::time_text(state_.grace()), rendezvous::signal_name(state_.signal()));
 }
 
 void AttemptWorkers::kill_all_but_staying() const {

@@ -57,6 +57,8 @@ class AttemptWorkers {
   void mark_asked() const;
   // To those that stay, once each. Who hears nothing of it is asked when the time is over.
   void tell_over(const std::string& why) const;
+  // Those that were asked to end, and live, are about to be killed: nothing else tells of it.
+  void warn_of_kill() const;
   void kill_all_but_staying() const;  // Their process groups.
 
  private:

@@ -414,10 +414,12 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
         workers.tell_over(over_why);
         break;
       case GroupAction::KillAsked:
+        workers.warn_of_kill();
         members.kill_asked(leaders(), kept_sessions());
         break;
       case GroupAction::Kill:
         if (running() == kept()) name_leftovers();
+        workers.warn_of_kill();
         kill_members();
         break;
       case GroupAction::GiveUp:

@@ -421,8 +421,13 @@ def torch_files(folder):
                folder + "/wrapped.pth")
     torch.save({"model": dict(state), "args": argparse.Namespace(lr=0.1)},
                folder + "/model_key.pth")
+    torch.save({"model_state_dict": state, "epoch": 3, "bytes": bytearray(b"ab")},
+               folder + "/tutorial.pth", pickle_protocol=5)
     torch.save({"module." + key: torch.nn.Parameter(value, requires_grad=False)
                 for key, value in state.items()}, folder + "/ddp.pth")
+    averaged = torch.optim.swa_utils.AveragedModel(resnet("resnet18", 3, "imagenet"), use_buffers=True)
+    torch.save(averaged.state_dict(), folder + "/averaged.pth")
+    torch.save({"a": torch.ones(1).expand(64)}, folder + "/expanded.pth")
     torch.save(net, folder + "/whole_model.pth")
     torch.save({"a": 1, "b": 2.5}, folder + "/numbers.pth")
     torch.save(state, folder + "/old.pth", _use_new_zipfile_serialization=False)

@@ -14,6 +14,8 @@ constexpr std::string_view zip_magic = "PK\x03\x04";
 constexpr std::string_view old_torch_magic =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr std::string_view part_separator = "/";
+constexpr std::string_view averaged_count =
+    "n_averaged";  // Of torch.optim.swa_utils.AveragedModel.
 
 Safetensors read_any(const std::filesystem::path& path) {
   const std::string name = path.string();
@@ -73,7 +75,7 @@ Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
   Safetensors file = read_any(path);
   NamedTensors& tensors = file.tensors;
   std::erase_if(tensors, [](const auto& entry) {  // Of a checkpoint of ours only the model.
-    return entry.first.find(part_separator) != std::string::npos;
+    return entry.first.find(part_separator) != std::string::npos || entry.first == averaged_count;
   });
   for (auto& [key, tensor] : tensors) {
     key = unwrapped_name(std::move(key));

@@ -12,7 +12,8 @@ namespace ddprun::trainer {
 // Loads a file of either kind, or a checkpoint of ours. Names and shapes must agree, except that
 // - with `new_head` the last layer keeps the values that it has;
 // - num_batches_tracked, which files from before PyTorch 0.4.1 lack, may be missing;
-// - what Python's DDP and torch.compile() add to names ("module.", "_orig_mod.") is ignored.
+// - what Python's DDP and torch.compile() add to names ("module.", "_orig_mod.") is ignored, and
+//   AveragedModel's "n_averaged".
 // Throws CheckpointError or SafetensorsError; the model is then as it was. Returns what the file
 // tells of itself; of torch.save's nothing is read.
 Metadata load_weights_file(const std::filesystem::path& path, bool new_head,

@@ -15,6 +15,9 @@ namespace {
 // once, so that without a limit a few bytes would take any amount of memory.
 constexpr std::size_t name_bytes_max = 256;
 
+constexpr char proto = '\x80';  // The first instruction since protocol 2.
+constexpr const char* old_protocol = ": save it with pickle protocol 2 or higher";
+
 }  // namespace
 
 const PickleValue* PickleValue::find(std::string_view key) const {
@@ -37,8 +40,9 @@ class PickleMachine {
       if (code == '.') return pop();
       if (!push_constant(code) && !change_memo(code) && !build_container(code) &&
           !build_object(code)) {
-        throw PickleError(fmt::format("its pickle has the unknown instruction 0x{:02x} at byte {}",
-                                      static_cast<unsigned char>(code), at_ - 1));
+        throw PickleError(fmt::format(
+            "its pickle has the unknown instruction 0x{:02x} at byte {}{}",
+            static_cast<unsigned char>(code), at_ - 1, bytes_[0] == proto ? "" : old_protocol));
       }
     }
   }
@@ -120,7 +124,7 @@ class PickleMachine {
 
   bool push_constant(char code) {
     switch (static_cast<unsigned char>(code)) {
-      case 0x80:
+      case static_cast<unsigned char>(proto):
         take(1);
         return true;  // PROTO
       case 0x95:
@@ -163,6 +167,7 @@ class PickleMachine {
         return true;
       case 0x8d:
       case 0x8e:
+      case 0x96:
         push_text(take(take_number(8)));
         return true;
       default:

@@ -57,13 +57,14 @@ std::vector<std::int64_t> numbers(const PickleValue& tuple) {
 }
 
 // How many elements of its storage, which has `elements`, a tensor reaches over; nothing when it
-// does not lie within, or has a shape that LibTorch cannot count.
+// does not lie within, or has a shape that LibTorch cannot count. `count`: how many it has itself.
 std::optional<std::int64_t> reach(const std::vector<std::int64_t>& shape,
                                   const std::vector<std::int64_t>& strides, std::int64_t offset,
-                                  std::int64_t elements) {
+                                  std::int64_t elements, std::int64_t& count) {
   if (offset < 0 || offset > elements || shape.size() != strides.size()) return std::nullopt;
   bool empty = false;
-  std::int64_t last = 0, count = 1;
+  std::int64_t last = 0;
+  count = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     std::int64_t steps = 0;
     empty = empty || shape[i] == 0;
@@ -74,8 +75,8 @@ std::optional<std::int64_t> reach(const std::vector<std::int64_t>& shape,
       return std::nullopt;
     }
   }
-  if (empty) return 0;
-  if (count > elements || last >= elements - offset) return std::nullopt;
+  if (empty) return count = 0;
+  if (last >= elements - offset) return std::nullopt;
   return last + 1;
 }
 
@@ -99,7 +100,7 @@ class TorchFile {
     const Pickle pickle(bytes);
     const PickleValue* dict = &pickle.root();
     // Training scripts save the model beside epoch and optimizer, under one of these names.
-    for (const char* key : {"state_dict", "model"}) {
+    for (const char* key : {"state_dict", "model", "model_state_dict"}) {
       const PickleValue* inner = pickle.root().find(key);
       if (inner != nullptr && inner->kind == Kind::Dict) {
         dict = inner;
@@ -143,8 +144,15 @@ class TorchFile {
     }
     const std::string_view bytes = read_storage(item(storage, 2, Kind::Text).text);
     const auto elements = static_cast<std::int64_t>(bytes.size() / type->element_bytes);
-    const auto reached = reach(shape, strides, offset, elements);
+    std::int64_t count = 0;
+    const auto reached = reach(shape, strides, offset, elements, count);
     if (!reached) fail(fmt::format("its tensor '{}' reaches beyond its data", name));
+    if (count > elements) {  // A few bytes could stand for any amount of memory.
+      fail(
+          fmt::format("its tensor '{}' has more elements than data, as after expand(): save its "
+                      "contiguous()",
+                      name));
+    }
     return {name, type_name, std::move(shape), std::move(strides),
             bytes.substr(static_cast<std::size_t>(offset) * type->element_bytes,
                          static_cast<std::size_t>(*reached) * type->element_bytes)};

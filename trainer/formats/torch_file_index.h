@@ -21,8 +21,9 @@ struct StoredTensor {
   std::string_view bytes;  // Of the file, from the first to the last element. At any address.
 };
 
-// The tensors of a state_dict, or of a dict that holds one under "state_dict" or "model". No name
-// comes twice. Time and memory are linear in the file. Throws ZipError and PickleError.
+// The tensors of a state_dict, or of a dict that holds one under "state_dict", "model" or
+// "model_state_dict". No name comes twice. Time and memory are linear in the file. Throws ZipError
+// and PickleError.
 std::vector<StoredTensor> index_torch_file(std::string_view file);
 
 }  // namespace ddprun::trainer

@@ -13,7 +13,8 @@
 //   }
 //   loss.backward();                     // Gradients arrive at the weights, in float32.
 //
-// Losses and gradients have autocast's bits.
+// Losses and gradients have autocast's bits, but for convolutions that go Winograd's way on the CPU
+// (trainer/models/winograd_conv.h): from a copy these have 16 bits of a weight, else all.
 #pragma once
 
 #include <utility>

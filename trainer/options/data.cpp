@@ -33,16 +33,20 @@ void read_augment(const std::string& text, TrainOptions& options) {
 
 void add_range(CLI::App& app, const std::string& name, double& min, double& max,
                const std::string& help, const std::string& shown) {
-  app.add_option_function<std::vector<double>>(
+  // One text: of a list with three numbers CLI11 would take the last two.
+  app.add_option_function<std::string>(
          name,
-         [&min, &max, name](const std::vector<double>& values) {
-           if (values.size() != 2) throw CLI::ValidationError(name, "needs two numbers, MIN,MAX");
-           min = values[0];
-           max = values[1];
+         [&min, &max, name](const std::string& text) {
+           const std::vector<std::string> parts = split_list(text);
+           const auto first = parse_number<double>(parts.front());
+           const auto second = parse_number<double>(parts.back());
+           if (parts.size() != 2 || !first || !second) {
+             throw CLI::ValidationError(name, "needs two numbers, MIN,MAX, not '" + text + "'");
+           }
+           min = *first;
+           max = *second;
          },
          help)
-      ->expected(2)
-      ->delimiter(',')
       ->type_name("MIN,MAX")
       ->default_str(shown);
 }

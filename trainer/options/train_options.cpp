@@ -5,15 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "trainer/options/help.h"
+#include "trainer/options/options_file.h"
 #include "trainer/options/parts.h"
 #include "trainer/options/read_command_line.h"
 
@@ -23,22 +27,54 @@ namespace {
 constexpr std::int64_t epochs_by_default = 90;
 constexpr int usage_exit_code = 2;
 
+// Of each pair one alone may be given.
+constexpr std::array<std::array<const char*, 2>, 3> rivals{{{"batch-size", "global-batch-size"},
+                                                            {"lr-step-epochs", "lr-milestones"},
+                                                            {"warmup-steps", "warmup-epochs"}}};
+
 // Lists as the options take them: [30, 60] is --lr-milestones 30,60.
 class ConfigFile : public CLI::ConfigTOML {
  public:
+  explicit ConfigFile(const CLI::App& app) : app_(app) { comment('\n'); }  // There are none left.
+
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    std::istringstream text(plain(input));
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(text);
     for (CLI::ConfigItem& item : found) {
       std::replace(item.name.begin(), item.name.end(), '_', '-');  // As on the command line.
-      // CLI11 2.1 takes the last one of none. Its own marks of sections have none either.
-      const bool is_mark = item.name == "++" || item.name == "--";
-      if (item.inputs.empty() && !is_mark) {
-        throw CLI::ConversionError("an empty list is no value: leave the line out", item.name);
-      }
       if (item.inputs.size() > 1) item.inputs = {join_list(item.inputs)};
+      if (item.inputs.empty() && item.name != "++" && item.name != "--") {  // A section's ends.
+        throw CLI::ConfigError(item.fullname() + " is an empty list: leave its line out");
+      }
     }
+    std::erase_if(found, [&](const CLI::ConfigItem& item) { return gives_way(item.name); });
     return found;
   }
+
+  // `true` is the option without a number, where it need not have one: --verify-sync.
+  std::string to_flag(const CLI::ConfigItem& item) const override {
+    const std::string value = CLI::ConfigTOML::to_flag(item);
+    return value == "true" ? "" : value;
+  }
+
+ private:
+  static std::string plain(std::istream& input) {
+    try {
+      return without_comments(std::string(std::istreambuf_iterator<char>(input), {}));
+    } catch (const UsageError& error) {
+      throw CLI::ConfigError(error.what());
+    }
+  }
+
+  // The command line wins, also by an option that cannot stand beside this one.
+  bool gives_way(const std::string& name) const {
+    return std::any_of(rivals.begin(), rivals.end(), [&](const auto& pair) {
+      return (name == pair[0] && app_.count("--" + std::string(pair[1])) > 0) ||
+             (name == pair[1] && app_.count("--" + std::string(pair[0])) > 0);
+    });
+  }
+
+  const CLI::App& app_;
 };
 
 // A file may say what the command line does not: `lr = 0.1` for --lr 0.1, `no-validation = true`
@@ -47,7 +83,7 @@ void add_config_option(CLI::App& app) {
   app.set_config("-c,--config", "", "Read options from this TOML file; the command line wins")
       ->type_name("FILE")
       ->check(CLI::ExistingFile.description(""));
-  app.config_formatter(std::make_shared<ConfigFile>());
+  app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -74,6 +110,12 @@ bool asks_for_text(const CLI::App& app, const std::vector<std::string>& argument
   return false;
 }
 
+std::string config_file(const CLI::App& app) {
+  std::string file;
+  for (const std::string& name : app.get_config_ptr()->results()) file = name;
+  return file;
+}
+
 // What a file of options has that is none, without what a terminal would not show.
 std::string config_problem(const CLI::App& app, const CLI::ConfigError& error) {
   constexpr std::string_view prefix = "INI was not able to parse ";
@@ -86,10 +128,8 @@ std::string config_problem(const CLI::App& app, const CLI::ConfigError& error) {
   for (char& c : what) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
   }
-  std::string file;
-  for (const std::string& name : app.get_config_ptr()->results()) file = name;
   if (unknown && !section) what += suggestion(app, what);
-  return "the file of options " + file + ": " + what +
+  return "the file of options " + config_file(app) + ": " + what +
          (section   ? ": it has no sections, all options stand at its top"
           : unknown ? ": no option has this name (train --help lists them; a file leaves out "
                       "their dashes in front)"
@@ -153,6 +193,12 @@ CommandLine CommandLineReader::read(int argc, const char* const* argv, const std
   const auto refused = [](const std::string& problem) {
     return CommandLine{std::nullopt, usage_exit_code, problem};
   };
+  // What is refused may stand in the file alone, and the command line be as it should.
+  const auto refused_value = [&](const std::string& problem) {
+    const std::string file = config_file(app);
+    if (!CLI::ExistingFile(file).empty()) return refused(problem);
+    return refused(problem + "\nOptions stand in the file " + file + ", too.");
+  };
   const std::string more = "\ntrain -h shows the most used options, --help all of them.";
   try {
     std::vector<std::string> arguments =
@@ -168,9 +214,9 @@ CommandLine CommandLineReader::read(int argc, const char* const* argv, const std
     if (left.empty()) return refused(error.what());
     return refused("what is " + left.front() + " for? Options begin with --" + more);
   } catch (const CLI::ParseError& error) {
-    return refused(error.what() + more);
+    return refused_value(error.what() + more);
   } catch (const UsageError& error) {
-    return refused(error.what());
+    return refused_value(error.what());
   }
   options.data = data_path(options);
   return {options, 0};

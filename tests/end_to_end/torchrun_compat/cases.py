@@ -98,6 +98,8 @@ CASES = [
     Case("--run-path of a file that does not end in .py",
          [*PLAIN, "--run-path", *python("python_without_its_ending", "x")],
          Expect(reports={"0": '["x"]'})),
+    Case("a folder with a __main__.py", [*PLAIN, *python("application", "x")],
+         Expect(reports={"0": '["x"]'})),
     Case("--module", [*PLAIN, "--module", "arguments", "-x", "1"],
          Expect(reports={"0": '["-x", "1"]'}), env={"PYTHONPATH": "@workers@"}),
     Case("-m with --no-python is refused", [*PLAIN, "-m", "--no-python", "arguments"],

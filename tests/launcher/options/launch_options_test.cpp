@@ -642,6 +642,25 @@ TEST_CASE("a Python file is run by Python, anything else directly", "[options]")
   CHECK(parse({"/no/such.py"}, variables).program == Words{python, "-u", "/no/such.py"});
 }
 
+TEST_CASE("what Python runs besides .py files is run by Python", "[options]") {
+  const Folder folder;
+  const std::string python = folder.file("python-mine", 0755);
+  const Variables variables = {{"PYTHON_EXEC", python}};
+  for (const char* name : {"X.PY", "x.pyc", "x.pyz"}) {
+    const std::string script = folder.file(name, 0755);
+    CHECK(parse({script}, variables).program == Words{python, "-u", script});
+  }
+  const std::string app = folder.path + "/app";
+  std::filesystem::create_directories(app);
+  CHECK(has(refusal({app}, variables).text, "app is a folder"));
+  folder.file("app/__main__.py");
+  const LaunchOptions options = parse({app, "a"}, variables);
+  CHECK(options.program == Words{python, "-u", app, "a"});
+  CHECK(parse({app + "/"}, {{"PATH", folder.path}, {"PYTHON_EXEC", "python-mine"}}).program ==
+        Words{python, "-u", app + "/"});
+  CHECK(has(refusal({"--no-python", app}, variables).text, "app is a folder"));
+}
+
 TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python", "[options]") {
   const Folder folder;
   const std::string script = folder.file("x.py");
@@ -671,10 +690,14 @@ TEST_CASE("what lies in the current folder does not stand in for a command", "[o
   const std::string command = parse({"sh"}).program[0];
   const std::string own = parse({"my_train"}).program[0];
   const std::string path = parse({"./sh"}).program[0];
+  std::filesystem::create_directories("app");
+  folder.file("app/__main__.py");
+  const std::string refused = refusal({"app"}).text;
   std::filesystem::current_path(before);
   CHECK(has(command, "bin/sh"));
   CHECK(own == "./my_train");
   CHECK(path == "./sh");
+  CHECK(has(refused, "app is a folder; ./app runs its __main__.py by Python"));
 }
 
 TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[options]") {

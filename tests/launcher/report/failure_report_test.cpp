@@ -186,6 +186,38 @@ TEST_CASE("both of torch's error file formats are read", "[launcher][failure_rep
   CHECK(error_file_message(flat) == "plain text");
 }
 
+// As json.dump writes them by default: open(b"\xff") names a file that is not UTF-8.
+TEST_CASE("halves of pairs in an error file, which Python writes, are read",
+          "[launcher][failure_report]") {
+  const std::string replaced = "\xEF\xBF\xBD";
+  const auto file = [](const std::string& said) {
+    return R"({"message": {"message": ")" + said + R"(", "extraInfo": {"timestamp": "1"}}})";
+  };
+  for (const auto& [said, read] : std::vector<std::pair<std::string, std::string>>{
+           {R"(bad \udcff)", "bad " + replaced},
+           {R"(\uDCFF\ud83dx)", replaced + replaced + "x"},
+           {R"(\ud83d\ud83d\ude00)", replaced + "\xF0\x9F\x98\x80"},
+           {R"(\ude00\ud83d\ude00)", replaced + "\xF0\x9F\x98\x80"},
+           {R"(\\udcff)", R"(\udcff)"},
+           {R"(\\\udcff)", "\\" + replaced}}) {
+    INFO(said);
+    const ErrorFile error = parse_error_file(file(said), {});
+    CHECK(error.message == read);
+    CHECK(error.whole);
+    CHECK(nlohmann::json::parse(with_error_code(file(said), 7))["message"]["errorCode"] == 7);
+  }
+}
+
+TEST_CASE("an error file that is too long to be read whole counts as one",
+          "[launcher][failure_report]") {
+  const std::string begin = R"({"message": {"message": "ValueError)";
+  const std::string cut = begin + std::string(error_file_bytes_max - begin.size(), 'x');
+  CHECK(parse_error_file(cut, {}).whole);
+  CHECK_FALSE(parse_error_file(cut.substr(1), {}).whole);
+  CHECK_FALSE(parse_error_file(begin, {}).whole);
+  CHECK_FALSE(parse_error_file(std::string(error_file_bytes_max, 'x'), {}).whole);
+}
+
 TEST_CASE("a broken or foreign error file loses nothing and throws nothing",
           "[launcher][failure_report]") {
   CHECK(error_file_message("") == "");
@@ -358,7 +390,7 @@ TEST_CASE("nesting without end does not exhaust the stack", "[launcher][failure_
 
 TEST_CASE("random and truncated error files never throw", "[launcher][failure_report][fuzz]") {
   const std::string good =
-      R"({"message": {"message": "E: \u00e9", "errorCode": 7, "extraInfo": {"py_callstack": "a(b+0x1) [0x2]\n", "timestamp": "1"}}, "x": [1.5e3, null, true]})";
+      R"({"message": {"message": "E: \u00e9 \ud83d\ude00", "errorCode": 7, "extraInfo": {"py_callstack": "a(b+0x1) [0x2]\n", "timestamp": "1"}}, "x": [1.5e3, null, true]})";
   for (std::size_t size = 0; size <= good.size(); ++size) error_file_message(good.substr(0, size));
   std::mt19937 random(7);
   std::size_t said = 0;

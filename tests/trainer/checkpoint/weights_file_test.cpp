@@ -136,7 +136,8 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
   REQUIRE(run_oracle(command("torch_files", folder), folder / "log") == 0);
   const NamedTensors expected = read_safetensors(folder / "expected").tensors;
 
-  for (const char* name : {"plain.pth", "wrapped.pth", "model_key.pth", "ddp.pth"}) {
+  for (const char* name :
+       {"plain.pth", "wrapped.pth", "model_key.pth", "tutorial.pth", "ddp.pth"}) {
     INFO(name);
     const NamedTensors read = parse_torch_file(content_of(folder / name));
     REQUIRE(read.size() == expected.size());
@@ -152,7 +153,9 @@ TEST_CASE("files of torch.save are read in the forms that scripts write",
   };
   CHECK(contains(error("whole_model.pth"), "save model.state_dict()"));
   CHECK(contains(error("numbers.pth"), "'a' is not a tensor"));
+  CHECK(contains(error("expanded.pth"), "'a' has more elements than data"));
   const auto model = model_of("resnet18", 10);
+  CHECK(load_error(folder / "averaged.pth", *model) == "");
   CHECK(contains(load_error(folder / "old.pth", *model), "before PyTorch 1.6"));
 }
 

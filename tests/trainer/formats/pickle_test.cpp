@@ -41,6 +41,11 @@ TEST_CASE("a pickle of plain values is read", "[trainer][checkpoint]") {
   CHECK(pickle.root().find("c") == nullptr);
 }
 
+TEST_CASE("an array of bytes in a pickle is read, which protocol 5 has", "[trainer][checkpoint]") {
+  const Pickle pickle(std::string("\x80\5\x96\2\0\0\0\0\0\0\0ab.", 14));
+  CHECK(pickle.root().text == "ab");
+}
+
 TEST_CASE("what a pickle calls is kept as data and never run", "[trainer][checkpoint]") {
   const Pickle pickle("cos\nsystem\n(U\4truetR.");
   CHECK(pickle.root().kind == Kind::Call);
@@ -53,6 +58,8 @@ TEST_CASE("pickles that no pickler writes are refused", "[trainer][checkpoint]")
   CHECK(contains(pickle_error("(R."), "takes more"));
   CHECK(contains(pickle_error("h\1."), "not stored"));
   CHECK(contains(pickle_error("\xff."), "0xff"));
+  CHECK(contains(pickle_error("\xff."), "save it with pickle protocol 2 or higher"));
+  CHECK_FALSE(contains(pickle_error("\x80\2\xff."), "protocol"));
   CHECK(contains(pickle_error("X\xff\xff\xff\xff"
                               "a."),
                  "truncated"));

@@ -77,7 +77,9 @@ TEST_CASE("a tensor that is not within its storage is refused", "[trainer][check
   CHECK(contains(tensor_error({6}, {1}, 1), "beyond"));
   CHECK(contains(tensor_error({1}, {1}, -1), "beyond"));
   CHECK(contains(tensor_error({1}, {1}, huge), "beyond"));
-  CHECK(contains(tensor_error({7, 7}, {0, 0}), "beyond"));
+  CHECK(contains(tensor_error({7, 7}, {0, 0}), "'a' has more elements than data"));
+  CHECK(contains(tensor_error({64}, {0}), "save its contiguous()"));
+  CHECK(tensor_error({6}, {0}) == "");
   CHECK(contains(tensor_error({6}, {}), "beyond"));
   CHECK(contains(tensor_error({3, 3}, {huge, huge}), "beyond"));
   CHECK(contains(tensor_error({huge, huge, huge}, {0, 0, 0}), "beyond"));

@@ -252,6 +252,9 @@ TEST_CASE("augmentations are a list of words", "[trainer][options]") {
   CHECK(parse({"--augment", "pad-crop,random-resized-crop"}).exit_code == 2);
   CHECK(parse({"--crop-scale", "0,1"}).exit_code == 2);
   CHECK(parse({"--crop-scale", "0.5"}).exit_code == 2);
+  CHECK(contains(said({"--crop-scale", "0.1,0.5,0.9"}), "needs two numbers, MIN,MAX"));
+  CHECK(contains(said({"--crop-ratio", "0.5,x"}), "needs two numbers, MIN,MAX"));
+  CHECK(parse({"--crop-scale", "0,1", "--crop-scale", "0.5,1"}).options->augment.scale_min == 0.5);
   CHECK(parse({"--crop-ratio", "2,1"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5", "--std", "0"}).exit_code == 2);

@@ -41,6 +41,21 @@ TEST_CASE("only rank 0 reports, in lines that go to a file as JSON too", "[train
   CHECK_THROWS_AS(Reporter(out, {.metrics = folder / "no/such"}), std::runtime_error);
 }
 
+TEST_CASE("a half line of an earlier run costs no line of this one", "[trainer][reporter]") {
+  const ScratchFolder folder;
+  for (const std::string before : {"", "{\"event\":\"end\"}\n", "{\"event\":\"tr"}) {
+    write_bytes(folder / "metrics", before);
+    std::ostringstream out;
+    Reporter(out, {.metrics = folder / "metrics"}).end("end", {});
+
+    const std::string after = content_of(folder / "metrics");
+    CHECK(after.starts_with(before));
+    const std::size_t line = after.rfind('\n', after.size() - 2) + 1;  // Of none: 0.
+    CHECK(nlohmann::json::parse(after.substr(line))["event"] == "end");
+    CHECK(line == before.size() + (before.ends_with("tr") ? 1 : 0));
+  }
+}
+
 TEST_CASE("what a node lacks is told by its first rank too", "[trainer][reporter]") {
   std::ostringstream out;
   std::ostringstream errors;

@@ -1,0 +1,114 @@
+// What `train` reads from a file of options: the values that stand there, or nothing.
+#include "trainer/options/options_file.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/testing/catch.h"
+#include "tests/trainer/options/parse_options.h"
+#include "tests/trainer/scratch.h"
+#include "trainer/options/read_command_line.h"
+
+using namespace ddprun::trainer;
+
+namespace {
+
+// What comes of a file with this text, and of the words after it.
+CommandLine read_file(const std::string& text, std::vector<const char*> words = {}) {
+  const ScratchFolder folder;
+  const std::string file = (folder / "job.toml").string();
+  std::ofstream(file) << text;
+  words.insert(words.begin(), {"train", "-c", file.c_str()});
+  return read_command_line(static_cast<int>(words.size()), words.data(), "");
+}
+
+}  // namespace
+
+TEST_CASE("a comment begins outside of quotes", "[trainer][options]") {
+  CHECK(without_comments("a = \"run#1\" # One.\n# Two.\nb = 'x#\"y' # 'z\n") ==
+        "a = \"run#1\"\n\nb = 'x#\"y'\n");
+  CHECK(without_comments("a = it's#1\n;'\n") == "a = it's\n\n");
+  CHECK(read_file("data = \"run#1\"").options->data == "run#1");
+  CHECK(read_file("data = 'a, b\\c' # x").options->data == "a, b\\c");
+  CHECK(read_file("data = \"\"").options->data == "data/mnist");
+}
+
+TEST_CASE("a mark of the byte order and ends of lines are no part of options",
+          "[trainer][options]") {
+  const auto options = read_file("\xEF\xBB\xBFlr = 0.5\r\ndata = \"x\"\r\n").options;
+  REQUIRE(options);
+  CHECK(options->learning_rate.base == 0.5);
+  CHECK(options->data == "x");
+}
+
+TEST_CASE("a list may have several lines", "[trainer][options]") {
+  for (const char* text : {"lr-milestones = [3, 5]", "lr-milestones = [3,\n5]",
+                           "lr-milestones = [\n  3, # Three.\n  5\n]  # Five.\n"}) {
+    const auto options = read_file(text).options;
+    REQUIRE(options);
+    CHECK(options->learning_rate.milestones == std::vector<std::int64_t>{3, 5});
+  }
+  CHECK(contains(read_file("lr = 1\nlr-milestones = [3,\nsteps = 2\n").problem,
+                 "line 2: a list without its ]"));
+}
+
+TEST_CASE("what would be read as another value is refused with its line", "[trainer][options]") {
+  CHECK(contains(read_file("lr = 1\ndata = \"a\\tb\"").problem, "line 2: a \\ in quotes"));
+  CHECK(contains(read_file("data = 'a\\'").problem, "line 1: a \\ in quotes"));
+  CHECK(contains(read_file("data = \"\"\"a\"\"\"").problem, "line 1: three quotes"));
+  CHECK(contains(read_file("data = '''\na'''").problem, "line 1: three quotes"));
+  CHECK(contains(read_file("data = \"a").problem, "line 1: quotes that do not end"));
+  CHECK(contains(read_file("data = \"a\"b\"").problem, "line 1: something stands right behind"));
+  CHECK(contains(read_file("data = \"a").problem, "/job.toml: line 1"));
+}
+
+TEST_CASE("an empty list is refused, whatever option it is for", "[trainer][options]") {
+  std::ostringstream help;
+  std::streambuf* const before = std::cout.rdbuf(help.rdbuf());
+  CHECK(parse({"--help"}).exit_code == 0);
+  std::cout.rdbuf(before);
+
+  std::istringstream words(help.str());
+  int options = 0;
+  for (std::string word; words >> word;) {
+    if (!word.starts_with("--") || word.size() < 4) continue;
+    const std::string name =
+        word.substr(2, word.find_first_not_of("abcdefghijklmnopqrstuvwxyz-0123456789", 2) - 2);
+    for (const char* list : {" = []", " = [ ]"}) {
+      const CommandLine command_line = read_file(name + list);
+      INFO(name);
+      CHECK_FALSE(command_line.options);
+      CHECK(contains(command_line.problem, "/job.toml: " + name + " is an empty list"));
+    }
+    ++options;
+  }
+  CHECK(options > 50);
+}
+
+TEST_CASE("the command line wins over what cannot stand beside it", "[trainer][options]") {
+  const auto batch = read_file("batch-size = 32", {"--global-batch-size", "10"}).options;
+  REQUIRE(batch);
+  CHECK_FALSE(batch->batch_size);
+  CHECK(batch->global_batch_size == 10);
+  const auto steps = read_file("lr_milestones = [3, 5]", {"--lr-step-epochs", "9"}).options;
+  REQUIRE(steps);
+  CHECK(steps->learning_rate.milestones.empty());
+  CHECK(read_file("warmup-epochs = 3", {"--warmup-steps", "9"}).options);
+
+  CHECK(contains(read_file("batch-size = 32\nglobal-batch-size = 10").problem, "contradict"));
+  const std::string mixed = read_file("sync-bn = true", {"--model", "convnet"}).problem;
+  CHECK(contains(mixed, "--sync-bn has no meaning with --model convnet"));
+  CHECK(contains(mixed, "Options stand in the file "));
+  CHECK(contains(read_file("batch-size = x").problem, "Options stand in the file "));
+}
+
+TEST_CASE("an option that needs no number is true without one", "[trainer][options]") {
+  const auto options = read_file("verify-sync = true\nscale-lr = true\noverlap = true").options;
+  REQUIRE(options);
+  CHECK(options->verify_sync == 0);
+  REQUIRE(options->learning_rate.reference);
+  CHECK(options->overlap);
+  CHECK(read_file("verify-sync = 7").options->verify_sync == 7);
+  CHECK_FALSE(read_file("no-overlap = true").options->overlap);
+  CHECK_FALSE(read_file("overlap = false").options->overlap);
+}

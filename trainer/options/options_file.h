@@ -1,0 +1,16 @@
+// A file of options as CLI11's reader, which knows less of TOML, is to have it.
+//
+// A core: text in, text out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddprun::trainer {
+
+// The same without comments, and with each list on one line: CLI11 takes a # in quotes for a
+// comment. What it would read wrongly is refused, so that no option gets another value than stands
+// there; throws UsageError with the line's number.
+std::string without_comments(std::string_view text);
+
+}  // namespace ddprun::trainer
