@@ -130,7 +130,7 @@ TEST_CASE("workers that ignore a signal have their grace and are killed") {
     CHECK(ending.result.status == signal.status);
     CHECK(ending.took >= grace);
     CHECK(ending.took < grace + soon());
-    const std::string said = "ranks 0, 1 did not end within 0.4 s of " + std::string(signal.name);
+    const std::string said = "ranks 0, 1 did not end within 400 ms of " + std::string(signal.name);
     CHECK(contains(ending.result.output, said + ": SIGKILL"));
     CHECK(ending.result.output.find(said) == ending.result.output.rfind(said));
     check_nothing_left(place);
