@@ -438,8 +438,9 @@ Coordinator::Coordinator(asio::io_context& io, CoordinatorCallbacks callbacks,
     : impl_(std::make_shared<Impl>(io, std::move(callbacks), strangers, std::move(tls))) {}
 
 void Coordinator::lead(JobLimits limits, const Inherited& inherited) {
-  impl_->job.emplace(std::move(limits), inherited, Clock::now());
-  impl_->carry_out(impl_->job->take_over(inherited));
+  const auto now = Clock::now();
+  impl_->job.emplace(std::move(limits), inherited, now);
+  impl_->carry_out(impl_->job->take_over(inherited, now));
 }
 
 void Coordinator::step_down(const std::string& why) {

@@ -65,9 +65,9 @@ SearchStep CoordinatorSearch::lost(const std::string& why, bool silent, bool hos
   return {.then = Then::Elect, .why = why};
 }
 
-bool CoordinatorSearch::hears(const ControlMessage& message) {
+bool CoordinatorSearch::hears(const ControlMessage& message, TimePoint now) {
   if (round_.is_over(message)) return false;
-  round_.heard(message);
+  round_.heard(message, now);
   return true;
 }
 
@@ -141,13 +141,14 @@ SearchStep CoordinatorSearch::gives_up(const GiveUp& end) {
   return lost_for(lost_why_ + "; " + end.why, lost_silent_ || end.still_there);
 }
 
-Inherited CoordinatorSearch::leads(const Lead& elected) {
+Inherited CoordinatorSearch::leads(const Lead& elected, TimePoint now) {
   coordinator_.reset();
   resumes_ = true;
   return {.term = elected.term,
           .succession = round_.succession(),
           .lost_why = lost_why_,
           .handed_over = std::exchange(handed_over_, false),
+          .ran = std::chrono::duration_cast<Milliseconds>(now - round_.began()),
           .given = elected.given};
 }
 

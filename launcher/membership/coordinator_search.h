@@ -78,7 +78,7 @@ class CoordinatorSearch {
 
   // ---- what the coordinator says, and what it is told ----
   // False: it is about an earlier round, and nobody may act on it.
-  bool hears(const rendezvous::ControlMessage& message);
+  bool hears(const rendezvous::ControlMessage& message, TimePoint now);
   void says(const rendezvous::ControlMessage& message) { round_.said(message); }
   // True: the coordinator has taken the round over, and is to hear again what was said in it.
   bool welcomed();
@@ -100,7 +100,7 @@ class CoordinatorSearch {
   void found_nobody();  // This node founds the job.
   SearchStep gives_up(const rendezvous::GiveUp& end);
   // This node leads from here on, and connects to itself.
-  rendezvous::Inherited leads(const rendezvous::Lead& elected);
+  rendezvous::Inherited leads(const rendezvous::Lead& elected, TimePoint now);
 
  private:
   bool may_try_on(TimePoint now) const { return limits_.may_be_taken_over && !is_over(now); }

@@ -54,7 +54,7 @@ class JobArbiter {
 
   void want(const rendezvous::WordWish& wish, const rendezvous::Seat& self);
   void drop();
-  // The job has ended well: its files go. Nothing else may follow.
+  // The job is over: its files go. Nothing else may follow, but to hear of another one.
   void forget(WordSeeker::Done done);
 
  private:

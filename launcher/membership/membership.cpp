@@ -49,6 +49,10 @@ SearchLimits search_limits(const LaunchOptions& options) {
           .meets_elsewhere = meets_in_etcd(options)};
 }
 
+void say_if_left_behind(const std::string& why) {
+  if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
+}
+
 }  // namespace
 
 Membership::Membership(asio::io_context& io, const LaunchOptions& options, std::string host_name,
@@ -356,6 +360,8 @@ void Membership::look_for_leader() {
 
 void Membership::stand_by() {
   arbiter_.drop();
+  // The job that this node founded has begun no round, and goes on nowhere.
+  if (search_.round().succession().attempt < 0) arbiter_.forget(say_if_left_behind);
   if (meeting_) meeting_->stop();
   endpoint_->stand_by();
   make_successor(election_limit(options_));  // One that can follow.
@@ -486,7 +492,7 @@ void Membership::go_where(const rendezvous::Seat& coordinator) {
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
   if (!endpoint_ && arbiter_.holds_back(message)) return;
-  if (!search_.hears(message)) {
+  if (!search_.hears(message, Clock::now())) {
     spdlog::warn("not heard: a {} of an earlier round", rendezvous::type_name(message));
     return;
   }
@@ -527,7 +533,7 @@ std::string Membership::what_would_help() const {
 
 void Membership::lead(const rendezvous::Lead& elected) {
   if (left_) return;
-  const rendezvous::Inherited inherited = search_.leads(elected);
+  const rendezvous::Inherited inherited = search_.leads(elected, Clock::now());
   for (const rendezvous::Seat& seat : inherited.succession.council) {
     if (seat.node_id == search_.node_id()) standby_plan_.master_addr = seat.address;
   }
@@ -683,7 +689,7 @@ void Membership::close_endpoint(std::chrono::milliseconds linger, std::function<
     // One that has handed the job over goes, and the job goes on.
     if (!leads() || !search_.round().job_is_over()) return on_left();
     arbiter_.forget([on_left](const std::string& why) {
-      if (!why.empty()) spdlog::warn("the job's files are still there: {}", why);
+      say_if_left_behind(why);
       on_left();
     });
   });

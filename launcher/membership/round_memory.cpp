@@ -8,7 +8,7 @@ namespace ddprun::launcher {
 
 using namespace rendezvous;
 
-void RoundMemory::heard(const ControlMessage& message) {
+void RoundMemory::heard(const ControlMessage& message, TimePoint now) {
   if (const auto* succession = std::get_if<Succession>(&message)) succession_ = *succession;
   if (const auto* round = std::get_if<RoundStart>(&message)) {
     seat_ = RoundSeat{.term = round->term,
@@ -16,6 +16,7 @@ void RoundMemory::heard(const ControlMessage& message) {
                       .group_rank = round->group_rank,
                       .founder = round->founder};
     workers_ = round->nproc;
+    began_ = now;
     said_.clear();
   }
   const auto* stop = std::get_if<Stop>(&message);

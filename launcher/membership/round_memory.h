@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/liveness.h"
 
 namespace ddprun::launcher {
 
 class RoundMemory {
  public:
-  void heard(const rendezvous::ControlMessage& message);
+  void heard(const rendezvous::ControlMessage& message, rendezvous::TimePoint now);
   // It is about a round before the one that this node is in: nobody may act on it.
   bool is_over(const rendezvous::ControlMessage& message) const;
   void said(const rendezvous::ControlMessage& message);
@@ -32,12 +33,14 @@ class RoundMemory {
   const rendezvous::Succession& succession() const { return succession_; }  // The last one.
   const std::optional<rendezvous::RoundSeat>& seat() const { return seat_; }
   int workers() const { return workers_; }  // Of this node in that round; 0: as its hello said.
+  rendezvous::TimePoint began() const { return began_; }  // As this node heard of it.
   const std::vector<rendezvous::ControlMessage>& said() const { return said_; }
 
  private:
   rendezvous::Succession succession_;
   std::optional<rendezvous::RoundSeat> seat_;
   int workers_ = 0;
+  rendezvous::TimePoint began_;
   std::vector<rendezvous::ControlMessage> said_;
   bool ends_ = false;
   bool finish_heard_ = false;

@@ -38,7 +38,7 @@ class WordSeeker {
 
   void want(rendezvous::WordWish wish, rendezvous::Seat self);
   void drop();
-  // The job has ended well. Nothing else may follow.
+  // The job is over. Nothing else may follow, but to join another one.
   void forget(Done done);
 
  private:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/control/control_message.h"
+#include "rendezvous/control/liveness.h"
 
 namespace ddprun::rendezvous {
 
@@ -14,6 +15,7 @@ struct Inherited {
   Succession succession;         // Of the last round.
   std::string lost_why;          // How the coordinator went, for people.
   bool handed_over = false;      // It is there still, and comes as a member that leaves.
+  Milliseconds ran{0};           // The last round, since this agent heard that it begins.
   std::vector<RoundName> given;  // Of which this agent has the arbiter's word.
 };
 

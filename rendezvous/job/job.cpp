@@ -17,6 +17,9 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::string_view no_place = "all places are taken; this node stands by as a spare";
+constexpr std::string_view about_to_end =
+    "the workers of some nodes are done and the job is about to end; this node stands by as a "
+    "spare";
 
 // "node 1 (host-b)", or "node host-b" before it has a rank.
 std::string printed_name(const Hello& hello) {
@@ -59,23 +62,24 @@ Job::Job(JobLimits limits, const Inherited& inherited, TimePoint now)
   const Succession& last = inherited.succession;
   phase_ = Phase::Running;
   mandate_.inherit(inherited);
-  started_ = now;
-  cause_.attempt_began(now);
-  newcomers_.runs(now);
+  started_ = now - inherited.ran;
+  cause_.attempt_began(started_);
+  newcomers_.runs(started_);
   restarts_.resume(last.restarts_used);
   nodes_.inherit(last, limits_.heartbeat_timeout, now);
 }
 
-JobActions Job::take_over(const Inherited& inherited) {
+JobActions Job::take_over(const Inherited& inherited, TimePoint now) {
   log(fmt::format("this node coordinates the job from here on (term {})", mandate_.term()));
   if (inherited.handed_over) {
-    stop_all("the coordinator's node leaves after SIGTERM; the others go on", SIGTERM, started_);
+    handed_over_by_ = inherited.succession.coordinator;
+    stop_all("the coordinator's node leaves after SIGTERM; the others go on", SIGTERM, now);
     return take();
   }
   // A coordinator without workers was in no round, and the round can go on without it.
   if (const Node* former = nodes_.with_id(inherited.succession.coordinator)) {
     const PeerId peer = former->peer;
-    lose(peer, inherited.lost_why, started_);
+    lose(peer, inherited.lost_why, now);
   }
   return take();
 }
@@ -241,7 +245,7 @@ void Job::let_in(PeerId peer, const Hello& hello, TimePoint now) {
       peer,
       held ? fmt::format("nodes that came before did not stay; this one stands by for {}",
                          time_text(std::chrono::duration_cast<Milliseconds>(*enlarge_again_ - now)))
-           : std::string(no_place));
+           : std::string(nodes_.any(Part::Succeeded) ? about_to_end : no_place));
 }
 
 void Job::welcome(PeerId peer) {
@@ -321,13 +325,17 @@ void Job::give_way(const std::string& why) {
   for (const Node& node : nodes_) actions_.push_back(CloseAfterSending{node.peer});
 }
 
-// Whether enough nodes are left to train and, with the vote of the one that leaves, to choose.
+// Between two attempts, too: others may have left, or failed, just before.
 bool Job::can_hand_over(const Node& leaver, int signal) const {
   const bool leads = leaver.hello.node_id == limits_.host_node_id;
-  if (!leads || signal != SIGTERM) return false;
-  if (phase_ != Phase::Running || verdict_) return false;
-  const auto stays = [](const Node& node) {
-    return node.part == Part::Running && !node.leaving && !node.absent;
+  return leads && signal == SIGTERM && !verdict_ && attempt() >= 0 && others_can_lead();
+}
+
+// Whether enough nodes are left to train and, with the vote of the one that leaves, to choose.
+bool Job::others_can_lead() const {
+  const auto stays = [&](const Node& node) {
+    const bool takes_part = phase_ != Phase::Running || node.part == Part::Running;
+    return takes_part && !node.leaving && !node.absent;
   };
   const auto votes = [&](const std::string& id) {
     const Node* node = nodes_.with_id(id);
@@ -340,6 +348,7 @@ bool Job::can_hand_over(const Node& leaver, int signal) const {
 // Its own agent hears it, too, and goes on as any node that leaves, under the next coordinator.
 void Job::hand_over(const FirstCause& cause) {
   log(fmt::format("{}; this node hands the job over to the others", describe(cause)));
+  tell_succession();  // With the restarts that were used since the round began.
   stepped_down_ = true;
   phase_ = Phase::Finished;
   for (const Node& node : nodes_) {
@@ -459,22 +468,33 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
   if (round_name(message) != round() || node.part != Part::Running) return;
   const FirstCause cause = placed(node, message.cause);
   const bool settled = !came_later(node) || newcomers_.settled(node.member_since, now);
+  const bool asks = asks_to_be_queued_again(cause);
   if (phase_ == Phase::Stopping) {
     // All workers ask for it at the same step, and the first one heard may have been a newcomer's.
-    // Where none was, they end so because they were stopped, and their launcher has not heard yet.
-    if (settled && !verdict_ && newcomer_asked_ && asks_to_be_queued_again(cause)) {
+    // Otherwise it is an echo of the stop: workers tell each other, and end with that before an
+    // agent that hears of it late knows why.
+    if (settled && asks && asked_again_ == AskedAgain::Newcomer) {
       cause_.ended_by(cause, now);
-      verdict_ = exit_status_of(cause);
+      asked_again_ = AskedAgain::Member;
     }
     return consider_earlier(cause, now);
   }
   if (phase_ != Phase::Running) return;
+  if (asks) asked_again_ = settled ? AskedAgain::Member : AskedAgain::Newcomer;
   if (!settled) {
-    newcomer_asked_ = newcomer_asked_ || asks_to_be_queued_again(cause);
     const std::string why = describe(cause);
     return put_out(node, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
   }
+  if (asks && limits_.round.elastic && nodes_.size() > 1) return stop_for_member(cause, now);
   fail_attempt(cause, SIGTERM, now);
+}
+
+// A node that leaves may have stopped its workers, and they all others, before its goodbye is here.
+// It says that before its workers are reaped, so check_reaped() knows.
+void Job::stop_for_member(const FirstCause& cause, TimePoint now) {
+  cause_.ended_by(cause, now);
+  stop_all(describe(cause) + "; the job ends, unless a node that leaves is the reason", SIGTERM,
+           now);
 }
 
 void Job::consider_earlier(FirstCause cause, TimePoint now) {
@@ -524,16 +544,23 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
   if (others_go_on_without(node, signal)) {
     count_departure(node, now);
     forming_.went(fmt::format("{} left after {}", printed_name(node), signal_name(signal)));
-    if (phase_ == Phase::Running && node.part != Part::Idle) {
+    if (phase_ == Phase::Running && node.part == Part::Running) {
       if (came_later(node)) return go_on_without_newcomer(describe(cause), now);
       return stop_all(fmt::format("{}; the others go on", describe(cause)), SIGTERM, now);
     }
-    if (phase_ == Phase::Stopping) return;  // check_reaped() says goodbye to it.
+    if (phase_ == Phase::Stopping) {  // check_reaped() says goodbye to it.
+      if (node.has_workers()) asked_again_ = AskedAgain::Nobody;  // Those echoed its workers' stop.
+      return;
+    }
     actions_.push_back(SendTo{node.peer, Finish{exit_status_of(cause), describe(cause), cause}});
     if (phase_ == Phase::Forming) try_close(now);
     return;
   }
-  if (can_hand_over(node, signal)) return hand_over(cause);
+  if (can_hand_over(node, signal)) {
+    if (phase_ != Phase::Stopping) return hand_over(cause);
+    hands_over_ = cause;  // Once all are reaped: those that leave as well hear first that they may.
+    return;
+  }
   if (phase_ == Phase::Running) return fail_attempt(cause, signal, now);
   if (!verdict_) cause_.ended_by(cause, now);
   if (!verdict_) verdict_ = exit_status_of(cause);
@@ -690,10 +717,10 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
   started_ = now;
   newcomers_.runs(now);
   stop_.reset();
+  asked_again_ = AskedAgain::Nobody;
   ready_by_ = now + limits_.start_timeout;
   cause_.attempt_began(now);
   progressed_ = false;
-  newcomer_asked_ = false;
   // Before any RoundStart: the first worker may be at the store before the last agent has heard.
   actions_.push_back(StartAttempt{round()});
   nodes_.attempt_begins();
@@ -729,7 +756,7 @@ void Job::start_round(const RoundDecision& decision, const std::vector<std::size
                                      .founder = node.founder}});
   }
   for (Node& node : nodes_) {
-    if (node.part != Part::Idle) continue;
+    if (node.part != Part::Idle || node.hello.node_id == handed_over_by_) continue;
     node.taken_in = false;  // Nobody stops when it goes, so that newcomers need not wait for it.
     tell_spare(node.peer, std::string(no_place));
   }
@@ -803,15 +830,21 @@ void Job::check_succeeded() {
 // holds a GPU or a port would take the new one down with it.
 void Job::check_reaped(TimePoint now) {
   if (nodes_.any_has_workers()) return;
+  if (!verdict_ && asked_again_ == AskedAgain::Member) verdict_ = exit_status::preempted;
+  if (!verdict_ && hands_over_ && !others_can_lead()) {
+    cause_.ended_by(*hands_over_, now);
+    verdict_ = exit_status_of(*hands_over_);
+  }
   if (verdict_)
     return finish(*verdict_, cause_.get() ? describe(*cause_.get()) : "the job was stopped");
 
   // A node that leaves while the others go on has its own end.
   for (const Node& node : nodes_) {
-    if (!node.leaving) continue;
+    if (!node.leaving || (hands_over_ && node.hello.node_id == limits_.host_node_id)) continue;
     actions_.push_back(SendTo{node.peer, Finish{.exit_status = exit_status::preempted,
                                                 .why = "this node was preempted"}});
   }
+  if (hands_over_) return hand_over(*hands_over_);
   phase_ = Phase::Forming;
   ready_by_.reset();
   forming_.reopen(now);
@@ -833,7 +866,7 @@ std::vector<std::size_t> Job::taking_part(TimePoint now) const {
   const bool pause = attempt() >= 0 && newcomers_.pause_ends(now);
   std::vector<std::size_t> all, belonging;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].leaving) continue;
+    if (nodes_[i].leaving || nodes_[i].hello.node_id == handed_over_by_) continue;
     all.push_back(i);
     if (!came_later(nodes_[i]) || newcomers_.settled(nodes_[i].member_since, now)) {
       belonging.push_back(i);

@@ -105,7 +105,8 @@ class Job {
   // Goes on with the last round. Its members have the heartbeat time-out to come back, and say then
   // how they fared; the node of the lost coordinator is lost with it.
   Job(JobLimits limits, const Inherited& inherited, TimePoint now);
-  JobActions take_over(const Inherited& inherited);  // Once, before anything else.
+  // Once, before anything else.
+  JobActions take_over(const Inherited& inherited, TimePoint now);
 
   JobActions on_message(PeerId peer, const ControlMessage& message, TimePoint now);
   JobActions on_lost(PeerId peer, const std::string& why, TimePoint now);
@@ -132,6 +133,7 @@ class Job {
   using Node = Roster::Node;
   using Part = Roster::Part;
   enum class Phase { Forming, Running, Stopping, Finished };
+  enum class AskedAgain { Nobody, Newcomer, Member };
 
   void hear_stranger(PeerId peer, const ControlMessage& message, TimePoint now);
   void admit(PeerId peer, const Hello& hello, TimePoint now);
@@ -149,12 +151,14 @@ class Job {
   Succession succession() const;
   void tell_succession();
   bool can_hand_over(const Node& leaver, int signal) const;
+  bool others_can_lead() const;
   void hand_over(const FirstCause& cause);
   void obey(const Mandate::Ruling& ruling);
   void give_way(const std::string& why);
   void worker_failed(Node& node, const WorkerFailed& message, TimePoint now);
   void workers_succeeded(Node& node, RoundName of);
   void reaped(Node& node, const Reaped& message, TimePoint now);
+  void stop_for_member(const FirstCause& cause, TimePoint now);
   FirstCause placed(const Node& node, FirstCause cause) const;
   void consider_earlier(FirstCause cause, TimePoint now);
   void can_grow(const Node& node, const CanGrow& message, TimePoint now);
@@ -210,11 +214,14 @@ class Job {
   std::optional<TimePoint> ready_by_;       // For those that have not started, or not stopped.
   std::optional<TimePoint> enlarge_again_;  // Somebody stands by until then.
   RankClaims claims_;
-  std::optional<Stop> stop_;     // Of this attempt, when it is being stopped.
-  std::int64_t progress_ = 0;    // The furthest of all attempts.
-  bool progressed_ = false;      // This attempt has come so far.
-  bool newcomer_asked_ = false;  // This attempt's one was put out for asking to be queued again.
+  std::optional<Stop> stop_;   // Of this attempt, when it is being stopped.
+  std::int64_t progress_ = 0;  // The furthest of all attempts.
+  bool progressed_ = false;    // This attempt has come so far.
   AttemptCause cause_;
+  // Whose workers ended with 75 in this attempt, before anybody had been told to stop.
+  AskedAgain asked_again_ = AskedAgain::Nobody;
+  std::string handed_over_by_;  // It leaves, although its goodbye may be still on its way.
+  std::optional<FirstCause> hands_over_;  // Stopping: why this node leaves once all are reaped.
   std::optional<int> verdict_;  // Stopping: the exit status when no further attempt follows.
   std::optional<Finish> finish_;
   bool stepped_down_ = false;

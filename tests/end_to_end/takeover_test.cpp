@@ -220,6 +220,18 @@ TEST_CASE("16.1: of two nodes the one that is left goes on with a tie-breaker") 
   CHECK(std::filesystem::is_empty(shared.path()));
 }
 
+TEST_CASE("16.1: a node 0 that is started again leaves no file of the job that it founded") {
+  SKIP_WITHOUT_HOSTS();
+  const TemporaryFolder shared;
+  ElasticJob job(2, {"--tie-breaker", shared.path() + "/tie"});
+  job.node(0).send_signal(SIGKILL);
+  REQUIRE(job.runs_attempt(1, 1, 1, 1));
+  job.start(0);
+  for (int node = 0; node < 2; ++node) REQUIRE(job.runs_attempt(node, 2, 2, 1));
+  job.succeeds({0, 1});
+  CHECK(std::filesystem::is_empty(shared.path()));
+}
+
 TEST_CASE("16.1: of two nodes whose cable is pulled one goes on, and the other says which") {
   SKIP_WITHOUT_HOSTS();
   const TemporaryFolder shared;

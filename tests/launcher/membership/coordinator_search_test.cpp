@@ -28,14 +28,15 @@ CoordinatorSearch joining(SearchLimits with = limits) {
 
 void hears_of_round(CoordinatorSearch& search, int term) {
   search.hears(
-      Succession{.term = term, .attempt = 3, .coordinator = "b", .council = {}, .before = {}});
+      Succession{.term = term, .attempt = 3, .coordinator = "b", .council = {}, .before = {}},
+      start);
 }
 
 CoordinatorSearch member(SearchLimits with = limits) {
   CoordinatorSearch search = joining(with);
   search.welcomed();
   hears_of_round(search, 1);
-  search.hears(RoundStart{.attempt = 3, .term = 1, .group_rank = 2});
+  search.hears(RoundStart{.attempt = 3, .term = 1, .group_rank = 2}, start);
   return search;
 }
 
@@ -76,7 +77,7 @@ TEST_CASE("a member that loses its coordinator has a part in the election, and n
   }
   SECTION("the verdict is out") {
     CoordinatorSearch search = member();
-    search.hears(Finish{.exit_status = 0});
+    search.hears(Finish{.exit_status = 0}, start);
     CHECK(search.lost("", false, false, start).then == Then::Nothing);
   }
   SECTION("the coordinator has sent it elsewhere") {
@@ -220,12 +221,13 @@ TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was
           "[launcher][coordinator_search]") {
   CoordinatorSearch search = member();
   CHECK(search.hands_over(/*hosts_endpoint=*/true).then == Then::ElectLeaver);
-  const Inherited inherited = search.leads({.term = 2, .given = {}});
+  const Inherited inherited = search.leads({.term = 2, .given = {}}, start + 2h);
+  CHECK(inherited.ran == 2h);
   CHECK(inherited.handed_over);
   CHECK(inherited.term == 2);
   CHECK(inherited.succession.attempt == 3);
   CHECK(search.resumes());
-  CHECK_FALSE(search.leads({.term = 3, .given = {}}).handed_over);
+  CHECK_FALSE(search.leads({.term = 3, .given = {}}, start + 2h).handed_over);
 
   // Who has no part in the round looks for where it goes on.
   const SearchStep step = spare().hands_over(false);

@@ -1,20 +1,26 @@
 // What a node would tell a coordinator that takes its round over.
 #include "launcher/membership/round_memory.h"
 
+#include <chrono>
 #include <variant>
 
 #include "tests/testing/catch.h"
 
 using namespace ddprun::launcher;
 using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
 
 namespace {
 
+const TimePoint start = TimePoint() + 1h;
+
 RoundMemory in_round(int term, int attempt) {
   RoundMemory memory;
-  memory.heard(Succession{
-      .term = term, .attempt = attempt, .coordinator = "a", .council = {}, .before = {}});
-  memory.heard(RoundStart{.attempt = attempt, .term = term, .group_rank = 2, .founder = true});
+  memory.heard(
+      Succession{.term = term, .attempt = attempt, .coordinator = "a", .council = {}, .before = {}},
+      start);
+  memory.heard(RoundStart{.attempt = attempt, .term = term, .group_rank = 2, .founder = true},
+               start);
   return memory;
 }
 
@@ -32,7 +38,7 @@ TEST_CASE("16.1: a node knows its place, and repeats what it said in this round 
   CHECK(memory.seat()->founder);
   CHECK(memory.said().size() == 2);
 
-  memory.heard(RoundStart{.attempt = 5, .term = 1});
+  memory.heard(RoundStart{.attempt = 5, .term = 1}, start);
   CHECK(memory.said().empty());
   CHECK(memory.seat()->attempt == 5);
 }
@@ -41,7 +47,7 @@ TEST_CASE("16.3: who takes a round over hears with how many workers each node is
           "[launcher][round_memory]") {
   RoundMemory memory = in_round(0, 0);
   CHECK(memory.workers() == 0);  // As many as the hello said.
-  memory.heard(RoundStart{.attempt = 1, .nproc = 1});
+  memory.heard(RoundStart{.attempt = 1, .nproc = 1}, start);
   CHECK(memory.workers() == 1);
   memory.forget();  // A new node begins with all of them.
   CHECK(memory.workers() == 0);
@@ -54,7 +60,9 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
   CHECK(memory.could_go_on());
   CHECK_FALSE(memory.ends());
   SECTION("not with a new life") { memory.forget(); }
-  SECTION("not after the verdict") { memory.heard(Stop{.attempt = 0, .final_verdict = true}); }
+  SECTION("not after the verdict") {
+    memory.heard(Stop{.attempt = 0, .final_verdict = true}, start);
+  }
   SECTION("not who leaves") {
     memory.said(Leaving{15});
     CHECK(memory.ends());  // Nor does it call others to it.
@@ -64,10 +72,10 @@ TEST_CASE("16.1: only who is in a round that can go on looks for another coordin
 
 TEST_CASE("16.1: a stop before another attempt is no end", "[launcher][round_memory]") {
   RoundMemory memory = in_round(0, 0);
-  memory.heard(Stop{.attempt = 0});
+  memory.heard(Stop{.attempt = 0}, start);
   CHECK(memory.could_go_on());
   CHECK_FALSE(memory.finish_heard());
-  memory.heard(Finish{});
+  memory.heard(Finish{}, start);
   CHECK(memory.finish_heard());
 }
 
@@ -91,10 +99,10 @@ TEST_CASE("16.1: who waits for a place beside a round knows that the round may g
           "[launcher][round_memory]") {
   RoundMemory memory;
   CHECK_FALSE(memory.only_waits());  // Nothing has begun that could.
-  memory.heard(Succession{.attempt = 0, .coordinator = "a", .council = {}, .before = {}});
+  memory.heard(Succession{.attempt = 0, .coordinator = "a", .council = {}, .before = {}}, start);
   CHECK(memory.only_waits());
-  SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}); }
+  SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}, start); }
   SECTION("not who leaves") { memory.said(Leaving{15}); }
-  SECTION("not after the verdict") { memory.heard(Stop{.final_verdict = true}); }
+  SECTION("not after the verdict") { memory.heard(Stop{.final_verdict = true}, start); }
   CHECK_FALSE(memory.only_waits());
 }

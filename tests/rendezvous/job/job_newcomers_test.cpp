@@ -107,6 +107,20 @@ TEST_CASE("15.5: a node that comes later cannot end the job", "[rendezvous][job]
   CHECK(s.got<RoundStart>(1).back().group_world_size == 2);
 }
 
+TEST_CASE(
+    "the job asks to be queued again, also where a newcomer's workers are the first to say so",
+    "[rendezvous][job]") {
+  Scenario s = growing(3);
+  s.join(3);
+  founders_reap(s);
+
+  s.ask_again(3);
+  s.ask_again(1);
+  founders_reap(s);
+
+  CHECK(s.over == exit_status::preempted);
+}
+
 TEST_CASE("a node that has settled in fails as the others do", "[rendezvous][job]") {
   Scenario s = growing(0);
   s.join(3);

@@ -66,7 +66,7 @@ class Scenario {
     hello.resumes = RoundSeat{term, attempt, group_rank, founder};
     say(peer, hello);
   }
-  void take_over(const Inherited& inherited) { take(job_.take_over(inherited)); }
+  void take_over(const Inherited& inherited) { take(job_.take_over(inherited, now_)); }
   void say(PeerId peer, const ControlMessage& message) {
     take(job_.on_message(peer, message, now_));
   }
@@ -90,6 +90,10 @@ class Scenario {
   void progress(std::int64_t position) { job_.on_progress(position); }
   void fail(PeerId peer, FirstCause cause = {.rank = 1, .pid = 77, .signal = 9}) {
     say(peer, WorkerFailed{job_.attempt(), cause, job_.round().term});
+  }
+  // Its workers end with 75, because their time is over or because others told them to stop.
+  void ask_again(PeerId peer) {
+    fail(peer, {.rank = 1, .pid = 77, .exit_code = exit_status::preempted, .retriable = false});
   }
   void succeed(PeerId peer) { say(peer, WorkersSucceeded{job_.attempt(), job_.round().term}); }
   void reap(PeerId peer, int nproc = 0) {

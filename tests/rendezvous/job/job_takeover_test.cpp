@@ -129,6 +129,61 @@ TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over, if enough
   CHECK(s.got<Stop>(2).size() == (hands_over ? 0 : 1));
 }
 
+TEST_CASE(
+    "16.1: SIGTERM on the coordinator's node hands the job over when another stop is under way",
+    "[rendezvous][job]") {
+  JobLimits limits = with_successors(4);
+  limits.round.nodes_min = GENERATE(2, 3);
+  limits.round.last_call = 30s;
+  const bool enough = limits.round.nodes_min == 2;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3, 4}) s.join(peer);
+
+  s.say(3, Leaving{SIGTERM});
+  s.say(1, Leaving{SIGTERM});
+  CHECK(s.got<HandOver>(2).empty());  // Its workers stop first.
+  for (const PeerId peer : {1, 2, 3, 4}) s.reap(peer);
+
+  CHECK(s.got<HandOver>(1).size() == (enough ? 1 : 0));
+  CHECK(s.got<HandOver>(2).size() == (enough ? 1 : 0));
+  CHECK(s.got<Finish>(2).size() == (enough ? 0 : 1));
+  CHECK(s.got_one<Finish>(3).exit_status == exit_status::preempted);
+  CHECK(s.over.has_value() != enough);
+}
+
+TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over during a backoff",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.last_call = 30s;
+  limits.restarts.backoff_first = 10s;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  for (int failure = 0; failure < 2; ++failure) {
+    s.fail(3);
+    for (const PeerId peer : {1, 2, 3}) s.reap(peer);
+  }
+  s.got<RoundStart>(2);
+
+  s.say(1, Leaving{SIGTERM});
+
+  CHECK(s.got<HandOver>(2).size() == 1);
+  CHECK(s.got<Succession>(2).back().restarts_used == 2);
+  CHECK_FALSE(s.over);
+}
+
+TEST_CASE("16.1: nobody could go on from a round that has never begun", "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.last_call = 30s;
+  Scenario s(limits);
+  s.join(1);
+  s.join(2);
+
+  s.say(1, Leaving{SIGTERM});
+
+  CHECK(s.got<HandOver>(2).empty());
+  CHECK(s.over == exit_status::preempted);
+}
+
 TEST_CASE("16.1: who is handed the job uses no restart, and waits for the leaving node's workers",
           "[rendezvous][job]") {
   Inherited inherited = of_three(1);
@@ -146,6 +201,23 @@ TEST_CASE("16.1: who is handed the job uses no restart, and waits for the leavin
   CHECK(s.got<Succession>(3).back().restarts_used == 1);
 }
 
+TEST_CASE("16.1: who is handed the job between two attempts begins the next one without that node",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three();
+  inherited.handed_over = true;
+  Scenario s = taken_over(inherited);
+  for (const PeerId peer : {2, 3, 1}) {
+    s.come_back(peer, static_cast<int>(peer) - 1, 4);
+    s.reap(peer);
+  }
+  CHECK(s.got_one<RoundStart>(3).group_world_size == 2);
+
+  s.say(1, Leaving{SIGTERM});  // In the order in which it has said both.
+  CHECK(s.got_one<Finish>(1).exit_status == exit_status::preempted);
+  CHECK(s.got<RoundStart>(1).empty());
+  CHECK(s.got<Waiting>(1).empty());  // It is no spare.
+}
+
 TEST_CASE("16.1: who leads on gives the job the restarts that its first coordinator was given",
           "[rendezvous][job]") {
   Inherited inherited = of_three(4);
@@ -159,6 +231,21 @@ TEST_CASE("16.1: who leads on gives the job the restarts that its first coordina
   const Succession next = s.got<Succession>(3).back();
   CHECK(next.max_restarts == 5);
   CHECK(next.restarts_used == 5);
+}
+
+TEST_CASE("16.1: how long the attempt has run counts for restarts also under who takes over",
+          "[rendezvous][job]") {
+  Inherited inherited = of_three(3);  // All of them.
+  inherited.ran = 2h;
+  JobLimits limits = with_successors(3);
+  limits.host_node_id = "node2";
+  limits.restarts.forgive_after = GENERATE(1h, 3h);
+  const bool forgiven = limits.restarts.forgive_after == 1h;
+  Scenario s(limits, inherited);
+  s.take_over(inherited);
+  for (const PeerId peer : {2, 3}) s.come_back(peer, static_cast<int>(peer) - 1, 4);
+
+  CHECK(s.got_one<Stop>(3).final_verdict != forgiven);
 }
 
 TEST_CASE("16.1: one of another term's round of the same number is sent away",

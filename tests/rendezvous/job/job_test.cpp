@@ -442,29 +442,78 @@ TEST_CASE("an elastic job goes on without a preempted node, which ends with 75",
   CHECK_FALSE(s.over);
 }
 
-TEST_CASE("workers that end with 75 because they are stopped do not ask to be queued again",
+TEST_CASE("workers that end with 75 before their agent hears of the stop do not end the job",
           "[rendezvous][job]") {
-  const FirstCause saved{.rank = 1, .exit_code = exit_status::preempted};
-  const auto goes_on = [&](Scenario& s) {
-    s.say(2, WorkerFailed{0, saved});  // Of workers that agreed before their launcher was told.
-    s.reap(1);
-    s.reap(2);
-    CHECK_FALSE(s.over);
-    return s.got_one<RoundStart>(2).world_size;
-  };
-  Scenario grows(elastic_job(2, 3, 0));
-  grows.join(1);
-  grows.join(2);
-  grows.got<RoundStart>(2);
-  grows.join(3);
-  CHECK(goes_on(grows) == 6);
+  Scenario s(elastic_job(1, 3, 0));
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  s.got<RoundStart>(1);
 
-  Scenario shrinks(elastic_job(2, 3, 0));
-  for (const PeerId peer : {1, 2, 3}) shrinks.join(peer);
-  shrinks.got<RoundStart>(2);
-  shrinks.say(3, Leaving{15});
-  shrinks.reap(3);
-  CHECK(goes_on(shrinks) == 4);
+  s.join(3);
+  s.ask_again(2);
+  s.reap(1);
+  s.reap(2);
+
+  CHECK_FALSE(s.over);
+  CHECK(s.got_one<RoundStart>(1).group_world_size == 3);
+}
+
+TEST_CASE("workers that end with 75 end an elastic job, unless a node that leaves told them to",
+          "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 3, 0));
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  s.got<RoundStart>(1);
+
+  s.ask_again(2);
+  CHECK_FALSE(s.got_one<Stop>(1).final_verdict);
+  s.reap(1);
+  s.reap(2);
+  SECTION("it asks itself") {
+    s.reap(3);
+    CHECK(s.over == exit_status::preempted);
+    CHECK(s.got_one<Finish>(1).cause->node_rank == 1);
+  }
+  SECTION("the goodbye comes late") {
+    s.say(3, Leaving{15});
+    s.reap(3);
+    CHECK_FALSE(s.over);
+    CHECK(s.got_one<Finish>(3).exit_status == exit_status::preempted);
+    CHECK(s.got_one<RoundStart>(1).group_world_size == 2);
+  }
+  SECTION("another one is preempted when its workers are gone") {
+    s.say(2, Leaving{15});
+    s.reap(3);
+    CHECK(s.over == exit_status::preempted);
+  }
+}
+
+TEST_CASE("a node whose workers had succeeded leaves an elastic job without stopping the others",
+          "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 2, 0));
+  s.join(1);
+  s.join(2);
+  s.succeed(2);
+
+  s.say(2, Leaving{15});
+  CHECK(s.got_one<Finish>(2).exit_status == exit_status::preempted);
+  s.lose(2);
+  CHECK(s.got<Stop>(1).empty());
+  s.succeed(1);
+
+  CHECK(s.over == 0);
+}
+
+TEST_CASE("who comes when a node is done hears that the job is about to end", "[rendezvous][job]") {
+  Scenario s(elastic_job(1, 3, 0));
+  s.join(1);
+  s.join(2);
+  s.run_for(30'000ms, {1, 2});
+  s.succeed(2);
+
+  s.join(3);
+
+  CHECK(s.got<Waiting>(3).back().text.find("the job is about to end") != std::string::npos);
 }
 
 TEST_CASE("a preempted host of the endpoint takes the elastic job with it", "[rendezvous][job]") {

@@ -61,6 +61,11 @@ struct Timer {
   std::uint64_t generation = 0;
 };
 
+FirstCause cause_of_failure(bool ask_again) {
+  if (!ask_again) return {.pid = 1, .signal = SIGSEGV};
+  return {.pid = 1, .exit_code = exit_status::preempted, .retriable = false};
+}
+
 struct Process {
   int index = 0;
   int machine = 0;
@@ -77,6 +82,7 @@ struct Process {
   bool workers = false;  // All run.
   bool reaping = false;  // Their end is on its way to the agent.
   int workers_round = nothing;
+  bool ask_again = false;  // They have ended with 75.
   NodeWorkers local;
   Timer spare_tick;
   TimePoint spares_hang_until;         // Those that are started until then.
@@ -188,6 +194,7 @@ class World {
   void start_workers(Process& process);
   void stop_workers(Process& process, launcher::Keep keep);
   void fail_worker(Process& process);
+  void tell_other_workers(const Process& process);
   int workers_on(const Process& process) const {
     return (scenario_.workers_min > 0 ? 2 : 1) + process.machine % 3;
   }
@@ -425,6 +432,7 @@ void World::cause(const Fault& fault) {
     case Preempt:
       return at(now(), process->index, [this, process] {
         if (process->own_signal == 0) process->own_signal = SIGTERM;
+        tell_other_workers(*process);
         apply(*process, machine(*process).signal_received(SIGTERM, process->client != nothing));
       });
     default:
@@ -566,7 +574,7 @@ void World::apply(Process& process, const AgentStep& step) {
         break;
       case AgentAction::ReportFailure:
         say(process, WorkerFailed{.attempt = process.round.attempt,
-                                  .cause = {.pid = 1, .signal = SIGSEGV},
+                                  .cause = cause_of_failure(process.ask_again),
                                   .term = process.round.term});
         break;
       case AgentAction::ReportSucceeded:
@@ -602,7 +610,7 @@ void World::start_workers(Process& process) {
     process.local.start(all ? workers_on(process) : process.round.nproc, now());
   }
   process.workers = true;
-  process.reaping = false;
+  process.reaping = process.ask_again = false;
   process.workers_round = process.known_round;
   say(process, Started{process.round.attempt, process.round.term});
   const int round = process.workers_round;
@@ -648,6 +656,21 @@ void World::fail_worker(Process& process) {
   if (!process.workers) return;  // One that was parked.
   workers_end(process);
   at(now(), process.index, [this, &process] { apply(process, machine(process).worker_failed()); });
+}
+
+// Workers agree on a stop among themselves: on the other nodes they may end with 75 before their
+// agents hear of one, and before the coordinator does.
+void World::tell_other_workers(const Process& process) {
+  if (!process.workers || process.local.may_be_fewer()) return;
+  const int round = process.workers_round;
+  for (Process& other : processes_) {
+    if (&other == &process || !other.workers || other.workers_round != round) continue;
+    after(between(1, 900), nothing, [this, &other, round] {
+      if (!other.alive || !other.workers || other.reaping || other.workers_round != round) return;
+      other.ask_again = true;
+      fail_worker(other);
+    });
+  }
 }
 
 // ---- the agent's spares: launcher/workers/spare_pool.cpp ----
@@ -975,7 +998,7 @@ void World::beat(Process& process) {
 }
 
 void World::member_hears(Process& process, const Line& line) {
-  if (process.left || !process.search.hears(line.message)) return;
+  if (process.left || !process.search.hears(line.message, now())) return;
   if (const auto* succession = std::get_if<Succession>(&line.message)) {
     process.known_round = line.round;
     process.term_followed = std::max(process.term_followed, line.term);
@@ -1055,12 +1078,12 @@ void World::lead(Process& process, const Lead& elected) {
   ++outcome_.elections;
   process.endpoint = true;
   process.agent.endpoint_opened();
-  const Inherited inherited = process.search.leads(elected);
+  const Inherited inherited = process.search.leads(elected, now());
   process.job_round = process.known_round;
   process.job_number = history_.job_of(process.job_round);
   process.term = term;
   process.job.emplace(job_limits(process), inherited, now());
-  carry_out(process, process.job->take_over(inherited));
+  carry_out(process, process.job->take_over(inherited, now()));
   for (const Council* council : {&inherited.succession.council, &inherited.succession.before}) {
     for (const Seat& seat : *council) {
       if (seat.node_id != process.node_id()) tell_seat(process, seat.port - 1);

@@ -129,6 +129,21 @@ TEST_CASE("the loss of any one node ends no job of three nodes or more",
   }
 }
 
+TEST_CASE("SIGTERM to node 0 ends no job of which enough nodes are left, whatever else goes on",
+          "[rendezvous][takeover][simulation]") {
+  const std::string before = GENERATE("preempt 3", "preempt 1", "fail-worker 3");
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Scenario scenario = parse_scenario(
+        "job of 5 nodes, 2 to 5 in a round, 5 restarts, 0 s of work, seed 1\n"
+        "at 2.000 s: " +
+        before + "\nat 2.000 s: preempt 0\n");
+    scenario.seed = seed;
+    scenario.faults[1].at = Milliseconds(2'000 + 5 * seed);
+    const Outcome outcome = run(scenario);
+    if (!outcome.ran_on || !outcome.violation.empty()) FAIL(story_of(scenario));
+  }
+}
+
 TEST_CASE("the nodes that are left of five take over once more",
           "[rendezvous][takeover][simulation]") {
   const Scenario scenario = parse_scenario(
