@@ -158,26 +158,25 @@ void DoctorVisit::start(int number) {
 
 void DoctorVisit::on_out(int number, std::string_view bytes) {
   Visited& host = at(number);
-  host.out.add(bytes,
-               {[&](std::string_view text) {
-                  host.noise += text;
-                  if (copy_ && !host.copied && host.noise.find(copy_wanted) != std::string::npos) {
-                    host.copied = true;
-                    host.connection->send(copy_, *copy_);
-                  }
-                  if (host.noise.size() > kSaidMax) {
-                    host.noise.erase(0, host.noise.size() - kSaidMax);
-                  }
-                },
-                [&](std::string_view line) {
-                  if (!host.hello) {
-                    host.hello = read_probe_hello(line);
-                  } else if (host.asked) {
-                    host.asked = false;
-                    host.answered_at = Clock::now();
-                    host.answer = line;
-                  }
-                }});
+  host.out.add(bytes, {[&](std::string_view text) {
+                         host.noise += text;
+                         if (copy_ && !host.copied && take_copy_wanted(host.noise)) {
+                           host.copied = true;
+                           host.connection->send(copy_, *copy_);
+                         }
+                         if (host.noise.size() > kSaidMax) {
+                           host.noise.erase(0, host.noise.size() - kSaidMax);
+                         }
+                       },
+                       [&](std::string_view line) {
+                         if (!host.hello) {
+                           host.hello = read_probe_hello(line);
+                         } else if (host.asked) {
+                           host.asked = false;
+                           host.answered_at = Clock::now();
+                           host.answer = line;
+                         }
+                       }});
 }
 
 void DoctorVisit::on_end(int number, const ExitStatus& status) {

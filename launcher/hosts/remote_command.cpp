@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <stdexcept>
+#include <string_view>
 
 namespace ddprun::launcher {
 namespace {
@@ -43,6 +44,13 @@ std::string connection_advice(const std::string& said, const std::string& login)
 }
 
 }  // namespace
+
+bool take_copy_wanted(std::string& said) {
+  const std::size_t at = said.find(copy_wanted);
+  if (at == said.npos) return false;
+  said.erase(at, std::string_view(copy_wanted).size());
+  return true;
+}
 
 std::string shell_word(const std::string& word) {
   const auto is_plain = [](unsigned char c) {

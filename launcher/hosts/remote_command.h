@@ -21,6 +21,9 @@ inline constexpr const char* node_argument = "--node-on-stdin";
 constexpr std::size_t copy_block_bytes = 64 * 1024;
 // What the command says on stdout when it wants the copy.
 inline constexpr const char* copy_wanted = "ddprun-copy-wanted";
+// Whether it has said so in `said`, from which the word is taken: it is none for people, should the
+// host fail.
+bool take_copy_wanted(std::string& said);
 
 // One word for any shell: sh, bash, csh, fish.
 std::string shell_word(const std::string& word);

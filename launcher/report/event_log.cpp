@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "plot/half_line.h"
 #include "rendezvous/json_text.h"
 #include "rendezvous/unique_fd.h"
 
@@ -65,7 +66,9 @@ EventLog::EventLog(const std::string& path, std::string run_id, std::string host
   if (fd < 0) {
     throw std::system_error(errno, std::generic_category(), "cannot write the event log " + path);
   }
+  const bool half = plot::ends_within_line(path);
   file_ = output.add_file(write_whole_lines(fd), [](int error) { tell_end(std::strerror(error)); });
+  if (half) file_->add("\n");
 }
 
 EventLog::~EventLog() = default;

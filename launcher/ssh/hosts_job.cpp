@@ -230,11 +230,8 @@ void HostsJob::on_out(int number, std::string_view bytes) {
                {[&](std::string_view text) {
                   if (node.hello) return show(number, false, text);
                   node.noise += text;
-                  const std::size_t wanted = node.noise.find(copy_wanted);
-                  if (copy_ && !node.copied && wanted != std::string::npos) {
+                  if (copy_ && !node.copied && take_copy_wanted(node.noise)) {
                     node.copied = true;
-                    // No word for people, should the host fail.
-                    node.noise.erase(wanted, std::string_view(copy_wanted).size());
                     node.connection->send(copy_, *copy_);
                   }
                   if (node.noise.size() > kSaidBytesMax) {

@@ -265,6 +265,21 @@ TEST_CASE("an event log that cannot be written is named before anything starts")
   CHECK_FALSE(contains(result.output, "started"));
 }
 
+TEST_CASE("a half line of an earlier job costs no event of this one") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "events";
+  const std::string half = R"({"event":"job_st)";
+  std::ofstream(path) << half;
+  REQUIRE(run(launch({"--standalone", "--event-log", path, "true"}), 20s).status == 0);
+  std::ifstream file(path);
+  std::string line;
+  REQUIRE(std::getline(file, line));
+  CHECK(line == half);
+  int events = 0;
+  for (; std::getline(file, line); ++events) CHECK(nlohmann::json::accept(line));
+  CHECK(events > 2);
+}
+
 TEST_CASE("a FIFO that nobody reads yet is named, and waited for") {
   const TemporaryFolder folder;
   const std::string path = folder / "events";

@@ -292,6 +292,15 @@ TEST_CASE("16.3: the workers of the nodes that are left go on in a smaller world
   REQUIRE(first.wait_until([&] { return first.pids("worker_started", attempt).size() == 2; }));
   std::vector<int> before, after;
   for (const auto& [rank, pid] : first.pids("worker_started", attempt)) before.push_back(pid);
+  // One of another node may be the only one that has got so far.
+  REQUIRE(first.wait_until([&] {
+    const std::string& text = first.process.output();
+    for (const auto& [rank, pid] : first.pids("worker_started", attempt)) {
+      if (!contains(text, Node::start(attempt, rank, 3))) return false;
+    }
+    const std::string said = " can park";  // Once by each process.
+    return text.find(said) != text.rfind(said);
+  }));
 
   second.process.send_signal(SIGKILL);
 

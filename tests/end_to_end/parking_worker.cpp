@@ -84,8 +84,8 @@ int main(int argc, char** argv) {
     while (const auto message = rdzv::take_message(received)) {
       if (!rdzv::attempt_over(*message)) {
         take_over(*message);
+        say(rdzv::can_park);  // First: tests take the other for a sign of it.
         tell_rank();
-        say(rdzv::can_park);
       } else if (!never) {
         std::cout << "rank " + variable("RANK") + " parks: " + *rdzv::attempt_over(*message) + "\n"
                   << std::flush;

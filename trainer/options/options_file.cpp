@@ -61,7 +61,7 @@ bool begins_list(std::string_view line) {
 
 }  // namespace
 
-std::string without_comments(std::string_view text) {
+std::string plain_options(std::string_view text) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   std::string result;

@@ -11,6 +11,6 @@ namespace ddprun::trainer {
 // The same without comments, and with each list on one line: CLI11 takes a # in quotes for a
 // comment. What it would read wrongly is refused, so that no option gets another value than stands
 // there; throws UsageError with the line's number.
-std::string without_comments(std::string_view text);
+std::string plain_options(std::string_view text);
 
 }  // namespace ddprun::trainer

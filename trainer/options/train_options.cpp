@@ -60,7 +60,7 @@ class ConfigFile : public CLI::ConfigTOML {
  private:
   static std::string plain(std::istream& input) {
     try {
-      return without_comments(std::string(std::istreambuf_iterator<char>(input), {}));
+      return plain_options(std::string(std::istreambuf_iterator<char>(input), {}));
     } catch (const UsageError& error) {
       throw CLI::ConfigError(error.what());
     }

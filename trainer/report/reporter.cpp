@@ -8,9 +8,9 @@
 #include <cstring>
 #include <iostream>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
+#include "plot/half_line.h"
 #include "trainer/report/run_page.h"
 
 namespace ddprun::trainer {
@@ -39,14 +39,6 @@ std::string bar(const StepReport& r, std::size_t columns) {
                       static_cast<double>(std::max<std::int64_t>(1, r.steps_per_epoch));
   const auto filled = std::min(cells, static_cast<std::size_t>(done * static_cast<double>(cells)));
   return fmt::format(" |{:#<{}}{:.<{}}|", "", filled, "", cells - filled);
-}
-
-// Whether somebody has left half a line there: a run that crashed, or whose disk was full.
-bool ends_within_line(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  return file.tellg() > 0 && file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
 
 }  // namespace
@@ -120,7 +112,7 @@ Reporter::Reporter(std::ostream& out, Options options) : out_(out), options_(std
       throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
                                            options_.metrics.string(), std::strerror(errno)));
     }
-    if (ends_within_line(options_.metrics)) metrics_ << '\n';
+    if (plot::ends_within_line(options_.metrics)) metrics_ << '\n';
   }
   if (!options_.page.empty()) require_place(options_.page);
   if (shows_row()) watch_ = std::thread([this] { watch_for_a_stand(); });

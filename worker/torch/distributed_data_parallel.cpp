@@ -141,8 +141,7 @@ void DistributedDataParallelBase::check_frozen() {
         "rank " + std::to_string(communicator_.rank()) + ": parameter '" + parameter.name +
         "' requires a gradient, and did not when the module was wrapped, so nobody would reduce "
         "it: wrap the module after it is unfrozen";
-    communicator_.abort(message);
-    throw UnreducedGradients(message);
+    throw_unreduced(communicator_, message);
   }
 }
 

@@ -34,6 +34,11 @@ std::vector<std::size_t> arrivals_then_rest(const std::vector<std::size_t>& arri
 
 }  // namespace
 
+void throw_unreduced(Communicator& communicator, const std::string& message) {
+  communicator.abort(message);
+  throw UnreducedGradients(message);
+}
+
 BucketLimits bucket_limits(const Communicator& communicator, const ReducerOptions& options) {
   if (options.buckets) return *options.buckets;
   if (!communicator.shares_memory()) return {};
@@ -108,8 +113,7 @@ void GradientReducer::expect_backward() {
     const ReducerGroup::Reducer* const before = group_->first_unfinished();
     const std::string message =
         can_finish() && before != nullptr ? before->unfinished_message() : unfinished_message();
-    communicator_.abort(message);
-    throw UnreducedGradients(message);
+    throw_unreduced(communicator_, message);
   }
   group_->expect(member_);
 }
@@ -125,8 +129,7 @@ void GradientReducer::check_hooks() {
                                 gradients_.name(i) +
                                 "' was moved or converted after the module was wrapped, and its "
                                 "gradient would not be reduced: wrap the module after it";
-    communicator_.abort(message);
-    throw UnreducedGradients(message);
+    throw_unreduced(communicator_, message);
   }
 }
 
@@ -254,8 +257,7 @@ void GradientReducer::refuse_early_end() const {
       gradients_.name(progress_.missing().front()) +
       "' had its gradient, and which parameters are unused is found at the end of a backward: do "
       "without static_graph and find_unused_parameters, or without the inner backward";
-  communicator_.abort(message);
-  throw UnreducedGradients(message);
+  throw_unreduced(communicator_, message);
 }
 
 // What is queued ends here, and not behind the back of a caller who uses the communicator next.

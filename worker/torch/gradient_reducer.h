@@ -38,6 +38,9 @@ class UnreducedGradients : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Aborts the communicator with the same words: the peers wait for what this rank will not send.
+[[noreturn]] void throw_unreduced(Communicator& communicator, const std::string& message);
+
 struct ReducerOptions {
   // By default PyTorch's limits, or those for shared memory where all ranks share it.
   std::optional<BucketLimits> buckets;

@@ -89,6 +89,13 @@ TEST_CASE("17.3: a copy that has no room says so, and is gone", "[hosts]") {
                  "No space left on device; make room in TMPDIR there"));
 }
 
+TEST_CASE("17.3: the word for a copy is heard once, and is none of what the host said", "[hosts]") {
+  std::string said = "Welcome\n" + std::string(copy_wanted) + "\n";
+  CHECK(take_copy_wanted(said));
+  CHECK(said == "Welcome\n\n");
+  CHECK_FALSE(take_copy_wanted(said));
+}
+
 TEST_CASE("17.3: ssh's failures are told in its own words, with what to do", "[hosts]") {
   const auto told = [](int status, const std::string& said) {
     return ssh_failure(status, said, "b", false);

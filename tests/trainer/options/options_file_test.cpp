@@ -25,9 +25,9 @@ CommandLine read_file(const std::string& text, std::vector<const char*> words = 
 }  // namespace
 
 TEST_CASE("a comment begins outside of quotes", "[trainer][options]") {
-  CHECK(without_comments("a = \"run#1\" # One.\n# Two.\nb = 'x#\"y' # 'z\n") ==
+  CHECK(plain_options("a = \"run#1\" # One.\n# Two.\nb = 'x#\"y' # 'z\n") ==
         "a = \"run#1\"\n\nb = 'x#\"y'\n");
-  CHECK(without_comments("a = it's#1\n;'\n") == "a = it's\n\n");
+  CHECK(plain_options("a = it's#1\n;'\n") == "a = it's\n\n");
   CHECK(read_file("data = \"run#1\"").options->data == "run#1");
   CHECK(read_file("data = 'a, b\\c' # x").options->data == "a, b\\c");
   CHECK(read_file("data = \"\"").options->data == "data/mnist");
