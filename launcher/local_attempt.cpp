@@ -394,11 +394,9 @@ FirstCause LocalAttempt::blame(const WorkerEnd& worker) const {
   spdlog::debug("local rank {} is to blame: {}", first.local_rank, first.reason);
   FirstCause cause = cause_of_recorded(first.local_rank, file->second);
   // The job's exit status is the one of a process that has ended, and of the first that did.
-  cause.exit_code = ended.exit_code;
-  cause.signal = ended.signal;
-  if (cause.usage_error) {  // It is about to end with this, and the job must not begin again.
-    cause.exit_code = rendezvous::exit_status::usage;
-    cause.signal = 0;
+  if (!cause.usage_error) {
+    cause.exit_code = ended.exit_code;
+    cause.signal = ended.signal;
   }
   cause.ended_first = rendezvous::describe(ended);
   cause.advice = advice_for(cause);
@@ -412,6 +410,8 @@ FirstCause LocalAttempt::cause_of_recorded(int local_rank, const ErrorFile& file
           .rank = round_.rank_base + local_rank,
           .local_rank = local_rank,
           .pid = pids_.at(static_cast<std::size_t>(local_rank)),
+          // With this it is about to end, and the job must not begin again.
+          .exit_code = file.usage_error ? rendezvous::exit_status::usage : 0,
           .attempt = round_.attempt,
           .ran_ms = ms_between(began_at_, file.recorded_at),
           .message = file.message,

@@ -498,6 +498,16 @@ void Job::stop_for_member(const FirstCause& cause, TimePoint now) {
 }
 
 void Job::consider_earlier(FirstCause cause, TimePoint now) {
+  // Its peers end because of it, and one of another node may be heard first. The next attempt would
+  // do what this one refused.
+  if (!verdict_ && shows_a_wrong_command(cause)) {
+    log(fmt::format("{}: what it was given is wrong, and no other attempt is made",
+                    describe(cause)),
+        Log::Level::Warning);
+    verdict_ = exit_status_of(cause);
+    cause_.ended_by(std::move(cause), now);
+    return;
+  }
   if (!cause_.heard_of(std::move(cause), now)) return;
   log(fmt::format("the first error was another one: {}", describe(*cause_.get())),
       Log::Level::Warning);

@@ -28,11 +28,6 @@ bool alike(const FirstCause& one, const FirstCause& other) {
          (!words.empty() && words == last_line(other.last_stderr));
 }
 
-bool shows_a_wrong_command(const FirstCause& cause) {
-  return cause.kind == FirstCause::Kind::WorkerFailed && cause.usage_error && cause.attempt == 0 &&
-         cause.signal == 0 && cause.exit_code == exit_status::usage;
-}
-
 // The next of a sequence of numbers that look random (splitmix64, Steele et al. 2014).
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t mixed = (state += 0x9e3779b97f4a7c15);
@@ -42,6 +37,11 @@ std::uint64_t next_random(std::uint64_t& state) {
 }
 
 }  // namespace
+
+bool shows_a_wrong_command(const FirstCause& cause) {
+  return cause.kind == FirstCause::Kind::WorkerFailed && cause.usage_error && cause.attempt == 0 &&
+         cause.signal == 0 && cause.exit_code == exit_status::usage;
+}
 
 void RestartPolicy::count(const FirstCause& cause, Milliseconds attempt_ran, bool progressed) {
   if (limits_.forgive_after && attempt_ran >= *limits_.forgive_after) used_ = 0;

@@ -40,6 +40,8 @@ struct RestartDecision {
   std::string reason;     // What comes next and why, for people: "restarting (2 of 3 ...)".
 };
 
+bool shows_a_wrong_command(const FirstCause& cause);  // "usage", above.
+
 class RestartPolicy {
  public:
   // `seed`: of the jitter. Jobs that fail together, say for a full disk, then do not come back

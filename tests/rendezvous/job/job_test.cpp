@@ -111,6 +111,22 @@ TEST_CASE("14.2: an error that another node had recorded long before becomes the
   }
 }
 
+TEST_CASE("17.1: a wrong command ends the job also when another node is heard first",
+          "[rendezvous][job]") {
+  const FirstCause wrong{
+      .rank = 0, .exit_code = exit_status::usage, .age_ms = 5, .usage_error = true};
+  for (const bool in_time : {true, false}) {
+    INFO(in_time);
+    Scenario s = two_running(3);
+    s.fail(2, {.rank = 3, .exit_code = 1});
+    if (in_time) s.say(1, WorkerFailed{0, wrong});  // Before it has heard of the stop.
+    s.say(1, Reaped{0, wrong});
+    s.reap(2);
+    CHECK(s.over == exit_status::usage);
+    CHECK(s.got_one<Finish>(2).cause->usage_error);
+  }
+}
+
 TEST_CASE("an error that a message's way may explain does not change the first cause",
           "[rendezvous][job]") {
   Scenario s = two_running(0);
