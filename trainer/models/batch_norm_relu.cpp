@@ -233,8 +233,11 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
   }
 };
 
-torch::Tensor apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
-                    const torch::Tensor& shortcut, bool relu) {
+// For one reader as for two.
+Activation read_by_both(const torch::Tensor& y) { return {y, y}; }
+
+Activation apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
+                 const torch::Tensor& shortcut, bool relu) {
   const bool plain = is_plain_training(module, x);
   if (plain && uses_device_norms() && device_norm_takes(x, shortcut)) {
     return device_batch_norm(module, x, shortcut, relu);
@@ -246,22 +249,23 @@ torch::Tensor apply(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
     }();
     // Autograd takes no undefined tensors, but nothing for one.
     const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
-    return BatchNormRelu::apply(x, module.weight, module.bias, added, statistics, relu);
+    return read_by_both(
+        BatchNormRelu::apply(x, module.weight, module.bias, added, statistics, relu));
   }
   torch::Tensor y = module.forward(x);
   if (shortcut.defined()) y += shortcut;
-  return relu ? y.relu_() : y;
+  return read_by_both(relu ? y.relu_() : y);
 }
 
 }  // namespace
 
-torch::Tensor batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
-                              const torch::Tensor& shortcut) {
+Activation batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
+                           const torch::Tensor& shortcut) {
   return apply(module, x, shortcut, /*relu=*/true);
 }
 
 torch::Tensor batch_norm(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x) {
-  return apply(module, x, {}, /*relu=*/false);
+  return apply(module, x, {}, /*relu=*/false).first;
 }
 
 }  // namespace ddprun::trainer

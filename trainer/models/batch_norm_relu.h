@@ -8,6 +8,7 @@
 // operations are what runs.
 #pragma once
 
+#include "trainer/models/activation.h"
 #include "worker/torch/libtorch.h"
 #include "worker/torch/sync_batch_norm.h"
 
@@ -16,8 +17,8 @@ namespace ddprun::trainer {
 // x: (N, C, H, W). `shortcut` has x's shape, or is undefined for none. The module's
 // running statistics are updated in training mode. A module that normalises with other ranks does
 // that first; shortcut and ReLU are operations of their own then.
-torch::Tensor batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
-                              const torch::Tensor& shortcut = {});
+Activation batch_norm_relu(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x,
+                           const torch::Tensor& shortcut = {});
 
 // Without the ReLU.
 torch::Tensor batch_norm(worker::SyncBatchNorm2dImpl& module, const torch::Tensor& x);

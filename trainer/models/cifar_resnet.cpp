@@ -40,12 +40,12 @@ CifarResNet::CifarResNet(std::int64_t depth, std::int64_t input_channels, std::i
 }
 
 torch::Tensor CifarResNet::forward(torch::Tensor images) {
-  torch::Tensor x = batch_norm_relu(*bn1_, conv1_->forward(images));
+  Activation x = batch_norm_relu(*bn1_, conv1_->forward(images));
   for (const auto& block : blocks_) {
     begin_block();
     x = block->forward(x);
   }
-  return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  return fc_->forward(torch::adaptive_avg_pool2d(x.first, {1, 1}).flatten(1));
 }
 
 }  // namespace ddprun::trainer

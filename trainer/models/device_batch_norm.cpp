@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "trainer/kernels/device/on_device.h"
 #include "worker/torch/gradient_memory.h"
@@ -69,40 +70,52 @@ Normalized normalize(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
   return result;
 }
 
+// Undefined stays so.
+torch::Tensor readable(torch::Tensor gradient, const torch::Tensor& x) {
+  if (!gradient.defined()) return gradient;
+  gradient = gradient.to(x.scalar_type()).contiguous(channels_last);
+  return is_aligned(gradient) ? gradient : gradient.clone();
+}
+
 class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
  public:
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& weight, const torch::Tensor& bias,
-                               const std::optional<torch::Tensor>& shortcut,
-                               torch::nn::BatchNorm2dImpl* module, bool relu) {
+  // y, and y once more for another reader, so that backward is given the gradient of each.
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const torch::Tensor& x, const torch::Tensor& weight,
+                                                const torch::Tensor& bias,
+                                                const std::optional<torch::Tensor>& shortcut,
+                                                torch::nn::BatchNorm2dImpl* module, bool relu) {
     const Normalized done = normalize(*module, x, shortcut.value_or(torch::Tensor()), relu);
     context->save_for_backward({x, weight, bias, done.statistics, done.mask});
     context->saved_data["has_shortcut"] = shortcut.has_value();
-    return done.y;
+    // Zeros for a reader that there is not would be one more gradient to add.
+    context->set_materialize_grads(false);
+    return {done.y, done.y.detach()};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const torch::Tensor &x = saved[0], &weight = saved[1], &statistics = saved[3], &mask = saved[4];
-    torch::Tensor gradient = gradients[0].to(x.scalar_type()).contiguous(channels_last);
-    if (!is_aligned(gradient)) gradient = gradient.clone();
+    torch::Tensor gradient = readable(gradients[0], x), other = readable(gradients[1], x);
+    if (!gradient.defined()) std::swap(gradient, other);
     const bool has_shortcut = context->saved_data["has_shortcut"].toBool();
     const NormGeometry geometry = geometry_of(x);
     const OnDevice on(x.device());
     const torch::Tensor x_gradient = torch::empty_like(x);
     const torch::Tensor weight_gradient = worker::gradient_memory(weight);
     const torch::Tensor bias_gradient = worker::gradient_memory(saved[2]);
-    // Without a ReLU between, the shortcut's is y's.
-    const bool masks = mask.defined();
+    torch::Tensor g;
+    if (other.defined() || (has_shortcut && mask.defined())) g = torch::empty_like(x);
     torch::Tensor shortcut_gradient;
-    if (has_shortcut) shortcut_gradient = masks ? torch::empty_like(x) : gradient;
+    if (has_shortcut) shortcut_gradient = g.defined() ? g : gradient;
     const torch::Tensor partial = partial_sums(x, geometry);
     const torch::Tensor factors = floats_like(x, {3, geometry.channels});
     run_kernel(step_kernels(x.is_cuda()).norm_backward,
                NormBackward{.geometry = geometry,
                             .format = number_format_of(x),
                             .gradient = gradient.data_ptr(),
+                            .other_gradient = pointer_or_null<void>(other),
                             .x = x.data_ptr(),
                             .mask = pointer_or_null<std::uint8_t>(mask),
                             .statistics = statistics.data_ptr<float>(),
@@ -112,8 +125,7 @@ class DeviceBatchNorm : public torch::autograd::Function<DeviceBatchNorm> {
                             .weight_gradient = weight_gradient.data_ptr<float>(),
                             .bias_gradient = bias_gradient.data_ptr<float>(),
                             .x_gradient = x_gradient.data_ptr(),
-                            .shortcut_gradient =
-                                has_shortcut && masks ? shortcut_gradient.data_ptr() : nullptr},
+                            .g = pointer_or_null<void>(g)},
                on.stream());
     return {x_gradient, weight_gradient, bias_gradient, shortcut_gradient, {}, {}};
   }
@@ -135,11 +147,13 @@ bool device_norm_takes(const torch::Tensor& x, const torch::Tensor& shortcut) {
           shortcut.device() == x.device() && fits(shortcut));
 }
 
-torch::Tensor device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
-                                const torch::Tensor& shortcut, bool relu) {
+Activation device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+                             const torch::Tensor& shortcut, bool relu) {
   // Autograd takes no undefined tensors, but nothing for one.
   const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
-  return DeviceBatchNorm::apply(x, module.weight, module.bias, added, &module, relu);
+  const auto results =
+      DeviceBatchNorm::apply(x, module.weight, module.bias, added, &module, relu);
+  return {results[0], results[1]};
 }
 
 }  // namespace ddprun::trainer

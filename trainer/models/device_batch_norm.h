@@ -6,6 +6,7 @@
 // own: for tests, and to compare results.
 #pragma once
 
+#include "trainer/models/activation.h"
 #include "worker/torch/libtorch.h"
 
 namespace ddprun::trainer {
@@ -21,7 +22,8 @@ bool device_norm_takes(const torch::Tensor& x, const torch::Tensor& shortcut);
 // relu(batch_norm(x) + shortcut), or without the ReLU, in training mode: the module's running
 // statistics take up the batch's. It has weight, bias and running statistics in float32, a
 // momentum, and x more than one value for each channel. Throws KernelError.
-torch::Tensor device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
-                                const torch::Tensor& shortcut, bool relu);
+// What only one place reads has `first` alone read.
+Activation device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Tensor& x,
+                             const torch::Tensor& shortcut, bool relu);
 
 }  // namespace ddprun::trainer

@@ -36,12 +36,13 @@ ResidualBlock::ResidualBlock(std::int64_t input_channels, const std::vector<Conv
   }
 }
 
-torch::Tensor ResidualBlock::forward(const torch::Tensor& x) {
-  torch::Tensor y = x;
+Activation ResidualBlock::forward(const Activation& x) {
+  Activation y = x;
   for (std::size_t i = 0; i < convs_.size(); ++i) {
     const bool last = i + 1 == convs_.size();
     // The shortcut is added within the last normalisation, which passes over the memory anyway.
-    y = batch_norm_relu(*norms_[i], convs_[i]->forward(y), last ? shortcut(x) : torch::Tensor());
+    y = batch_norm_relu(*norms_[i], convs_[i]->forward(y.first),
+                        last ? shortcut(x.second) : torch::Tensor());
   }
   return y;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "trainer/models/activation.h"
 #include "trainer/models/padded_conv.h"
 #include "worker/torch/libtorch.h"
 #include "worker/torch/sync_batch_norm.h"
@@ -27,10 +28,10 @@ class ResidualBlock : public torch::nn::Module {
   ResidualBlock(std::int64_t input_channels, const std::vector<ConvShape>& convs,
                 torch::nn::Sequential downsample);
 
-  // x: (N, C, H, W). Returns relu(convs(x) + shortcut), where the shortcut is downsample(x); or x;
-  // or, when x is smaller in channels, x strided by 2 with zero channels added on both sides
-  // (option A of the ResNet paper, which has no parameters).
-  torch::Tensor forward(const torch::Tensor& x);
+  // Returns relu(convs(x) + shortcut), where the shortcut is downsample(x); or x; or, when x is
+  // smaller in channels, x strided by 2 with zero channels added on both sides (option A of the
+  // ResNet paper, which has no parameters).
+  Activation forward(const Activation& x);
 
   // Makes the block start as its shortcut: the last normalisation's scale is zero. Goyal et al.,
   // "Accurate, Large Minibatch SGD", 2017, section 5.1.

@@ -60,13 +60,13 @@ void ResNet::initialize() {
 }
 
 torch::Tensor ResNet::forward(torch::Tensor images) {
-  torch::Tensor x = batch_norm_relu(*bn1_, conv1_->forward(images));
-  if (options_.stem == Stem::ImageNet) x = stem_pool(x);
+  Activation x = batch_norm_relu(*bn1_, conv1_->forward(images));
+  if (options_.stem == Stem::ImageNet) x.first = x.second = stem_pool(x.first);
   for (const auto& block : blocks_) {
     begin_block();
     x = block->forward(x);
   }
-  return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  return fc_->forward(torch::adaptive_avg_pool2d(x.first, {1, 1}).flatten(1));
 }
 
 std::int64_t ResNet::normalized_stride() const { return options_.stem == Stem::ImageNet ? 32 : 8; }

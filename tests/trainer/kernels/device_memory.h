@@ -27,19 +27,27 @@ torch::Tensor bytes_on(torch::Device device, const std::vector<T>& values) {
       .to(device);
 }
 
-// A tensor with elements behind it that nobody may write to.
+// A tensor with elements around it that nobody may write to. With some before it, it begins where
+// a vector does not.
 struct Guarded {
   static constexpr std::int64_t behind = 7;
   static constexpr float mark = 123;  // Which bytes hold, too.
-  Guarded(torch::Device device, const torch::Tensor& values, torch::ScalarType type)
-      : all(torch::cat({values.to(type), torch::full({behind}, mark, type)}).to(device)),
-        own(all.narrow(0, 0, values.numel())) {}
+  Guarded(torch::Device device, const torch::Tensor& values, torch::ScalarType type,
+          std::int64_t elements_before = 0)
+      : before(elements_before),
+        all(torch::cat({torch::full({before}, mark, type), values.to(type),
+                        torch::full({behind}, mark, type)})
+                .to(device)),
+        own(all.narrow(0, before, values.numel())) {}
   bool whole() const {
-    return (all.narrow(0, own.numel(), behind).cpu().to(torch::kFloat32) ==
+    const torch::Tensor around =
+        torch::cat({all.narrow(0, 0, before), all.narrow(0, before + own.numel(), behind)});
+    return (around.cpu().to(torch::kFloat32) ==
             torch::full({}, mark, all.scalar_type()).to(torch::kFloat32))
         .all()
         .item<bool>();
   }
+  std::int64_t before;
   torch::Tensor all, own;
 };
 

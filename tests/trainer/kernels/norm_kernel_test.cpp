@@ -28,16 +28,20 @@ const std::vector<NormCase> norm_cases{{2, 8},    {3, 8},     {127, 16},   {1024
 
 struct Normed {
   torch::Tensor y, mask, statistics, running_mean, running_variance, batches;
-  torch::Tensor x_gradient, shortcut_gradient, weight_gradient, bias_gradient;
+  torch::Tensor x_gradient, g, weight_gradient, bias_gradient;
 
   std::vector<torch::Tensor> all() const {
-    return {y,       mask,       statistics,        running_mean,    running_variance,
-            batches, x_gradient, shortcut_gradient, weight_gradient, bias_gradient};
+    return {y,       mask,       statistics, running_mean,    running_variance,
+            batches, x_gradient, g,          weight_gradient, bias_gradient};
   }
 };
 
+// How many gradients y has: one, or two whose sum it is; with one, g may be written or not.
+enum class Backward { Plain, WritesG, AddsGradients };
+
 // Forward and backward with shortcut and ReLU; the results on the CPU.
-Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
+Normed norm(torch::Device device, const NormCase& one, NumberFormat format,
+            Backward way = Backward::WritesG) {
   torch::manual_seed(7);
   const NormGeometry geometry = norm_geometry(one.rows, one.channels);
   const std::int64_t channels = one.channels;
@@ -46,14 +50,21 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
   const auto random = [&](std::int64_t n) { return torch::randn({n}); };
   const torch::Tensor x = (random(count) * 2 + 3).to(type).to(device);
   const torch::Tensor shortcut = random(count).to(type).to(device);
-  const torch::Tensor gradient = random(count).to(type).to(device);
+  torch::Tensor gradient = random(count).to(type).to(device), other;
+  const torch::Tensor addend = random(count).to(type).to(device);
+  // The sum before, as autograd has it, or the other one for the kernel to add.
+  if (way == Backward::AddsGradients) {
+    other = addend;
+  } else {
+    gradient = (gradient.cpu() + addend.cpu()).to(device);
+  }
   const torch::Tensor weight = random(channels).to(device), bias = random(channels).to(device);
   const auto guarded = [&](std::int64_t n, torch::ScalarType of) {
     return Guarded(device, torch::zeros({n}), of);
   };
   const std::int64_t partial_count = geometry.parts * 2 * channels;
   const Guarded y = guarded(count, type), x_gradient = guarded(count, type);
-  const Guarded shortcut_gradient = guarded(count, type);
+  const Guarded g = guarded(count, type);
   const Guarded mask = guarded(count / vector_numbers, torch::kUInt8);
   const Guarded statistics = guarded(4 * channels, torch::kFloat32);
   const Guarded mean = guarded(channels, torch::kFloat32);
@@ -86,6 +97,7 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
              NormBackward{.geometry = geometry,
                           .format = format,
                           .gradient = gradient.data_ptr(),
+                          .other_gradient = other.defined() ? other.data_ptr() : nullptr,
                           .x = x.data_ptr(),
                           .mask = mask.own.data_ptr<std::uint8_t>(),
                           .statistics = statistics.own.data_ptr<float>(),
@@ -95,10 +107,10 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
                           .weight_gradient = weight_gradient.own.data_ptr<float>(),
                           .bias_gradient = bias_gradient.own.data_ptr<float>(),
                           .x_gradient = x_gradient.own.data_ptr(),
-                          .shortcut_gradient = shortcut_gradient.own.data_ptr()},
+                          .g = way == Backward::Plain ? nullptr : g.own.data_ptr()},
              stream_of(device));
   wait_for(device);
-  for (const Guarded* one_of : {&y, &x_gradient, &shortcut_gradient, &mask, &statistics, &mean,
+  for (const Guarded* one_of : {&y, &x_gradient, &g, &mask, &statistics, &mean,
                                 &variance, &partial, &factors, &weight_gradient, &bias_gradient}) {
     CHECK(one_of->whole());
   }
@@ -109,7 +121,7 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format) {
           variance.own.cpu(),
           batches.cpu(),
           x_gradient.own.cpu(),
-          shortcut_gradient.own.cpu(),
+          g.own.cpu(),
           weight_gradient.own.cpu(),
           bias_gradient.own.cpu()};
 }
@@ -127,7 +139,7 @@ TEST_CASE("each vector of each row is one thread's", "[step-kernels][norm]") {
       for (std::uint32_t thread = 0; thread < kernel_threads; ++thread) {
         const NormThread own = norm_thread(geometry, {static_cast<std::uint32_t>(block), thread});
         std::int64_t loaded = -1;
-        for_each_row(
+        for_each_row<norm_rows_at_once_max>(
             own,
             [&](std::int64_t row, int k) {
               if (k == 0) loaded = row;
@@ -154,7 +166,24 @@ TEST_CASE("batch norm writes to nothing but its results", "[step-kernels][norm]"
       const torch::Tensor bits =
           found.mask.unsqueeze(1).bitwise_right_shift(torch::arange(8, torch::kUInt8)) & 1;
       CHECK(torch::equal(bits.flatten() != 0, found.y > 0));
-      CHECK((found.shortcut_gradient.masked_select(found.y <= 0) == 0).all().item<bool>());
+      CHECK((found.g.masked_select(found.y <= 0) == 0).all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("batch norm's backward has the same bits whoever adds two gradients, and who masks them",
+          "[step-kernels][norm]") {
+  for (const NormCase& one : norm_cases) {
+    for (const auto format :
+         {NumberFormat::Float32, NumberFormat::BFloat16, NumberFormat::Float16}) {
+      INFO(one.rows << " rows of " << one.channels << " channels");
+      const Normed expected = norm(torch::kCPU, one, format, Backward::Plain);
+      for (const Backward way : {Backward::WritesG, Backward::AddsGradients}) {
+        const Normed found = norm(torch::kCPU, one, format, way);
+        CHECK(torch::equal(found.x_gradient, expected.x_gradient));
+        CHECK(torch::equal(found.weight_gradient, expected.weight_gradient));
+        CHECK(torch::equal(found.bias_gradient, expected.bias_gradient));
+      }
     }
   }
 }
@@ -167,10 +196,13 @@ TEST_CASE("on a GPU batch norm has the bits of the loops", "[step-kernels][norm]
          {NumberFormat::Float32, NumberFormat::BFloat16, NumberFormat::Float16}) {
       INFO(one.rows << " rows of " << one.channels << " channels, format "
                     << static_cast<int>(format));
-      const auto there = norm(gpu, one, format).all(), here = norm(torch::kCPU, one, format).all();
-      for (std::size_t i = 0; i < here.size(); ++i) {
-        INFO("result " << i);
-        CHECK(torch::equal(there[i], here[i]));
+      for (const Backward way : {Backward::Plain, Backward::WritesG, Backward::AddsGradients}) {
+        const auto there = norm(gpu, one, format, way).all();
+        const auto here = norm(torch::kCPU, one, format, way).all();
+        for (std::size_t i = 0; i < here.size(); ++i) {
+          INFO("result " << i << ", way " << static_cast<int>(way));
+          CHECK(torch::equal(there[i], here[i]));
+        }
       }
     }
   }

@@ -56,23 +56,28 @@ struct Trained {
   std::vector<torch::Tensor> weights, momenta, copies;  // On the CPU.
 };
 
+// What begins an element later than where a vector does, of every tensor.
+struct Later {
+  std::int64_t weight = 0, gradient = 0, momentum = 0, copy = 0;
+};
+
 // Three steps over tensors of odd sizes, every second one without decay.
 Trained train(torch::Device device, const Recipe& recipe, torch::ScalarType copy_type,
-              bool rate_on_device) {
+              bool rate_on_device, const Later& later = {}) {
   torch::manual_seed(3);
   std::vector<Guarded> weights, momenta, copies;
   for (const std::int64_t size : odd_sizes) {
-    weights.emplace_back(device, torch::randn({size}), torch::kFloat32);
-    momenta.emplace_back(device, torch::zeros({size}), torch::kFloat32);
-    copies.emplace_back(device, torch::zeros({size}), copy_type);
+    weights.emplace_back(device, torch::randn({size}), torch::kFloat32, later.weight);
+    momenta.emplace_back(device, torch::zeros({size}), torch::kFloat32, later.momentum);
+    copies.emplace_back(device, torch::zeros({size}), copy_type, later.copy);
   }
   const auto scale = bytes_on(device, std::vector<LossScale>{{.inverse = recipe.unscale}});
   for (int step = 0; step < 3; ++step) {
     std::vector<SgdSegment> segments;
-    std::vector<torch::Tensor> gradients;
+    std::vector<Guarded> gradients;
     for (std::size_t i = 0; i < odd_sizes.size(); ++i) {
-      gradients.push_back(torch::randn({odd_sizes[i]}).to(device));
-      segments.push_back({weights[i].own.data_ptr<float>(), gradients[i].data_ptr<float>(),
+      gradients.emplace_back(device, torch::randn({odd_sizes[i]}), torch::kFloat32, later.gradient);
+      segments.push_back({weights[i].own.data_ptr<float>(), gradients[i].own.data_ptr<float>(),
                           recipe.momentum != 0 ? momenta[i].own.data_ptr<float>() : nullptr,
                           copies[i].own.data_ptr(), odd_sizes[i], i % 2 == 0 ? recipe.decay : 0.0F,
                           step == 0 ? 1 : 0});
@@ -86,7 +91,9 @@ Trained train(torch::Device device, const Recipe& recipe, torch::ScalarType copy
         .momentum = recipe.momentum,
         .dampening = recipe.dampening,
         .nesterov = recipe.nesterov,
-        .copy_format = copy_type == torch::kHalf ? NumberFormat::Float16 : NumberFormat::BFloat16};
+        .copy_format = copy_type == torch::kHalf       ? NumberFormat::Float16
+                       : copy_type == torch::kBFloat16 ? NumberFormat::BFloat16
+                                                       : NumberFormat::Float32};
     if (recipe.unscale != 1) pass.scale = static_cast<const LossScale*>(scale.data_ptr());
     table.put_into(pass);
     run_kernel(step_kernels(device.is_cuda()).sgd, pass, stream_of(device));
@@ -328,6 +335,32 @@ TEST_CASE("chunks have every element once", "[step-kernels]") {
   }
 }
 
+TEST_CASE("vectors and what they leave over have every element once", "[step-kernels]") {
+  const std::vector<SegmentChunk> chunks = chunks_of(odd_sizes);
+  for (std::size_t segment = 0; segment < odd_sizes.size(); ++segment) {
+    const std::int64_t count = odd_sizes[segment];
+    std::vector<int> seen(static_cast<std::size_t>(count), 0);
+    std::int64_t alone = 0;
+    for (const SegmentChunk& chunk : chunks) {
+      if (chunk.segment != static_cast<std::int64_t>(segment)) continue;
+      for (std::uint32_t thread = 0; thread < kernel_threads; ++thread) {
+        for_each_vector<8>(
+            chunk, count, {0, thread},
+            [&](std::int64_t i) {
+              CHECK(i % 8 == 0);
+              for (int k = 0; k < 8; ++k) seen.at(static_cast<std::size_t>(i + k)) += 1;
+            },
+            [&](std::int64_t i) {
+              seen.at(static_cast<std::size_t>(i)) += 1;
+              alone += 1;
+            });
+      }
+    }
+    CHECK(alone == count % 8);
+    CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+  }
+}
+
 TEST_CASE("SGD in one pass is LibTorch's", "[step-kernels][sgd]") {
   for (const Recipe& recipe : recipes) {
     INFO(recipe.momentum << ' ' << recipe.dampening << ' ' << recipe.nesterov << ' ' << recipe.decay
@@ -345,8 +378,30 @@ TEST_CASE("SGD in one pass is LibTorch's", "[step-kernels][sgd]") {
   }
 }
 
+TEST_CASE("SGD has the same bits wherever its tensors begin", "[step-kernels][sgd]") {
+  const auto on = [](const torch::Device& device, torch::ScalarType type, const Later& later) {
+    return train(device, recipes.back(), type, false, later);
+  };
+  std::vector<torch::Device> devices{torch::kCPU};
+  if (no_gpu().empty()) devices.emplace_back(torch::kCUDA, 0);
+  for (const auto type : {torch::kFloat32, torch::kHalf}) {
+    const Trained expected = on(torch::kCPU, type, {});
+    for (const torch::Device& device : devices) {
+      for (const Later& later : {Later{.weight = 1}, Later{.gradient = 1}, Later{.momentum = 1},
+                                 Later{.copy = 1}, Later{1, 1, 1, 1}}) {
+        const Trained own = on(device, type, later);
+        for (std::size_t i = 0; i < odd_sizes.size(); ++i) {
+          CHECK(torch::equal(own.weights[i], expected.weights[i]));
+          CHECK(torch::equal(own.momenta[i], expected.momenta[i]));
+          CHECK(torch::equal(own.copies[i], expected.copies[i]));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the working copy is the rounded weight", "[step-kernels][sgd]") {
-  for (const auto type : {torch::kBFloat16, torch::kHalf}) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kHalf}) {
     const Trained own = train(torch::kCPU, recipes.back(), type, false);
     for (std::size_t i = 0; i < odd_sizes.size(); ++i) {
       CHECK(torch::equal(own.copies[i], own.weights[i].to(type)));
@@ -359,9 +414,11 @@ TEST_CASE("one gradient that is not finite, wherever it is, leaves all as it was
   for (const float bad :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
         std::numeric_limits<float>::quiet_NaN()}) {
-    for (const std::int64_t at : {0, 255, 256, 4096, 9000}) {
+    // The last one begins an element later than a vector does.
+    for (const std::int64_t at : {0, 255, 256, 4096, 9000, 9001}) {
       torch::Tensor weight = torch::ones({9001});
-      torch::Tensor gradient = torch::full({9001}, std::numeric_limits<float>::max());
+      torch::Tensor gradient = torch::full({9002}, std::numeric_limits<float>::max());
+      gradient = at == 9001 ? gradient.slice(0, 1) : gradient.slice(0, 0, 9001);
       const Table<SgdSegment> table(torch::kCPU,
                                     std::vector<SgdSegment>{{.weight = weight.data_ptr<float>(),
                                                              .gradient = gradient.data_ptr<float>(),
@@ -372,7 +429,7 @@ TEST_CASE("one gradient that is not finite, wherever it is, leaves all as it was
       const StepKernels& kernels = host_step_kernels();
       run_kernel(kernels.find_overflow, pass, &scale, nullptr);
       CHECK(scale.overflow == 0);
-      gradient[at] = bad;
+      gradient[std::min<std::int64_t>(at, 9000)] = bad;
       run_kernel(kernels.find_overflow, pass, &scale, nullptr);
       CHECK(scale.overflow == 1);
       run_kernel(kernels.sgd, pass, nullptr);

@@ -83,7 +83,8 @@ Results run_kernels(const ddprun::worker::SyncBatchNorm2d& weights, const Layer&
   auto norm = copy_of(weights);
   const torch::Tensor x = leaf(in.x);
   const torch::Tensor shortcut = in.shortcut.defined() ? leaf(in.shortcut) : torch::Tensor();
-  const torch::Tensor y = layer.relu ? batch_norm_relu(*norm, x, shortcut) : batch_norm(*norm, x);
+  const torch::Tensor y = layer.relu ? batch_norm_relu(*norm, x, shortcut).first
+                                     : batch_norm(*norm, x);
   y.backward(in.direction);
   return {y.detach(),
           x.grad(),
@@ -253,7 +254,7 @@ TEST_CASE("the kernels of a GPU step take no other memory than theirs", "[traine
   const auto norm = make_norm(12);
   const torch::Tensor odd = torch::randn({2, 12, 3, 3}).contiguous(last);
   auto other = copy_of(norm);
-  CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd), other->forward(odd).relu(), 1e-5,
+  CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd).first, other->forward(odd).relu(), 1e-5,
                         1e-6));
 }
 
@@ -269,6 +270,55 @@ TEST_CASE("by the kernels of a GPU step a gradient of any order and type comes b
   const auto other_order = run_kernels(norm, layer, in).all();
   for (std::size_t i = 0; i < as_it_lies.size(); ++i) {
     CHECK(torch::equal(as_it_lies[i], other_order[i]));
+  }
+}
+
+namespace {
+
+// What backward leaves where the first and the second reader of y, or the one that is defined, give
+// it these gradients.
+std::vector<torch::Tensor> gradients_of(const ddprun::worker::SyncBatchNorm2d& weights,
+                                        const Inputs& in,
+                                        const std::vector<torch::Tensor>& of_readers) {
+  auto norm = copy_of(weights);
+  const torch::Tensor x = leaf(in.x);
+  const torch::Tensor shortcut = in.shortcut.defined() ? leaf(in.shortcut) : torch::Tensor();
+  const Activation y = batch_norm_relu(*norm, x, shortcut);
+  std::vector<torch::Tensor> outputs, gradients;
+  for (std::size_t i = 0; i < of_readers.size(); ++i) {
+    if (!of_readers[i].defined()) continue;
+    outputs.push_back(i == 0 ? y.first : y.second);
+    gradients.push_back(of_readers[i]);
+  }
+  torch::autograd::backward(outputs, gradients);
+  std::vector<torch::Tensor> results{x.grad(), norm->weight.grad(), norm->bias.grad()};
+  if (shortcut.defined()) results.push_back(shortcut.grad());
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("two readers of a batch norm have the gradients of their sum", "[trainer][norm]") {
+  torch::manual_seed(7);
+  for (const bool device_norms : {false, true}) {
+    const auto used = device_norms ? std::make_unique<DeviceNorms>() : nullptr;
+    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kHalf}) {
+      for (const bool shortcut : {false, true}) {
+        const Layer layer{{3, 16, 5, 7}, torch::MemoryFormat::ChannelsLast, type, shortcut, true};
+        const auto norm = make_norm(16);
+        const Inputs in = random_inputs(layer);
+        // Of another order, as a reader of another layout leaves it.
+        const torch::Tensor other = random_input(layer).contiguous();
+        const auto expected = gradients_of(norm, in, {in.direction + other});
+        const auto both = gradients_of(norm, in, {in.direction, other});
+        const auto second_alone = gradients_of(norm, in, {{}, in.direction + other});
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          INFO("device norms " << device_norms << ", shortcut " << shortcut << ", result " << i);
+          CHECK(torch::equal(both[i], expected[i]));
+          CHECK(torch::equal(second_alone[i], expected[i]));
+        }
+      }
+    }
   }
 }
 
@@ -299,7 +349,7 @@ TEST_CASE("NaN goes through batch norm and ReLU", "[trainer]") {
   torch::Tensor x = torch::randn({4, 3, 8, 8});
   x[1][2][3][3] = std::numeric_limits<float>::quiet_NaN();
   auto norm = make_norm(3);
-  const torch::Tensor y = batch_norm_relu(*norm, x);
+  const torch::Tensor y = batch_norm_relu(*norm, x).first;
   CHECK(y.select(1, 2).isnan().all().item<bool>());
   CHECK_FALSE(y.select(1, 0).isnan().any().item<bool>());
 }
@@ -308,12 +358,12 @@ TEST_CASE("evaluation and double precision take the separate operations", "[trai
   auto norm = make_norm(3);
   norm->eval();
   const torch::Tensor x = torch::randn({2, 3, 8, 8});
-  CHECK(torch::equal(batch_norm_relu(*norm, x), norm->forward(x).relu()));
+  CHECK(torch::equal(batch_norm_relu(*norm, x).first, norm->forward(x).relu()));
   norm->train();
   auto other = copy_of(norm);
   norm->to(torch::kFloat64);
   other->to(torch::kFloat64);
-  CHECK(torch::equal(batch_norm_relu(*norm, x.to(torch::kFloat64)),
+  CHECK(torch::equal(batch_norm_relu(*norm, x.to(torch::kFloat64)).first,
                      other->forward(x.to(torch::kFloat64)).relu()));
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/kernels/device/number_format.h"
+#include "trainer/kernels/device/number_vector.h"
 #include "trainer/kernels/device/segments.h"
 
 namespace ddprun::trainer {
@@ -71,13 +72,28 @@ DDPRUN_HOST_DEVICE inline std::int32_t cast_segment_of(const CastPass& pass, std
   return begin;
 }
 
+DDPRUN_HOST_DEVICE inline void cast_vector(const CastPass& pass, const CastSegment& segment,
+                                           std::int64_t vector) {
+  float values[vector_numbers];
+  load_numbers(segment.from, vector, pass.from, values);
+  store_numbers(segment.to, vector, pass.to, values);
+}
+
 DDPRUN_HOST_DEVICE inline void cast_thread(const CastPass& pass, KernelPlace place) {
   const std::int32_t number = cast_segment_of(pass, place.block);
   const CastSegment& segment = pass.segments[number];
   const SegmentChunk chunk{(place.block - pass.first_block[number]) * chunk_elements, number};
-  for_each_element(chunk, segment.count, place, [&](std::int64_t i) {
+  const auto element = [&](std::int64_t i) {
     store_number(segment.to, i, load_number(segment.from, i, pass.from), pass.to);
-  });
+  };
+  // A gradient may be a part of a bucket, and begin anywhere there.
+  if (lies_at(segment.from, sizeof(VectorWords)) && lies_at(segment.to, sizeof(VectorWords))) {
+    for_each_vector<vector_numbers>(
+        chunk, segment.count, place,
+        [&](std::int64_t i) { cast_vector(pass, segment, i / vector_numbers); }, element);
+  } else {
+    for_each_element(chunk, segment.count, place, element);
+  }
 }
 
 }  // namespace ddprun::trainer

@@ -12,11 +12,13 @@
 namespace ddprun::trainer {
 
 inline constexpr std::int32_t norm_sums = 2 * vector_numbers;  // Of a thread: two for each channel.
-inline constexpr std::int32_t norm_rows_at_once = 4;           // Reads of a thread under way.
-// Blocks of a launch: four for each of an H100's multiprocessors. As many of them as registers
-// allow are there at once (nvcc -Xptxas -v, sm_90): of the sums five (half), four (bfloat16) or
-// three; of the rows three forward in 16 bits, and two otherwise.
-inline constexpr std::int64_t norm_blocks_max = 528;
+// Rows that a thread reads before it uses the first: four where it reads one tensor, two where it
+// reads two or three and registers are what keeps blocks from being there at once.
+inline constexpr std::int32_t norm_rows_at_once_max = 4;
+inline constexpr std::int32_t norm_rows_at_once = 2;
+// Blocks of a launch: three for each of an H100's or H200's multiprocessors, which are there at
+// once, so that none begins when the others end (docs/measurements/gpu.md).
+inline constexpr std::int64_t norm_blocks_max = 396;
 // Threads that add up the parts of one channel.
 inline constexpr std::int32_t norm_part_lanes =
     static_cast<std::int32_t>(kernel_threads) / vector_numbers;
@@ -43,7 +45,7 @@ inline NormGeometry norm_geometry(std::int64_t rows, std::int32_t channels) {
   const std::int64_t parts_max =
       norm_blocks_max / geometry.tiles > 1 ? norm_blocks_max / geometry.tiles : 1;
   const std::int64_t of_full_threads =
-      divide_up(rows, std::int64_t{geometry.lines} * norm_rows_at_once);
+      divide_up(rows, std::int64_t{geometry.lines} * norm_rows_at_once_max);
   geometry.part_rows = divide_up(rows, of_full_threads < parts_max ? of_full_threads : parts_max);
   geometry.parts = divide_up(rows, geometry.part_rows);
   return geometry;
@@ -78,14 +80,14 @@ DDPRUN_HOST_DEVICE inline NormThread norm_thread(const NormGeometry& geometry, K
   return own;
 }
 
-// load(row, k) for the k-th of some rows at once, and then use(row, k) of each: the device waits
-// for memory once for all of them. What is left over at the end goes one by one.
-template <typename Load, typename Use>
+// load(row, k) for the k-th of `at_once` rows, and then use(row, k) of each: the device waits for
+// memory once for all of them. What is left over at the end goes one by one.
+template <int at_once, typename Load, typename Use>
 DDPRUN_HOST_DEVICE void for_each_row(const NormThread& own, Load load, Use use) {
   std::int64_t row = own.first;
-  for (; row + (norm_rows_at_once - 1) * own.step < own.end; row += norm_rows_at_once * own.step) {
-    for (int k = 0; k < norm_rows_at_once; ++k) load(row + k * own.step, k);
-    for (int k = 0; k < norm_rows_at_once; ++k) use(row + k * own.step, k);
+  for (; row + (at_once - 1) * own.step < own.end; row += at_once * own.step) {
+    for (int k = 0; k < at_once; ++k) load(row + k * own.step, k);
+    for (int k = 0; k < at_once; ++k) use(row + k * own.step, k);
   }
   for (; row < own.end; row += own.step) {
     load(row, 0);

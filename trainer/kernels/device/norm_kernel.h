@@ -5,7 +5,9 @@
 //
 // Forward and backward are three launches each: sums of parts of the rows, what follows from them
 // for each channel, and one pass over all elements. Memory is what they wait for: each reads its
-// inputs twice and writes its results once, and of y backward reads one bit an element.
+// inputs twice and writes its results once, and of y backward reads one bit an element. Where g is
+// wanted as such, for a shortcut or since y went to two places and has two gradients, the sums
+// write it on their way, and the last pass reads it in the place of what it was made from.
 //
 // So each stage has one name and is written for both directions: sum_rows_thread, and
 // fold_sums_thread once all threads of the block are there; add_parts_thread, and
@@ -46,6 +48,7 @@ struct NormBackward {
   NormGeometry geometry;
   NumberFormat format = NumberFormat::Float32;  // Of x and all gradients of its shape.
   const void* gradient = nullptr;               // Of y.
+  const void* other_gradient = nullptr;         // Of y, to be added to that one; null: none.
   const void* x = nullptr;
   const std::uint8_t* mask = nullptr;  // Null: there was no ReLU.
   const float* statistics = nullptr;
@@ -55,7 +58,7 @@ struct NormBackward {
   float* weight_gradient = nullptr;
   float* bias_gradient = nullptr;
   void* x_gradient = nullptr;
-  void* shortcut_gradient = nullptr;  // Null: not wanted.
+  void* g = nullptr;  // Null: not wanted, and there is no other gradient.
 };
 
 // --- Sums of the parts --------------------------------------------------------------------------
@@ -100,8 +103,8 @@ DDPRUN_HOST_DEVICE void sum_rows_thread(const NormForward& pass, KernelPlace pla
     const NumberVector<format> of_first_row = load_vector<format>(pass.x, own.vector);
     float center[vector_numbers];
     for (int i = 0; i < vector_numbers; ++i) center[i] = number_of(of_first_row, i);
-    NumberVector<format> x[norm_rows_at_once];
-    for_each_row(
+    NumberVector<format> x[norm_rows_at_once_max];
+    for_each_row<norm_rows_at_once_max>(
         own, [&](std::int64_t row, int k) { x[k] = load_vector<format>(pass.x, own.at(row)); },
         [&](std::int64_t, int k) {
           for (int i = 0; i < vector_numbers; ++i) {
@@ -121,15 +124,18 @@ struct NormBackwardRow {
   NumberVector<format> gradient;
   std::uint8_t mask;  // A bit is 1 where y was positive, or no number.
 
-  DDPRUN_HOST_DEVICE float g(int i) const {
-    return (mask >> i & 1) != 0 ? number_of(gradient, i) : 0.0F;
+  DDPRUN_HOST_DEVICE float masked(int i, float value) const {
+    return (mask >> i & 1) != 0 ? value : 0.0F;
   }
+  DDPRUN_HOST_DEVICE float g(int i) const { return masked(i, number_of(gradient, i)); }
 };
 
 template <NumberFormat format>
-DDPRUN_HOST_DEVICE NormBackwardRow<format> load_row(const NormBackward& pass, std::int64_t vector) {
-  return {load_vector<format>(pass.x, vector), load_vector<format>(pass.gradient, vector),
-          pass.mask != nullptr ? pass.mask[vector] : std::uint8_t{0xff}};
+DDPRUN_HOST_DEVICE NormBackwardRow<format> load_row(const NormBackward& pass, const void* gradient,
+                                                    const std::uint8_t* mask,
+                                                    std::int64_t vector) {
+  return {load_vector<format>(pass.x, vector), load_vector<format>(gradient, vector),
+          mask != nullptr ? mask[vector] : std::uint8_t{0xff}};
 }
 
 // The thread's channels of what is there once for each channel.
@@ -138,7 +144,8 @@ DDPRUN_HOST_DEVICE inline void load_channels(const float* of_channels, const Nor
   for (int i = 0; i < vector_numbers; ++i) to[i] = of_channels[own.vector * vector_numbers + i];
 }
 
-// Of g, and of g times x's distance from the mean.
+// Of g, and of g times x's distance from the mean. Two gradients are added and rounded as LibTorch
+// adds them.
 template <NumberFormat format>
 DDPRUN_HOST_DEVICE void sum_rows_thread(const NormBackward& pass, KernelPlace place,
                                         float* shared) {
@@ -149,14 +156,26 @@ DDPRUN_HOST_DEVICE void sum_rows_thread(const NormBackward& pass, KernelPlace pl
     float mean[vector_numbers];
     load_channels(pass.statistics, own, mean);
     NormBackwardRow<format> rows[norm_rows_at_once];
-    for_each_row(
-        own, [&](std::int64_t row, int k) { rows[k] = load_row<format>(pass, own.at(row)); },
-        [&](std::int64_t, int k) {
-          for (int i = 0; i < vector_numbers; ++i) {
-            const float g = rows[k].g(i);
-            first[i] += g;
-            second[i] = fmaf(g, number_of(rows[k].x, i) - mean[i], second[i]);
+    NumberVector<format> others[norm_rows_at_once];
+    for_each_row<norm_rows_at_once>(
+        own,
+        [&](std::int64_t row, int k) {
+          rows[k] = load_row<format>(pass, pass.gradient, pass.mask, own.at(row));
+          if (pass.other_gradient != nullptr) {
+            others[k] = load_vector<format>(pass.other_gradient, own.at(row));
           }
+        },
+        [&](std::int64_t row, int k) {
+          float g[vector_numbers];
+          for (int i = 0; i < vector_numbers; ++i) {
+            g[i] = pass.other_gradient == nullptr
+                       ? rows[k].g(i)
+                       : rows[k].masked(i, rounded<format>(number_of(rows[k].gradient, i) +
+                                                           number_of(others[k], i)));
+            first[i] += g[i];
+            second[i] = fmaf(g[i], number_of(rows[k].x, i) - mean[i], second[i]);
+          }
+          if (pass.g != nullptr) store_vector<format>(pass.g, own.at(row), g);
         });
   }
   share_sums(first, second, place, shared);
@@ -199,24 +218,30 @@ DDPRUN_HOST_DEVICE inline void finish_channel_thread(const NormForward& pass, Ke
   const std::int32_t channels = pass.geometry.channels;
   const std::int32_t channel = norm_channel(place);
   const auto count = static_cast<double>(pass.geometry.rows);
+  // All reads before the first write, after which the device would wait for each.
+  const auto center = static_cast<double>(load_number(pass.x, channel, pass.format));
+  const float weight = pass.weight[channel];
+  const float bias = pass.bias[channel];
+  const auto running_mean = static_cast<double>(pass.running_mean[channel]);
+  const auto running_variance = static_cast<double>(pass.running_variance[channel]);
+  const std::int64_t batches = channel == 0 ? *pass.batches : 0;
   const double sum = add_lanes(shared, place.thread);
   const double from_center = sum / count;
   const double squares = add_lanes(shared + kernel_threads, place.thread) - sum * from_center;
-  const double mean = static_cast<double>(load_number(pass.x, channel, pass.format)) + from_center;
+  const double mean = center + from_center;
   const double variance = squares < 0 ? 0 : squares / count;  // A NaN stays one.
   const auto inverse = static_cast<float>(1 / sqrt(variance + pass.epsilon));
-  const float scale = pass.weight[channel] * inverse;
+  const float scale = weight * inverse;
   pass.statistics[channel] = static_cast<float>(mean);
   pass.statistics[channels + channel] = inverse;
   pass.statistics[2 * channels + channel] = scale;
-  pass.statistics[3 * channels + channel] = pass.bias[channel] - static_cast<float>(mean) * scale;
-  const auto follow = [&](float& running, double batch) {
-    running = static_cast<float>((1 - pass.momentum) * static_cast<double>(running) +
-                                 pass.momentum * batch);
+  pass.statistics[3 * channels + channel] = bias - static_cast<float>(mean) * scale;
+  const auto followed = [&](double running, double batch) {
+    return static_cast<float>((1 - pass.momentum) * running + pass.momentum * batch);
   };
-  follow(pass.running_mean[channel], mean);
-  follow(pass.running_variance[channel], variance * count / (count - 1));
-  if (channel == 0) *pass.batches += 1;
+  pass.running_mean[channel] = followed(running_mean, mean);
+  pass.running_variance[channel] = followed(running_variance, variance * count / (count - 1));
+  if (channel == 0) *pass.batches = batches + 1;
 }
 
 DDPRUN_HOST_DEVICE inline void finish_channel_thread(const NormBackward& pass, KernelPlace place,
@@ -251,7 +276,7 @@ DDPRUN_HOST_DEVICE void write_rows_thread(const NormForward& pass, KernelPlace p
   load_channels(pass.statistics + 3 * channels, own, shift);
   NumberVector<format> x[norm_rows_at_once];
   NumberVector<format> shortcut[norm_rows_at_once];
-  for_each_row(
+  for_each_row<norm_rows_at_once>(
       own,
       [&](std::int64_t row, int k) {
         x[k] = load_vector<format>(pass.x, own.at(row));
@@ -283,20 +308,20 @@ DDPRUN_HOST_DEVICE void write_rows_thread(const NormBackward& pass, KernelPlace 
   load_channels(pass.factors, own, a);
   load_channels(pass.factors + channels, own, b);
   load_channels(pass.factors + 2 * channels, own, constant);
+  const void* const gradient = pass.g != nullptr ? pass.g : pass.gradient;
+  const std::uint8_t* const mask = pass.g != nullptr ? nullptr : pass.mask;
   NormBackwardRow<format> rows[norm_rows_at_once];
-  for_each_row(
-      own, [&](std::int64_t row, int k) { rows[k] = load_row<format>(pass, own.at(row)); },
+  for_each_row<norm_rows_at_once>(
+      own,
+      [&](std::int64_t row, int k) {
+        rows[k] = load_row<format>(pass, gradient, mask, own.at(row));
+      },
       [&](std::int64_t row, int k) {
         float of_x[vector_numbers];
-        float of_shortcut[vector_numbers];
         for (int i = 0; i < vector_numbers; ++i) {
-          of_shortcut[i] = rows[k].g(i);
-          of_x[i] = fmaf(a[i], of_shortcut[i], fmaf(b[i], number_of(rows[k].x, i), constant[i]));
+          of_x[i] = fmaf(a[i], rows[k].g(i), fmaf(b[i], number_of(rows[k].x, i), constant[i]));
         }
         store_vector<format>(pass.x_gradient, own.at(row), of_x);
-        if (pass.shortcut_gradient != nullptr) {
-          store_vector<format>(pass.shortcut_gradient, own.at(row), of_shortcut);
-        }
       });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "trainer/kernels/device/number_format.h"
@@ -14,6 +15,11 @@ inline constexpr std::int32_t vector_numbers = 8;
 struct alignas(16) VectorWords {
   std::uint32_t word[4];
 };
+
+// Whether the memory begins at a multiple of so many bytes; null does.
+DDPRUN_HOST_DEVICE inline bool lies_at(const void* memory, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0;
+}
 
 // As it lies in memory.
 template <NumberFormat format>
@@ -51,6 +57,39 @@ DDPRUN_HOST_DEVICE void store_vector(void* values, std::int64_t vector,
     }
   }
   static_cast<NumberVector<format>*>(values)[vector] = to;
+}
+
+// The same where the format is known only when the kernel runs.
+DDPRUN_HOST_DEVICE inline void load_numbers(const void* values, std::int64_t vector,
+                                            NumberFormat format, float (&to)[vector_numbers]) {
+  const auto load = [&](const auto& from) {
+    for (int i = 0; i < vector_numbers; ++i) to[i] = number_of(from, i);
+  };
+  if (format == NumberFormat::Float32) {
+    load(load_vector<NumberFormat::Float32>(values, vector));
+  } else if (format == NumberFormat::BFloat16) {
+    load(load_vector<NumberFormat::BFloat16>(values, vector));
+  } else {
+    load(load_vector<NumberFormat::Float16>(values, vector));
+  }
+}
+
+DDPRUN_HOST_DEVICE inline void store_numbers(void* values, std::int64_t vector, NumberFormat format,
+                                             const float (&from)[vector_numbers]) {
+  if (format == NumberFormat::Float32) {
+    store_vector<NumberFormat::Float32>(values, vector, from);
+  } else if (format == NumberFormat::BFloat16) {
+    store_vector<NumberFormat::BFloat16>(values, vector, from);
+  } else {
+    store_vector<NumberFormat::Float16>(values, vector, from);
+  }
+}
+
+// What is left of a value that is stored.
+template <NumberFormat format>
+DDPRUN_HOST_DEVICE float rounded(float value) {
+  if constexpr (format == NumberFormat::Float32) return value;
+  return widen16(narrow16(value, format), format);
 }
 
 }  // namespace ddprun::trainer

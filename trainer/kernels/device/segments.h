@@ -50,4 +50,20 @@ DDPRUN_HOST_DEVICE void for_each_element(const SegmentChunk& chunk, std::int64_t
   for (std::int64_t i = chunk.begin + place.thread; i < end; i += kernel_threads) visit(i);
 }
 
+// As for_each_element, but visit_vector(i) for `numbers` neighbours from i on, which a thread can
+// read at once; visit(i) for each of those that are left over at a tensor's end.
+template <int numbers, typename VisitVector, typename Visit>
+DDPRUN_HOST_DEVICE void for_each_vector(const SegmentChunk& chunk, std::int64_t count,
+                                        KernelPlace place, VisitVector visit_vector, Visit visit) {
+  static_assert(chunk_elements % numbers == 0);  // A chunk begins where a vector does.
+  const std::int64_t end =
+      chunk.begin + chunk_elements < count ? chunk.begin + chunk_elements : count;
+  const std::int64_t rest = end - (end - chunk.begin) % numbers;
+  for (std::int64_t i = chunk.begin + std::int64_t{place.thread} * numbers; i < rest;
+       i += std::int64_t{kernel_threads} * numbers) {
+    visit_vector(i);
+  }
+  for (std::int64_t i = rest + place.thread; i < end; i += kernel_threads) visit(i);
+}
+
 }  // namespace ddprun::trainer

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "trainer/kernels/device/number_format.h"
+#include "trainer/kernels/device/number_vector.h"
 #include "trainer/kernels/device/segments.h"
 
 namespace ddprun::trainer {
@@ -51,31 +53,96 @@ struct SgdPass {
   NumberFormat copy_format = NumberFormat::BFloat16;
 };
 
-DDPRUN_HOST_DEVICE inline void sgd_element(const SgdPass& pass, const SgdSegment& segment,
-                                           float rate, float unscale, std::int64_t i) {
-  const float weight = segment.weight[i];
-  float update = segment.gradient[i] * unscale;
-  if (segment.decay != 0) update = fmaf(segment.decay, weight, update);
-  if (segment.momentum != nullptr) {
-    const float velocity = segment.fresh != 0 ? update
-                                              : fmaf(pass.momentum, segment.momentum[i],
-                                                     (1 - pass.dampening) * update);
-    segment.momentum[i] = velocity;
-    update = pass.nesterov != 0 ? fmaf(pass.momentum, velocity, update) : velocity;
+// What is the same for all elements of a parameter.
+struct SgdRule {
+  float rate = 0;
+  float unscale = 1;
+  float decay = 0;
+  float momentum = 0;
+  float dampening = 0;
+  bool has_momentum = false;
+  bool fresh = false;
+  bool nesterov = false;
+};
+
+DDPRUN_HOST_DEVICE inline SgdRule sgd_rule(const SgdPass& pass, const SgdSegment& segment) {
+  return {.rate = pass.learning_rate_at != nullptr ? *pass.learning_rate_at : pass.learning_rate,
+          .unscale = pass.scale != nullptr ? pass.scale->inverse : 1.0F,
+          .decay = segment.decay,
+          .momentum = pass.momentum,
+          .dampening = pass.dampening,
+          .has_momentum = segment.momentum != nullptr,
+          .fresh = segment.fresh != 0,
+          .nesterov = pass.nesterov != 0};
+}
+
+// Of one element.
+DDPRUN_HOST_DEVICE inline void sgd_update(const SgdRule& rule, float gradient, float& weight,
+                                          float& velocity) {
+  float update = gradient * rule.unscale;
+  if (rule.decay != 0) update = fmaf(rule.decay, weight, update);
+  if (rule.has_momentum) {
+    velocity =
+        rule.fresh ? update : fmaf(rule.momentum, velocity, (1 - rule.dampening) * update);
+    update = rule.nesterov ? fmaf(rule.momentum, velocity, update) : velocity;
   }
-  const float next = fmaf(-rate, update, weight);
-  segment.weight[i] = next;
-  if (segment.copy != nullptr) store_number(segment.copy, i, next, pass.copy_format);
+  weight = fmaf(-rule.rate, update, weight);
+}
+
+DDPRUN_HOST_DEVICE inline void sgd_element(const SgdPass& pass, const SgdSegment& segment,
+                                           const SgdRule& rule, std::int64_t i) {
+  float weight = segment.weight[i];
+  float velocity = rule.has_momentum && !rule.fresh ? segment.momentum[i] : 0.0F;
+  sgd_update(rule, segment.gradient[i], weight, velocity);
+  segment.weight[i] = weight;
+  if (rule.has_momentum) segment.momentum[i] = velocity;
+  if (segment.copy != nullptr) store_number(segment.copy, i, weight, pass.copy_format);
+}
+
+// Four float32 side by side, which a thread reads or writes at once; and their copies.
+struct alignas(16) FloatQuad {
+  float of[4];
+};
+struct alignas(8) Quad16 {
+  std::uint16_t of[4];
+};
+
+DDPRUN_HOST_DEVICE inline void sgd_quad(const SgdPass& pass, const SgdSegment& segment,
+                                        const SgdRule& rule, std::int64_t quad) {
+  auto* const weights = reinterpret_cast<FloatQuad*>(segment.weight) + quad;
+  auto* const momenta = reinterpret_cast<FloatQuad*>(segment.momentum) + quad;
+  FloatQuad weight = *weights;
+  const FloatQuad gradient = reinterpret_cast<const FloatQuad*>(segment.gradient)[quad];
+  FloatQuad velocity = rule.has_momentum && !rule.fresh ? *momenta : FloatQuad{};
+  for (int k = 0; k < 4; ++k) sgd_update(rule, gradient.of[k], weight.of[k], velocity.of[k]);
+  *weights = weight;
+  if (rule.has_momentum) *momenta = velocity;
+  if (segment.copy == nullptr) return;
+  if (pass.copy_format == NumberFormat::Float32) {
+    static_cast<FloatQuad*>(segment.copy)[quad] = weight;
+  } else {
+    Quad16 copy;
+    for (int k = 0; k < 4; ++k) copy.of[k] = narrow16(weight.of[k], pass.copy_format);
+    static_cast<Quad16*>(segment.copy)[quad] = copy;
+  }
 }
 
 DDPRUN_HOST_DEVICE inline void sgd_thread(const SgdPass& pass, KernelPlace place) {
   if (pass.scale != nullptr && pass.scale->overflow != 0) return;
   const SegmentChunk chunk = pass.chunks[place.block];
   const SgdSegment segment = pass.segments[chunk.segment];
-  const float rate = pass.learning_rate_at != nullptr ? *pass.learning_rate_at : pass.learning_rate;
-  const float unscale = pass.scale != nullptr ? pass.scale->inverse : 1.0F;
-  for_each_element(chunk, segment.count, place,
-                   [&](std::int64_t i) { sgd_element(pass, segment, rate, unscale, i); });
+  const SgdRule rule = sgd_rule(pass, segment);
+  const auto element = [&](std::int64_t i) { sgd_element(pass, segment, rule, i); };
+  constexpr std::size_t whole = sizeof(FloatQuad);
+  // A gradient may be a part of a bucket, and begin anywhere there.
+  if (lies_at(segment.weight, whole) && lies_at(segment.gradient, whole) &&
+      lies_at(segment.momentum, whole) && lies_at(segment.copy, whole)) {
+    for_each_vector<4>(
+        chunk, segment.count, place,
+        [&](std::int64_t i) { sgd_quad(pass, segment, rule, i / 4); }, element);
+  } else {
+    for_each_element(chunk, segment.count, place, element);
+  }
 }
 
 // Sets `overflow` if a gradient is not finite. Who of several threads writes the 1 does not matter.
@@ -84,10 +151,22 @@ DDPRUN_HOST_DEVICE inline void overflow_thread(const SgdPass& pass, LossScale* s
   const SegmentChunk chunk = pass.chunks[place.block];
   const SgdSegment segment = pass.segments[chunk.segment];
   bool finite = true;
-  for_each_element(chunk, segment.count, place, [&](std::int64_t i) {
+  const auto look_at = [&](float gradient) {
     // Of a NaN every comparison is false.
-    if (!(fabsf(segment.gradient[i]) <= 3.402823466e+38F)) finite = false;
-  });
+    if (!(fabsf(gradient) <= 3.402823466e+38F)) finite = false;
+  };
+  const auto element = [&](std::int64_t i) { look_at(segment.gradient[i]); };
+  if (lies_at(segment.gradient, sizeof(FloatQuad))) {
+    for_each_vector<4>(
+        chunk, segment.count, place,
+        [&](std::int64_t i) {
+          const FloatQuad quad = reinterpret_cast<const FloatQuad*>(segment.gradient)[i / 4];
+          for (int k = 0; k < 4; ++k) look_at(quad.of[k]);
+        },
+        element);
+  } else {
+    for_each_element(chunk, segment.count, place, element);
+  }
   if (!finite) scale->overflow = 1;
 }
 

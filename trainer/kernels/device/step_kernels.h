@@ -51,7 +51,7 @@ struct StepKernels {
 
 // The name under which the CUDA module has a function that returns its table. The number changes
 // with the structures: another version's module must not be mistaken for this one's.
-inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_5";
+inline constexpr char step_kernels_entry[] = "ddprun_step_kernels_6";
 using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();

@@ -161,7 +161,7 @@ bool pool(const Pass& pass, void* stream, KernelProblem& problem) {
 }  // namespace ddprun::trainer
 
 extern "C" __attribute__((visibility("default"))) const ddprun::trainer::StepKernels*
-ddprun_step_kernels_5() {
+ddprun_step_kernels_6() {
   static constexpr ddprun::trainer::StepKernels kernels{
       ddprun::trainer::sgd,
       ddprun::trainer::find_overflow,
