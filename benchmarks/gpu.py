@@ -217,9 +217,11 @@ CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resne
 STEM = ("--stem", "imagenet")
 PARAMETERS = {"resnet18": 11_689_512, "resnet50": 25_557_032}
 ROUNDS = 2
-# Of train, each measured once: what each kernel of ours brings.
-WAYS = [("bytes", ("--device-normalize",)), ("own", OWN_KERNELS), ("graph", GRAPH), ("norm", (*OWN_KERNELS, *NORM)),
-        ("graph-norm", (*GRAPH, *NORM)), ("graph-norm-copies", (*GRAPH, *NORM, *COPIES))]
+# Of train: the one that is compared, turn about with Python's, and those that are measured once, to know what each kernel
+# of ours brings.
+BEST = (*GRAPH, *NORM, *COPIES)
+WAYS = [(" ".join(way) or "plain", way)
+        for way in [(), ("--device-normalize",), OWN_KERNELS, GRAPH, (*OWN_KERNELS, *NORM), (*GRAPH, *NORM)]]
 
 
 def peer_argv(machine, mode, model, side, batch, precision):
@@ -281,7 +283,7 @@ def cifar_epoch(folder):
 
     argv = [sys.executable, "-B", SELF, "with-cifar", data, BIN / "train", "--dataset", "cifar10", "--data", data, "--model",
             "resnet18", "--batch-size", "512", "--epochs", "4", "--augment", "pad-crop,flip", "--lr", "0.1", "--device", "cuda",
-            "--precision", "fp16", "--print-freq", "1000", "--metrics", folder / "cifar.jsonl", *GRAPH, *NORM, *COPIES]
+            "--precision", "fp16", "--print-freq", "1000", "--metrics", folder / "cifar.jsonl", *BEST]
     return Step("an epoch of CIFAR-10, ResNet-18, with crops, flips and evaluation", argv, 60, needs=("build train", GPU),
                 figures=seconds)
 
@@ -322,40 +324,55 @@ def loading_steps(machine, folder):
     return steps
 
 
+def rate_step(folder, case, kind, *way):
+    model, side, batch, precision = case
+    argv, rate = train_on(folder, f"{model}-{precision}-{kind.replace(' ', '-')}", model, side, batch, precision, "--steps", "60",
+                          "--print-freq", "10", *way)
+    return Step(f"{name_of(case)}: train, {kind}", argv, 40, needs=("build train", GPU), figures=rate)
+
+
+def peer_step(machine, case, mode, kind, limit_s):
+    return Step(f"{name_of(case)}: Python {mode}, {kind}", peer_argv(machine, mode, *case), limit_s, needs=(GPU,),
+                figures=peer_rate(case[0]))
+
+
+def name_of(case):
+    model, side, batch, precision = case
+    return f"{model} {side} px, batch {batch}, {precision}"
+
+
+def compared_steps(machine, folder, case):
+    steps = []
+    for number in range(1, ROUNDS + 1):
+        steps += [rate_step(folder, case, f"all of ours, round {number}", *BEST),
+                  peer_step(machine, case, "eager", f"round {number}", 40),
+                  peer_step(machine, case, "graph", f"round {number}", 40)]
+    return steps
+
+
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
-        building(machine, "nccl_calls", 90, "nccl_calls", "ddprun_cuda"),
-        Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build nccl_calls", GPU),
-             figures=last_json),
-        building(machine, "train", 180, "ddprun", "train", "sgd_costs", "data_load"),
-        Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
+        building(machine, "train", 180, "ddprun", "train", "ddprun_cuda", "nccl_calls", "sgd_costs", "data_load"),
+    ]
+    # The time may end anywhere: what is compared with Python comes before what is not.
+    large, large_bf16, small = CASES
+    steps += compared_steps(machine, folder, large) + compared_steps(machine, folder, small)
+    steps += [
         host_time_step(folder, "", *OWN_KERNELS),
         host_time_step(folder, ", by replays of a graph", *GRAPH),
         host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
-        host_time_step(folder, ", the same with working copies", *GRAPH, *NORM, *COPIES),
+        host_time_step(folder, ", the same with working copies", *BEST),
+        cifar_epoch(folder),
+        peer_step(machine, large, "compile", "round 1", 120),
     ]
-    # What is compared with Python comes before what is not: the time may end in between.
-    for model, side, batch, precision in CASES:
-        name = f"{model} {side} px, batch {batch}, {precision}"
-        for number in range(1, ROUNDS + 1):
-            argv, rate = train_on(folder, f"{model}-{precision}-{number}", model, side, batch, precision, "--steps", "60",
-                                  "--print-freq", "10")
-            steps.append(Step(f"{name}: train, round {number}", argv, 40, needs=("build train", GPU), figures=rate))
-            for mode in ("eager", "graph"):
-                steps.append(Step(f"{name}: Python {mode}, round {number}",
-                                  peer_argv(machine, mode, model, side, batch, precision), 40, needs=(GPU,),
-                                  figures=peer_rate(model)))
-        for kind, more in WAYS if precision == "fp16" else WAYS[-1:]:
-            argv, rate = train_on(folder, f"{model}-{precision}-{kind}", model, side, batch, precision, "--steps", "60",
-                                  "--print-freq", "10", *more)
-            steps.append(Step(f"{name}: train {' '.join(more)}", argv, 40, needs=("build train", GPU), figures=rate))
-    steps += [cifar_epoch(folder), *loading_steps(machine, folder)]
-    # Last: compiling takes longer than all it is compared with.
-    model, side, batch, precision = CASES[0]
-    steps.append(Step(f"{model} {side} px, batch {batch}, {precision}: torch.compile",
-                      peer_argv(machine, "compile", model, side, batch, precision), 120, needs=(GPU,),
-                      figures=peer_rate(model)))
-    return steps
+    steps += [rate_step(folder, case, kind, *way) for case in (large, small) for kind, way in WAYS]
+    steps += compared_steps(machine, folder, large_bf16)
+    steps += [
+        Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build train", GPU),
+             figures=last_json),
+        Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
+    ]
+    return steps + loading_steps(machine, folder)
 
 
 def children_of(pid):
