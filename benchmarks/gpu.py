@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import statistics
@@ -136,7 +137,7 @@ def learns_mnist(folder):
         return {"%": found}
 
     return Step(f"MNIST is learned to {MNIST_ACCURACY} %",
-                [BIN / "train", *MNIST, *MNIST_RECIPE, "--device", "cuda", "--metrics", metrics, *GRAPH, *NORM], 60,
+                [BIN / "train", *MNIST, *MNIST_RECIPE, "--device", "cuda", "--metrics", metrics, *BEST], 60,
                 needs=("build train", GPU), figures=accuracy)
 
 
@@ -156,12 +157,11 @@ def memory_checks(program):
 def test_plan(machine, folder):
     module, program = "build what needs no LibTorch", "build train"
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
-    one, one_rate = train(folder, "one", *small, "--steps", "60")
+    one, one_rate = train(folder, "one", *small, "--steps", "60", *LIBTORCH)
     two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
-    graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *GRAPH)
-    own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, "--gpu-memory")
-    norm, norm_rate = train(folder, "norm", *small, "--steps", "60", "--precision", "fp16", *OWN_KERNELS, *NORM)
-    copies, copies_rate = train(folder, "copies", *small, "--steps", "60", "--precision", "fp16", *GRAPH, *NORM, *COPIES)
+    graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
+    own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", "--gpu-memory")
+    best, best_rate = train(folder, "best", *small, "--steps", "60", "--precision", "fp16", *BEST)
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker"),
@@ -176,17 +176,14 @@ def test_plan(machine, folder):
         *memory_checks(program),
         Step("nvJPEG's images are libjpeg's but for rounding", with_nvjpeg(machine, [BIN / "test_device_jpeg", "[gpu]"]), 60,
              needs=(program, GPU), figures=ran),
-        Step("one worker trains", one, 60, needs=(program, GPU), figures=one_rate),
-        Step("one worker trains by the kernels of ours", own, 60, needs=(program, GPU), figures=own_rate),
-        Step("with them it has the losses of LibTorch's",
-             [sys.executable, "-B", SELF, "same-losses", folder, " ".join(OWN_KERNELS), "--device-normalize"], 90,
-             needs=(program, GPU)),
-        Step("one worker trains with batch norms of ours", norm, 60, needs=(program, GPU), figures=norm_rate),
-        Step("with batch norms of ours it has the losses of LibTorch's",
-             [sys.executable, "-B", SELF, "same-losses", folder, "--fused-norm"], 90, needs=(program, GPU)),
-        Step("one worker trains by all of ours, with working copies", copies, 60, needs=(program, GPU), figures=copies_rate),
+        Step("one worker trains by LibTorch's kernels", one, 60, needs=(program, GPU), figures=one_rate),
+        Step("one worker trains by ours, as it is", own, 60, needs=(program, GPU), figures=own_rate),
+        Step("each of ours has the losses of LibTorch's",
+             [sys.executable, "-B", SELF, "same-losses", folder, "--fused-optimizer --resident-data", "--device-normalize",
+              "--fused-norm", "--fused-pool"], 90, needs=(program, GPU)),
+        Step("one worker trains by all of ours, with a graph", best, 60, needs=(program, GPU), figures=best_rate),
         Step("with working copies it has the bits of autocast's",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", *COPIES, "--precision", "fp16"], 90,
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--working-copies", "--precision", "fp16"], 90,
              needs=(program, GPU)),
         Step("fifty steps have the losses of PyTorch", [sys.executable, "-B", SELF, "python-losses", folder, "cuda"], 90,
              needs=(program, GPU), figures=last_json),
@@ -197,18 +194,19 @@ def test_plan(machine, folder):
         Step("so it has with two workers on the GPU",
              [sys.executable, "-B", SELF, "same-bits", folder, "2", "--cuda-graph"], 120, needs=(program, GPU)),
         Step("so it has with batch norms of ours",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph", *NORM], 90, needs=(program, GPU)),
+             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph", "--fused-norm", "--fused-pool"], 90,
+             needs=(program, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
     ]
 
 
-# What has no figure yet and is off unless it is asked for.
-OWN_KERNELS = ("--fused-optimizer", "--resident-data")
-GRAPH = (*OWN_KERNELS, "--cuda-graph")
-NORM = ("--fused-norm", "--fused-pool")
-COPIES = ("--working-copies",)  # With 16 bits.
+# Kernels of ours are what a GPU uses where nothing is said.
+LIBTORCH = ("--no-fused-optimizer", "--no-fused-norm", "--no-fused-pool", "--no-working-copies")
+OPTIMIZER = (*LIBTORCH, "--fused-optimizer")
+RESIDENT = ("--resident-data",)
+BEST = (*RESIDENT, "--cuda-graph")
 
 # Model, image side, batch, precision.
 CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resnet18", 32, 128, "fp16")]
@@ -217,11 +215,11 @@ CASES = [("resnet50", 224, 256, "fp16"), ("resnet50", 224, 256, "bf16"), ("resne
 STEM = ("--stem", "imagenet")
 PARAMETERS = {"resnet18": 11_689_512, "resnet50": 25_557_032}
 ROUNDS = 2
-# Of train: the one that is compared, turn about with Python's, and those that are measured once, to know what each kernel
-# of ours brings.
-BEST = (*GRAPH, *NORM, *COPIES)
-WAYS = [(" ".join(way) or "plain", way)
-        for way in [(), ("--device-normalize",), OWN_KERNELS, GRAPH, (*OWN_KERNELS, *NORM), (*GRAPH, *NORM)]]
+# Of train, each measured once, to know what each brings; BEST is what is compared, turn about with Python's.
+WAYS = [("LibTorch's kernels", LIBTORCH), ("LibTorch's kernels, --device-normalize", (*LIBTORCH, "--device-normalize")),
+        ("our optimizer, --resident-data", (*OPTIMIZER, *RESIDENT)),
+        ("our optimizer, --resident-data --cuda-graph", (*OPTIMIZER, *BEST)),
+        ("as it is", ()), ("--resident-data", RESIDENT)]
 
 
 def peer_argv(machine, mode, model, side, batch, precision):
@@ -326,7 +324,7 @@ def loading_steps(machine, folder):
 
 def rate_step(folder, case, kind, *way):
     model, side, batch, precision = case
-    argv, rate = train_on(folder, f"{model}-{precision}-{kind.replace(' ', '-')}", model, side, batch, precision, "--steps", "60",
+    argv, rate = train_on(folder, f"{model}-{precision}-{re.sub('[^a-z0-9]+', '-', kind)}", model, side, batch, precision, "--steps", "60",
                           "--print-freq", "10", *way)
     return Step(f"{name_of(case)}: train, {kind}", argv, 40, needs=("build train", GPU), figures=rate)
 
@@ -344,7 +342,7 @@ def name_of(case):
 def compared_steps(machine, folder, case):
     steps = []
     for number in range(1, ROUNDS + 1):
-        steps += [rate_step(folder, case, f"all of ours, round {number}", *BEST),
+        steps += [rate_step(folder, case, f"{' '.join(BEST)}, round {number}", *BEST),
                   peer_step(machine, case, "eager", f"round {number}", 40),
                   peer_step(machine, case, "graph", f"round {number}", 40)]
     return steps
@@ -358,10 +356,8 @@ def bench_plan(machine, folder):
     large, large_bf16, small = CASES
     steps += compared_steps(machine, folder, large) + compared_steps(machine, folder, small)
     steps += [
-        host_time_step(folder, "", *OWN_KERNELS),
-        host_time_step(folder, ", by replays of a graph", *GRAPH),
-        host_time_step(folder, ", by replays of a graph with batch norms of ours", *GRAPH, *NORM),
-        host_time_step(folder, ", the same with working copies", *BEST),
+        host_time_step(folder, "", *RESIDENT),
+        host_time_step(folder, ", by replays of a graph", *BEST),
         cifar_epoch(folder),
         peer_step(machine, large, "compile", "round 1", 120),
     ]
@@ -422,7 +418,8 @@ def python_losses(folder, device):
     expected = [float(line) for line in said.splitlines()]
     argv = [BIN / "train", *MNIST, "--model", "resnet18", "--stem", "small", "--steps", "50", "--batch-size", "16", "--lr",
             rate, "--print-freq", "1", "--no-validation", "--device", device, "--tf32", "off", "--cudnn-deterministic",
-            "--no-cudnn-benchmark", "--conv-algorithm", "direct", "--weights", weights, "--metrics", metrics]
+            "--no-cudnn-benchmark", "--conv-algorithm", "direct", "--weights", weights, "--metrics", metrics,
+            *LIBTORCH]
     subprocess.run([str(word) for word in argv], check=True)
     found = [line["loss"] for line in events(folder, metrics.stem, "train")]
     if not len(found) == len(expected) == 50:
@@ -440,7 +437,7 @@ def same_losses(folder, *ways):
         name = f"losses{way.replace(' ', '')}"
         argv, _ = train(folder, name, "--image-size", "32", "--batch-size", "64", "--steps", "20",
                         "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
-                        "--tf32", "off", *way.split())
+                        "--tf32", "off", *LIBTORCH, *way.split())
         subprocess.run([str(word) for word in argv], check=True)
         found[way] = [line["loss"] for line in events(folder, name, "train")][-20:]
     print(json.dumps(found))
@@ -467,7 +464,7 @@ def same_bits(folder, workers, tried, *ways):
         argv, _ = train(folder, place.name, "--model", "resnet20", "--image-size", "32", "--batch-size", "64",
                         "--synthetic-images", str(workers * (64 * 20 + 9)), "--synthetic-classes", "10", "--steps", "50",
                         "--print-freq", "1", "--nesterov", "--lr-schedule", "cosine", "--warmup-steps", "5",
-                        "--no-cudnn-benchmark", "--cudnn-deterministic", "--fused-optimizer", "--checkpoint-dir", place,
+                        "--no-cudnn-benchmark", "--cudnn-deterministic", *OPTIMIZER, "--checkpoint-dir", place,
                         "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
         losses = [line["loss"] for line in events(folder, place.name, "train")]

@@ -122,7 +122,8 @@ void open_named_files(TrainingJob& job) {
   }
 }
 
-// The device, and the communicator so that the profiler sees what goes through it.
+// The device with the kernels that it has, and the communicator so that the profiler sees what goes
+// through it.
 void open_place(TrainingJob& job) {
   const worker::CommunicatorOptions peers = communicator_options(job.options);
   // Model and data lie where the first attempt of this process put them, whatever its local rank
@@ -130,6 +131,9 @@ void open_place(TrainingJob& job) {
   if (!job.gpu_place) job.gpu_place = job.env.local_rank;
   job.place = open_device(job.options, job.env, *job.gpu_place,
                           job.members ? job.members->options(peers) : peers);
+  settle_kernels(job.options, job.place.device.is_cuda());
+  use_device_norms(job.options.fused_norm.value_or(false));
+  use_device_pool(job.options.fused_pool.value_or(false));
   if (job.members) job.guard = job.members->guard(job.communicator());
   if (job.options.profile.empty() || job.options.evaluate) return;
   open_profiler(job);
@@ -285,8 +289,6 @@ void open_jpeg_decoder(TrainingJob& job) {
 // With the weights that the seed gives.
 void draw_model(TrainingJob& job) {
   allow_winograd(job.options.convolution == ConvolutionOption::Auto);
-  use_device_norms(job.options.fused_norm);
-  use_device_pool(job.options.fused_pool);
   torch::manual_seed(job.options.seed);
   job.model = new_model(job);
 }
@@ -355,7 +357,8 @@ void make_precision(TrainingJob& job) {
   // What is done with gradients or weights besides would have to know on the host whether there was
   // an overflow.
   const bool nothing_else = !job.options.clip_grad_norm && !job.options.ema_decay;
-  if (job.options.fused_optimizer && nothing_else) job.precision->keep_scale_on_device();
+  if (job.options.fused_optimizer.value_or(false) && nothing_else)
+    job.precision->keep_scale_on_device();
   if (job.precision->scaler() != nullptr && !job.options.evaluate) {
     Precision* const precision = job.precision.get();
     job.checkpoint_parts.push_back(loss_scaler_part(
@@ -394,8 +397,9 @@ void make_trained_parts(TrainingJob& job) {
   add_recipe_parts(job);
   make_precision(job);
   if (!job.place.device.is_cpu()) return;
-  for (const auto& [given, option] : {std::pair(job.options.fused_norm, "--fused-norm"),
-                                      std::pair(job.options.fused_pool, "--fused-pool")}) {
+  for (const auto& [given, option] :
+       {std::pair(job.options.fused_norm.value_or(false), "--fused-norm"),
+        std::pair(job.options.fused_pool.value_or(false), "--fused-pool")}) {
     if (!given) continue;
     job.reporter->warning(fmt::format(
         "{} runs the kernels of a GPU as loops here, for tests: the CPU has faster ones of its own",

@@ -151,8 +151,7 @@ Activation device_batch_norm(torch::nn::BatchNorm2dImpl& module, const torch::Te
                              const torch::Tensor& shortcut, bool relu) {
   // Autograd takes no undefined tensors, but nothing for one.
   const auto added = shortcut.defined() ? std::optional(shortcut) : std::nullopt;
-  const auto results =
-      DeviceBatchNorm::apply(x, module.weight, module.bias, added, &module, relu);
+  const auto results = DeviceBatchNorm::apply(x, module.weight, module.bias, added, &module, relu);
   return {results[0], results[1]};
 }
 

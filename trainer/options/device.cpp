@@ -18,6 +18,16 @@ std::optional<std::vector<int>> gpu_ids_of(const std::string& text) {
   return ids;
 }
 
+// A switch --NAME and --no-NAME, of which the last one given counts.
+void add_kernel(CLI::App& app, const std::string& name, std::optional<bool>& kernel,
+                const std::string& help) {
+  app.add_flag_function(
+         "--" + name + ",!--no-" + name,
+         [&kernel](std::int64_t last) { kernel = last > 0; },  // -1 of --no-NAME.
+         help + ". The default on a GPU")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
 }  // namespace
 
 void add_device_options(CLI::App& app, TrainOptions& options) {
@@ -84,19 +94,18 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
   app.add_flag(
       "--cudnn-deterministic", options.cudnn_deterministic,
       "Only algorithms of cuDNN that come to the same bits each time, which may be slower");
-  app.add_flag("--fused-optimizer,!--no-fused-optimizer", options.fused_optimizer,
-               "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
-               "GPU, so that no step waits for it. Not with lars");
-  app.add_flag("--fused-norm,!--no-fused-norm", options.fused_norm,
-               "Batch normalisation with shortcut and ReLU in kernels of ours, for activations in "
-               "channels-last order on a GPU: the CPU's are fused as it is. Not with --sync-bn");
-  app.add_flag("--fused-pool,!--no-fused-pool", options.fused_pool,
-               "The max-pooling of the ImageNet stem in kernels of ours that note a byte for each "
-               "result, for a GPU: the CPU has such a kernel as it is");
-  app.add_flag(
-      "--working-copies,!--no-working-copies", options.working_copies,
-      "With --precision bf16 or fp16: keep the weights in 16 bits too, written by the "
-      "fused optimizer, or by one kernel of ours a step, in the place of autocast's copies");
+  add_kernel(app, "fused-optimizer", options.fused_optimizer,
+             "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
+             "GPU, so that no step waits for it. Not with lars");
+  add_kernel(app, "fused-norm", options.fused_norm,
+             "Batch normalisation with shortcut and ReLU in kernels of ours, for activations in "
+             "channels-last order: the CPU's are fused as it is. Not with --sync-bn");
+  add_kernel(app, "fused-pool", options.fused_pool,
+             "The max-pooling of the ImageNet stem in kernels of ours that note a byte for each "
+             "result: the CPU has such a kernel as it is");
+  add_kernel(app, "working-copies", options.working_copies,
+             "With --precision bf16 or fp16: keep the weights in 16 bits too, written by the "
+             "fused optimizer, or by one kernel of ours a step, in the place of autocast's copies");
   app.add_flag("--resident-data,!--no-resident-data", options.resident_data,
                "Keep the data sets in the GPU's memory, up to 4 GiB each, and make batches there: "
                "for images of one size, with the crops and flips of the loader");
@@ -110,7 +119,7 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
                "--device-normalize");
   app.add_flag("--cuda-graph,!--no-cuda-graph", options.cuda_graph,
                "Record a whole step once, its all-reduces too, and replay it by one launch: for "
-               "steps in which the GPU waits for the host. Needs --fused-optimizer");
+               "steps in which the GPU waits for the host. Implies --fused-optimizer");
   app.add_flag("--gpu-memory", options.gpu_memory,
                "Tell at the start what stays in the GPU's memory, and after the first step what a "
                "batch takes besides");
@@ -143,9 +152,12 @@ namespace {
 // What a replay cannot do, for it decides nothing on the host.
 void check_graph_options(const TrainOptions& options) {
   if (!options.cuda_graph) return;
-  refuse_if(!options.fused_optimizer,
-            "--cuda-graph needs --fused-optimizer: no other kernel finds each step's learning rate "
-            "in the GPU's memory");
+  refuse_if(options.fused_optimizer == false,
+            "--cuda-graph and --no-fused-optimizer contradict each other: no other kernel finds "
+            "each step's learning rate in the GPU's memory");
+  refuse_if(options.optimizer == OptimizerKind::Lars,
+            "--cuda-graph and --optimizer lars contradict each other: its rates are found on the "
+            "host");
   refuse_if(options.data_parallel > 1,
             "--cuda-graph is for one GPU a worker, and --data-parallel gives it several");
   refuse_if(options.shards.has_value(),
@@ -160,6 +172,20 @@ void check_graph_options(const TrainOptions& options) {
 
 }  // namespace
 
+void settle_kernels(TrainOptions& options, bool gpu) {
+  const bool last = options.layout != LayoutOption::Nchw;
+  // With shards or replicas on a GPU they have not been measured.
+  const bool usual = gpu && options.data_parallel == 1 && !options.shards;
+  const auto settle = [](std::optional<bool>& kernel, bool otherwise) {
+    kernel = kernel.value_or(otherwise);
+  };
+  settle(options.fused_optimizer,
+         options.cuda_graph || (usual && options.optimizer != OptimizerKind::Lars));
+  settle(options.fused_norm, usual && last && !options.sync_batch_norm);
+  settle(options.fused_pool, usual && last);
+  settle(options.working_copies, usual && options.precision != PrecisionOption::Fp32);
+}
+
 void check_device_options(const TrainOptions& options) {
   check_graph_options(options);
   refuse_if(options.device == DeviceOption::Cpu && options.backend == BackendOption::Nccl,
@@ -170,19 +196,19 @@ void check_device_options(const TrainOptions& options) {
             "--gpu-ids has no meaning with --device cpu");
   refuse_if(options.share_gpu && options.device == DeviceOption::Cpu,
             "--share-gpu has no meaning with --device cpu");
-  refuse_if(options.fused_optimizer && options.optimizer == OptimizerKind::Lars,
+  refuse_if(options.fused_optimizer == true && options.optimizer == OptimizerKind::Lars,
             "--fused-optimizer and --optimizer lars contradict each other: the kernel has one rate "
             "for all layers");
-  refuse_if(options.fused_norm && options.layout == LayoutOption::Nchw,
+  refuse_if(options.fused_norm == true && options.layout == LayoutOption::Nchw,
             "--fused-norm has kernels for --memory-format channels-last alone");
-  refuse_if(options.fused_norm && options.sync_batch_norm,
+  refuse_if(options.fused_norm == true && options.sync_batch_norm,
             "--fused-norm and --sync-bn contradict each other: the kernels know the statistics of "
             "one rank");
-  refuse_if(options.fused_pool && options.layout == LayoutOption::Nchw,
+  refuse_if(options.fused_pool == true && options.layout == LayoutOption::Nchw,
             "--fused-pool has kernels for --memory-format channels-last alone");
-  refuse_if(options.working_copies && options.precision == PrecisionOption::Fp32,
+  refuse_if(options.working_copies == true && options.precision == PrecisionOption::Fp32,
             "--working-copies are in 16 bits: give --precision bf16 or fp16");
-  refuse_if(options.working_copies && options.data_parallel > 1,
+  refuse_if(options.working_copies == true && options.data_parallel > 1,
             "--working-copies and --data-parallel contradict each other: replicas make theirs of "
             "the weights that they are sent");
   refuse_if(options.device_normalize && options.resident_data,

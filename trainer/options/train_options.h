@@ -123,17 +123,18 @@ struct TrainOptions {
   Tf32Option tf32 = Tf32Option::Auto;
   bool cudnn_benchmark = true;       // Try out cuDNN's algorithms ...
   bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
-  bool fused_optimizer = false;      // By our own kernel.
-  bool fused_norm = false;           // Batch norms by our own kernels.
-  bool fused_pool = false;           // The stem's pooling as well.
-  bool working_copies = false;       // Of the weights, in the 16 bits of `precision`.
-  bool resident_data = false;        // The data sets in the device's memory.
-  bool device_normalize = false;     // Batches travel as bytes.
-  bool device_jpeg = false;          // JPEG files are decoded on the device.
-  bool cuda_graph = false;           // A step is recorded once and replayed.
-  bool gpu_memory = false;           // Tell what takes the GPU's memory.
-  worker::InitMethod init;           // Rank and meeting place, where no launcher says them.
-  std::string interface;             // On which workers connect; "" = as the environment says.
+  // Kernels of our own. Where nothing is said settle_kernels() decides, once the device is known.
+  std::optional<bool> fused_optimizer;
+  std::optional<bool> fused_norm;
+  std::optional<bool> fused_pool;      // Of the stem.
+  std::optional<bool> working_copies;  // Of the weights, in the 16 bits of `precision`.
+  bool resident_data = false;          // The data sets in the device's memory.
+  bool device_normalize = false;       // Batches travel as bytes.
+  bool device_jpeg = false;            // JPEG files are decoded on the device.
+  bool cuda_graph = false;             // A step is recorded once and replayed.
+  bool gpu_memory = false;             // Tell what takes the GPU's memory.
+  worker::InitMethod init;             // Rank and meeting place, where no launcher says them.
+  std::string interface;               // On which workers connect; "" = as the environment says.
   std::int64_t connect_timeout_s = 300;
   std::int64_t collective_timeout_s = 600;  // Of one exchange with the others.
   LayoutOption layout = LayoutOption::Auto;
@@ -160,6 +161,10 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv);
 
 // --data, or the folder data/NAME. Empty for synthetic.
 std::filesystem::path data_path(const TrainOptions& options);
+
+// Says of each kernel of our own on which nothing is said whether it is used: on a GPU wherever it
+// applies, on the CPU nowhere, which has faster ones; and whatever else needs one has it.
+void settle_kernels(TrainOptions& options, bool gpu);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

@@ -110,8 +110,8 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format,
                           .g = way == Backward::Plain ? nullptr : g.own.data_ptr()},
              stream_of(device));
   wait_for(device);
-  for (const Guarded* one_of : {&y, &x_gradient, &g, &mask, &statistics, &mean,
-                                &variance, &partial, &factors, &weight_gradient, &bias_gradient}) {
+  for (const Guarded* one_of : {&y, &x_gradient, &g, &mask, &statistics, &mean, &variance, &partial,
+                                &factors, &weight_gradient, &bias_gradient}) {
     CHECK(one_of->whole());
   }
   return {y.own.cpu(),

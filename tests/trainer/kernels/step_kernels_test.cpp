@@ -85,15 +85,14 @@ Trained train(torch::Device device, const Recipe& recipe, torch::ScalarType copy
     const Table<SgdSegment> table(device, segments);
     const float rate = 0.1F / static_cast<float>(step + 1);
     const torch::Tensor rate_there = torch::full({1}, rate).to(device);
-    SgdPass pass{
-        .learning_rate_at = rate_on_device ? rate_there.data_ptr<float>() : nullptr,
-        .learning_rate = rate_on_device ? 99.0F : rate,
-        .momentum = recipe.momentum,
-        .dampening = recipe.dampening,
-        .nesterov = recipe.nesterov,
-        .copy_format = copy_type == torch::kHalf       ? NumberFormat::Float16
-                       : copy_type == torch::kBFloat16 ? NumberFormat::BFloat16
-                                                       : NumberFormat::Float32};
+    SgdPass pass{.learning_rate_at = rate_on_device ? rate_there.data_ptr<float>() : nullptr,
+                 .learning_rate = rate_on_device ? 99.0F : rate,
+                 .momentum = recipe.momentum,
+                 .dampening = recipe.dampening,
+                 .nesterov = recipe.nesterov,
+                 .copy_format = copy_type == torch::kHalf       ? NumberFormat::Float16
+                                : copy_type == torch::kBFloat16 ? NumberFormat::BFloat16
+                                                                : NumberFormat::Float32};
     if (recipe.unscale != 1) pass.scale = static_cast<const LossScale*>(scale.data_ptr());
     table.put_into(pass);
     run_kernel(step_kernels(device.is_cuda()).sgd, pass, stream_of(device));

@@ -83,8 +83,8 @@ Results run_kernels(const ddprun::worker::SyncBatchNorm2d& weights, const Layer&
   auto norm = copy_of(weights);
   const torch::Tensor x = leaf(in.x);
   const torch::Tensor shortcut = in.shortcut.defined() ? leaf(in.shortcut) : torch::Tensor();
-  const torch::Tensor y = layer.relu ? batch_norm_relu(*norm, x, shortcut).first
-                                     : batch_norm(*norm, x);
+  const torch::Tensor y =
+      layer.relu ? batch_norm_relu(*norm, x, shortcut).first : batch_norm(*norm, x);
   y.backward(in.direction);
   return {y.detach(),
           x.grad(),
@@ -254,8 +254,8 @@ TEST_CASE("the kernels of a GPU step take no other memory than theirs", "[traine
   const auto norm = make_norm(12);
   const torch::Tensor odd = torch::randn({2, 12, 3, 3}).contiguous(last);
   auto other = copy_of(norm);
-  CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd).first, other->forward(odd).relu(), 1e-5,
-                        1e-6));
+  CHECK(torch::allclose(batch_norm_relu(*copy_of(norm), odd).first, other->forward(odd).relu(),
+                        1e-5, 1e-6));
 }
 
 TEST_CASE("by the kernels of a GPU step a gradient of any order and type comes back",

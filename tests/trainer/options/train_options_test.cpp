@@ -153,9 +153,6 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   const auto plain = parse({}).options;
   CHECK(plain->cudnn_benchmark);
   CHECK(plain->tf32 == Tf32Option::Auto);
-  CHECK_FALSE(plain->fused_optimizer);
-  CHECK_FALSE(plain->fused_norm);
-  CHECK_FALSE(plain->fused_pool);
   CHECK_FALSE(plain->resident_data);
   CHECK_FALSE(plain->cuda_graph);
   CHECK_FALSE(plain->cudnn_deterministic);
@@ -164,25 +161,62 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
           .options;
   CHECK_FALSE(given->cudnn_benchmark);
   CHECK(given->tf32 == Tf32Option::Off);
-  CHECK(given->fused_optimizer);
+  CHECK(given->fused_optimizer == true);
   CHECK(given->resident_data);
-  CHECK_FALSE(parse({"--fused-optimizer", "--no-fused-optimizer"}).options->fused_optimizer);
   CHECK_FALSE(parse({"--resident-data", "--no-resident-data"}).options->resident_data);
   CHECK(contains(said({"--fused-optimizer", "--optimizer", "lars"}), "--fused-optimizer and"));
-  CHECK(parse({"--fused-norm"}).options->fused_norm);
-  CHECK_FALSE(parse({"--fused-norm", "--no-fused-norm"}).options->fused_norm);
   CHECK(contains(said({"--fused-norm", "--sync-bn"}), "--fused-norm and --sync-bn contradict"));
   CHECK(contains(said({"--fused-norm", "--memory-format", "nchw"}), "channels-last alone"));
-  CHECK(parse({"--fused-pool"}).options->fused_pool);
-  CHECK_FALSE(parse({"--fused-pool", "--no-fused-pool"}).options->fused_pool);
   CHECK(contains(said({"--fused-pool", "--memory-format", "nchw"}), "--fused-pool has kernels"));
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 
+namespace {
+
+// Which of the optimizer's, norms', pool's and copies' kernels are used.
+std::string kernels(std::vector<const char*> given, bool gpu) {
+  TrainOptions options = parse(std::move(given)).options.value();
+  settle_kernels(options, gpu);
+  std::string text;
+  const auto add = [&text](char letter, std::optional<bool> used) {
+    if (used.value()) text += letter;
+  };
+  add('o', options.fused_optimizer);
+  add('n', options.fused_norm);
+  add('p', options.fused_pool);
+  add('c', options.working_copies);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU has every kernel that applies, and the CPU those that are asked for",
+          "[trainer][options]") {
+  CHECK(kernels({}, true) == "onp");
+  CHECK(kernels({"--precision", "bf16"}, true) == "onpc");
+  CHECK(kernels({"--precision", "bf16"}, false).empty());
+  CHECK(kernels({"--sync-bn"}, true) == "op");
+  CHECK(kernels({"--memory-format", "nchw"}, true) == "o");
+  CHECK(kernels({"--optimizer", "lars"}, true) == "np");
+  for (const char* split : {"--shards", "--data-parallel"}) {
+    CHECK(kernels({split, "2", "--precision", "bf16"}, true).empty());
+  }
+  CHECK(kernels({"--cuda-graph"}, false) == "o");  // Which needs it.
+  const std::vector<const char*> all{"--fused-optimizer", "--fused-norm", "--fused-pool",
+                                     "--precision",       "fp16",         "--working-copies"};
+  CHECK(kernels(all, false) == "onpc");
+  std::vector<const char*> none{"--no-fused-optimizer", "--no-fused-norm", "--no-fused-pool",
+                                "--no-working-copies"};
+  CHECK(kernels(none, true).empty());
+  // The last word counts.
+  std::vector<const char*> changed = all;
+  changed.insert(changed.end(), none.begin(), none.end());
+  CHECK(kernels(changed, true).empty());
+  none.insert(none.end(), all.begin(), all.end());
+  CHECK(kernels(none, false) == "onpc");
+}
+
 TEST_CASE("working copies are of one GPU's weights, in 16 bits", "[trainer][options]") {
-  CHECK_FALSE(parse({"--precision", "bf16"}).options->working_copies);
-  CHECK(parse({"--working-copies", "--precision", "bf16"}).options->working_copies);
-  CHECK_FALSE(parse({"--working-copies", "--no-working-copies"}).options->working_copies);
   CHECK(contains(said({"--working-copies"}), "give --precision bf16 or fp16"));
   CHECK(contains(said({"--working-copies", "--precision", "fp16", "--data-parallel", "2"}),
                  "--working-copies and --data-parallel contradict"));
@@ -208,12 +242,14 @@ TEST_CASE("JPEG files are decoded on the device where there are files", "[traine
 
 TEST_CASE("a graph is refused with what the host decides in each step", "[trainer][options]") {
   const auto with_graph = [](std::vector<const char*> more) {
-    more.insert(more.end(), {"--fused-optimizer", "--cuda-graph"});
+    more.push_back("--cuda-graph");
     return more;
   };
   CHECK(parse(with_graph({})).options->cuda_graph);
   CHECK_FALSE(parse({"--cuda-graph", "--no-cuda-graph"}).options->cuda_graph);
-  CHECK(contains(said({"--cuda-graph"}), "--cuda-graph needs --fused-optimizer"));
+  CHECK(contains(said({"--cuda-graph", "--no-fused-optimizer"}),
+                 "--cuda-graph and --no-fused-optimizer contradict"));
+  CHECK(contains(said({"--cuda-graph", "--optimizer", "lars"}), "--cuda-graph and --optimizer"));
   CHECK(contains(said(with_graph({"--data-parallel", "2"})), "one GPU a worker"));
   CHECK(contains(said(with_graph({"--shards", "2"})), "--cuda-graph and --shards"));
   CHECK(contains(said(with_graph({"--profile", "folder"})), "--cuda-graph and --profile"));

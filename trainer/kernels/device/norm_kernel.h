@@ -132,8 +132,7 @@ struct NormBackwardRow {
 
 template <NumberFormat format>
 DDPRUN_HOST_DEVICE NormBackwardRow<format> load_row(const NormBackward& pass, const void* gradient,
-                                                    const std::uint8_t* mask,
-                                                    std::int64_t vector) {
+                                                    const std::uint8_t* mask, std::int64_t vector) {
   return {load_vector<format>(pass.x, vector), load_vector<format>(gradient, vector),
           mask != nullptr ? mask[vector] : std::uint8_t{0xff}};
 }

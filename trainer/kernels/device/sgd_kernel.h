@@ -82,8 +82,7 @@ DDPRUN_HOST_DEVICE inline void sgd_update(const SgdRule& rule, float gradient, f
   float update = gradient * rule.unscale;
   if (rule.decay != 0) update = fmaf(rule.decay, weight, update);
   if (rule.has_momentum) {
-    velocity =
-        rule.fresh ? update : fmaf(rule.momentum, velocity, (1 - rule.dampening) * update);
+    velocity = rule.fresh ? update : fmaf(rule.momentum, velocity, (1 - rule.dampening) * update);
     update = rule.nesterov ? fmaf(rule.momentum, velocity, update) : velocity;
   }
   weight = fmaf(-rule.rate, update, weight);
@@ -138,8 +137,8 @@ DDPRUN_HOST_DEVICE inline void sgd_thread(const SgdPass& pass, KernelPlace place
   if (lies_at(segment.weight, whole) && lies_at(segment.gradient, whole) &&
       lies_at(segment.momentum, whole) && lies_at(segment.copy, whole)) {
     for_each_vector<4>(
-        chunk, segment.count, place,
-        [&](std::int64_t i) { sgd_quad(pass, segment, rule, i / 4); }, element);
+        chunk, segment.count, place, [&](std::int64_t i) { sgd_quad(pass, segment, rule, i / 4); },
+        element);
   } else {
     for_each_element(chunk, segment.count, place, element);
   }
