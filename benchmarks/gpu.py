@@ -145,6 +145,12 @@ def ddprun(workers, *options):
     return [BIN / "ddprun", "--standalone", "--nproc-per-node", workers, *options]
 
 
+def shared_gpu(worker):
+    """A shell's words: what train --share-gpu sets (trainer/device/gpu_places.h), and the worker on GPU 0."""
+    return ("export NCCL_HOSTID=h$RANK NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 "
+            f"NCCL_MAX_CTAS=2; exec {worker} 0")
+
+
 def memory_checks(program):
     """The kernels under CUDA's memory checker, where the toolkit came with it."""
     checker = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
@@ -159,12 +165,14 @@ def test_plan(machine, folder):
     small = ("--image-size", "32", "--batch-size", "64", "--print-freq", "10")
     one, one_rate = train(folder, "one", *small, "--steps", "60", *LIBTORCH)
     two, two_rate = train(folder, "two", *small, "--steps", "60", "--share-gpu", "--verify-sync", "10")
+    together, together_rate = train(folder, "together", *small, "--steps", "60", "--share-gpu", "--sync-bn", "--verify-sync",
+                                    "10")
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", "--gpu-memory")
     best, best_rate = train(folder, "best", *small, "--steps", "60", "--precision", "fp16", *BEST)
     return first_steps(machine) + [
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
-                 "test_nccl_job", "test_worker"),
+                 "test_nccl_job", "test_worker", "nccl_worker"),
         Step("the NCCL module's own cases", [BIN / "test_nccl"], 60, needs=(module,)),
         Step("the collectives, over libraries without a GPU", [BIN / "test_over_nccl", "[any-backend],[nccl]"], 90,
              needs=(module,)),
@@ -196,7 +204,11 @@ def test_plan(machine, folder):
         Step("so it has with batch norms of ours",
              [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph", "--fused-norm", "--fused-pool"], 90,
              needs=(program, GPU)),
+        Step("two workers on the GPU have each collective's result, and each other's messages",
+             [*ddprun(2, "--no-python"), "sh", "-c", shared_gpu(BIN / "nccl_worker")], 90, needs=(module, GPU)),
         Step("two workers on the GPU have equal weights", [*ddprun(2), *two], 90, needs=(program, GPU), figures=two_rate),
+        Step("so they have with batch norms over both", [*ddprun(2), *together], 90, needs=(program, GPU),
+             figures=together_rate),
         Step("a killed worker is noticed, and the job goes on",
              [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
     ]

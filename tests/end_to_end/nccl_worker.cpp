@@ -1,10 +1,14 @@
 // A worker that makes each call of the NCCL module once and looks at what came of it, as long as an
-// error does not end it: then it says the error. Its memory is read by the host, so that it runs
-// over tests/fake_cuda alone. Its argument is the number of its GPU, the local rank when left out.
+// error does not end it: then it says the error. It runs over tests/fake_cuda and on a GPU, by the
+// CUDA runtime that the module has opened. Its argument is the number of its GPU, the local rank
+// when left out.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <vector>
 
 #include "worker/communicator.h"
 #include "worker/error_file.h"
@@ -14,6 +18,23 @@ using namespace ddprun::worker;
 namespace {
 
 constexpr std::size_t count = 1000;
+
+// The runtime's functions of these names, of which this program includes no header.
+template <typename Function>
+Function* of_runtime(const char* name) {
+  auto* const found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+  if (found == nullptr) throw CommunicatorError(std::string("no ") + name);
+  return found;
+}
+
+// On the default stream; back when it is done.
+void copy_floats(float* to, const float* from, bool to_device) {
+  using Copy = int(void*, const void*, std::size_t, int, void*);
+  const int kind = to_device ? 1 : 2;  // cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
+  int status = of_runtime<Copy>("cudaMemcpyAsync")(to, from, count * sizeof(float), kind, nullptr);
+  if (status == 0) status = of_runtime<int(void*)>("cudaStreamSynchronize")(nullptr);
+  if (status != 0) throw CommunicatorError("cudaMemcpyAsync: status " + std::to_string(status));
+}
 
 class Calls {
  public:
@@ -50,10 +71,14 @@ class Calls {
   }
 
  private:
-  static void set(float* data, float value) { std::fill_n(data, count, value); }
+  static void set(float* data, float value) {
+    copy_floats(data, std::vector<float>(count, value).data(), /*to_device=*/true);
+  }
   void expect(const char* call, const float* data, float value) {
     comm_.barrier();  // Until then it is only queued.
-    if (std::count(data, data + count, value) == count) return;
+    std::vector<float> found(count);
+    copy_floats(found.data(), data, /*to_device=*/false);
+    if (std::count(found.begin(), found.end(), value) == count) return;
     throw CommunicatorError(std::string(call) + " gave a wrong result");
   }
 
