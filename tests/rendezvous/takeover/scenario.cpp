@@ -90,8 +90,14 @@ Fault random_fault(Chance& chance, int nodes, Milliseconds after, bool all_reach
   return fault;
 }
 
+// Whether those who come to the first endpoint can be MAX, who need not wait to hear of the job:
+// launchers that are started again, and nodes that never had a place.
+bool fill_a_round(const Scenario& scenario, int started_again) {
+  return started_again + std::max(0, scenario.nodes - scenario.nodes_max) >= scenario.nodes_max;
+}
+
 // A launcher that is started again at the first endpoint in a schedule with cuts: once they have
-// healed, and not with so many others that MAX of them need not wait for anybody.
+// healed.
 void come_back_when_calm(Scenario& scenario, Chance& chance) {
   bool gone = false;
   int others = 0;
@@ -104,7 +110,7 @@ void come_back_when_calm(Scenario& scenario, Chance& chance) {
     if (back) ++others;
     calm = std::max(calm, fault.at + fault.lasts);
   }
-  if (!gone || others + 1 >= scenario.nodes_max || chance.one_in(2)) return;
+  if (!gone || fill_a_round(scenario, others + 1) || chance.one_in(2)) return;
   scenario.faults.push_back({.kind = Fault::Kind::Restart,
                              .at = calm + Milliseconds(10 + chance.below(3'000)),
                              .node = 0});
@@ -145,7 +151,8 @@ Scenario random_scenario(std::uint64_t seed, rendezvous::Arbitration arbitration
     }
     const bool gone = fault.kind == Fault::Kind::Crash || fault.kind == Fault::Kind::PowerOff;
     const bool first = fault.node == 0;
-    const bool back = cannot_train || first == all_reach_all;
+    const bool back =
+        cannot_train || (first ? all_reach_all && !fill_a_round(scenario, 1) : !all_reach_all);
     if (gone && back && chance.one_in(first ? 2 : 3)) {
       scenario.faults.push_back({.kind = Fault::Kind::Restart,
                                  .at = at + Milliseconds(10 + chance.below(3'000)),
