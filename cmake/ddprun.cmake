@@ -183,7 +183,7 @@ endfunction()
 
 # ddprun_cuda_source(MODULE FILE): compiles FILE by nvcc into MODULE. By a command of its own: CMake's language CUDA would
 # take the warnings of add_compile_options for nvcc's, which knows none of them, and try out the compiler in
-# each configuration. For devices from compute capability 8.0 (A100) on: 8.0 and 9.0 (H100) as they are, newer ones by
+# each configuration. For devices from compute capability 7.5 (T4) on, as LibTorch's: that, 8.0 (A100) and 9.0 (H100) as they are, newer ones by
 # what the driver compiles when the module is first used.
 function(ddprun_cuda_source module file)
   get_filename_component(name ${file} NAME_WE)
@@ -193,7 +193,8 @@ function(ddprun_cuda_source module file)
     OUTPUT ${object}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -c ${CMAKE_CURRENT_SOURCE_DIR}/${file} -o ${object} -MD -MF ${object}.d
             -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC,-fvisibility=hidden
-            -I ${PROJECT_SOURCE_DIR} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+            -I ${PROJECT_SOURCE_DIR} -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80
+            -gencode arch=compute_90,code=[sm_90,compute_90]
     DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file} DEPFILE ${object}.d
     COMMENT "nvcc ${file}" VERBATIM)
   add_custom_target(${module}_${name} DEPENDS ${object})

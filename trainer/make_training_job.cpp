@@ -131,7 +131,8 @@ void open_place(TrainingJob& job) {
   if (!job.gpu_place) job.gpu_place = job.env.local_rank;
   job.place = open_device(job.options, job.env, *job.gpu_place,
                           job.members ? job.members->options(peers) : peers);
-  settle_kernels(job.options, job.place.device.is_cuda());
+  const bool cuda = job.place.device.is_cuda();
+  settle_kernels(job.options, cuda && has_step_kernels(cuda));
   use_device_norms(job.options.fused_norm.value_or(false));
   use_device_pool(job.options.fused_pool.value_or(false));
   if (job.members) job.guard = job.members->guard(job.communicator());

@@ -76,12 +76,20 @@ class GpuSteps(unittest.TestCase):
         self.assertIn("JPEG files to load", kept)
         self.assertFalse([name for name in kept if name.endswith("by libjpeg")])
 
+    def test_a_run_by_other_kernels_than_its_step_names_fails(self):
+        self.folder.mkdir()
+        (self.folder / "some.jsonl").write_text(json.dumps({"event": "start", "own_kernels": "fused-norm"}) + "\n")
+        self.assertEqual(gpu.by_kernels(self.folder, "some", "fused-norm", len)("four"), 4)
+        with self.assertRaisesRegex(ValueError, "used our kernels 'fused-norm', not ''"):
+            gpu.by_kernels(self.folder, "some", "", len)("")
+
     def test_a_second_run_tells_its_own_results(self):
         """--metrics adds to a file that an older run has written."""
         self.folder.mkdir()
 
-        def run_of(scale):
-            lines = [{"event": "start", "parameters": int(scale)}]
+        def run_of(step, scale):
+            kernels = "" if "--no-fused-norm" in step.argv else "fused-optimizer fused-norm fused-pool working-copies"
+            lines = [{"event": "start", "parameters": int(scale), "own_kernels": kernels}]
             lines += [{"event": "train", "images_per_s": 100 * scale, "host_s": 0.1 * scale}] * 6
             lines += [{"event": "validation", "time": epoch * scale} for epoch in range(4)]
             return lines + [{"event": "end", "best_prec1": 99 + scale / 10}]
@@ -93,7 +101,7 @@ class GpuSteps(unittest.TestCase):
                 if step.figures is None or "--metrics" not in words:
                     continue
                 with open(words[words.index("--metrics") + 1], "a") as file:
-                    file.writelines(json.dumps(line) + "\n" for line in run_of(self.scale))
+                    file.writelines(json.dumps(line) + "\n" for line in run_of(step, self.scale))
                 found[step.name] = step.figures("")
             return found
 

@@ -66,6 +66,11 @@ TEST_CASE("batch norms by the kernels of a GPU step change no loss", "[trainer][
     const auto expected = losses(plain / "metrics"), found = losses(fused / "metrics");
     REQUIRE(found.size() == 8);
     CHECK(found != expected);  // Sums in another order: they are what ran.
+    const auto kernels = [](const ScratchFolder& folder) {
+      return events(folder / "metrics", "start").front()["own_kernels"];
+    };
+    CHECK(kernels(plain) == "");
+    CHECK(kernels(fused) == "fused-norm");
     CHECK(contains(content_of(fused / "out"), "--fused-norm runs the kernels of a GPU as loops"));
     // Before the first update; later ones double what differs from step to step.
     CHECK(found[0] == Approx(expected[0]).epsilon(precision == "fp32" ? 1e-5 : 1e-2));

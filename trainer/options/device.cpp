@@ -24,7 +24,7 @@ void add_kernel(CLI::App& app, const std::string& name, std::optional<bool>& ker
   app.add_flag_function(
          "--" + name + ",!--no-" + name,
          [&kernel](std::int64_t last) { kernel = last > 0; },  // -1 of --no-NAME.
-         help + ". The default on a GPU")
+         help + ". The default on a GPU where it applies")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
@@ -184,6 +184,17 @@ void settle_kernels(TrainOptions& options, bool gpu) {
   settle(options.fused_norm, usual && last && !options.sync_batch_norm);
   settle(options.fused_pool, usual && last);
   settle(options.working_copies, usual && options.precision != PrecisionOption::Fp32);
+}
+
+std::string kernels_text(const TrainOptions& settled) {
+  std::string text;
+  for (const auto& [used, name] :
+       {std::pair(settled.fused_optimizer, "fused-optimizer"),
+        std::pair(settled.fused_norm, "fused-norm"), std::pair(settled.fused_pool, "fused-pool"),
+        std::pair(settled.working_copies, "working-copies")}) {
+    if (used.value_or(false)) text += (text.empty() ? "" : " ") + std::string(name);
+  }
+  return text;
 }
 
 void check_device_options(const TrainOptions& options) {

@@ -165,6 +165,8 @@ std::filesystem::path data_path(const TrainOptions& options);
 // Says of each kernel of our own on which nothing is said whether it is used: on a GPU wherever it
 // applies, on the CPU nowhere, which has faster ones; and whatever else needs one has it.
 void settle_kernels(TrainOptions& options, bool gpu);
+// The options of those that are used: "fused-optimizer fused-norm", say.
+std::string kernels_text(const TrainOptions& settled);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

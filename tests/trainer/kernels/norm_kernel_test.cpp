@@ -128,7 +128,8 @@ Normed norm(torch::Device device, const NormCase& one, NumberFormat format,
 
 }  // namespace
 
-TEST_CASE("each vector of each row is one thread's", "[step-kernels][norm]") {
+TEMPLATE_TEST_CASE_SIG("each vector of each row is one thread's", "[step-kernels][norm]",
+                       ((int at_once), at_once), norm_rows_at_once, norm_rows_at_once_max) {
   for (const NormCase& one : norm_cases) {
     INFO(one.rows << " rows of " << one.channels << " channels");
     const NormGeometry geometry = norm_geometry(one.rows, one.channels);
@@ -139,7 +140,7 @@ TEST_CASE("each vector of each row is one thread's", "[step-kernels][norm]") {
       for (std::uint32_t thread = 0; thread < kernel_threads; ++thread) {
         const NormThread own = norm_thread(geometry, {static_cast<std::uint32_t>(block), thread});
         std::int64_t loaded = -1;
-        for_each_row<norm_rows_at_once_max>(
+        for_each_row<at_once>(
             own,
             [&](std::int64_t row, int k) {
               if (k == 0) loaded = row;

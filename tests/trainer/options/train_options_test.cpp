@@ -173,38 +173,30 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
 
 namespace {
 
-// Which of the optimizer's, norms', pool's and copies' kernels are used.
 std::string kernels(std::vector<const char*> given, bool gpu) {
   TrainOptions options = parse(std::move(given)).options.value();
   settle_kernels(options, gpu);
-  std::string text;
-  const auto add = [&text](char letter, std::optional<bool> used) {
-    if (used.value()) text += letter;
-  };
-  add('o', options.fused_optimizer);
-  add('n', options.fused_norm);
-  add('p', options.fused_pool);
-  add('c', options.working_copies);
-  return text;
+  return kernels_text(options);
 }
 
 }  // namespace
 
 TEST_CASE("a GPU has every kernel that applies, and the CPU those that are asked for",
           "[trainer][options]") {
-  CHECK(kernels({}, true) == "onp");
-  CHECK(kernels({"--precision", "bf16"}, true) == "onpc");
+  CHECK(kernels({}, true) == "fused-optimizer fused-norm fused-pool");
+  CHECK(kernels({"--precision", "bf16"}, true) ==
+        "fused-optimizer fused-norm fused-pool working-copies");
   CHECK(kernels({"--precision", "bf16"}, false).empty());
-  CHECK(kernels({"--sync-bn"}, true) == "op");
-  CHECK(kernels({"--memory-format", "nchw"}, true) == "o");
-  CHECK(kernels({"--optimizer", "lars"}, true) == "np");
+  CHECK(kernels({"--sync-bn"}, true) == "fused-optimizer fused-pool");
+  CHECK(kernels({"--memory-format", "nchw"}, true) == "fused-optimizer");
+  CHECK(kernels({"--optimizer", "lars"}, true) == "fused-norm fused-pool");
   for (const char* split : {"--shards", "--data-parallel"}) {
     CHECK(kernels({split, "2", "--precision", "bf16"}, true).empty());
   }
-  CHECK(kernels({"--cuda-graph"}, false) == "o");  // Which needs it.
+  CHECK(kernels({"--cuda-graph"}, false) == "fused-optimizer");  // Which needs it.
   const std::vector<const char*> all{"--fused-optimizer", "--fused-norm", "--fused-pool",
                                      "--precision",       "fp16",         "--working-copies"};
-  CHECK(kernels(all, false) == "onpc");
+  CHECK(kernels(all, false) == "fused-optimizer fused-norm fused-pool working-copies");
   std::vector<const char*> none{"--no-fused-optimizer", "--no-fused-norm", "--no-fused-pool",
                                 "--no-working-copies"};
   CHECK(kernels(none, true).empty());
@@ -213,7 +205,7 @@ TEST_CASE("a GPU has every kernel that applies, and the CPU those that are asked
   changed.insert(changed.end(), none.begin(), none.end());
   CHECK(kernels(changed, true).empty());
   none.insert(none.end(), all.begin(), all.end());
-  CHECK(kernels(none, false) == "onpc");
+  CHECK(kernels(none, false) == "fused-optimizer fused-norm fused-pool working-copies");
 }
 
 TEST_CASE("working copies are of one GPU's weights, in 16 bits", "[trainer][options]") {

@@ -86,7 +86,7 @@ DDPRUN_HOST_DEVICE inline void cast_thread(const CastPass& pass, KernelPlace pla
   const auto element = [&](std::int64_t i) {
     store_number(segment.to, i, load_number(segment.from, i, pass.from), pass.to);
   };
-  // A gradient may be a part of a bucket, and begin anywhere there.
+  // Buckets place gradients so; a caller's own memory may begin anywhere.
   if (lies_at(segment.from, sizeof(VectorWords)) && lies_at(segment.to, sizeof(VectorWords))) {
     for_each_vector<vector_numbers>(
         chunk, segment.count, place,

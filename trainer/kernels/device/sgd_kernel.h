@@ -108,14 +108,14 @@ struct alignas(8) Quad16 {
 
 DDPRUN_HOST_DEVICE inline void sgd_quad(const SgdPass& pass, const SgdSegment& segment,
                                         const SgdRule& rule, std::int64_t quad) {
-  auto* const weights = reinterpret_cast<FloatQuad*>(segment.weight) + quad;
-  auto* const momenta = reinterpret_cast<FloatQuad*>(segment.momentum) + quad;
-  FloatQuad weight = *weights;
+  auto* const weights = reinterpret_cast<FloatQuad*>(segment.weight);
+  auto* const momenta = reinterpret_cast<FloatQuad*>(segment.momentum);
+  FloatQuad weight = weights[quad];
   const FloatQuad gradient = reinterpret_cast<const FloatQuad*>(segment.gradient)[quad];
-  FloatQuad velocity = rule.has_momentum && !rule.fresh ? *momenta : FloatQuad{};
+  FloatQuad velocity = rule.has_momentum && !rule.fresh ? momenta[quad] : FloatQuad{};
   for (int k = 0; k < 4; ++k) sgd_update(rule, gradient.of[k], weight.of[k], velocity.of[k]);
-  *weights = weight;
-  if (rule.has_momentum) *momenta = velocity;
+  weights[quad] = weight;
+  if (rule.has_momentum) momenta[quad] = velocity;
   if (segment.copy == nullptr) return;
   if (pass.copy_format == NumberFormat::Float32) {
     static_cast<FloatQuad*>(segment.copy)[quad] = weight;
@@ -133,7 +133,7 @@ DDPRUN_HOST_DEVICE inline void sgd_thread(const SgdPass& pass, KernelPlace place
   const SgdRule rule = sgd_rule(pass, segment);
   const auto element = [&](std::int64_t i) { sgd_element(pass, segment, rule, i); };
   constexpr std::size_t whole = sizeof(FloatQuad);
-  // A gradient may be a part of a bucket, and begin anywhere there.
+  // Buckets place gradients so; a caller's own memory may begin anywhere.
   if (lies_at(segment.weight, whole) && lies_at(segment.gradient, whole) &&
       lies_at(segment.momentum, whole) && lies_at(segment.copy, whole)) {
     for_each_vector<4>(

@@ -56,6 +56,9 @@ using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();
 
+// Whether step_kernels() has some to give: a CUDA module that was built without nvcc has none.
+bool has_step_kernels(bool cuda);
+
 // Opens the CUDA module for `cuda`. Throws KernelError where that has none, CommunicatorError where
 // it cannot be opened.
 const StepKernels& step_kernels(bool cuda);

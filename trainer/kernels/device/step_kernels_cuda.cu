@@ -93,7 +93,9 @@ bool launch(const char* name, void (*kernel)(Parameters...), std::int64_t blocks
                 static_cast<long long>(blocks), threads, cudaGetErrorName(status),
                 cudaGetErrorString(status),
                 status == cudaErrorNoKernelImageForDevice
-                    ? "; libddprun_cuda.so was built for compute capability 8.0 and newer"
+                    ? "; libddprun_cuda.so was built for compute capability 7.5 and newer: "
+                      "--no-fused-optimizer --no-fused-norm --no-fused-pool --no-working-copies "
+                      "train without its kernels"
                     : "");
   return false;
 }
