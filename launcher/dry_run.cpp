@@ -368,7 +368,7 @@ int run_dry(const LaunchOptions& options) {
   facts.plan = plan_endpoint(options, endpoint);
   facts.host_name = endpoint.own_host_name;
   facts.environment = environment_variable;
-  facts.cpus = usable_cpus();
+  facts.cpus = cpus_at_once();
   facts.places = asked_places(options);
   std::fputs(describe_launch(options, facts).c_str(), stdout);
   const bool hosts = facts.plan.role == EndpointPlan::Role::Host;

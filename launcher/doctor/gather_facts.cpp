@@ -23,6 +23,8 @@
 #include <thread>
 
 #include "launcher/doctor/machine_files.h"
+#include "launcher/machine/control_group.h"
+#include "launcher/machine/kernel_files.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
@@ -212,7 +214,11 @@ MachineFacts gather_facts(const std::vector<std::string>& names, const std::stri
   facts.temporary = space_of(temporary && !temporary->empty() ? *temporary : "/tmp");
   if (!facts.temporary.problem.empty()) facts.temporary_instead = first_that_can_be_written();
   facts.memory_available = read_available_memory("");
-  read_control_group("", facts);
+  const ControlGroup group = read_control_group("");
+  facts.cgroup_memory_max = group.memory_max;
+  facts.cgroup_memory_used = group.memory_used;
+  facts.cgroup_cpus = group.cpus;
+  facts.cgroup_pids_max = group.pids_max;
   facts.cpus = usable_cpus();
   std::error_code error;
   facts.has_infiniband = std::filesystem::is_directory("/sys/class/infiniband", error) &&

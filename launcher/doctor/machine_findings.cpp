@@ -282,8 +282,8 @@ void Examination::examine_cpus() {
         fmt::format("a quota of {:.3g}, though {} can be used", quota, counted(facts_.cpus, "CPU")),
         "Threads are counted by the CPUs that are seen and then held up by the quota: "
         "all ranks wait for the one that is held up.",
-        fmt::format("--omp-threads {}, or a quota of whole CPUs with a matching cpuset",
-                    std::max(1, static_cast<int>(quota))));
+        "--omp-threads auto, which shares out the quota, or one of whole CPUs with a matching "
+        "cpuset");
   }
   green("CPUs", std::to_string(facts_.cpus));
 }

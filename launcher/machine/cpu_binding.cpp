@@ -225,6 +225,10 @@ class Placement {
       int most = 1;
       for (const int cpu : cpus_of(place)) most = std::max(most, users[cpu]);
       place.cores = std::max(1, count_cores(topology_, cpus_of(place)) / most);
+      const double own = topology_.quota / static_cast<double>(places.size());
+      if (topology_.quota <= 0 || own >= place.cores) continue;
+      place.of_quota = true;
+      place.cores = std::max(1, static_cast<int>(own));
     }
   }
 

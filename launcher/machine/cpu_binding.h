@@ -34,13 +34,17 @@ struct CpuTopology {
   std::vector<Cpu> cpus;  // Online and allowed for this process, by id.
   // NUMA node of every visible GPU, by its CUDA index; nothing where the machine does not say.
   std::vector<std::optional<int>> gpu_nodes;
+  // How much of them the control group may use, in whole CPUs; 0: all. A container of Kubernetes
+  // (resources.limits.cpu) or Docker (--cpus) sees every CPU of its machine.
+  double quota = 0;
 };
 
 // A worker's place.
 struct WorkerCpus {
   std::vector<int> cpus;  // Ascending; empty = as inherited.
   std::string reason;     // One line without a full stop.
-  int cores = 1;          // Physical cores that are the worker's share, at least 1.
+  int cores = 1;          // Physical cores that are the worker's share, at least 1, and ...
+  bool of_quota = false;  // ... fewer than there are, since the control group may use no more.
 };
 
 // One per local rank, for `workers` of them. Only CPUs of `topology` are handed out. Worker i is

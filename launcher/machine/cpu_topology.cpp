@@ -14,20 +14,15 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/machine/control_group.h"
+#include "launcher/machine/kernel_files.h"
+
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int affinity_bits_max = 1 << 17;
-
-// The first line, or "".
-std::string read_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::optional<int> to_number(const std::string& text) {
   int number = 0;
@@ -73,11 +68,11 @@ std::string last_level_cache(const std::string& cpu_folder) {
   int highest = -1;
   std::string shared;
   for (const auto& [index, folder] : numbered_entries(cpu_folder + "/cache", "index")) {
-    const std::string type = read_line(folder + "/type");
-    const int level = to_number(read_line(folder + "/level")).value_or(-1);
+    const std::string type = first_line_of(folder + "/type");
+    const int level = to_number(first_line_of(folder + "/level")).value_or(-1);
     if ((type != "Unified" && type != "Data") || level <= highest) continue;
     highest = level;
-    shared = read_line(folder + "/shared_cpu_list");
+    shared = first_line_of(folder + "/shared_cpu_list");
   }
   return shared;
 }
@@ -85,14 +80,14 @@ std::string last_level_cache(const std::string& cpu_folder) {
 std::map<int, int> nodes_by_cpu(const std::string& root) {
   std::map<int, int> nodes;
   for (const auto& [node, folder] : numbered_entries(root + "/sys/devices/system/node", "node")) {
-    for (const int cpu : parse_cpu_list(read_line(folder + "/cpulist"))) nodes[cpu] = node;
+    for (const int cpu : parse_cpu_list(first_line_of(folder + "/cpulist"))) nodes[cpu] = node;
   }
   return nodes;
 }
 
 std::vector<Cpu> read_cpus(const std::string& root, const std::vector<int>& allowed) {
   const std::string folder = root + "/sys/devices/system/cpu";
-  const std::vector<int> online = parse_cpu_list(read_line(folder + "/online"));
+  const std::vector<int> online = parse_cpu_list(first_line_of(folder + "/online"));
   const std::map<int, int> nodes = nodes_by_cpu(root);
   Groups cores, complexes;
   std::vector<Cpu> cpus;
@@ -102,11 +97,11 @@ std::vector<Cpu> read_cpus(const std::string& root, const std::vector<int>& allo
     const auto node = nodes.find(id);
     cpus.push_back({
         .id = id,
-        .core =
-            cores.first_of(id, [&] { return read_line(own + "/topology/thread_siblings_list"); }),
+        .core = cores.first_of(
+            id, [&] { return first_line_of(own + "/topology/thread_siblings_list"); }),
         .complex = complexes.first_of(id, [&] { return last_level_cache(own); }),
         .node = node == nodes.end() ? 0 : node->second,  // A kernel without NUMA: one node.
-        .socket = to_number(read_line(own + "/topology/physical_package_id")).value_or(-1),
+        .socket = to_number(first_line_of(own + "/topology/physical_package_id")).value_or(-1),
     });
   }
   return cpus;
@@ -142,7 +137,8 @@ std::vector<Gpu> read_gpus(const std::string& root, bool single_node) {
     if (to_number(minor) && !fs::exists(root + "/dev/nvidia" + minor, error)) continue;
     std::transform(address.begin(), address.end(), address.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto node = to_number(read_line(root + "/sys/bus/pci/devices/" + address + "/numa_node"));
+    const auto node =
+        to_number(first_line_of(root + "/sys/bus/pci/devices/" + address + "/numa_node"));
     Gpu gpu{.uuid = driver_value(file, "GPU UUID")};
     if (node && *node >= 0) gpu.node = node;
     if (node && *node < 0 && single_node)
@@ -208,6 +204,7 @@ CpuTopology read_cpu_topology(const std::string& root, const std::vector<int>& a
   CpuTopology topology{.cpus = read_cpus(root, allowed)};
   const bool single_node = numbered_entries(root + "/sys/devices/system/node", "node").size() <= 1;
   topology.gpu_nodes = visible_nodes(read_gpus(root, single_node), visible_devices);
+  topology.quota = read_control_group(root).cpus;
   return topology;
 }
 

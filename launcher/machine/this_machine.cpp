@@ -17,11 +17,18 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "launcher/machine/control_group.h"
 #include "launcher/machine/cpu_topology.h"
 
 namespace ddprun::launcher {
 
 int usable_cpus() { return std::max(1, static_cast<int>(allowed_cpus().size())); }
+
+int cpus_at_once() {
+  const double quota = read_control_group("").cpus;
+  const int usable = usable_cpus();
+  return quota > 0 && quota < usable ? std::max(1, static_cast<int>(quota)) : usable;
+}
 
 int free_port() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -11,6 +11,7 @@
 namespace ddprun::launcher {
 
 int usable_cpus();       // That this process may run on.
+int cpus_at_once();      // The same, but for a quota of its control group.
 int free_port();         // A TCP port that nobody has just now. Throws std::system_error.
 int terminal_columns();  // Of the terminal on stdout; 0: it is none.
 // File descriptors that this process could still open, and the limit (RLIMIT_NOFILE).

@@ -206,8 +206,10 @@ std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs) {
       same = same && threads == omp_threads(inputs, 0);
       counts += (counts.empty() ? "" : ", ") + threads;
     }
-    notes.push_back(fmt::format("OMP_NUM_THREADS is {}: each worker's share of the physical cores",
-                                same ? omp_threads(inputs, 0) : counts));
+    const bool of_quota = !inputs.places.empty() && inputs.places.front().of_quota;
+    notes.push_back(fmt::format("OMP_NUM_THREADS is {}: each worker's share of the {}",
+                                same ? omp_threads(inputs, 0) : counts,
+                                of_quota ? "control group's quota of CPUs" : "physical cores"));
   } else if (uses_usual_threads(inputs) && inputs.round.group_rank == 0 &&
              inputs.cpus >= 2 * options.nproc_per_node) {
     notes.push_back(fmt::format(

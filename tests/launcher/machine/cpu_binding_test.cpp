@@ -202,6 +202,23 @@ TEST_CASE("a worker's share counts physical cores, divided by those who share th
   CHECK(share(restricted(machine, {0, 16, 1}), NumaBinding::None, 1) == 2);
 }
 
+TEST_CASE("a worker's share is no more than its part of the control group's quota", "[cpu]") {
+  CpuTopology machine = big_machine();
+  const auto first = [&](double quota, NumaBinding mode, int workers) {
+    machine.quota = quota;
+    return place_workers(machine, mode, workers).at(0);
+  };
+  CHECK(first(4, NumaBinding::None, 1).cores == 4);
+  CHECK(first(4, NumaBinding::None, 1).of_quota);
+  CHECK(first(6.5, NumaBinding::Node, 2).cores == 3);
+  CHECK(first(4, NumaBinding::None, 8).cores == 1);
+  CHECK(first(0.5, NumaBinding::None, 1).cores == 1);
+  // A part of all of them is no limit, and none is none.
+  CHECK(first(16, NumaBinding::None, 1).cores == 16);
+  CHECK_FALSE(first(16, NumaBinding::None, 1).of_quota);
+  CHECK(first(0, NumaBinding::None, 1).cores == 16);
+}
+
 TEST_CASE("on any machine only allowed CPUs are given out, and exclusive ones once", "[cpu]") {
   std::mt19937 random(20261121);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

@@ -181,6 +181,9 @@ TEST_CASE("what was chosen for CPUs and threads is told in few lines", "[launche
   CHECK(c.notes().empty());
 
   c.options.omp_threads = std::string("auto");
+  c.places = std::vector<WorkerCpus>(3, {.cores = 1, .of_quota = true});
+  CHECK(c.notes() ==
+        Lines{"OMP_NUM_THREADS is 1: each worker's share of the control group's quota of CPUs"});
   c.places = {{.cpus = {0, 1}, .reason = "node 0", .cores = 2},
               {.cpus = {0, 1}, .reason = "node 0", .cores = 2},
               {.reason = "no CPU", .cores = 1}};
