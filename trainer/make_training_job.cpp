@@ -114,6 +114,7 @@ void open_named_files(TrainingJob& job) {
       if (options.resume == "auto" || job.env.restart_count > 0) throw;
       throw UsageError(error.what());
     }
+    check_new_start(job);
   }
   try {
     job.reporter = make_reporter(job);

@@ -270,6 +270,10 @@ bool goes_on_from_folder(TrainingJob& job) {
 
 }  // namespace
 
+void check_new_start(const TrainingJob& job) {
+  if (job.options.resume == "none" && job.env.restart_count == 0) check_folder_is_free(job, -1);
+}
+
 void bring_to_start(TrainingJob& job) {
   if (!job.is_first_rank()) return;
   tell_of_folder(job);

@@ -6,6 +6,11 @@
 
 namespace ddprun::trainer {
 
+// A first attempt that is to begin anew (--resume none) must not overwrite what is in the folder:
+// UsageError. Before anybody is met: had this attempt ended earlier, the next one would take what
+// lies there for this job's own. Rank 0.
+void check_new_start(const TrainingJob& job);
+
 // Rank 0 loads into the model, the optimizer and the state what --weights and --resume ask for, so
 // only rank 0 needs the files. After a restart by the launcher the job's own newest checkpoint
 // comes first. Throws CheckpointError or SafetensorsError; the other ranks then lose their peer.

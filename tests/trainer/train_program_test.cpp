@@ -190,6 +190,13 @@ TEST_CASE("a folder that holds checkpoints is not written over", "[trainer][prog
   const Result anew = train(checkpoint_run(folder, "--epochs 1 --resume none"), folder);
   CHECK(anew.code == 2);
   CHECK(contains(anew.output, "--resume none would overwrite"));
+  // Before the other worker is waited for, which there is not.
+  const Result alone =
+      train(checkpoint_run(folder, "--epochs 1 --resume none --connect-timeout 5"), folder,
+            "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 "
+            "MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
+  CHECK(alone.code == 2);
+  CHECK(contains(alone.output, "--resume none would overwrite"));
   CHECK(train(checkpoint_run(folder, "--epochs 1 --seed 4"), folder).code == 2);
   CHECK(content_of(path) == before);
 }

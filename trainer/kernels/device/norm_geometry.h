@@ -16,8 +16,8 @@ inline constexpr std::int32_t norm_sums = 2 * vector_numbers;  // Of a thread: t
 // reads two or three and registers are what keeps blocks from being there at once.
 inline constexpr std::int32_t norm_rows_at_once_max = 4;
 inline constexpr std::int32_t norm_rows_at_once = 2;
-// Blocks of a launch: three for each of an H100's or H200's multiprocessors, in 16 bits all there at
-// once, so that none begins when the others end (docs/measurements/gpu.md).
+// Blocks of a launch: three for each of an H100's or H200's multiprocessors, in 16 bits all there
+// at once, so that none begins when the others end (docs/measurements/gpu.md).
 inline constexpr std::int64_t norm_blocks_max = 396;
 // Threads that add up the parts of one channel.
 inline constexpr std::int32_t norm_part_lanes =
