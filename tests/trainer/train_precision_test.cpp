@@ -80,7 +80,10 @@ TEST_CASE("batch norms by the kernels of a GPU step change no loss", "[trainer][
 
 TEST_CASE("the stem's pooling by the kernels of a GPU step changes no loss",
           "[trainer][program][fused]") {
-  const std::string recipe = "--model resnet18 --stem imagenet --image-size 40 --epochs 2 ";
+  // At a rate at which rounding does not grow soon: with ten times as much, losses differ by 6 % in
+  // the last step, or by 0.01 %, as the processor and the seed will have it.
+  const std::string recipe =
+      "--model resnet18 --stem imagenet --image-size 40 --epochs 2 --lr 0.001 ";
   const ScratchFolder plain, own;
   REQUIRE(train(plain, 2, recipe) == 0);
   const int code = train(own, 2, recipe + "--fused-pool");
@@ -89,10 +92,9 @@ TEST_CASE("the stem's pooling by the kernels of a GPU step changes no loss",
   const auto expected = losses(plain / "metrics"), found = losses(own / "metrics");
   REQUIRE(found.size() == 8);
   CHECK(contains(content_of(own / "out"), "--fused-pool runs the kernels of a GPU as loops"));
-  CHECK(found[0] == expected[0]);  // Before gradients were added up in another order ...
-  CHECK(found[1] == Approx(expected[1]).epsilon(1e-4));
-  // ... which a network of this depth, on images of this size, makes more of in each step.
-  for (std::size_t i = 2; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(5e-2));
+  CHECK(found[0] == expected[0]);  // Before gradients were added up in another order.
+  for (std::size_t i = 1; i < 4; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-4));
+  for (std::size_t i = 4; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-2));
 }
 
 TEST_CASE("working copies change no bit, alone, with a graph, and of shards",
