@@ -73,7 +73,7 @@ void announce(TrainingJob& job) {
                        {"base_lr", job.options.learning_rate.base},
                        {"device", job.place.device.str()},
                        {"precision", name_of(job.options.precision)},
-                       {"own_kernels", kernels_text(job.options)},
+                       {"own_kernels", own_kernels_text(job.kernels)},
                        {"replicas", job.place.replicas.size()},
                        {"total_steps", job.plan.total_steps},
                        {"resumed_from_step", job.state.step},

@@ -66,8 +66,7 @@ LastingMemory lasting_memory(const TrainingJob& job) {
     const bool copied = job.options.gradient_type == GradientType::BFloat16;
     if (copied && job.env.world_size > 1) memory.gradients += bytes / 2;
     // Those of batch norms have none, and are of one dimension, as the biases that hardly count.
-    if (job.options.working_copies.value_or(false) && parameter.dim() > 1)
-      memory.weights += bytes / 2;
+    if (job.kernels.copies && parameter.dim() > 1) memory.weights += bytes / 2;
   }
   for (const torch::Tensor& buffer : job.model->buffers()) {
     model += static_cast<std::int64_t>(buffer.nbytes());

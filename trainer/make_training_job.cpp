@@ -132,10 +132,10 @@ void open_place(TrainingJob& job) {
   if (!job.gpu_place) job.gpu_place = job.env.local_rank;
   job.place = open_device(job.options, job.env, *job.gpu_place,
                           job.members ? job.members->options(peers) : peers);
-  const bool cuda = job.place.device.is_cuda();
-  settle_kernels(job.options, cuda && has_step_kernels(cuda));
-  use_device_norms(job.options.fused_norm.value_or(false));
-  use_device_pool(job.options.fused_pool.value_or(false));
+  job.kernels =
+      own_kernels(job.options, job.place.device.is_cuda() && cuda_module_has_step_kernels());
+  use_device_norms(job.kernels.norm);
+  use_device_pool(job.kernels.pool);
   if (job.members) job.guard = job.members->guard(job.communicator());
   if (job.options.profile.empty() || job.options.evaluate) return;
   open_profiler(job);
@@ -214,7 +214,8 @@ RunFacts facts_of(const TrainingJob& job) {
           .validation_list = validation ? identify(*validation).list_checksum : "",
           .training_images = job.training_set ? job.training_set->size() : 0,
           .validation_images = validation ? validation->size() : 0,
-          .micro_batch_size = job.plan.micro_batch_size};
+          .micro_batch_size = job.plan.micro_batch_size,
+          .kernels = job.kernels};
 }
 
 std::shared_ptr<ImageClassifier> new_model(const TrainingJob& job) try {
@@ -359,8 +360,7 @@ void make_precision(TrainingJob& job) {
   // What is done with gradients or weights besides would have to know on the host whether there was
   // an overflow.
   const bool nothing_else = !job.options.clip_grad_norm && !job.options.ema_decay;
-  if (job.options.fused_optimizer.value_or(false) && nothing_else)
-    job.precision->keep_scale_on_device();
+  if (job.kernels.optimizer && nothing_else) job.precision->keep_scale_on_device();
   if (job.precision->scaler() != nullptr && !job.options.evaluate) {
     Precision* const precision = job.precision.get();
     job.checkpoint_parts.push_back(loss_scaler_part(
@@ -376,7 +376,7 @@ Sgd make_optimizer(const TrainingJob& job) {
   for (const auto& entry : job.model->named_parameters()) {
     parameters.emplace_back(entry.key(), entry.value());
   }
-  return Sgd(parameters, sgd_options(job.options, *job.model));
+  return Sgd(parameters, sgd_options(job.options, *job.model, job.kernels.optimizer));
 }
 
 // An evaluation takes the averaged weights alone: it goes on with no recipe.
@@ -400,8 +400,7 @@ void make_trained_parts(TrainingJob& job) {
   make_precision(job);
   if (!job.place.device.is_cpu()) return;
   for (const auto& [given, option] :
-       {std::pair(job.options.fused_norm.value_or(false), "--fused-norm"),
-        std::pair(job.options.fused_pool.value_or(false), "--fused-pool")}) {
+       {std::pair(job.kernels.norm, "--fused-norm"), std::pair(job.kernels.pool, "--fused-pool")}) {
     if (!given) continue;
     job.reporter->warning(fmt::format(
         "{} runs the kernels of a GPU as loops here, for tests: the CPU has faster ones of its own",

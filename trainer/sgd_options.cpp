@@ -6,11 +6,12 @@
 
 namespace ddprun::trainer {
 
-SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& model) {
+SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& model,
+                       bool own_kernel) {
   SgdOptions result{.momentum = options.momentum,
                     .weight_decay = options.weight_decay,
                     .nesterov = options.nesterov,
-                    .own_kernel = options.fused_optimizer.value_or(false)};
+                    .own_kernel = own_kernel};
   // A scale or shift has no direction that its length could be compared with, so LARS leaves both
   // kinds alone; its users leave them without decay too.
   const DecayExclusion both{.batch_norm = true, .bias = true};

@@ -7,7 +7,9 @@
 
 namespace ddprun::trainer {
 
-// The optimizer of --optimizer, --momentum, --weight-decay and so on, for this model.
-SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& model);
+// The optimizer of --optimizer, --momentum, --weight-decay and so on, for this model. `own_kernel`:
+// OwnKernels::optimizer.
+SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& model,
+                       bool own_kernel);
 
 }  // namespace ddprun::trainer

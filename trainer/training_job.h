@@ -21,6 +21,7 @@
 #include "trainer/optimizer/model_average.h"
 #include "trainer/optimizer/precision.h"
 #include "trainer/optimizer/sgd.h"
+#include "trainer/options/own_kernels.h"
 #include "trainer/options/train_options.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/report/reporter.h"
@@ -64,6 +65,7 @@ struct TrainingJob {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Profiler> profiler;  // Null without --profile. The communicator tells it.
   DeviceAndPeers place;
+  OwnKernels kernels;            // That the device computes with.
   std::optional<int> gpu_place;  // The local rank that this process had first.
   std::unique_ptr<ResidentSet> resident_training_set;  // With --resident-data, as the sets above.
   std::unique_ptr<ResidentSet> resident_validation_set;

@@ -38,7 +38,7 @@ void report_loss_scale(TrainingJob& job, bool wait) {
 }  // namespace
 
 TrainingStep::TrainingStep(TrainingJob& job) : job_(job), parameters_(job.model->parameters()) {
-  if (job.options.working_copies.value_or(false)) {
+  if (job.kernels.copies) {
     copies_.emplace(*job.model, type_of(job.options.precision));
     if (job.optimizer->writes_copies()) job.optimizer->write_copies(copies_->all());
   }

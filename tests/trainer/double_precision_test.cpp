@@ -70,7 +70,8 @@ std::unique_ptr<TrainingJob> make_job(const Run& run, const StartModel& start,
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
   for (const auto& item : job->model->named_parameters())
     parameters.emplace_back(item.key(), item.value());
-  job->optimizer = std::make_unique<Sgd>(parameters, sgd_options(job->options, *job->model));
+  job->optimizer = std::make_unique<Sgd>(
+      parameters, sgd_options(job->options, *job->model, /*own_kernel=*/false));
   job->parallel = std::make_unique<worker::DistributedDataParallel<ImageClassifier>>(
       job->model, communicator, options);
   return job;

@@ -197,14 +197,14 @@ TEST_CASE("what has no decay and no rate of its own is found by its module", "[t
   CHECK(excluded_parameters(*net, {}).empty());
 
   TrainOptions options;
-  CHECK(sgd_options(options, *net).no_decay.empty());
-  CHECK_FALSE(sgd_options(options, *net).lars);
+  CHECK(sgd_options(options, *net, /*own_kernel=*/false).no_decay.empty());
+  CHECK_FALSE(sgd_options(options, *net, /*own_kernel=*/false).lars);
   options.optimizer = OptimizerKind::Lars;
-  CHECK(sgd_options(options, *net).no_decay.size() == 41);
-  CHECK(sgd_options(options, *net).lars->not_adapted.size() == 41);
+  CHECK(sgd_options(options, *net, /*own_kernel=*/false).no_decay.size() == 41);
+  CHECK(sgd_options(options, *net, /*own_kernel=*/false).lars->not_adapted.size() == 41);
   options.no_decay = DecayExclusion{};
-  CHECK(sgd_options(options, *net).no_decay.empty());
-  CHECK(sgd_options(options, *net).lars->not_adapted.size() == 41);
+  CHECK(sgd_options(options, *net, /*own_kernel=*/false).no_decay.empty());
+  CHECK(sgd_options(options, *net, /*own_kernel=*/false).lars->not_adapted.size() == 41);
 }
 
 TEST_CASE("with zero-init the last scale of each block is zero, the rest as before",

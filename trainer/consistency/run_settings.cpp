@@ -160,10 +160,10 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
                       : options.tf32 == Tf32Option::On ? "on"
                                                        : "off");
   // Another rounding on one rank, and the weights go apart.
-  lines.add_flag("--fused-optimizer", options.fused_optimizer.value_or(false));
-  lines.add_flag("--fused-norm", options.fused_norm.value_or(false));
-  lines.add_flag("--fused-pool", options.fused_pool.value_or(false));
-  lines.add_flag("--working-copies", options.working_copies.value_or(false));
+  lines.add_flag("--fused-optimizer", facts.kernels.optimizer);
+  lines.add_flag("--fused-norm", facts.kernels.norm);
+  lines.add_flag("--fused-pool", facts.kernels.pool);
+  lines.add_flag("--working-copies", facts.kernels.copies);
   // Pixels differ by roundings, and a sample may come to another rank after a restart.
   lines.add_flag("--device-jpeg", options.device_jpeg);
   // NCCL wants a collective recorded on all ranks or on none.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/options/own_kernels.h"
 #include "trainer/options/train_options.h"
 
 namespace ddprun::trainer {
@@ -27,6 +28,7 @@ struct RunFacts {
   std::int64_t training_images = 0;  // 0 with --evaluate.
   std::int64_t validation_images = 0;
   std::int64_t micro_batch_size = 0;
+  OwnKernels kernels;
 };
 
 // One setting a line, "NAME<tab>VALUE", in a fixed order. `options`: with the learning rate of this

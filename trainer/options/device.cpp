@@ -172,31 +172,6 @@ void check_graph_options(const TrainOptions& options) {
 
 }  // namespace
 
-void settle_kernels(TrainOptions& options, bool gpu) {
-  const bool last = options.layout != LayoutOption::Nchw;
-  // With shards or replicas on a GPU they have not been measured.
-  const bool usual = gpu && options.data_parallel == 1 && !options.shards;
-  const auto settle = [](std::optional<bool>& kernel, bool otherwise) {
-    kernel = kernel.value_or(otherwise);
-  };
-  settle(options.fused_optimizer,
-         options.cuda_graph || (usual && options.optimizer != OptimizerKind::Lars));
-  settle(options.fused_norm, usual && last && !options.sync_batch_norm);
-  settle(options.fused_pool, usual && last);
-  settle(options.working_copies, usual && options.precision != PrecisionOption::Fp32);
-}
-
-std::string kernels_text(const TrainOptions& settled) {
-  std::string text;
-  for (const auto& [used, name] :
-       {std::pair(settled.fused_optimizer, "fused-optimizer"),
-        std::pair(settled.fused_norm, "fused-norm"), std::pair(settled.fused_pool, "fused-pool"),
-        std::pair(settled.working_copies, "working-copies")}) {
-    if (used.value_or(false)) text += (text.empty() ? "" : " ") + std::string(name);
-  }
-  return text;
-}
-
 void check_device_options(const TrainOptions& options) {
   check_graph_options(options);
   refuse_if(options.device == DeviceOption::Cpu && options.backend == BackendOption::Nccl,

@@ -123,7 +123,7 @@ struct TrainOptions {
   Tf32Option tf32 = Tf32Option::Auto;
   bool cudnn_benchmark = true;       // Try out cuDNN's algorithms ...
   bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
-  // Kernels of our own. Where nothing is said settle_kernels() decides, once the device is known.
+  // Kernels of our own. Where nothing is said own_kernels() decides, once the device is known.
   std::optional<bool> fused_optimizer;
   std::optional<bool> fused_norm;
   std::optional<bool> fused_pool;      // Of the stem.
@@ -161,12 +161,6 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv);
 
 // --data, or the folder data/NAME. Empty for synthetic.
 std::filesystem::path data_path(const TrainOptions& options);
-
-// Says of each kernel of our own on which nothing is said whether it is used: on a GPU wherever it
-// applies, on the CPU nowhere, which has faster ones; and whatever else needs one has it.
-void settle_kernels(TrainOptions& options, bool gpu);
-// The options of those that are used: "fused-optimizer fused-norm", say.
-std::string kernels_text(const TrainOptions& settled);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

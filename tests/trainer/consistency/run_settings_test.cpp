@@ -15,6 +15,7 @@ std::string settings(const std::vector<const char*>& arguments, RunFacts facts =
   const ParsedCommandLine parsed = parse(arguments);
   REQUIRE(parsed.options);
   facts.micro_batch_size = parsed.options->batch_size.value_or(64);
+  facts.kernels = own_kernels(*parsed.options, /*gpu=*/false);
   return settings_text(*parsed.options, facts);
 }
 

@@ -11,6 +11,9 @@
 
 namespace ddprun::trainer::testing {
 
+// Of tensors: around a block, a chunk, and several of each.
+inline const std::vector<std::int64_t> odd_sizes{0, 1, 255, 256, 257, 4095, 4096, 4097, 9001};
+
 // Why the cases on a GPU are skipped; "" where there is one.
 std::string no_gpu();
 

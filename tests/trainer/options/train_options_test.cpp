@@ -171,43 +171,6 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   CHECK(parse({"--cudnn-deterministic"}).options->cudnn_deterministic);
 }
 
-namespace {
-
-std::string kernels(std::vector<const char*> given, bool gpu) {
-  TrainOptions options = parse(std::move(given)).options.value();
-  settle_kernels(options, gpu);
-  return kernels_text(options);
-}
-
-}  // namespace
-
-TEST_CASE("a GPU has every kernel that applies, and the CPU those that are asked for",
-          "[trainer][options]") {
-  CHECK(kernels({}, true) == "fused-optimizer fused-norm fused-pool");
-  CHECK(kernels({"--precision", "bf16"}, true) ==
-        "fused-optimizer fused-norm fused-pool working-copies");
-  CHECK(kernels({"--precision", "bf16"}, false).empty());
-  CHECK(kernels({"--sync-bn"}, true) == "fused-optimizer fused-pool");
-  CHECK(kernels({"--memory-format", "nchw"}, true) == "fused-optimizer");
-  CHECK(kernels({"--optimizer", "lars"}, true) == "fused-norm fused-pool");
-  for (const char* split : {"--shards", "--data-parallel"}) {
-    CHECK(kernels({split, "2", "--precision", "bf16"}, true).empty());
-  }
-  CHECK(kernels({"--cuda-graph"}, false) == "fused-optimizer");  // Which needs it.
-  const std::vector<const char*> all{"--fused-optimizer", "--fused-norm", "--fused-pool",
-                                     "--precision",       "fp16",         "--working-copies"};
-  CHECK(kernels(all, false) == "fused-optimizer fused-norm fused-pool working-copies");
-  std::vector<const char*> none{"--no-fused-optimizer", "--no-fused-norm", "--no-fused-pool",
-                                "--no-working-copies"};
-  CHECK(kernels(none, true).empty());
-  // The last word counts.
-  std::vector<const char*> changed = all;
-  changed.insert(changed.end(), none.begin(), none.end());
-  CHECK(kernels(changed, true).empty());
-  none.insert(none.end(), all.begin(), all.end());
-  CHECK(kernels(none, false) == "fused-optimizer fused-norm fused-pool working-copies");
-}
-
 TEST_CASE("working copies are of one GPU's weights, in 16 bits", "[trainer][options]") {
   CHECK(contains(said({"--working-copies"}), "give --precision bf16 or fp16"));
   CHECK(contains(said({"--working-copies", "--precision", "fp16", "--data-parallel", "2"}),

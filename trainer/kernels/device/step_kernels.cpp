@@ -17,7 +17,7 @@ void* entry_of_module() {
 
 }  // namespace
 
-bool has_step_kernels(bool cuda) { return !cuda || entry_of_module() != nullptr; }
+bool cuda_module_has_step_kernels() { return entry_of_module() != nullptr; }
 
 const StepKernels& step_kernels(bool cuda) {
   if (!cuda) return host_step_kernels();

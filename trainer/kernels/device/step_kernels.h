@@ -56,11 +56,12 @@ using StepKernelsOf = const StepKernels*();
 
 const StepKernels& host_step_kernels();
 
-// Whether step_kernels() has some to give: a CUDA module that was built without nvcc has none.
-bool has_step_kernels(bool cuda);
+// Opens it; false where it was built without nvcc. Throws CommunicatorError where it cannot be
+// opened.
+bool cuda_module_has_step_kernels();
 
-// Opens the CUDA module for `cuda`. Throws KernelError where that has none, CommunicatorError where
-// it cannot be opened.
+// Opens the CUDA module for `cuda`. Throws KernelError where that has none, CommunicatorError as
+// cuda_module_has_step_kernels().
 const StepKernels& step_kernels(bool cuda);
 
 // Throws KernelError.
