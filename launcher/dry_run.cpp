@@ -307,7 +307,7 @@ void Plan::describe_workers() {
                          : fmt::format("{}/{}_XXXXXX/attempt_0", options_.log_dir, options_.run_id),
       .environment = facts_.environment,
       .console_columns = 0,
-      .cpus = facts_.cpus,
+      .cpus = [this] { return facts_.cpus; },
       .places = facts_.places,
       // Any number but -1: nothing is started.
       .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1,

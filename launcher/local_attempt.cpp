@@ -144,7 +144,7 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
           .attempt_dir = attempt_dir_,
           .environment = environment_variable,
           .console_columns = terminal_columns(),
-          .cpus = cpus_at_once(),
+          .cpus = cpus_at_once,
           .places = asked_places(options_),
           .key_fd = worker_key_.get(),
           .memory_fd = restart_memory(),

@@ -210,12 +210,13 @@ std::vector<std::string> placement_notes(const WorkerSpecInputs& inputs) {
     notes.push_back(fmt::format("OMP_NUM_THREADS is {}: each worker's share of the {}",
                                 same ? omp_threads(inputs, 0) : counts,
                                 of_quota ? "control group's quota of CPUs" : "physical cores"));
-  } else if (uses_usual_threads(inputs) && inputs.round.group_rank == 0 &&
-             inputs.cpus >= 2 * options.nproc_per_node) {
+  } else if (uses_usual_threads(inputs) && inputs.round.group_rank == 0) {
+    const int cpus = inputs.cpus();
+    if (cpus < 2 * options.nproc_per_node) return notes;
     notes.push_back(fmt::format(
         "OMP_NUM_THREADS is 1, as with torchrun, though there are {} CPUs for {} workers; "
         "--omp-threads auto shares them out",
-        inputs.cpus, options.nproc_per_node));
+        cpus, options.nproc_per_node));
   }
   return notes;
 }

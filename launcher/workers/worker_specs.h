@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ struct WorkerSpecInputs {
   std::string attempt_dir;         // Holds <local rank>/; "" = no error files and no log files.
   EnvironmentLookup environment;   // The launcher's own.
   int console_columns = 0;         // Of the terminal on stdout; 0: it is none.
-  int cpus = 1;                    // That this process may use.
+  std::function<int()> cpus;       // That this process may use; asked for a note alone.
   std::vector<WorkerCpus> places;  // By place (local_places.h); empty: not asked for.
   int key_fd = -1;                 // As WorkerSpec's.
   int memory_fd = -1;              // As WorkerSpec's.

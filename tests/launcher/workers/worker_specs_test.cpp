@@ -43,7 +43,7 @@ struct Case {
                                                     : std::optional<std::string>(found->second);
                 },
             .console_columns = terminal ? 100 : 0,
-            .cpus = cpus,
+            .cpus = [this] { return cpus; },
             .places = places,
             .ras_address = ras_address,
             .may_park = may_park,
