@@ -1,7 +1,7 @@
 // The half-precision formats by their bits, and their conversions to and from float32: rounding to
-// nearest even, subnormals, infinities and NaN included (IEEE 754 binary16; bfloat16 is the upper
-// half of a float32). Free of branches, so that loops over them vectorise, and constexpr, so that
-// CUDA kernels may call them too.
+// nearest even, infinities, NaN and float16's subnormals included, also where the processor flushes
+// those of float32 (IEEE 754 binary16; bfloat16 is the upper half of a float32). Free of branches,
+// so that loops over them vectorise, and constexpr, so that CUDA kernels may call them too.
 #pragma once
 
 #include <bit>
@@ -18,11 +18,16 @@ struct Brain {
 
 constexpr float widen(Half h) {
   const std::uint32_t magnitude = h.bits & 0x7fffu;
-  // Shifting puts the exponent 112 too low; the product corrects it, subnormals included.
-  const float scaled = std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>(0x77800000u);
+  // A subnormal n / 2^24 as 2^-14 + n / 2^24 - 2^-14, all of them normal float32. A shift and a
+  // product would do for both kinds, but with a subnormal float32 between them, which is 0 to a
+  // processor that has been told to flush those, as trainers do.
+  const std::uint32_t less = magnitude < 0x400u ? 0x38800000u : 0u;
+  const std::uint32_t exponent = magnitude < 0x400u ? 0x38800000u : 0x38000000u;  // Of 112: rebias.
+  const float value =
+      std::bit_cast<float>((magnitude << 13) + exponent) - std::bit_cast<float>(less);
   const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;  // Infinity, NaN.
   const std::uint32_t sign = (h.bits & 0x8000u) << 16;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | special | sign);
 }
 
 constexpr float widen(Brain b) {

@@ -9,6 +9,10 @@
 
 #include "tests/testing/catch.h"
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 using namespace ddprun::worker;
 
 namespace {
@@ -40,6 +44,29 @@ float brain_to_float(std::uint16_t brain) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(brain) << 16);
 }
 
+// While it lives, and if `on`, this thread's subnormal float32 count as 0 (FTZ and DAZ), as in a
+// trainer.
+class FlushedSubnormals {
+ public:
+  explicit FlushedSubnormals([[maybe_unused]] bool on) {
+#if defined(__x86_64__)
+    if (on) _mm_setcsr(before_ | 0x8040u);
+#endif
+  }
+  ~FlushedSubnormals() {
+#if defined(__x86_64__)
+    _mm_setcsr(before_);
+#endif
+  }
+  FlushedSubnormals(const FlushedSubnormals&) = delete;
+  FlushedSubnormals& operator=(const FlushedSubnormals&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  const unsigned before_ = _mm_getcsr();
+#endif
+};
+
 }  // namespace
 
 TEST_CASE("five ranks are added as ((0 + 1) + (2 + 3)) + 4", "[worker][communicator][reduce]") {
@@ -52,7 +79,12 @@ TEST_CASE("five ranks are added as ((0 + 1) + (2 + 3)) + 4", "[worker][communica
 TEST_CASE("every float16 survives being added to zero", "[worker][communicator][reduce]") {
   std::vector<std::uint16_t> all(65536), zeros(65536, 0);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
-  const auto sum = reduce<std::uint16_t>({all, zeros}, DataType::Float16, ReduceOp::Sum);
+  const bool flushed = GENERATE(false, true);
+  CAPTURE(flushed);
+  const auto sum = [&] {
+    const FlushedSubnormals mode(flushed);
+    return reduce<std::uint16_t>({all, zeros}, DataType::Float16, ReduceOp::Sum);
+  }();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float value = half_to_float(all[i]);
     INFO(i);
