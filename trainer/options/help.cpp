@@ -5,6 +5,7 @@
 
 #include "command_line/nearest.h"
 #include "command_line/wrapped.h"
+#include "trainer/options/foreign_names.h"
 #include "trainer/options/read_command_line.h"
 #include "trainer/options/train_options.h"
 
@@ -79,6 +80,10 @@ std::string whole_name(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 std::string suggestion(const CLI::App& app, const std::string& name) {
+  // First: --amp is three letters like --ema, and has nothing to do with it.
+  for (const ForeignName& foreign : foreign_names) {
+    if (name == foreign.elsewhere) return ": it is --" + std::string(foreign.here) + " here";
+  }
   const std::string guess = command_line::nearest(name, long_names(app));
   return guess.empty() ? "" : ", did you mean --" + guess + "?";
 }

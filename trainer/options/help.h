@@ -18,7 +18,8 @@ std::string full_help(const CLI::App& app, std::size_t columns);
 // for it where it fits one option alone. Throws UsageError for a name that fits none or several.
 std::vector<std::string> with_whole_names(const CLI::App& app, std::vector<std::string> arguments);
 
-// ", did you mean --batch-size?", or "" where no option is near.
+// ": it is --lr here" for another trainer's word (foreign_names.h), ", did you mean --batch-size?",
+// or "" where no option is near.
 std::string suggestion(const CLI::App& app, const std::string& name);
 
 }  // namespace ddprun::trainer

@@ -10,6 +10,7 @@
 #include "tests/trainer/scratch.h"
 #include "trainer/data/memory_dataset.h"
 #include "trainer/open_dataset.h"
+#include "trainer/options/foreign_names.h"
 #include "trainer/options/help.h"
 #include "trainer/options/read_command_line.h"
 
@@ -67,6 +68,19 @@ TEST_CASE("17.1: the start of an option will do when it fits one", "[trainer][op
   CHECK(said({"--quite-something-else"}).find("did you mean") == std::string::npos);
   CHECK(contains(said({"3"}), "what is 3 for?"));
   CHECK(parse({"--", "x"}).exit_code == 2);
+}
+
+TEST_CASE("17.1: the words of other trainers are answered with ours", "[trainer][options]") {
+  CHECK(
+      contains(said({"--learning_rate", "1"}), "unknown option --learning-rate: it is --lr here"));
+  CHECK(contains(said({"--amp"}), "unknown option --amp: it is --precision bf16 here"));
+  const std::string help = printed({"--help"});
+  for (const ForeignName& foreign : foreign_names) {
+    const std::string option = "--" + std::string(foreign.elsewhere);
+    CHECK(contains(said({option.c_str()}), option + ": it is --" + std::string(foreign.here)));
+    const std::string_view name = foreign.here.substr(0, foreign.here.find(' '));
+    CHECK(contains(help, "\n  --" + std::string(name)));
+  }
 }
 
 TEST_CASE("17.1: -h is one screen, --help is all in lines of any width", "[trainer][options]") {
