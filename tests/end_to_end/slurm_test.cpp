@@ -58,6 +58,7 @@ std::map<std::string, std::string> fake_slurm(const TemporaryFolder& folder) {
           {"SLURM_NTASKS", "1"},
           {"SLURM_NNODES", "1"},
           {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(free_port())},  // Not the one that the job's number gives.
           {"NPROC", "1"}};
 }
 
