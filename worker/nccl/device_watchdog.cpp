@@ -94,7 +94,9 @@ std::string DeviceWatchdog::find_cause(const std::vector<std::string>& names) {
     if (group_->departed(static_cast<int>(peer))) gone |= RankSet{1} << peer;
   }
   if (gone != 0) return names_of(gone, names) + " closed the communicator";
-  return to_string(find_blame(rank_, ~RankSet{0}, answers), names);
+  // NCCL does not say for which of them a kernel waits.
+  const RankSet all = ~RankSet{0} >> (ranks_max - answers.size());
+  return to_string(find_blame(rank_, all & ~(RankSet{1} << rank_), answers), names);
 }
 
 void DeviceWatchdog::tell_slow(const DeviceQueue::Finding& slow) {

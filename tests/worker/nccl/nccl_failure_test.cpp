@@ -266,7 +266,24 @@ TEST_CASE("a slow rank is waited for, and told of once", "[worker][nccl]") {
   INFO(text);
   CHECK(told == 1);
   CHECK(contains(text, "all_reduce(count=100, float32, sum), call 1 on the device"));
-  CHECK(contains(text, "rank 1"));
+  CHECK(contains(text, "rank 1 (pid "));
+  CHECK_FALSE(contains(text, "rank 0 (pid "));
+  CHECK_FALSE(contains(text, "rank 2"));
+}
+
+TEST_CASE("work that is late on the device is blamed on the peers that there are",
+          "[worker][nccl]") {
+  const auto timeout = patience(100ms);
+  const Switch slow("FAKE_NCCL_SLOW", "1:" + std::to_string(4 * timeout.count()));
+  const auto errors = spawn({.world = 2, .collective_timeout = timeout}, sum);
+  for (const std::string& error : errors) {
+    INFO(error);
+    // Both have made the call; whichever finds out first says so for both.
+    const std::size_t cause = error.find("on the device timed out after ");
+    REQUIRE(cause != std::string::npos);
+    const std::string late = contains(error, "rank 0: all_reduce") ? "rank 1" : "rank 0";
+    CHECK(contains(error.substr(cause), ": " + late + " had not got as far"));
+  }
 }
 
 TEST_CASE("18.1: memory that is given back while a collective is under way stays until its end",
