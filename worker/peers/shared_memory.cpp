@@ -37,6 +37,30 @@ constexpr std::size_t token_digits = 32;
 
 std::string memfd_name(const std::string& token) { return "ddprun-" + token; }
 
+// Memory that is only promised ends in SIGBUS where there is none left. False: see errno.
+//
+// Most kernels end a fallocate() of shared memory when a signal comes (Linux 6.18 does not), and
+// take back all that this call has reserved. Under a profiler's timer a large one would never end,
+// so it goes on by halves.
+bool reserve(int fd, std::size_t bytes) {
+  constexpr std::size_t piece_bytes_min = 64 << 10;  // Microseconds.
+  constexpr int interruptions_max = 1000;            // Of such a piece.
+  std::size_t piece = bytes;
+  int interruptions = 0;
+  for (std::size_t first = 0; first < bytes;) {
+    const std::size_t next = std::min(piece, bytes - first);
+    if (::fallocate(fd, 0, static_cast<off_t>(first), static_cast<off_t>(next)) == 0) {
+      first += next;
+      interruptions = 0;
+      continue;
+    }
+    if (errno != EINTR) return false;
+    if (piece <= piece_bytes_min && ++interruptions > interruptions_max) return false;
+    piece = std::max(piece / 2, piece_bytes_min);
+  }
+  return true;
+}
+
 }  // namespace
 
 SharedSegment::SharedSegment(int fd, std::size_t bytes, std::string token)
@@ -113,9 +137,8 @@ SharedSegment SharedSegment::make(std::size_t bytes) {
   const int fd = ::memfd_create(memfd_name(token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw_errno("memfd_create");
   SharedSegment segment(fd, bytes, token);
-  // Reserved, too: memory that is only promised ends in SIGBUS where there is none left.
   if (::ftruncate(fd, static_cast<off_t>(head_bytes + bytes)) != 0 ||
-      ::fallocate(fd, 0, 0, static_cast<off_t>(head_bytes + bytes)) != 0) {
+      !reserve(fd, head_bytes + bytes)) {
     throw_errno("reserving " + std::to_string(bytes) + " bytes of shared memory");
   }
   // Nobody can make the file shorter under a peer's mapping.
