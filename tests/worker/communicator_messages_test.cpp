@@ -1,9 +1,12 @@
 // isend and irecv: in any order with each other, and across collectives when they were posted
 // before.
-#include <mutex>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <numeric>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
 
 using namespace ddprun::worker;
@@ -21,6 +24,13 @@ void require_no_errors(const std::vector<std::string>& errors) {
 }
 
 const std::size_t large = 3'000'000;  // More than any socket holds.
+
+// The most memory that this process has had so far.
+long peak_mib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss / 1024;
+}
 
 }  // namespace
 
@@ -175,4 +185,110 @@ TEST_CASE("a collective of a peer from whom a message is awaited is an error",
     CHECK(error.find("a message that was sent before a collective must be received before it") !=
           std::string::npos);
   }
+}
+
+TEST_CASE("a send is no mistake of a peer that is in a collective with its receive posted before",
+          "[worker][communicator][any-backend]") {
+  const std::size_t long_enough = 30'000'000;  // To be under way when the collective's frame comes.
+  for (const Wiring wiring : wirings) {
+    std::atomic<int> wrong{0};
+    require_no_errors(spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
+      const int peer = 1 - comm.rank();
+      std::int32_t small = comm.rank();
+      std::vector<std::int32_t> data(long_enough, comm.rank());
+      std::int32_t sum = 1;
+      const auto reduce = [&] { comm.all_reduce(&sum, 1, DataType::Int32, ReduceOp::Sum); };
+      if (comm.rank() == 0) {
+        const auto answer = comm.irecv(&small, 1, DataType::Int32, peer);
+        comm.send(data.data(), data.size(), DataType::Int32, peer);
+        reduce();
+        answer->wait();
+        wrong += small != 1;
+      } else {
+        const auto question = comm.irecv(data.data(), data.size(), DataType::Int32, peer);
+        reduce();
+        question->wait();
+        comm.send(&small, 1, DataType::Int32, peer);
+        wrong += std::count(data.begin(), data.end(), 0) != std::ssize(data);
+      }
+      wrong += sum != 2;
+      comm.barrier();
+    }));
+    INFO(name_of(wiring));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a receive that an abort has ended writes nothing more, also when it is waited for",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    std::counting_semaphore<> sent(0), over(0);
+    std::atomic<int> wrong{0};
+    const auto errors = spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
+      const int peer = 1 - comm.rank();
+      std::vector<std::int32_t> data(large, 7);
+      if (comm.rank() == 1) {
+        const auto sending = comm.isend(data.data(), large, DataType::Int32, peer);
+        sent.release();  // The sockets are full of it.
+        acquire(over, 1);
+        return;
+      }
+      std::fill(data.begin(), data.end(), -1);
+      const auto receiving = comm.irecv(data.data(), large, DataType::Int32, peer);
+      acquire(sent, 1);
+      comm.abort("enough");
+      try {
+        receiving->wait();
+      } catch (...) {
+        wrong += std::count(data.begin(), data.end(), -1) != std::ssize(data);
+        over.release();
+        throw;
+      }
+    });
+    INFO(name_of(wiring) << ": " << errors[0]);
+    CHECK(ddprun::testing::contains(errors[0], "enough"));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("messages that are done leave no memory behind", "[worker][communicator][any-backend]") {
+  const std::size_t count = 64 << 10;
+  long grown_mib = 0;
+  require_no_errors(spawn({.world = 2}, [&](Communicator& comm) {
+    const int peer = 1 - comm.rank();
+    const std::vector<float> out(count, 1);
+    std::vector<float> in(count);
+    const long before_mib = peak_mib();
+    for (int round = 0; round < 4000; ++round) {
+      const auto sending = comm.isend(out.data(), count, DataType::Float32, peer);
+      comm.irecv(in.data(), count, DataType::Float32, peer)->wait();
+      sending->wait();
+    }
+    if (comm.rank() == 0) grown_mib = peak_mib() - before_mib;
+    comm.barrier();
+  }));
+  CHECK(grown_mib < 100);
+}
+
+TEST_CASE("a rank whose messages are taken slowly waits, and does not copy all of them",
+          "[worker][communicator][any-backend]") {
+  const std::size_t count = 64 << 10;
+  long grown_mib = 0;
+  require_no_errors(spawn({.world = 2}, [&](Communicator& comm) {
+    const int messages = 1600;
+    if (comm.rank() == 0) {
+      const std::vector<std::int32_t> out(count, 1);
+      const long before_mib = peak_mib();
+      for (int i = 0; i < messages; ++i) comm.send(out.data(), count, DataType::Int32, 1);
+      grown_mib = peak_mib() - before_mib;
+    } else {
+      std::vector<std::int32_t> in(count);
+      for (int i = 0; i < messages; ++i) {
+        comm.recv(in.data(), count, DataType::Int32, 0);
+        for (int work = 0; work < 20; ++work) std::rotate(in.begin(), in.begin() + 1, in.end());
+      }
+    }
+    comm.barrier();
+  }));
+  CHECK(grown_mib < 100);
 }

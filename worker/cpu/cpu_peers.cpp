@@ -76,6 +76,8 @@ void CpuPeers::check_calls(const Running& running) {
 }
 
 bool CpuPeers::move_streams(const Call& call) {
+  // What a failed call has posted is still there, and its memory may be gone.
+  guard_.throw_if_aborted(call);
   switch (streams_->progress()) {
     case PeerStreams::Progress::Moved:
       return true;
@@ -217,7 +219,7 @@ CpuPeers::Running CpuPeers::resume(const Message& message) {
 
 void CpuPeers::wait(const Message& message) {
   wait_until(
-      resume(message), Via::Streams, [&] { return is_done(message); },
+      resume(message), message.sends ? Via::Sends : Via::Streams, [&] { return is_done(message); },
       [&](int peer) { return peer == message.peer && !is_done(message); });
 }
 

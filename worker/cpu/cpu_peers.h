@@ -98,7 +98,9 @@ class CpuPeers {
   bool test(const Message& message);  // Moves what can be moved now; true: done.
 
  private:
-  enum class Via { Memory, Streams };
+  // Sends: by taking this rank's frames. What the peer itself sends meanwhile, be it the next
+  // collective, does not hinder that: it receives a message within any call, if it has posted it.
+  enum class Via { Memory, Streams, Sends };
   // Blocks until `done`, which a peer brings about through shared memory or by frames; `late(peer)`
   // tells whether it is this peer that keeps us waiting.
   template <typename Done, typename Late>

@@ -21,21 +21,28 @@ class MpiMessages {
   std::unique_ptr<Request> isend(const void* data, std::size_t count, DataType type, int peer);
   std::unique_ptr<Request> irecv(void* data, std::size_t count, DataType type, int peer);
 
-  // Moves what send() did not wait for; every call of the communicator begins so.
+  // Moves what nobody waits for; every call of the communicator begins so.
   void move_on();
 
  private:
   struct Message;
   class MessageRequest;
-  std::shared_ptr<Message> post(const char* name, const void* data, std::size_t count,
+  std::shared_ptr<Message> make(const char* name, const void* data, std::size_t count,
                                 DataType type, int peer, bool sends);
+  std::shared_ptr<Message> post_send(const char* name, const void* data, std::size_t count,
+                                     DataType type, int peer, bool copies);
+  std::shared_ptr<Message> post_receive(const char* name, void* data, std::size_t count,
+                                        DataType type, int peer);
   void check_calls(const Message& message);  // Once the header of one to be received is here.
   bool test(Message& message);
   void wait(Message& message);
   void move_buffered();
+  void buffer(std::shared_ptr<Message> message);
+  void make_room();
 
   MpiPeers& peers_;
   std::deque<std::shared_ptr<Message>> buffered_;  // Under way, and nobody waits for them.
+  std::size_t buffered_bytes_ = 0;                 // That they hold.
 };
 
 }  // namespace ddprun::worker
