@@ -23,7 +23,10 @@
 namespace ddprun::worker {
 
 enum class DataType { Float32, Float64, Float16, BFloat16, Int32, Int64, UInt8 };
-enum class ReduceOp { Sum, Average, Max, Min };  // Average: sum / world size; floating types only.
+// Average: sum / world size; floating types only. On the CPU and over MPI 16-bit floats are added
+// in float32 and rounded once, and Max and Min give NaN where any rank has it. NCCL may round to
+// 16 bits each time that one more rank is added, and its Max and Min lose a NaN that not all have.
+enum class ReduceOp { Sum, Average, Max, Min };
 
 std::size_t bytes_of(DataType type);
 

@@ -45,7 +45,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
     : module_(std::move(module)),
       communicator_(communicator),
       options_(std::move(options)),
-      active_(communicator.world_size() > 1 || options_.reduce_world_of_one),
+      active_(communicator.world_size() > 1 || options_.reduce_world_of_one ||
+              options_.complete_gradient),
       parameters_(distinct_parameters(*module_)),
       buffer_broadcast_(communicator) {
   if (!active_) return;

@@ -55,14 +55,18 @@
 namespace ddprun::worker {
 
 struct DataParallelOptions : ReducerOptions {
+  // False: buffers are each rank's own, once all have started with rank 0's. PyTorch then leaves
+  // them alone at the start, too; here only init_sync = false does, because rank 0 may be the one
+  // that has read a checkpoint (`train --shards`). Ranks must have them in the same shapes all the
+  // same, for synchronize_buffers().
   bool broadcast_buffers = true;
 
   // As PyTorch's: false where the caller has made the ranks' models equal, and the broadcast of
   // rank 0's would be a copy for nothing.
   bool init_sync = true;
 
-  // In a world of one there is nothing to reduce: no hooks, no flat memory, no cost. True runs all
-  // of it nevertheless, for tests and measurements.
+  // In a world of one there is nothing to reduce: no hooks, no flat memory, no cost, unless
+  // gradients are to be completed. True runs all of it nevertheless, for tests and measurements.
   bool reduce_world_of_one = false;
 
   // reduction_queue_of(communicator), or something in its place that hands on all to it. Given by
@@ -139,7 +143,7 @@ class DistributedDataParallelBase {
   std::shared_ptr<torch::nn::Module> module_;
   Communicator& communicator_;
   DataParallelOptions options_;
-  bool active_ = true;                   // False in a world of one.
+  bool active_ = true;                   // False in a world of one with nothing to do.
   std::vector<NamedTensor> parameters_;  // Distinct, those without gradients included.
   std::vector<NamedTensor> frozen_;      // Those of them that are left out.
   std::vector<at::Tensor> buffers_;

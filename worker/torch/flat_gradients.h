@@ -49,6 +49,8 @@ class FlatGradients {
 
   // Where an adopted gradient lies.
   const at::Tensor& view(std::size_t i) const { return views_[i]; }
+  // Whether the parameter's gradient is that tensor.
+  bool is_view(std::size_t i) const;
 
   // For gradient_memory(): a tensor of the view's memory in which the parameter's gradient may be
   // computed, once until adopt() or clear(). Undefined where that would overwrite something.
@@ -82,7 +84,6 @@ class FlatGradients {
   at::Tensor make_view(std::size_t i) const;
   void make_views();
   void leave_to_holders(std::size_t i);
-  bool is_view(std::size_t i) const;
   bool lies_in_view(std::size_t i) const;
 
   std::vector<NamedTensor> parameters_;

@@ -167,6 +167,7 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
   // The step may be lost already, and a survivor of a peer's death is waited for until it has left.
   communicator_.throw_if_aborted();
   const std::lock_guard lock(group_->mutex());
+  if (defined && !sums_.empty()) check_sum(parameter);
   if (!enabled_) return;
   const bool dropped = !gradients_.plan().places[parameter].bucket;
   if (dropped && !defined) return;  // As in the first step.
@@ -191,6 +192,41 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [group = group_] { group->end_of_backward(); });
   }
+}
+
+// Adding to a gradient in place counts its version up by one; whatever cleared it before has
+// counted, too, or made it another tensor.
+void GradientReducer::check_sum(std::size_t parameter) {
+  std::optional<std::int64_t>& sum = sums_[parameter];
+  if (!sum) return;
+  if (!gradients_.is_view(parameter) || gradients_.view(parameter)._version() != *sum + 1) {
+    sum.reset();
+    return;
+  }
+  if (!enabled_) {  // Of no harm as long as it is not reduced.
+    ++*sum;
+    return;
+  }
+  throw_unreduced(
+      communicator_,
+      "rank " + std::to_string(communicator_.rank()) + ": the gradient of parameter '" +
+          gradients_.name(parameter) +
+          "' is the sum over the ranks that the last reduction has left, and with this "
+          "backward's it would be summed up once more: call zero_grad() before the first "
+          "backward of each step, and use no_sync() for all but its last one");
+}
+
+void GradientReducer::note_sums() {
+  sums_.assign(gradients_.size(), std::nullopt);
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (gradients_.is_view(i)) sums_[i] = gradients_.view(i)._version();
+  }
+}
+
+// Clears the memory of all gradients at once, which their versions do not tell.
+void GradientReducer::clear_gradients(bool set_to_none) {
+  gradients_.clear(set_to_none);
+  sums_.clear();
 }
 
 bool GradientReducer::can_finish() const {
@@ -241,6 +277,7 @@ void GradientReducer::finish() {
   } else {
     never_here_.clear();
   }
+  if (op_ == ReduceOp::Sum) note_sums();
   progress_.restart(gradients_.plan());
   running_ = false;
 }

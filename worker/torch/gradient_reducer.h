@@ -32,7 +32,8 @@
 
 namespace ddprun::worker {
 
-// A backward left parameters without gradients, or two backwards overlapped. Names them.
+// A backward left parameters without gradients, two backwards overlapped, or one added to a sum
+// over the ranks. Names them.
 class UnreducedGradients : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -56,10 +57,13 @@ struct ReducerOptions {
   bool static_graph = false;
 
   // Gradients of float travel rounded to bfloat16, half the bytes, as with PyTorch's
-  // bf16_compress_hook; sums are taken in float. Costs two passes over the gradients.
+  // bf16_compress_hook; sums are taken in float on the CPU and over MPI, while NCCL may round
+  // to bfloat16 each time that one more rank is added. Costs two passes over the gradients.
   bool bfloat16_gradients = false;
 
-  // Gradients become the sum over the ranks instead of the average.
+  // Gradients become the sum over the ranks instead of the average. What is added to such a sum
+  // would be summed up with it once more, so a backward that reduces must find gradients cleared by
+  // zero_grad() since: where the sum is still as it was left, it throws UnreducedGradients.
   bool sum = false;
 
   // Called for each gradient of this rank when it is there, before it is reduced, to add in place
@@ -96,7 +100,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   void set_enabled(bool enabled) { enabled_ = enabled; }
   bool enabled() const { return enabled_; }
 
-  void clear_gradients(bool set_to_none) { gradients_.clear(set_to_none); }
+  void clear_gradients(bool set_to_none);
 
   // Takes part in the peers' reduction with zeros for all gradients that are not there: for a rank
   // that has no batch left, or whose loss depends on no parameter. When several reducers have one
@@ -118,6 +122,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   std::string unfinished_message() const override;
 
   void on_gradient(std::size_t parameter, bool defined);
+  void check_sum(std::size_t parameter);
+  void note_sums();
   void check_hooks();
   void refuse_early_end() const;
   void begin();
@@ -140,6 +146,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   // Int32, from the communicator. By parameter: ranks that have a gradient; then: ranks that had a
   // backward.
   at::Tensor used_counts_;
+  // By parameter: autograd's version of a gradient that is a sum over the ranks. With `sum` only.
+  std::vector<std::optional<std::int64_t>> sums_;
   std::vector<std::size_t> unused_here_;  // In this backward; may have an older gradient.
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;

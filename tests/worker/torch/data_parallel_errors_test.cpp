@@ -303,7 +303,10 @@ TEST_CASE("a backward within backward is refused where its end would be taken fo
       options.static_graph = static_graph;
       options.sum = sum;
       DistributedDataParallel<CheckpointedImpl> ddp(net, communicator, options);
-      for (int step = 0; step < 2; ++step) ddp.forward(input(communicator.rank())).backward();
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        ddp.forward(input(communicator.rank())).backward();
+      }
     });
     return message_of<UnreducedGradients>(errors[0] ? errors[0] : errors[1]);
   };
@@ -357,6 +360,29 @@ TEST_CASE("other buffers become rank 0's before every forward, except within no_
     const auto guard = ddp.no_sync();
     for (int step = 0; step < 2; ++step) ddp.forward(input(rank));
     RANK_CHECK(at::allclose(net->scale, alone->scale + 2 * input(rank).abs().mean()));
+  });
+}
+
+TEST_CASE("buffers that are not broadcast start as rank 0's, unless the ranks begin as they are",
+          "[worker][ddp][buffers]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    for (const bool init_sync : {true, false}) {
+      Counting net = seeded(1, [] { return Counting(); });
+      net->scale.fill_(1 + communicator.rank());
+      DataParallelOptions options = tiny();
+      options.broadcast_buffers = false;
+      options.init_sync = init_sync;
+      DistributedDataParallel ddp(net, communicator, options);
+      RANK_CHECK(net->scale.item<float>() == (init_sync ? 1 : 1 + communicator.rank()));
+
+      const at::Tensor own = net->scale.clone();
+      const at::Tensor images = input(communicator.rank());
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        ddp.forward(images).backward();
+      }
+      RANK_CHECK(at::allclose(net->scale, own + 2 * images.abs().mean()));
+    }
   });
 }
 

@@ -2,6 +2,8 @@
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <functional>
+#include <utility>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/communicator_cluster.h"
@@ -69,8 +71,8 @@ std::vector<at::Tensor> train(Communicator& communicator, const DataParallelOpti
 }
 
 TEST_CASE("gradients can be completed before they travel, and become a sum", "[worker][ddp]") {
-  for (const bool at_once : {false, true}) {
-    run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+  for (const auto& [ranks, at_once] : {std::pair(2, false), {2, true}, {1, false}}) {
+    run_ranks_well(ranks, [&, at_once = at_once](ThreadCommunicator& communicator) {
       SmallNet net = seeded(2, [] { return SmallNet(); });
       const Batch batch = random_batch(1, 4).part(communicator.rank(), 2);
       loss_of(net->forward(batch.images), batch).backward();
@@ -102,6 +104,62 @@ TEST_CASE("gradients can be completed before they travel, and become a sum", "[w
       }
       net->zero_grad();
     });
+  }
+}
+
+DataParallelOptions sums() {
+  DataParallelOptions options = options_with_tiny_buckets();
+  options.sum = true;
+  return options;
+}
+
+TEST_CASE("a step begins with no sum, however the last step's was cleared", "[worker][ddp]") {
+  run_ranks_well(2, [](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(2, [] { return SmallNet(); });
+    const Batch batch = random_batch(1, 4).part(communicator.rank(), 2);
+    DistributedDataParallel ddp(net, communicator, sums());
+    loss_of(ddp.forward(batch.images), batch).backward();
+    const std::vector<at::Tensor> sum = gradients_of(*net);
+    const std::vector<std::function<void()>> ways{
+        [&] { ddp.zero_grad(); }, [&] { ddp.zero_grad(/*set_to_none=*/false); },
+        [&] { net->zero_grad(); }, [&] { net->zero_grad(/*set_to_none=*/false); },
+        [&] {  // What is added on this rank alone goes with it.
+          const auto local = ddp.no_sync();
+          loss_of(ddp.forward(batch.images), batch).backward();
+          net->zero_grad(/*set_to_none=*/false);
+        }};
+    for (const auto& clear : ways) {
+      const at::Tensor loss = loss_of(ddp.forward(batch.images), batch);
+      clear();
+      loss.backward();
+      RANK_CHECK(all_close(gradients_of(*net), sum));
+    }
+    ddp.zero_grad();
+  });
+}
+
+TEST_CASE("a backward that adds to a sum over the ranks is refused", "[worker][ddp][errors]") {
+  for (const bool first_alone : {false, true}) {
+    const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+      SmallNet net = seeded(2, [] { return SmallNet(); });
+      const Batch batch = random_batch(1, 4).part(communicator.rank(), 2);
+      DistributedDataParallel ddp(net, communicator, sums());
+      const auto backward = [&] { loss_of(ddp.forward(batch.images), batch).backward(); };
+      backward();
+      if (first_alone) {
+        const auto local = ddp.no_sync();
+        backward();
+      }
+      backward();
+    });
+    // Whoever is later hears of the other one's end.
+    std::string messages;
+    for (const auto& error : errors) messages += message_of<UnreducedGradients>(error);
+    INFO(messages);
+    CHECK(messages.find("' is the sum over the ranks that the last reduction has left") !=
+          std::string::npos);
+    CHECK(messages.find("call zero_grad() before the first backward of each step") !=
+          std::string::npos);
   }
 }
 
