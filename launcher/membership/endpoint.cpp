@@ -110,6 +110,15 @@ bool needs_addresses(const LaunchOptions& options) {
          options.node_rank == 0;
 }
 
+bool waits_for_name(const LaunchOptions& options, const EndpointFacts& facts) {
+  if (!needs_addresses(options) || options.nnodes_max == 1 || !facts.addresses.empty()) {
+    return false;
+  }
+  const EndpointPlan plan = plan_endpoint(options, facts);
+  return plan.role == EndpointPlan::Role::Host ||
+         (plan.role == EndpointPlan::Role::Join && !options.is_host);
+}
+
 EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& facts) {
   EndpointPlan plan;
   plan.port = options.endpoint_port;
@@ -125,6 +134,12 @@ EndpointPlan plan_endpoint(const LaunchOptions& options, const EndpointFacts& fa
     // Workers of the only node reach any address of it; nobody else has to.
     const auto local = std::find_if(facts.addresses.begin(), facts.addresses.end(), facts.is_local);
     if (plan.bind_address.empty() && local != facts.addresses.end()) plan.bind_address = *local;
+    if (facts.addresses.empty() && address_bytes(host).empty()) {
+      plan.bind_address = plan.master_addr = loopback;
+      plan.warning =
+          fmt::format("{} does not resolve: workers of the only node meet at {}", host, loopback);
+      return plan;
+    }
   } else if (options.backend == RendezvousBackend::Static) {
     plan.role = options.node_rank == 0 ? EndpointPlan::Role::Host : EndpointPlan::Role::Join;
   } else if (options.is_host) {

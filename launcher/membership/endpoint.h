@@ -66,4 +66,8 @@ EndpointPlan plan_standby(const LaunchOptions& options);
 // Whether the plan depends on what options.endpoint_host resolves to.
 bool needs_addresses(const LaunchOptions& options);
 
+// Whether it does not resolve yet and must, before this node can say who hosts, and where the
+// others and all workers find that. The only node of a job needs no name.
+bool waits_for_name(const LaunchOptions& options, const EndpointFacts& facts);
+
 }  // namespace ddprun::launcher

@@ -31,7 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr milliseconds meet_again{250};  // In etcd, for a coordinator.
+constexpr milliseconds meet_again{250};       // In etcd, for a coordinator.
+constexpr milliseconds resolve_again{1'000};  // A name that does not resolve yet.
+constexpr milliseconds say_again{10'000};     // That it does not.
 
 milliseconds all_notice(const LaunchOptions& options) {
   return options.heartbeat_timeout + options.heartbeat_interval;
@@ -74,8 +76,7 @@ asio::awaitable<void> Membership::join() {
   if (meets_in_etcd(options_)) {
     make_meeting_place();
   } else {
-    co_await plan_endpoint_here();
-    if (left_) co_return;
+    if (!co_await plan_endpoint_here()) co_return;
   }
   if (may_be_taken_over(options_)) {
     make_successor(election_limit(options_));
@@ -93,23 +94,46 @@ asio::awaitable<void> Membership::join() {
   connect();
 }
 
-asio::awaitable<void> Membership::plan_endpoint_here() {
+// False: the join timeout is over, as has been said, or this node leaves.
+asio::awaitable<bool> Membership::plan_endpoint_here() {
   EndpointFacts facts{.own_host_name = host_name_, .is_local = is_local_address};
-  std::string resolve_error;
-  if (needs_addresses(options_)) {
-    rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
-    if (left_) co_return;  // A name server may be slow, and a signal came.
-    facts.addresses = std::move(resolved.addresses);
-    resolve_error = std::move(resolved.error);
-  }
+  if (needs_addresses(options_) && !co_await look_up_endpoint(facts)) co_return false;
   plan_ = plan_endpoint(options_, facts);
-  if (plan_.role == EndpointPlan::Role::Host && !resolve_error.empty()) {
-    throw EndpointError(
-        fmt::format("cannot resolve \"{}\", where this node hosts the endpoint: {}; give an "
-                    "address or a name that all nodes can resolve",
-                    options_.endpoint_host, resolve_error));
-  }
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
+  co_return true;
+}
+
+// Name servers may learn of this host only after it has started, as Kubernetes' do of a pod, and of
+// no other host's coming at all.
+asio::awaitable<bool> Membership::look_up_endpoint(EndpointFacts& facts) {
+  const auto began = Clock::now();
+  auto next_word = began;
+  while (true) {
+    rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
+    if (left_) co_return false;  // A name server may be slow, and a signal came.
+    facts.addresses = std::move(resolved.addresses);
+    if (!waits_for_name(options_, facts)) co_return true;
+    const auto now = Clock::now();
+    const std::string why = fmt::format(
+        "cannot resolve \"{}\", where a node hosts the endpoint: {}; give an address or a name "
+        "that "
+        "all nodes can resolve",
+        options_.endpoint_host, resolved.error);
+    if (now - began >= options_.join_timeout) {
+      callbacks_.on_unreachable(why);
+      co_return false;
+    }
+    if (now >= next_word) {
+      spdlog::warn("{}; looking again for {}", why,
+                   rendezvous::time_text(std::chrono::duration_cast<milliseconds>(
+                       began + options_.join_timeout - now)));
+      next_word = now + say_again;
+    }
+    retry_.expires_after(resolve_again);
+    asio::error_code ignored;
+    co_await retry_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    if (left_) co_return false;
+  }
 }
 
 asio::awaitable<void> Membership::open_endpoint() {

@@ -116,7 +116,8 @@ class Membership {
   void look_for_leader();
   void go_where(const rendezvous::Seat& coordinator);
 
-  asio::awaitable<void> plan_endpoint_here();
+  asio::awaitable<bool> plan_endpoint_here();
+  asio::awaitable<bool> look_up_endpoint(EndpointFacts& facts);
   asio::awaitable<void> open_endpoint();
   // Where nodes meet in an etcd: `coordinator_` is found, or this node's endpoint is open.
   void make_meeting_place();

@@ -339,6 +339,34 @@ TEST_CASE("a host that does not resolve is named, until the time to join is up")
   CHECK(contains(result.output, "resolve"));
 }
 
+// The name is learnt of once a launcher has said that it does not resolve: static node 0 as well as
+// one that cannot know whether it hosts. In namespaces of mounts and the network, where no name
+// server answers and no file of this machine changes.
+TEST_CASE("a name that resolves late is waited for by who hosts it, too") {
+  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
+  const TemporaryFolder folder;
+  const auto result = run(
+      {"unshare", "--mount", "--net", "/bin/bash", "-ec",
+       "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
+       "worker='echo up $RANK of $WORLD_SIZE'\n"
+       "static() { $DDPRUN --nnodes 2 --node-rank $1 --master-addr late.invalid --master-port 29511"
+       " --auth none sh -c \"$worker\" >$1 2>&1; }\n"
+       "elastic() { $DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
+       " --rdzv-conf last_call_timeout=1 --auth none sh -c \"$worker\" >2 2>&1; }\n"
+       "static 0 & zero=$!; static 1 & one=$!; elastic & two=$!\n"
+       "for node in 0 1 2; do until grep -q 'cannot resolve' $node; do sleep 0.05; done; done\n"
+       "echo '127.0.0.1 late.invalid' >>hosts\n"
+       "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
+       "tail -n 99 0 1 2; exit $status",
+       "late", folder.path()},
+      60s, {{"DDPRUN", binary("ddprun")}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "up 0 of 2"));
+  CHECK(contains(result.output, "up 1 of 2"));
+  CHECK(contains(result.output, "up 0 of 1"));
+}
+
 TEST_CASE("a peer that never comes ends the wait with status 71 and says who is missing") {
   const auto result =
       run(launch_node(0, free_port(), {"--rdzv-conf", "join_timeout=1"}, {"/bin/true"}), 20s);

@@ -117,6 +117,29 @@ TEST_CASE("c10d: is_host settles it", "[launcher][endpoint]") {
   CHECK(plan_endpoint(options, machine({"10.0.0.5"})).role == Role::Join);
 }
 
+TEST_CASE("the only node needs no name that resolves", "[launcher][endpoint]") {
+  const EndpointPlan plan = plan_endpoint(nodes(1, "pod-0.train"), machine({}));
+  CHECK(plan.bind_address == "127.0.0.1");
+  CHECK(plan.master_addr == "127.0.0.1");
+  CHECK(plan.warning.find("pod-0.train does not resolve") != std::string::npos);
+  CHECK_FALSE(waits_for_name(nodes(1, "pod-0.train"), machine({})));
+}
+
+TEST_CASE("who may host waits until the endpoint's name resolves", "[launcher][endpoint]") {
+  CHECK(waits_for_name(nodes(2, "pod-0.train"), machine({})));
+  CHECK(waits_for_name(elastic("pod-0.train"), machine({})));
+  LaunchOptions host = elastic("pod-0.train");
+  host.is_host = true;
+  CHECK(waits_for_name(host, machine({})));
+  // It does, here or elsewhere; it is this machine's own; another node waits for it.
+  CHECK_FALSE(waits_for_name(elastic("pod-0.train"), machine({"10.0.0.5"})));
+  CHECK_FALSE(waits_for_name(elastic("pod-0.train"), machine({"10.0.0.9"})));
+  CHECK_FALSE(waits_for_name(elastic("this"), machine({})));
+  CHECK_FALSE(waits_for_name(nodes(2, "pod-0.train", 1), machine({})));
+  host.is_host = false;
+  CHECK_FALSE(waits_for_name(host, machine({})));
+}
+
 TEST_CASE("names are only looked up by nodes that may host the endpoint", "[launcher][endpoint]") {
   CHECK_FALSE(needs_addresses(nodes(2, "somewhere", 1)));
   CHECK(needs_addresses(nodes(2, "somewhere", 0)));
