@@ -76,7 +76,7 @@ GroupStep GroupState::parker_lost() const {
   return {{Ask}, "one that was spared cannot park any more"};
 }
 
-GroupStep GroupState::deadline_passed(TimePoint now, int parking) {
+GroupStep GroupState::deadline_passed(TimePoint now, int parking, bool being_freed) {
   if (!active_ || !deadline_ || now < *deadline_) return {{}, "not yet"};
   if (keeping() && !late_ && !killing_ && parking > 0 && grace_.count() > 0) {
     late_ = true;
@@ -84,8 +84,17 @@ GroupStep GroupState::deadline_passed(TimePoint now, int parking) {
     return {{KillAsked, Ask}, "the grace is over, and some who said that they can park have not"};
   }
   late_ = true;
-  if (killing_) return finished(GiveUp, "SIGKILL was sent long ago: the rest hangs in the kernel");
+  if (killing_) {
+    // Given up, it would fill the memory that the next attempt is to have.
+    const TimePoint freed_by = killed_at_ + limits_.freed_wait;
+    if (!being_freed || now >= freed_by) {
+      return finished(GiveUp, "SIGKILL was sent long ago: the rest hangs in the kernel");
+    }
+    deadline_ = std::min(now + limits_.kill_wait, freed_by);
+    return {{SayWait}, "the kernel takes apart what was killed"};
+  }
   killing_ = true;
+  killed_at_ = now;
   deadline_ = now + limits_.kill_wait;
   return {{Kill}, "the grace is over"};
 }

@@ -34,6 +34,9 @@ namespace ddprun::launcher {
 struct WorkerGroupLimits {
   // A process may hang in the kernel and outlive SIGKILL: after this it is reported as gone.
   std::chrono::milliseconds kill_wait{5'000};
+  // One that does not hang, but has so much memory, or so slow a driver, that the kernel takes long
+  // to take it apart: for as long as this, within what the coordinator waits for a node.
+  std::chrono::milliseconds freed_wait{45'000};
   // A worker that ended is reported after those that began to end before it; should one of these
   // take longer than this (a driver that releases a GPU), without it.
   std::chrono::milliseconds order_wait{1'000};
@@ -49,6 +52,8 @@ struct WorkerGroupLimits {
   // The same when one of them has failed, which may be the shell around a program that a
   // scheduler's SIGTERM has reached, too, and that saves its work now.
   std::chrono::milliseconds failed_grace{30'000};
+  // How many workers an attempt may have; 0 = as many as the first one has.
+  int workers_max = 0;
 };
 
 enum class GroupAction {
@@ -57,9 +62,10 @@ enum class GroupAction {
   AskIts,     // ... to those in the session of the worker that ended just now.
   TellOver,   // Tell those who are spared, and have not been told, that the attempt is over.
   KillAsked,  // SIGKILL to every member that was asked before.
-  Kill,    // SIGKILL to every member. Those who are spared are no members, nor what they started.
-  GiveUp,  // Say what is left; the group ends without it.
-  Finish,  // Nothing is left.
+  Kill,     // SIGKILL to every member. Those who are spared are no members, nor what they started.
+  SayWait,  // That the kernel still takes apart what was killed.
+  GiveUp,   // Say what is left; the group ends without it.
+  Finish,   // Nothing is left.
 };
 
 struct GroupStep {
@@ -114,8 +120,9 @@ class GroupState {
   // that keeps nobody, and have all of its grace.
   GroupStep stop(int signal, std::chrono::milliseconds grace, TimePoint now,
                  Keep keep = Keep::Nobody);
-  // `parking`: how many are spared and have not parked.
-  GroupStep deadline_passed(TimePoint now, int parking = 0);
+  // `parking`: how many are spared and have not parked. `being_freed`: the kernel takes apart
+  // every process that is left.
+  GroupStep deadline_passed(TimePoint now, int parking = 0, bool being_freed = false);
   // One that was spared cannot park any more.
   GroupStep parker_lost() const;
   // Whether this one is to be sent no signal now.
@@ -146,8 +153,9 @@ class GroupState {
                                         TimePoint now) const;
 
   WorkerGroupLimits limits_;
-  bool active_ = false;   // Between started() and Finish or GiveUp.
-  bool killing_ = false;  // SIGKILL is out.
+  bool active_ = false;    // Between started() and Finish or GiveUp.
+  bool killing_ = false;   // SIGKILL is out ...
+  TimePoint killed_at_{};  // ... since then.
   Keep keep_ = Keep::Nobody;
   bool late_ = false;  // Who has not parked yet is spared no more.
   std::chrono::milliseconds grace_{0};

@@ -101,6 +101,7 @@ struct WorkerGroup::Impl : std::enable_shared_from_this<Impl> {
   int kept() const;
   void kill_members();
   void name_leftovers();
+  bool is_being_freed();
   int running() const;
   bool is_active() const { return state.active() && !abandoned; }
 
@@ -158,10 +159,12 @@ void WorkerGroup::Impl::stand_by(const std::vector<WorkerSpec>& spare_specs) {
   spares->attempt_started(spare_specs);
 }
 
+// `count`: of the attempt that begins. A later one may have more workers, and marks for as many as
+// there can be are all that tells who died first.
 void WorkerGroup::Impl::make_guard(int count) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) {
-    order = std::make_unique<DeathOrder>(count);
+    order = std::make_unique<DeathOrder>(std::max(count, limits.workers_max));
     guard = std::make_unique<ChildGuard>(order->id());
     members.know(*guard);
     if (make_spares) spares = make_spares();
@@ -422,6 +425,9 @@ void WorkerGroup::Impl::carry_out(const GroupStep& step, int ended_pid) {
         workers.warn_of_kill();
         kill_members();
         break;
+      case GroupAction::SayWait:
+        spdlog::warn("waiting for the kernel to free the memory and devices of what was killed");
+        break;
       case GroupAction::GiveUp:
         return give_up();
       case GroupAction::Finish:
@@ -440,6 +446,18 @@ void WorkerGroup::Impl::name_leftovers() {
   }
 }
 
+// Whether the kernel has begun to take apart all that is left: that takes its time, and does end.
+// A zombie, which somebody holds, has nothing left to free.
+bool WorkerGroup::Impl::is_being_freed() {
+  bool any = false;
+  for (const ProcessRow& row : members.of(leaders(), kept_sessions())) {
+    if (row.state == 'Z') continue;
+    if (!is_exiting(row.pid)) return false;
+    any = true;
+  }
+  return any;
+}
+
 void WorkerGroup::Impl::watch_deadline() {
   if (!state.deadline() || watched_deadline == state.deadline()) return;
   watched_deadline = state.deadline();
@@ -447,7 +465,8 @@ void WorkerGroup::Impl::watch_deadline() {
   deadline_timer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self || !self->is_active()) return;
-    self->carry_out(self->state.deadline_passed(Clock::now(), self->workers.parking()));
+    self->carry_out(self->state.deadline_passed(Clock::now(), self->workers.parking(),
+                                                self->state.killing() && self->is_being_freed()));
     self->settle();
   });
 }
@@ -674,7 +693,10 @@ void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
-void WorkerGroup::set_left_behind(LeftBehind left) { impl_->left_behind = std::move(left); }
+void WorkerGroup::set_left_behind(LeftBehind left) {
+  impl_->left_behind = std::move(left);
+  if (impl_->limits.workers_max > 0) impl_->make_guard(impl_->limits.workers_max);
+}
 
 void WorkerGroup::stop_spares() {
   if (impl_->spares) impl_->spares->stop();

@@ -78,7 +78,9 @@ class WorkerGroup {
   // asked to end, and it is not marked stopped_by_us.
   void kill_worker(int local_rank);
 
-  // Removed by the guard process when this process is killed.
+  // Removed by the guard process when this process is killed: from now on where the limits say how
+  // many workers there may be, else from the first start(). Throws std::system_error where there
+  // can be no such process.
   void set_left_behind(LeftBehind left);
 
   // Who could be given a rank at once.

@@ -54,6 +54,28 @@ TEST_CASE("a stop asks, then kills, then gives up", "[group_state]") {
   CHECK_FALSE(group.active());
 }
 
+TEST_CASE("what the kernel takes apart is not given up as what hangs", "[group_state]") {
+  GroupState group(limits);
+  group.started();
+  group.stop(SIGTERM, 30s, t);
+  REQUIRE(acts(group.deadline_passed(t + 30s, 0, false)) == Actions{Kill});
+  CHECK(acts(group.deadline_passed(t + 35s, 0, true)) == Actions{SayWait});
+  CHECK(group.deadline() == t + 40s);
+  for (auto now = t + 40s; now < t + 75s; now += 5s) {
+    CHECK(acts(group.deadline_passed(now, 0, true)) == Actions{SayWait});
+  }
+  SECTION("for ever") {
+    CHECK(group.deadline() == t + 75s);
+    CHECK(acts(group.deadline_passed(t + 75s, 0, true)) == Actions{GiveUp});
+  }
+  SECTION("until it is gone") {
+    CHECK(acts(group.looked(GroupEnds::SomeFailed, false, t + 72s)) == Actions{Finish});
+  }
+  SECTION("until only what hangs is left") {
+    CHECK(acts(group.deadline_passed(t + 75s, 0, false)) == Actions{GiveUp});
+  }
+}
+
 TEST_CASE("only another signal is sent to who was asked before", "[group_state]") {
   GroupState group = running_group();
 
