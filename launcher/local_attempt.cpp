@@ -72,7 +72,8 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                }},
           {.shared_signals = options.signals_to_handle,
            .leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
-           .failed_grace = options.shutdown_timeout}) {
+           .failed_grace = options.shutdown_timeout,
+           .workers_max = options.nproc_per_node}) {
   group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events(),
                      {.ready_by = options.spare_timeout});
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
@@ -97,7 +98,10 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     if (!told_choices_) choose_ras_address();
-    attempt_dir_ = directory_.make_attempt(round.attempt, workers);
+    attempt_dir_ =
+        directory_.make_attempt(round.attempt, workers, [this](const std::string& temporary) {
+          group_.set_left_behind({temporary, status_socket_});
+        });
     group_.set_left_behind({directory_.temporary_path(), status_socket_});
     WorkerSpecInputs inputs = spec_inputs();
     inputs.worker_store = worker_store();

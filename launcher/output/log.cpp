@@ -118,7 +118,10 @@ std::vector<int> full_logs(const std::string& path) {
 int OutputLog::begin_next_file() {
   ++full_files_;
   // The file being written keeps its plain name, for whoever follows it with tail -F.
-  if (std::rename(path_.c_str(), full_log_path(path_, full_files_).c_str()) != 0) return errno;
+  if (std::rename(path_.c_str(), full_log_path(path_, full_files_).c_str()) != 0) {
+    if (errno != ENOENT) return errno;
+    --full_files_;  // Somebody has removed it, or taken it away: there is nothing to keep.
+  }
   if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
     ::unlink(full_log_path(path_, full_files_ - rotation_.keep).c_str());
   }

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <random>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -33,6 +36,13 @@ std::string file_name(const std::string& run_id) {
     if (c == '/' || c == '\0') c = '_';
   }
   return name == "." || name == ".." || name.empty() ? "run" : name;
+}
+
+// Of the folder itself, and not of what a link leads to; nobody's if there is none.
+std::optional<uid_t> owner_of_folder(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return std::nullopt;
+  return status.st_uid;
 }
 
 // A worker that was stopped while it wrote one leaves its temporary file, error.json.PID.tmp.
@@ -86,13 +96,16 @@ RunDirectory::~RunDirectory() {
   fs::remove_all(root_, ignored);
 }
 
-std::string RunDirectory::make_attempt(int attempt, int workers) {
+std::string RunDirectory::make_attempt(int attempt, int workers, const Before& before_temporary) {
   if (log_dir_ == null_device) return "";
   if (root_.empty()) {
-    root_ = make_root();
-  } else if (std::error_code error; !fs::is_directory(root_, error)) {
-    // Jobs of weeks meet those who clean /tmp. The name stays: it was told to the user.
+    root_ = make_root(before_temporary);
+    owner_ = owner_of_folder(root_);
+  } else if (const auto owner = owner_of_folder(root_); !owner || owner != owner_) {
+    // Jobs of weeks meet those who clean /tmp, where anybody may then take the name. It stays: it
+    // was told to the user.
     remake_root();
+    owner_ = owner_of_folder(root_);
   }
   const std::string name = fmt::format("{}/attempt_{}", root_, attempt);
   std::string dir = name;
@@ -120,8 +133,8 @@ std::string RunDirectory::make_spare(int local_rank) const {
   return dir;
 }
 
-std::string RunDirectory::make_root() const {
-  if (temporary_) return make_temporary_root();
+std::string RunDirectory::make_root(const Before& before_temporary) const {
+  if (temporary_) return make_temporary_root(before_temporary);
   std::error_code error;
   fs::create_directories(log_dir_, error);
   if (error) throw std::system_error(error, "cannot make the log directory " + log_dir_);
@@ -130,11 +143,16 @@ std::string RunDirectory::make_root() const {
   return path;
 }
 
-std::string RunDirectory::make_temporary_root() const {
+// With a name of our own: mkdtemp() would tell its own too late.
+std::string RunDirectory::make_temporary_root(const Before& before_temporary) const {
   std::string refusals;
   for (const TemporaryPlace& place : temporary_places()) {
-    std::string path = fmt::format("{}/ddprun_{}_XXXXXX", place.path, file_name(run_id_));
-    if (mkdtemp(path.data()) != nullptr) {
+    std::random_device random;
+    const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+    const std::string path =
+        fmt::format("{}/ddprun_{}_{:016x}", place.path, file_name(run_id_), number);
+    if (before_temporary) before_temporary(path);
+    if (mkdir(path.c_str(), 0700) == 0) {
       if (!refusals.empty()) spdlog::warn("{}: error files go to {}", refusals, place.path);
       return path;
     }

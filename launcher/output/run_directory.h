@@ -9,7 +9,11 @@
 // away with the run, unless it holds something that somebody may want to read.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,14 +33,18 @@ std::vector<TemporaryPlace> temporary_places();
 
 class RunDirectory {
  public:
+  using Before = std::function<void(const std::string& path)>;
+
   // `log_dir`: "" = temporary; the null device = no files at all. `keep`: the user asked for files
   // (--redirects, --tee), so they stay. Touches nothing yet.
   RunDirectory(std::string log_dir, std::string run_id, bool keep);
   ~RunDirectory();  // Removes a temporary directory without files to keep.
 
   // Makes the directories of one attempt and returns its path, or "" when there are no files at
-  // all; also when the run's own was removed meanwhile. Throws std::runtime_error, naming the path.
-  std::string make_attempt(int attempt, int workers);
+  // all; also when the run's own was removed meanwhile. `before_temporary` hears the path of one
+  // below $TMPDIR before there is anything there: who is killed between the two leaves nothing that
+  // nobody removes. Throws std::runtime_error, naming the path.
+  std::string make_attempt(int attempt, int workers, const Before& before_temporary = {});
 
   // The folder of a local rank's spare, made if it is not there, beside the attempts' after the
   // first of these; "" when there are no files. Throws as make_attempt().
@@ -54,8 +62,8 @@ class RunDirectory {
   void keep_files(Keep keep) { keep_after_failure_ = keep; }
 
  private:
-  std::string make_root() const;
-  std::string make_temporary_root() const;
+  std::string make_root(const Before& before_temporary) const;
+  std::string make_temporary_root(const Before& before_temporary) const;
   void remake_root() const;
   bool holds_files() const;
 
@@ -64,7 +72,8 @@ class RunDirectory {
   bool keep_;
   Keep keep_after_failure_ = Keep::Nothing;
   bool temporary_;
-  std::string root_;  // "" until the first attempt.
+  std::string root_;            // "" until the first attempt.
+  std::optional<uid_t> owner_;  // Of it: an account of a file server need not be that of ours.
 };
 
 // What becomes of a run's folder when its launcher was killed: error files that were written after

@@ -25,6 +25,21 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Whether this is a link that somebody else has put into a folder where anybody may, as /tmp: the
+// kernel lets no open() follow it (protected_symlinks), but does not see who reads a link and then
+// renames.
+bool is_strangers_link(const std::string& path) {
+  struct stat link {
+  }, folder{};
+  if (::lstat(path.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) return false;
+  if (::stat(folder_of(path).c_str(), &folder) != 0) return true;
+  const bool anybodys = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  return anybodys && link.st_uid != ::geteuid() && link.st_uid != folder.st_uid;
+}
+
+constexpr const char* strangers_link =
+    "it is another user's link, in a folder that anybody may write to";
+
 // The file that a link leads to: it is replaced, not the link.
 std::string target_of(const std::string& path) {
   std::error_code error;
@@ -69,6 +84,7 @@ std::string why_not_writable(const std::string& path) {
   if (path.empty() || path.back() == '/') return "it is no file's name";
   std::error_code error;
   if (fs::is_directory(path, error)) return "it is a folder";
+  if (is_strangers_link(path)) return strangers_link;
   if (is_special(path)) return ::access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
   const std::string folder = folder_of(target_of(path));
   if (!fs::is_directory(folder, error)) return "there is no folder " + folder;
@@ -80,6 +96,7 @@ std::string why_not_writable(const std::string& path) {
 
 std::string write_whole_file(const std::string& path, std::string_view content) {
   if (is_special(path)) return write_special(path, content);
+  if (is_strangers_link(path)) return strangers_link;
   const std::string target = target_of(path);
   std::string temporary = target + ".XXXXXX";
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);

@@ -171,6 +171,18 @@ TEST_CASE("a line that fits exactly fills the file, and none is left empty", "[o
   CHECK(content_of(path) == "de\nf");
 }
 
+TEST_CASE("a log file that somebody removes or moves costs no later line", "[output][log]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  OutputLog log(path, {4, 1});
+  CHECK(log.write("abc\n") == 0);
+  std::filesystem::remove(path);
+  CHECK(log.write("def\nghi\n") == 0);
+  CHECK(full_logs(path) == std::vector<int>{1});
+  CHECK(content_of(path + ".1") == "def\n");
+  CHECK(content_of(path) == "ghi\n");
+}
+
 TEST_CASE("only so many full log files are kept", "[output][log]") {
   const ddprun::testing::TemporaryFolder folder;
   const std::string path = folder / "stdout.log";

@@ -139,6 +139,38 @@ TEST_CASE("14.3: a run's folder that was removed while the job ran is made again
   }
 }
 
+TEST_CASE("a temporary folder is told before it is there", "[launcher][run_directory]") {
+  const Scratch scratch;
+  RunDirectory directory("", "id", false);
+  std::vector<std::string> told;
+  const auto before = [&](const std::string& path) {
+    CHECK_FALSE(fs::exists(path));
+    told.push_back(path);
+  };
+  const std::string attempt = directory.make_attempt(0, 1, before);
+  CHECK(told == std::vector{fs::path(attempt).parent_path().string()});
+  CHECK(told.front() == directory.temporary_path());
+  directory.make_attempt(1, 1, before);
+  CHECK(told.size() == 1);
+}
+
+TEST_CASE("what somebody else has put in the place of a run's folder is not used",
+          "[launcher][run_directory]") {
+  const Scratch scratch;
+  RunDirectory directory("", "id", false);
+  const fs::path root = fs::path(directory.make_attempt(0, 1)).parent_path();
+  fs::remove_all(root);
+  fs::create_directory(scratch.path + "/elsewhere");
+  fs::create_directory_symlink(scratch.path + "/elsewhere", root);
+  CHECK_THROWS_AS(directory.make_attempt(1, 1), std::system_error);
+  CHECK(fs::is_empty(scratch.path + "/elsewhere"));
+  fs::remove(root);
+  if (::geteuid() != 0) return;
+  fs::create_directory(root);
+  REQUIRE(::chown(root.c_str(), 65534, 65534) == 0);
+  CHECK_THROWS_AS(directory.make_attempt(1, 1), std::system_error);
+}
+
 TEST_CASE("14.3: where TMPDIR cannot be written it is named, and another place is taken",
           "[launcher][run_directory]") {
   const Scratch scratch;

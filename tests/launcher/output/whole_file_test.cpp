@@ -113,6 +113,22 @@ TEST_CASE("a link stays a link, and what it leads to is replaced", "[report_file
   CHECK(content_of(folder / "real/report.json") == "new");
 }
 
+TEST_CASE("another user's link in a folder of all is not followed", "[report_file]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root can make another user's link");
+  const TemporaryFolder folder, shared;
+  REQUIRE(write_whole_file(folder / "ours", "kept") == "");
+  fs::permissions(shared.path(), fs::perms::all | fs::perms::sticky_bit);
+  fs::create_symlink(folder / "ours", shared / "report");
+  CHECK(write_whole_file(shared / "report", "by our own link") == "");
+  REQUIRE(::lchown((shared / "report").c_str(), 65534, 65534) == 0);
+  for (const std::string& why :
+       {why_not_writable(shared / "report"), write_whole_file(shared / "report", "lost")}) {
+    CHECK(why == "it is another user's link, in a folder that anybody may write to");
+  }
+  CHECK(content_of(folder / "ours") == "by our own link");
+  CHECK(files_in(shared.path()) == 1);
+}
+
 TEST_CASE("a device or a pipe is written to, not replaced", "[report_file]") {
   const TemporaryFolder folder;
   CHECK(write_whole_file("/dev/null", "x") == "");
