@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <climits>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -21,6 +23,7 @@
 #include "launcher/options/launch_options.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/output/run_directory.h"
+#include "launcher/output/whole_file.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/ssh/hosts_job.h"
 #include "launcher/ssh/started_node.h"
@@ -72,11 +75,18 @@ void fill_closed_streams() {
   }
 }
 
-}  // namespace
+// Where a script that starts launchers (scripts/run_node.sh) wants to read that this one was not
+// killed, and with what it ended: a shell tells a SIGKILL from a status of 137 in no other way.
+// Workers do not inherit it, since they may be launchers, too.
+std::string take_status_file() {
+  const char* const path = std::getenv("DDPRUN_STATUS_FILE");
+  const std::string taken = path == nullptr ? "" : path;
+  ::unsetenv("DDPRUN_STATUS_FILE");
+  return taken;
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   using namespace ddprun;
-  fill_closed_streams();
   int internal = rendezvous::exit_status::internal;
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
@@ -103,4 +113,18 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "[ddprun] cannot go on: %s\n", error.what());
     return internal;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fill_closed_streams();
+  // Who started us may ignore it, and the kernel would then reap our children before we do.
+  std::signal(SIGCHLD, SIG_DFL);
+  const std::string status_file = take_status_file();
+  const int status = run(argc, argv);
+  if (!status_file.empty()) {
+    ddprun::launcher::write_whole_file(status_file, std::to_string(status) + "\n");
+  }
+  return status;
 }

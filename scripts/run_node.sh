@@ -14,13 +14,13 @@ set -euo pipefail
 # place. It asks for another turn all the same, as the launcher does.
 stopped=
 interrupted=  # By SIGINT: whoever types Ctrl-C wants no other turn.
-report=
-said=  # The status that the launcher has reported.
+status_file=
+said=  # The status that the launcher has written there.
 trap stopped=1 TERM
 finish() {
   local status=$?
   trap '' TERM  # Slurm may signal whatever runs here once more, rm as well.
-  [ -z "$report" ] || rm -f "$report" || true
+  [ -z "$status_file" ] || rm -f "$status_file" || true
   if [ "$status" -eq 143 ] && [ -z "$said" ]; then status=75; fi
   if [ "$status" -eq 75 ] && [ -n "$interrupted" ]; then status=130; fi
   exit "$status"
@@ -76,7 +76,7 @@ AGENT_RESTARTS=${AGENT_RESTARTS:-0}
 [ "$AGENT_RESTARTS" -gt 0 ] || exec "${launch[@]}" "$@"
 
 # A job whose worker was killed ends with the same 137 as a launcher that was; but only a launcher
-# that was not killed writes how the job ended.
+# that was not killed writes its status. Not into --report's file, which is the user's.
 agent=
 # A terminal's Ctrl-C and Slurm's signals reach the launcher as well, and it takes a SIGTERM that
 # follows for the same stop, where a second SIGINT would kill the workers; others signal this script
@@ -89,11 +89,11 @@ stop() {
 trap stop TERM
 trap 'interrupted=1; stop' INT
 # Where TMPDIR cannot be written, the launcher makes do with these places as well.
-report=$(mktemp 2>/dev/null || mktemp -p /tmp 2>/dev/null || mktemp -p "$PWD")
+status_file=$(mktemp 2>/dev/null || mktemp -p /tmp 2>/dev/null || mktemp -p "$PWD")
 while :; do
-  rm -f "$report"
+  rm -f "$status_file"
   # bash would give it /dev/null: it could not hear that the session that started us is lost.
-  "${launch[@]}" --report "$report" "$@" <&0 &
+  DDPRUN_STATUS_FILE=$status_file "${launch[@]}" "$@" <&0 &
   agent=$!
   [ -z "$stopped" ] || kill -TERM "$agent" 2>/dev/null || true  # It came just before.
   status=0
@@ -103,10 +103,10 @@ while :; do
     wait "$agent" || status=$?
   done
   # One that came as the launcher ended left nothing to wait for, and bash (5.2) then gives the
-  # signal's number or -1. The report has what it ended with.
-  said=$(trap '' TERM; sed -n 's/^  "exit_status": \([0-9]*\),$/\1/p' "$report" 2>/dev/null || true)
+  # signal's number or -1.
+  said=$(trap '' TERM; cat "$status_file" 2>/dev/null || true)
   status=${said:-$status}
-  if [ "$status" -ne 137 ] || [ -e "$report" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
+  if [ "$status" -ne 137 ] || [ -n "$said" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
   AGENT_RESTARTS=$((AGENT_RESTARTS - 1))
   echo "run_node.sh: the launcher of node $NODE_RANK was killed; starting it again," \
     "$AGENT_RESTARTS times left" >&2

@@ -129,6 +129,18 @@ TEST_CASE("run_node.sh starts a launcher again that was killed, not one whose wo
   variables["AGENT_RESTARTS"] = "3";
   CHECK(run_in(place.folder.path(), "node.sbatch", variables).status == 137);
   CHECK(content_of(place.folder / "notes") == "start\n");
+
+  // The user's report is written all the same, and its place changes nothing.
+  const auto check_report = [&](const std::string& script) {
+    fs::remove(place.folder / "notes");
+    CHECK(run_in(place.folder.path(), script, variables).status == 137);
+    CHECK(content_of(place.folder / "notes") == "start\n");
+    CHECK(contains(content_of(place.folder / "report"), "\"exit_status\": 137"));
+    fs::remove(place.folder / "report");
+  };
+  check_report("run_node.sh --report report ./train");
+  variables["PET_REPORT"] = place.folder / "report";
+  check_report("node.sbatch");
 }
 
 TEST_CASE("run_node.sh asks for another turn when it is stopped before its launcher hears it") {
@@ -169,10 +181,8 @@ TEST_CASE("run_node.sh passes on what its launcher ended with while all were sig
   // It has the script wake from its wait, and is gone before that waits again.
   const auto launcher_ends_with = [&](const std::string& status) {
     write_program(place.folder / "launcher",
-                  "trap '' TERM; while [ \"$1\" != --report ]; do shift; done\n"
-                  "printf '{\\n  \"exit_status\": " +
-                      status +
-                      ",\\n}\\n' >\"$2\"\n"
+                  "trap '' TERM; echo " + status +
+                      " >\"$DDPRUN_STATUS_FILE\"\n"
                       "until [ \"$(cut -d' ' -f3 /proc/$PPID/stat)\" = S ]; do :; done\n"
                       "kill -TERM $PPID; exit " +
                       status + "\n");

@@ -90,6 +90,15 @@ TEST_CASE("17.3: one command starts a job on several hosts, with tags and ranks"
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: a host's end is heard of, too, where who started us ignores SIGCHLD") {
+  const Place place;
+  const std::vector<std::string> ignoring = {"env", "--ignore-signal=CHLD"};
+  const ProcessResult result =
+      run(ignoring + launch({"-H", "host-a"}) + shell("exit 3"), 60s, without_sshd(place));
+  INFO(result.output);
+  CHECK(result.status == 3);
+}
+
 TEST_CASE("17.3: the job's failure is told once, and its status and report are the launcher's") {
   REQUIRE_SSHD();
   const Place place;
