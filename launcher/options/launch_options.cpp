@@ -89,7 +89,8 @@ void Decision::decide_shape() {
   if (const auto* rank = get("node-rank")) {
     result.node_rank = parse_count(*rank, 0, kIntMax);
     result.node_rank_given = true;
-    if (result.node_rank >= result.nnodes_max) {
+    // Where nodes come and go it is a wish, and those beyond MAX stand by.
+    if (result.backend == RendezvousBackend::Static && result.node_rank >= result.nnodes_max) {
       throw usage_error(rank->source + ": expected 0.." + std::to_string(result.nnodes_max - 1) +
                         ", as --nnodes is " + std::to_string(result.nnodes_max) +
                         " and ranks begin with 0");

@@ -397,6 +397,9 @@ TEST_CASE("the node rank is checked against the number of nodes", "[options]") {
   CHECK(options({"--nnodes=2", "--node_rank", "1"}).node_rank == 1);
   CHECK(options({"--nnodes=2", "--node_rank=1"}).node_rank_given);
   CHECK(has(error_of({"--nnodes=2", "--node-rank=2"}), "expected 0..1"));
+  // With c10d it stands by when it is one too many, as torchrun takes it.
+  CHECK(options({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--node-rank=5"})
+            .node_rank == 5);
 }
 
 TEST_CASE("one node gets a free port, several meet on the usual one", "[options]") {

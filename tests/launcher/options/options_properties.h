@@ -34,7 +34,9 @@ inline launcher::LaunchOptions parse(const Words& words, const Variables& variab
 inline void check_accepted(const launcher::LaunchOptions& options, const Words& words) {
   expect(options.nnodes_min >= 1 && options.nnodes_min <= options.nnodes_max, "nodes");
   expect(options.nproc_per_node >= 1 && options.nproc_per_node <= 4'096, "workers");
-  expect(options.node_rank >= 0 && options.node_rank < options.nnodes_max, "node rank");
+  const bool static_ranks = options.backend == launcher::RendezvousBackend::Static;
+  expect(options.node_rank >= 0 && (!static_ranks || options.node_rank < options.nnodes_max),
+         "node rank");
   expect(options.max_restarts >= 0, "restarts");
   expect(options.join_timeout.count() > 0, "join timeout");
   expect(options.last_call_timeout.count() >= 0, "last call");
