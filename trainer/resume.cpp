@@ -46,8 +46,6 @@ bool resume_from_folder(TrainingJob& job, std::int64_t from_step) {
       resume_from(job, job.folder->read(names.back()), path);
       job.last_saved = names.back();
       job.last_saved_best = job.state.best_prec1;
-      // Lost, or moved away: the next ones are better than none.
-      if (!job.options.evaluate && !job.folder->has_best()) job.state.best_prec1 = 0;
       return true;
     } catch (const CheckpointError&) {
       throw;  // Whole, but of another run, or not what --resume-anyway can make fit.
@@ -268,6 +266,19 @@ bool goes_on_from_folder(TrainingJob& job) {
   return found;
 }
 
+// Lost, moved away, or in the folder that the run began in: the next ones are better than none.
+void forget_missing_best(TrainingJob& job) {
+  if (job.folder && !job.options.evaluate && !job.folder->has_best()) job.state.best_prec1 = 0;
+}
+
+// What another rank gave tells of a folder that only rank 0 sees.
+void share_best(TrainingJob& job) {
+  forget_missing_best(job);
+  torch::Tensor best = torch::tensor({job.state.best_prec1}, torch::kFloat64).to(job.place.device);
+  worker::broadcast(job.communicator(), best, /*root=*/0);
+  job.state.best_prec1 = worker::result_on_host(job.communicator(), best).item<double>();
+}
+
 }  // namespace
 
 void check_new_start(const TrainingJob& job) {
@@ -334,6 +345,7 @@ void verify_snapshot(TrainingJob& job, const worker::StateLead& lead) {
 }
 
 void share_state(TrainingJob& job, const worker::StateLead& lead) {
+  forget_missing_best(job);
   if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;
@@ -347,6 +359,7 @@ void share_state(TrainingJob& job, const worker::StateLead& lead) {
   const double* value = numbers.data_ptr<double>();
   job.state = {static_cast<std::int64_t>(value[0]), static_cast<std::int64_t>(value[1]),
                static_cast<std::int64_t>(value[2]), value[3]};
+  if (lead.root != 0) share_best(job);
   find_place_in_data(job);
   const bool all_hold_it = lead.any && lead.complete;
   if (job.state.step > 0 && !all_hold_it) {

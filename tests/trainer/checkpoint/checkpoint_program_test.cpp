@@ -52,6 +52,43 @@ Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
          more;
 }
 
+// On images of files; 4 a step.
+Arguments folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
+                     const Arguments& more) {
+  return Arguments{DDPRUN_TRAIN,
+                   "--dataset",
+                   "imagefolder",
+                   "--data",
+                   data,
+                   "--image-size",
+                   "20",
+                   "--model",
+                   "convnet",
+                   "--batch-size",
+                   "4",
+                   "--lr",
+                   "0.01",
+                   "--print-freq",
+                   "1",
+                   "--workers",
+                   "0",
+                   "--device",
+                   "cpu",
+                   "--metrics",
+                   folder / "metrics",
+                   "--checkpoint-dir",
+                   folder / "checkpoints"} +
+         more;
+}
+
+// All the same.
+void write_images(const std::filesystem::path& folder, int count) {
+  std::filesystem::create_directories(folder);
+  for (int image = 0; image < count; ++image) {
+    write_bytes(folder / (std::to_string(image) + ".jpg"), jpeg({.width = 30, .height = 30}));
+  }
+}
+
 ProcessResult run_with(int workers, const Arguments& train) {
   const std::map<std::string, std::string> one_thread{{"OMP_NUM_THREADS", "1"}};
   const Arguments launch{DDPRUN_LAUNCHER, "--standalone", "--nproc-per-node",
@@ -276,22 +313,44 @@ TEST_CASE("a run that was stopped before its last validation has its accuracy af
   }
 }
 
+TEST_CASE("a run that goes on in another folder has its best weights there",
+          "[trainer][program][checkpoint]") {
+  // All images are taken for the kind that training has most of: of `easy` nearly all are right.
+  const ScratchFolder data, before, now;
+  for (const auto& [set, cats] : {std::pair("easy", 7), std::pair("hard", 1)}) {
+    write_images(data / set / "train/cat", 31);
+    write_images(data / set / "train/dog", 1);
+    write_images(data / set / "val/cat", cats);
+    write_images(data / set / "val/dog", 8 - cats);
+  }
+  const auto first = run_with(1, folder_run(before, data / "easy", {"--epochs", "1"}));
+  INFO(first.output);
+  REQUIRE(first.status == 0);
+  const std::string last =
+      files_ending_with(before / "checkpoints", "_0000008.safetensors").front();
+
+  const auto second = run_with(
+      1, folder_run(
+             now, data / "hard",
+             {"--epochs", "2", "--resume", before / ("checkpoints/" + last), "--resume-anyway"}));
+  INFO(second.output);
+  REQUIRE(second.status == 0);
+  const auto accuracy = [](const ScratchFolder& folder) {
+    return events(folder / "metrics", "validation").back()["prec1"].get<double>();
+  };
+  REQUIRE(accuracy(now) < accuracy(before));
+  CHECK(std::filesystem::exists(now / "checkpoints/best.safetensors"));
+  CHECK(events(now / "metrics", "validation").back()["best_prec1"] == accuracy(now));
+}
+
 TEST_CASE("what an epoch has trained is kept where its validation fails",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
   for (const std::string set : {"train", "val"}) {
-    for (const std::string kind : {"cat", "dog"}) {
-      const auto at = folder / ("data/" + set + "/" + kind);
-      std::filesystem::create_directories(at);
-      for (int image = 0; image < 8; ++image) {
-        write_bytes(at / (std::to_string(image) + ".jpg"), jpeg({.width = 30, .height = 30}));
-      }
-    }
+    for (const std::string kind : {"cat", "dog"}) write_images(folder / "data" / set / kind, 8);
   }
   write_bytes(folder / "data/val/dog/7.jpg", "no image");
-  const Arguments command =
-      small_run(folder, {"--batch-size", "4", "--epochs", "1", "--dataset", "imagefolder", "--data",
-                         (folder / "data").string()});
+  const Arguments command = folder_run(folder, folder / "data", {"--epochs", "1"});
   const auto failed = run_with(1, command);
   INFO(failed.output);
   CHECK(failed.status == 1);
