@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "trainer/data/images/image_decoder.h"
@@ -35,15 +35,37 @@ class OpenFile {
   int file_;
 };
 
-// The file's bytes, in memory that is used again. Throws ImageError without the name.
+[[noreturn]] void throw_failed(const char* call) {
+  throw std::system_error(errno, std::generic_category(), call);
+}
+
+// Whether other files may be read all the same. All else, such as a server that does not answer or
+// no memory, would make good images bad, and a run that leaves them out would train on few.
+bool is_of_one_file(const std::error_code& error) {
+  switch (error.value()) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ENXIO:  // A socket.
+    case EIO:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EACCES:
+    case EPERM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The file's bytes, in memory that is used again. Throws ImageError without the name, and
+// std::system_error where a call failed.
 std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
                                         std::vector<std::uint8_t>& buffer) {
   const OpenFile file(path.c_str());
-  if (file.number() < 0) throw ImageError(fmt::format("cannot open it: {}", std::strerror(errno)));
+  if (file.number() < 0) throw_failed("cannot open it");
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) {
-    throw ImageError(fmt::format("cannot examine it: {}", std::strerror(errno)));
-  }
+  if (::fstat(file.number(), &status) != 0) throw_failed("cannot examine it");
   if (!S_ISREG(status.st_mode)) throw ImageError("it is not a file");
   if (status.st_size > image_bytes_max) {
     throw ImageError(
@@ -55,7 +77,7 @@ std::span<const std::uint8_t> read_file(const std::filesystem::path& path,
   while (filled < size) {
     const ssize_t count = ::read(file.number(), buffer.data() + filled, size - filled);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw ImageError(fmt::format("cannot read it: {}", std::strerror(errno)));
+    if (count < 0) throw_failed("cannot read it");
     if (count == 0) break;  // It has become shorter; its decoder will say so.
     filled += static_cast<std::size_t>(count);
   }
@@ -86,9 +108,15 @@ class ImageListReader : public ImageReader {
     try {
       return call();
     } catch (const ImageError& error) {
-      throw ImageError(
-          fmt::format("cannot read image {}, {}: {}", index_, dataset_.name(index_), error.what()));
+      throw ImageError(unread(error.what()));
+    } catch (const std::system_error& error) {
+      if (is_of_one_file(error.code())) throw ImageError(unread(error.what()));
+      throw DataError(unread(error.what()) +
+                      ": the file system or this process failed, not the image");
     }
+  }
+  std::string unread(const char* why) const {
+    return fmt::format("cannot read image {}, {}: {}", index_, dataset_.name(index_), why);
   }
 
   const ImageListDataset& dataset_;

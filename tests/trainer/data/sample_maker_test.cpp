@@ -1,6 +1,10 @@
 // Samples of files: torchvision's floats, whatever was made before, in both memory orders.
 #include "trainer/data/sample_maker.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cmath>
 
 #include "tests/testing/catch.h"
@@ -35,6 +39,26 @@ SampleOptions random_crops(const Dataset& dataset) {
           .seed = 3,
           .epoch = 1};
 }
+
+// No further file can be opened while it lives.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // The lowest number that is free.
+    REQUIRE(next >= 0);
+    ::close(next);
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit now = before_;
+    now.rlim_cur = static_cast<rlim_t>(next);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  ~NoMoreFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 MemoryDataset ramp() {
   MemoryDataset::Contents contents{
@@ -184,4 +208,30 @@ TEST_CASE("what to do about a bad image is as asked for", "[trainer][data][sampl
   SampleMaker hopeless(all_bad.dataset(), options);
   CHECK(contains(message_of<DataError>([&] { hopeless.make(1, out.data(), skipped); }),
                  "3 images in a row cannot be read"));
+}
+
+TEST_CASE("a failure of the machine is no bad image, also where those are skipped",
+          "[trainer][data][sample]") {
+  const ListedFiles files(some_files());
+  SampleOptions options = random_crops(files.dataset());
+  options.on_bad_image = GENERATE(BadImagePolicy::Replace, BadImagePolicy::Omit);
+  SampleMaker maker(files.dataset(), options);
+  std::vector<float> out(3 * 64 * 64);
+  std::vector<SkippedImage> skipped;
+
+  const std::string message = message_of<DataError>([&] {
+    const NoMoreFiles none;
+    maker.make(1, out.data(), skipped);
+  });
+
+  CHECK(skipped.empty());
+  CHECK(contains(message, "cannot read image 1, " + (files / "1.jpg").string()));
+  CHECK(contains(message, "Too many open files"));
+  CHECK(contains(message, "the file system or this process failed, not the image"));
+  CHECK(maker.make(1, out.data(), skipped));  // Nothing is wrong with it.
+
+  std::filesystem::remove(files / "1.jpg");
+  const auto next = maker.make(1, out.data(), skipped);
+  CHECK(skipped.size() == 1);
+  CHECK(next.has_value() == (options.on_bad_image == BadImagePolicy::Replace));
 }
