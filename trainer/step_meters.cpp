@@ -6,12 +6,21 @@
 namespace ddprun::trainer {
 
 StepMeters::StepMeters(const BatchPlan& plan, torch::Device device,
-                       std::chrono::nanoseconds exposed)
+                       std::chrono::nanoseconds exposed, double validation_s)
     : plan_(plan),
+      validation_s_(validation_s),
       counts_(torch::zeros({3}, torch::dtype(torch::kFloat64).device(device))),
       last_counts_(counts_.clone()),
       exposed_(exposed) {
   start_window();
+}
+
+// Lines that wait for a GPU and votes among the ranks: time of the steps, but none that more loader
+// threads would save. Nor is it the host's in queueing a step.
+void StepMeters::data_due() {
+  after_step_s_ = watch_.lap();
+  seconds_ += after_step_s_;
+  window_.seconds += after_step_s_;
 }
 
 void StepMeters::data_ready() {
@@ -25,7 +34,7 @@ void StepMeters::step_done(const torch::Tensor& counts, std::int64_t counted, st
   last_counted_ = counted;
   counted_ += counted;
   const double step_s = data_s_ + watch_.lap();
-  last_step_s_ = step_s;
+  last_step_s_ = after_step_s_ + step_s;
   seconds_ += step_s;
   steps_ += 1;
   images_ += images;
@@ -78,8 +87,11 @@ StepReport StepMeters::report(const TrainingState& state, double learning_rate) 
   report.images_per_s =
       window_.seconds > 0 ? static_cast<double>(window_.images) / window_.seconds : 0;
   report.learning_rate = learning_rate;
+  // One after each epoch that is not done, the last one whole or not.
+  const std::int64_t validations = std::max<std::int64_t>(0, report.epochs - state.epoch);
   report.remaining_s =
-      static_cast<double>(plan_.total_steps - state.step) * report.time_s.average();
+      static_cast<double>(plan_.total_steps - state.step) * report.time_s.average() +
+      static_cast<double>(validations) * validation_s_;
   return report;
 }
 

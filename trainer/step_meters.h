@@ -12,9 +12,11 @@ namespace ddprun::trainer {
 
 class StepMeters {
  public:
-  // `exposed`: see communicated().
-  StepMeters(const BatchPlan& plan, torch::Device device, std::chrono::nanoseconds exposed = {});
+  // `exposed`: see communicated(). `validation_s`: of the last validation; 0: not known, or none.
+  StepMeters(const BatchPlan& plan, torch::Device device, std::chrono::nanoseconds exposed = {},
+             double validation_s = 0);
 
+  void data_due();    // The wait for the next step's batch begins.
   void data_ready();  // The step's batch is there.
   // `counts`: as batch_counts() has them, of `counted` images; `images`: over all workers.
   void step_done(const torch::Tensor& counts, std::int64_t counted, std::int64_t images);
@@ -35,7 +37,7 @@ class StepMeters {
   void restart_clock();  // What took time just now was not training.
 
   // Of the last step.
-  double last_step_s() const { return last_step_s_; }  // The host's.
+  double last_step_s() const { return last_step_s_; }  // The host's, since the step before.
   double last_data_s() const { return data_s_; }
   double last_exposed_s() const { return std::chrono::duration<double>(last_exposed_).count(); }
 
@@ -54,7 +56,9 @@ class StepMeters {
   };
 
   const BatchPlan& plan_;
+  const double validation_s_;
   Stopwatch watch_;
+  double after_step_s_ = 0;  // Of what came between the last two steps, but for the batch.
   double data_s_ = 0;
   Meter data_meter_;
   torch::Tensor counts_;       // Sum of batch_counts() so far.

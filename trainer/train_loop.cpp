@@ -163,7 +163,8 @@ double rate_of_step(const TrainingJob& job) {
 
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
 StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
-  StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication());
+  StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication(),
+                    job.validation_s);
   const auto batches = job.training_batches();
   LossGuard guard(
       job.env.rank, [&job] { return folder_of_findings(job); },
@@ -173,6 +174,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   std::size_t noted = 0;  // Of the images that cannot be read.
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
     job.begin_step();
+    meters.data_due();
     const auto batch = batches->next();
     noted = note_bad_images(job.bad_images, batches->skipped(), noted);
     if (!batch) break;
@@ -259,6 +261,7 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
   if (job.options.verify_sync == 0) verify_job_sync(job);
   if (job.validation_set) {
     std::optional<Validation> validation;
+    Stopwatch watch;
     try {
       validation = validate(job, /*in_epoch=*/true);
     } catch (const std::exception& failure) {
@@ -267,6 +270,7 @@ StopReason finish_epoch(TrainingJob& job, EpochReport& epoch) {
       throw;
     }
     if (!validation) return job.stop->reason();
+    job.validation_s = watch.lap();
     epoch.validation_loss = validation->weights.loss;
     epoch.top1 = validation->weights.prec1;
     if (validation->averaged) epoch.averaged_top1 = validation->averaged->prec1;

@@ -82,6 +82,7 @@ struct TrainingJob {
   std::unique_ptr<ModelAverage> average;  // With --ema.
   CheckpointParts checkpoint_parts;       // What is saved besides the model.
   TrainingState state;
+  double validation_s = 0;     // That the last validation took; 0: none was in this process.
   BadImages bad_images;        // Met in this epoch's training, also by attempts before.
   bool holds_state = false;    // It is this run's, and may be given to other ranks.
   bool step_is_whole = false;  // wait_for_step() has returned since begin_step().

@@ -53,6 +53,12 @@ class FailingDataset : public MemoryDataset {
   };
 };
 
+void spin_for(std::chrono::nanoseconds time) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
 std::vector<std::int64_t> first(std::int64_t count) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < count; ++i) indices.push_back(i);
@@ -375,9 +381,7 @@ TEST_CASE("18.2: the wait for the device before a line counts as its steps' time
   StepMeters meters(plan, torch::kCPU);
   meters.data_ready();
   meters.step_done(torch::zeros({3}, torch::kFloat64), 2, 4);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  while (std::chrono::steady_clock::now() < until) {  // As if a GPU were at work.
-  }
+  spin_for(std::chrono::milliseconds(20));  // As if a GPU were at work.
 
   meters.device_done();
 
@@ -387,4 +391,47 @@ TEST_CASE("18.2: the wait for the device before a line counts as its steps' time
   CHECK(report.time_s.average() >= 0.02);
   CHECK(report.images_per_s <= 4 / 0.02);
   CHECK(report.remaining_s >= 9 * 0.02);
+}
+
+TEST_CASE("18.2: what waits between two steps is not the loader's, but time of the steps",
+          "[trainer][meters]") {
+  const BatchPlan plan{
+      .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 10};
+  StepMeters meters(plan, torch::kCPU);
+  const torch::Tensor counts = torch::zeros({3}, torch::kFloat64);
+  meters.data_due();
+  meters.data_ready();
+  meters.step_done(counts, 2, 4);
+  spin_for(std::chrono::milliseconds(20));  // As if the ranks were voting.
+
+  const auto due = std::chrono::steady_clock::now();
+  meters.data_due();
+  meters.data_ready();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - due;
+  meters.step_done(counts, 2, 4);
+
+  CHECK(meters.last_data_s() <= waited.count());
+  CHECK(meters.last_step_s() >= 0.02);
+  CHECK(meters.seconds() >= 0.02);
+  CHECK(meters.report({.samples_done = 8, .step = 2}, 0.1).window_step_s >= 0.01);
+}
+
+TEST_CASE("what is left of a run has the validations that are left", "[trainer][meters]") {
+  // Three epochs, the last one of two steps.
+  const BatchPlan plan{
+      .batch_size = 2, .global_batch_size = 4, .steps_per_epoch = 5, .total_steps = 12};
+  const auto left_after = [&](double validation_s, const TrainingState& state) {
+    StepMeters meters(plan, torch::kCPU, {}, validation_s);
+    meters.data_due();
+    meters.data_ready();
+    meters.step_done(torch::zeros({3}, torch::kFloat64), 2, 4);
+    const StepReport report = meters.report(state, 0.1);
+    return report.remaining_s -
+           static_cast<double>(plan.total_steps - state.step) * report.time_s.average();
+  };
+  constexpr double validation_s = 600;
+  CHECK(left_after(validation_s, {.epoch = 0, .samples_done = 4, .step = 1}) == Approx(3 * 600));
+  CHECK(left_after(validation_s, {.epoch = 1, .samples_done = 20, .step = 10}) == Approx(2 * 600));
+  CHECK(left_after(validation_s, {.epoch = 2, .samples_done = 8, .step = 12}) == Approx(600));
+  CHECK(left_after(0, {.epoch = 0, .samples_done = 4, .step = 1}) == Approx(0));
 }

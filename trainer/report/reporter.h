@@ -69,7 +69,7 @@ struct StepReport {
   std::optional<double> window_exposed_s;  // Waits for communication; nothing on a GPU.
   double images_per_s = 0;                 // All workers, since the previous line.
   double learning_rate = 0;
-  double remaining_s = 0;  // Until the last step, at this pace.
+  double remaining_s = 0;  // Until the end, at this pace and that of the last validation.
   std::optional<double> gradient_norm;
   MemoryUse memory;
   std::optional<DeviceMemory> gpu_memory;
