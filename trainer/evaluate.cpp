@@ -142,7 +142,9 @@ std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
   // Made out here: a tensor of inference mode could not be added up outside of it.
   torch::Tensor counts =
       torch::zeros({job.plan.replicas, 3}, torch::dtype(torch::kFloat64).device(job.place.device));
+  if (job.stop) job.stop->now(BeatKind::Validation);
   const auto bad = evaluate_share(job, counts);
+  if (job.stop) job.stop->now(BeatKind::Step);
   job.model->train();
   if (!bad) {
     job.end_phase();

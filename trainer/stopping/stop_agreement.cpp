@@ -61,26 +61,26 @@ std::string stop_text(const StopFacts& facts) {
 }
 
 bool StopAgreement::beat() {
-  beats_ += 1;
-  if (beats_ < gap_) return false;
-  beats_ = 0;
+  pace().beats += 1;
+  if (pace().beats < pace().gap) return false;
+  pace().beats = 0;
   return true;
 }
 
 StopReason StopAgreement::conclude(const StopBallot& all) {
-  beat_s_ = all.beat_s;
+  pace().beat_s = all.beat_s;
   if (alone_) return all.reason;
   // The comparison is false for a pace of 0, or none: the gap then doubles.
   const double wanted = vote_interval_s / all.beat_s;
-  const std::int64_t doubled = std::min(2 * gap_, gap_max);
-  gap_ = wanted < static_cast<double>(doubled)
-             ? std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted))
-             : doubled;
+  const std::int64_t doubled = std::min(2 * pace().gap, gap_max);
+  pace().gap = wanted < static_cast<double>(doubled)
+                   ? std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted))
+                   : doubled;
   return all.reason;
 }
 
 double StopAgreement::patience_s() const {
-  return patience_base_s + patience_gaps * static_cast<double>(gap_) * beat_s_;
+  return patience_base_s + patience_gaps * (steps_.gap_s() + validation_.gap_s());
 }
 
 }  // namespace ddprun::trainer

@@ -11,6 +11,9 @@
 //   nothing is known
 //                                                           of the pace at first
 //
+// A batch of validation may take a hundredth of a step: each kind of beat has its own distance and
+// its own count, which stands still while beats are of the other kind.
+//
 // Every rank counts the same beats and hears the same results, so none is ever alone at a vote.
 // A core: no sockets, threads or clock.
 #pragma once
@@ -54,11 +57,16 @@ struct StopBallot {
   double beat_s = 0;  // Seconds of a beat since the last vote, on average.
 };
 
+enum class BeatKind { Step, Validation };
+
 class StopAgreement {
  public:
   static constexpr double vote_interval_s = 0.5;
 
   explicit StopAgreement(int world_size) : alone_(world_size == 1) {}
+
+  // Of which kind beats are from now on; steps at first. At the same beat on every rank.
+  void now(BeatKind kind) { kind_ = kind; }
 
   // A beat is done. True: now is a vote.
   bool beat();
@@ -67,14 +75,24 @@ class StopAgreement {
   StopReason conclude(const StopBallot& all);
 
   // Within how many seconds a signal leads to a vote that all ranks take part in, with a good
-  // margin. If it has not, some rank will never come.
+  // margin. If it has not, some rank will never come. One that comes at the end of a validation may
+  // have to wait for a vote among the steps, and the other way round.
   double patience_s() const;
 
  private:
+  struct Pace {
+    std::int64_t gap = 1;
+    std::int64_t beats = 0;  // Since the last vote among beats of this kind.
+    double beat_s = 0;       // Of the slowest rank.
+
+    double gap_s() const { return static_cast<double>(gap) * beat_s; }
+  };
+  Pace& pace() { return kind_ == BeatKind::Step ? steps_ : validation_; }
+
   bool alone_;  // Voting costs nothing.
-  std::int64_t gap_ = 1;
-  std::int64_t beats_ = 0;  // Since the last vote.
-  double beat_s_ = 0;       // Of the slowest rank.
+  BeatKind kind_ = BeatKind::Step;
+  Pace steps_;
+  Pace validation_;
 };
 
 }  // namespace ddprun::trainer

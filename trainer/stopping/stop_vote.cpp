@@ -18,8 +18,14 @@ StopVote::StopVote(StopSignals& signals, worker::Communicator& communicator, tor
 
 void StopVote::hold() { signals_.hold(/*tell=*/communicator_.rank() == 0); }
 
+void StopVote::now(BeatKind kind) {
+  spent().seconds += watch_.lap();
+  kind_ = kind;
+  agreement_.now(kind);
+}
+
 StopReason StopVote::beat() {
-  beats_ += 1;
+  spent().beats += 1;
   hold();  // Validation of a run that was resumed at an epoch's end has its beats before any step.
   if (!agreement_.beat()) return StopReason::None;
   reason_ = agreement_.conclude(greatest_of_all(ballot()));
@@ -30,8 +36,9 @@ StopReason StopVote::beat() {
 }
 
 StopBallot StopVote::ballot() {
-  StopBallot own{signals_.wish(), since_vote_.lap() / static_cast<double>(beats_)};
-  beats_ = 0;
+  const double seconds = spent().seconds + watch_.lap();
+  StopBallot own{signals_.wish(), seconds / static_cast<double>(spent().beats)};
+  spent() = {};
   const bool time_up = ends_at_ && std::chrono::steady_clock::now() >= *ends_at_;
   if (own.reason == StopReason::None && time_up) own.reason = StopReason::TimeUp;
   return own;

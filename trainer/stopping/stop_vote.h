@@ -25,6 +25,9 @@ class StopVote {
   // still waits for the others to come would not get to a beat.
   void hold();
 
+  // What beats are from now on. As beat(): all ranks call it between the same two.
+  void now(BeatKind kind);
+
   // A step, or a batch of validation, is done on this rank, and what is told of it. The reason to
   // stop here, on all ranks alike. Collective, in so far as all ranks must call it equally often.
   StopReason beat();
@@ -36,6 +39,12 @@ class StopVote {
   StopReason reason() const { return reason_; }
 
  private:
+  // Since the last vote among beats of a kind.
+  struct Spent {
+    double seconds = 0;
+    std::int64_t beats = 0;
+  };
+  Spent& spent() { return kind_ == BeatKind::Step ? steps_ : validation_; }
   StopBallot ballot();
   StopBallot greatest_of_all(StopBallot own);
 
@@ -44,8 +53,10 @@ class StopVote {
   torch::Device device_;
   std::optional<std::chrono::steady_clock::time_point> ends_at_;
   StopAgreement agreement_;
-  Stopwatch since_vote_;
-  std::int64_t beats_ = 0;  // Since the last vote.
+  BeatKind kind_ = BeatKind::Step;
+  Spent steps_;
+  Spent validation_;
+  Stopwatch watch_;
   StopReason reason_ = StopReason::None;
 };
 

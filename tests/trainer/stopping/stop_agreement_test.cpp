@@ -87,6 +87,49 @@ TEST_CASE("patience covers several votes of slow steps", "[trainer][stop]") {
   CHECK(agreement.patience_s() >= 60);
 }
 
+TEST_CASE("votes among slow steps do not go by the pace of a validation", "[trainer][stop]") {
+  StopAgreement agreement(2);
+  agreement.now(BeatKind::Validation);
+  int gap = 0;
+  for (int vote = 0; vote < 8; ++vote) gap = beats_to_vote(agreement, {StopReason::None, 0.01});
+  REQUIRE(gap == 50);
+
+  agreement.now(BeatKind::Step);
+  constexpr double step_s = 1;
+  const double patience_s = agreement.patience_s();
+  CHECK(beats_to_vote(agreement, {StopReason::None, step_s}) * step_s <= patience_s);
+
+  agreement.now(BeatKind::Validation);  // Whose pace is known from before.
+  CHECK(beats_to_vote(agreement, {StopReason::None, 0.01}) == 50);
+}
+
+TEST_CASE("passes that are shorter than the distance between votes have votes, too",
+          "[trainer][stop]") {
+  StopAgreement agreement(2);
+  int votes = 0;
+  for (int epoch = 0; epoch < 100; ++epoch) {
+    for (const BeatKind kind : {BeatKind::Step, BeatKind::Validation}) {
+      agreement.now(kind);
+      for (int beat = 0; beat < 10; ++beat) {
+        if (!agreement.beat()) continue;
+        agreement.conclude({StopReason::None, 0.01});
+        if (epoch >= 50) ++votes;
+      }
+    }
+  }
+  CHECK(votes == 20);  // Of 500 beats of each kind.
+}
+
+TEST_CASE("patience covers a signal that is first heard among beats of the other kind",
+          "[trainer][stop]") {
+  StopAgreement agreement(2);
+  constexpr double step_s = 30;
+  beats_to_vote(agreement, {StopReason::None, step_s});
+  agreement.now(BeatKind::Validation);
+  for (int vote = 0; vote < 8; ++vote) beats_to_vote(agreement, {StopReason::None, 0.01});
+  CHECK(agreement.patience_s() >= 4 * step_s);
+}
+
 TEST_CASE("a stop asks to be queued again, Ctrl-C does not", "[trainer][stop]") {
   CHECK(exit_status_of(StopReason::None) == 0);
   CHECK(exit_status_of(StopReason::TimeUp) == 75);
