@@ -82,16 +82,6 @@ bool has_files(DatasetKind kind) {
   return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
 }
 
-// What PyTorch's examples do with the data set: the ImageNet example, and the usual one for
-// CIFAR-10.
-AugmentOptions usual_augment(const TrainOptions& options) {
-  AugmentOptions augment = options.augment;
-  augment.pad_crop = options.dataset == DatasetKind::Cifar10;
-  augment.random_resized_crop = has_files(options.dataset);
-  augment.flip = augment.pad_crop || augment.random_resized_crop;
-  return augment;
-}
-
 // Before the middle is cut out; images of one size are not cut.
 std::int64_t resize_side(const TrainOptions& options, std::int64_t image_size, bool train) {
   if (!train && options.val_resize_size != 0) return options.val_resize_size;
@@ -140,10 +130,7 @@ SampleOptions sample_options(const TrainOptions& options, const Dataset& dataset
     }
     sample.normalization = {options.mean, options.deviation};
   }
-  if (train) {
-    sample.transform.augment =
-        options.augment_by_default ? usual_augment(options) : options.augment;
-  }
+  if (train) sample.transform.augment = augment_of(options);
   if (options.skip_bad_images) {
     sample.on_bad_image = train ? BadImagePolicy::Replace : BadImagePolicy::Omit;
   }

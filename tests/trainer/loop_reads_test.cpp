@@ -143,3 +143,21 @@ TEST_CASE("the switches of a GPU's arithmetic reach LibTorch", "[trainer][device
     CHECK(context.allowTF32CuBLAS() == on);
   }
 }
+
+TEST_CASE("deterministic algorithms are not chosen by their measured speed, unless asked for",
+          "[trainer][device]") {
+  at::Context& context = at::globalContext();
+  TrainOptions options;
+  options.cudnn_deterministic = true;
+  set_gpu_arithmetic(options);
+  CHECK(context.deterministicCuDNN());
+  CHECK_FALSE(context.benchmarkCuDNN());
+  for (const bool asked : {true, false}) {
+    options.cudnn_benchmark = asked;
+    set_gpu_arithmetic(options);
+    CHECK(context.benchmarkCuDNN() == asked);
+  }
+  set_gpu_arithmetic({});
+  CHECK_FALSE(context.deterministicCuDNN());
+  CHECK(context.benchmarkCuDNN());
+}

@@ -94,7 +94,9 @@ void tune_process(const worker::WorkerEnv& env, bool one_thread) {
 
 void set_gpu_arithmetic(const TrainOptions& options) {
   at::Context& context = at::globalContext();
-  context.setBenchmarkCuDNN(options.cudnn_benchmark);
+  // Of algorithms that are deterministic, each with bits of its own, the one that is measured to be
+  // the fastest may be another one at the next start.
+  context.setBenchmarkCuDNN(options.cudnn_benchmark.value_or(!options.cudnn_deterministic));
   context.setDeterministicCuDNN(options.cudnn_deterministic);
   if (options.tf32 == Tf32Option::Auto) return;
   context.setAllowTF32CuDNN(options.tf32 == Tf32Option::On);

@@ -76,12 +76,35 @@ void add_augment_options(CLI::App& app, TrainOptions& options) {
       ->type_name("S,S,S");
 }
 
-bool takes_validation_data(DatasetKind kind) {
+bool lists_files(DatasetKind kind) {
   return kind == DatasetKind::ImageFolder || kind == DatasetKind::Csv;
 }
 
 bool is_published(DatasetKind kind) {
   return kind == DatasetKind::Mnist || kind == DatasetKind::Cifar10 || kind == DatasetKind::Stl10;
+}
+
+// What is changed of a crop must be of one that is made.
+void check_crops(const AugmentOptions& augment) {
+  const AugmentOptions usual;
+  const bool resized = augment.random_resized_crop;
+  refuse_if(
+      !resized && (augment.scale_min != usual.scale_min || augment.scale_max != usual.scale_max),
+      "--crop-scale has no meaning with this --augment, which does no random-resized-crop");
+  refuse_if(
+      !resized && (augment.ratio_min != usual.ratio_min || augment.ratio_max != usual.ratio_max),
+      "--crop-ratio has no meaning with this --augment, which does no random-resized-crop");
+  refuse_if(!augment.pad_crop && augment.padding != usual.padding,
+            "--crop-padding has no meaning with this --augment, which does no pad-crop");
+}
+
+void check_synthetic(const TrainOptions& options) {
+  if (options.dataset == DatasetKind::Synthetic) return;
+  const TrainOptions usual;
+  refuse_if(options.synthetic_images != usual.synthetic_images,
+            "--synthetic-images has no meaning with this --dataset, which has its own images");
+  refuse_if(options.synthetic_classes != usual.synthetic_classes,
+            "--synthetic-classes has no meaning with this --dataset, which has its own classes");
 }
 
 void check_transforms(const TrainOptions& options) {
@@ -94,6 +117,7 @@ void check_transforms(const TrainOptions& options) {
   refuse_if(!(augment.ratio_min > 0 && augment.ratio_min <= augment.ratio_max &&
               augment.ratio_max <= 1000),
             "--crop-ratio needs MIN,MAX with 0 < MIN <= MAX <= 1000");
+  if (!options.evaluate) check_crops(augment_of(options));  // Else it may be training's command.
   refuse_if(options.mean.empty() != options.deviation.empty() ||
                 options.mean.size() != options.deviation.size(),
             "--mean and --std go together, with a number for each channel");
@@ -120,6 +144,17 @@ std::string name_of(DatasetKind kind) {
       return "synthetic";
   }
   return "";
+}
+
+// What PyTorch's examples do with the data set: the ImageNet example, and the usual one for
+// CIFAR-10.
+AugmentOptions augment_of(const TrainOptions& options) {
+  AugmentOptions augment = options.augment;
+  if (!options.augment_by_default) return augment;
+  augment.pad_crop = options.dataset == DatasetKind::Cifar10;
+  augment.random_resized_crop = lists_files(options.dataset);
+  augment.flip = augment.pad_crop || augment.random_resized_crop;
+  return augment;
 }
 
 std::filesystem::path data_path(const TrainOptions& options) {
@@ -183,12 +218,13 @@ void check_data_options(const TrainOptions& options) {
             "--verify-data has no meaning with --dataset csv: it checks a folder");
   refuse_if(options.dataset == DatasetKind::Csv && options.data.empty(),
             "--dataset csv needs --data FILE, a list of \"path,label\" lines");
-  refuse_if(!options.validation_data.empty() && !takes_validation_data(options.dataset),
+  refuse_if(!options.validation_data.empty() && !lists_files(options.dataset),
             "--validation-data applies to --dataset csv and imagefolder only");
   refuse_if(
       options.dataset == DatasetKind::Csv && options.validation && options.validation_data.empty(),
       "--dataset csv needs a list to validate with: --validation-data FILE, or "
       "--no-validation");
+  check_synthetic(options);
   check_transforms(options);
 }
 

@@ -19,13 +19,18 @@ std::optional<std::vector<int>> gpu_ids_of(const std::string& text) {
 }
 
 // A switch --NAME and --no-NAME, of which the last one given counts.
-void add_kernel(CLI::App& app, const std::string& name, std::optional<bool>& kernel,
+void add_switch(CLI::App& app, const std::string& name, std::optional<bool>& value,
                 const std::string& help) {
   app.add_flag_function(
          "--" + name + ",!--no-" + name,
-         [&kernel](std::int64_t last) { kernel = last > 0; },  // -1 of --no-NAME.
-         help + ". The default on a GPU where it applies")
+         [&value](std::int64_t last) { value = last > 0; },  // -1 of --no-NAME.
+         help)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void add_kernel(CLI::App& app, const std::string& name, std::optional<bool>& kernel,
+                const std::string& help) {
+  add_switch(app, name, kernel, help + ". The default on a GPU where it applies");
 }
 
 }  // namespace
@@ -88,12 +93,13 @@ void add_device_options(CLI::App& app, TrainOptions& options) {
       {{"auto", Tf32Option::Auto}, {"on", Tf32Option::On}, {"off", Tf32Option::Off}},
       "TF32 on GPUs, for what is float32: auto (convolutions, as PyTorch), on (matrix products "
       "too) or off");
-  app.add_flag("--cudnn-benchmark,!--no-cudnn-benchmark", options.cudnn_benchmark,
-               "Let cuDNN try out its convolutions in the first step of each shape (so it is where "
-               "nothing is said), or choose by its rules");
+  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
+             "Let cuDNN try out its convolutions in the first step of each shape (so it is where "
+             "nothing is said, except with --cudnn-deterministic), or choose by its rules");
   app.add_flag(
       "--cudnn-deterministic", options.cudnn_deterministic,
-      "Only algorithms of cuDNN that come to the same bits each time, which may be slower");
+      "Only algorithms of cuDNN that come to the same bits each time, chosen by its rules: may be "
+      "slower");
   add_kernel(app, "fused-optimizer", options.fused_optimizer,
              "Update all parameters by one kernel of ours; with fp16 the loss scale stays on the "
              "GPU, so that no step waits for it. Not with lars");

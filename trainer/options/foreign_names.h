@@ -34,7 +34,6 @@ inline constexpr ForeignName foreign_names[] = {
     {"test-only", "evaluate"},
     {"train-batch-size", "batch-size"},
     {"train-crop-size", "image-size"},
-    {"use-deterministic-algorithms", "cudnn-deterministic"},
     {"wd", "weight-decay"},
 };
 

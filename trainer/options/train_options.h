@@ -121,8 +121,8 @@ struct TrainOptions {
   std::vector<int> gpu_ids;  // By local rank, data_parallel of them each; empty: 0, 1, 2 ...
   bool share_gpu = false;    // All workers of the host on one GPU.
   Tf32Option tf32 = Tf32Option::Auto;
-  bool cudnn_benchmark = true;       // Try out cuDNN's algorithms ...
-  bool cudnn_deterministic = false;  // ... those alone that have the same bits each time.
+  std::optional<bool> cudnn_benchmark;  // Try out cuDNN's algorithms; unset: if all may be taken.
+  bool cudnn_deterministic = false;     // Those alone that have the same bits each time.
   // Kernels of our own. Where nothing is said own_kernels() decides, once the device is known.
   std::optional<bool> fused_optimizer;
   std::optional<bool> fused_norm;
@@ -161,6 +161,9 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv);
 
 // --data, or the folder data/NAME. Empty for synthetic.
 std::filesystem::path data_path(const TrainOptions& options);
+
+// What is done to training images: --augment, or what is usual for the data set.
+AugmentOptions augment_of(const TrainOptions& options);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

@@ -165,7 +165,7 @@ TEST_CASE("convolutions take the faster way unless the direct one is asked for",
 
 TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   const auto plain = parse({}).options;
-  CHECK(plain->cudnn_benchmark);
+  CHECK_FALSE(plain->cudnn_benchmark);
   CHECK(plain->tf32 == Tf32Option::Auto);
   CHECK_FALSE(plain->resident_data);
   CHECK_FALSE(plain->cuda_graph);
@@ -173,7 +173,8 @@ TEST_CASE("what speeds a GPU up has its switches", "[trainer][options]") {
   const auto given =
       parse({"--no-cudnn-benchmark", "--tf32", "off", "--fused-optimizer", "--resident-data"})
           .options;
-  CHECK_FALSE(given->cudnn_benchmark);
+  CHECK(given->cudnn_benchmark == false);
+  CHECK(parse({"--no-cudnn-benchmark", "--cudnn-benchmark"}).options->cudnn_benchmark == true);
   CHECK(given->tf32 == Tf32Option::Off);
   CHECK(given->fused_optimizer == true);
   CHECK(given->resident_data);
@@ -259,7 +260,8 @@ TEST_CASE("augmentations are a list of words", "[trainer][options]") {
   CHECK(parse({"--crop-scale", "0.5"}).exit_code == 2);
   CHECK(contains(said({"--crop-scale", "0.1,0.5,0.9"}), "needs two numbers, MIN,MAX"));
   CHECK(contains(said({"--crop-ratio", "0.5,x"}), "needs two numbers, MIN,MAX"));
-  CHECK(parse({"--crop-scale", "0,1", "--crop-scale", "0.5,1"}).options->augment.scale_min == 0.5);
+  CHECK(parse({"--augment", "random-resized-crop", "--crop-scale", "0,1", "--crop-scale", "0.5,1"})
+            .options->augment.scale_min == 0.5);
   CHECK(parse({"--crop-ratio", "2,1"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5", "--std", "0"}).exit_code == 2);
@@ -267,6 +269,37 @@ TEST_CASE("augmentations are a list of words", "[trainer][options]") {
   CHECK(parse({"--dataset", "csv", "--no-validation"}).exit_code == 2);
   CHECK(parse({"--dataset", "csv", "--data", "list.csv"}).exit_code == 2);
   CHECK(parse({"--validation-data", "x"}).exit_code == 2);
+}
+
+TEST_CASE("what would change nothing is refused", "[trainer][options]") {
+  const char* const resized =
+      "has no meaning with this --augment, which does no random-resized-crop";
+  const char* const padded = "--crop-padding has no meaning with this --augment, which does no pad";
+  // Of mnist nothing is usual.
+  CHECK(parse({"--crop-scale", "0.5,1"}).exit_code == 2);
+  CHECK(contains(said({"--crop-scale", "0.5,1"}), std::string("--crop-scale ") + resized));
+  CHECK(contains(said({"--crop-ratio", "0.5,2"}), std::string("--crop-ratio ") + resized));
+  CHECK(contains(said({"--crop-padding", "2"}), padded));
+  CHECK(contains(said({"--dataset", "cifar10", "--crop-scale", "0.5,1"}), resized));
+  CHECK(contains(said({"--dataset", "imagefolder", "--crop-padding", "2"}), padded));
+  CHECK(contains(said({"--dataset", "imagefolder", "--augment", "none", "--crop-ratio", "1,2"}),
+                 resized));
+  CHECK(
+      parse({"--dataset", "imagefolder", "--crop-scale", "0.5,1", "--crop-ratio", "1,2"}).options);
+  CHECK(parse({"--dataset", "cifar10", "--crop-padding", "2"}).options);
+  CHECK(parse({"--augment", "pad-crop", "--crop-padding", "2"}).options);
+  // The command of a training, to which --evaluate was added.
+  CHECK(parse({"--evaluate", "--weights", "w", "--crop-scale", "0.5,1", "--crop-padding", "2"})
+            .options);
+
+  CHECK(
+      contains(said({"--synthetic-images", "64"}), "--synthetic-images has no meaning with this"));
+  CHECK(contains(said({"--dataset", "cifar10", "--synthetic-classes", "10"}),
+                 "--synthetic-classes has no meaning with this --dataset"));
+  CHECK(parse({"--dataset", "synthetic", "--synthetic-images", "64", "--synthetic-classes", "10"})
+            .options);
+  CHECK(contains(said({"--evaluate", "--weights", "w", "--max-time", "1h"}),
+                 "--max-time has no meaning with --evaluate"));
 }
 
 TEST_CASE("what is usual for a data set is done to its images", "[trainer][options]") {
@@ -416,7 +449,8 @@ TEST_CASE("a file of options is read, the command line wins, and an unknown name
   const ScratchFolder folder;
   const std::string file = (folder / "job.toml").string();
   std::ofstream(file) << "model = \"resnet20\"\nlr = 0.25\nlr-milestones = [3, 5]\n"
-                         "no-validation = true\ncrop-scale = [0.5, 0.75]\nno-decay = \"bn,bias\"\n";
+                         "no-validation = true\naugment = \"random-resized-crop\"\n"
+                         "crop-scale = [0.5, 0.75]\nno-decay = \"bn,bias\"\n";
 
   const auto options = parse({"-c", file.c_str(), "--lr", "0.5"}).options;
   REQUIRE(options);
