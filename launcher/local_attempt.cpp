@@ -145,6 +145,7 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
 WorkerSpecInputs LocalAttempt::spec_inputs() {
   return {.options = options_,
           .round = round_,
+          .launched_at_s = launched_at_s_,
           .attempt_dir = attempt_dir_,
           .environment = environment_variable,
           .console_columns = terminal_columns(),

@@ -165,6 +165,10 @@ class LocalAttempt {
   std::set<int> parked_;               // Pids of them.
   std::vector<WorkerEnd> ends_;
   WallNs began_at_ = 0;
+  // For limits that span attempts. This is made as the launcher starts.
+  const int launched_at_s_ = static_cast<int>(
+      std::chrono::floor<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
   std::optional<WallNs> stopped_at_;
   bool failed_ = false;
   std::optional<LifeWatch> lives_;  // From the first attempt on.

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 
 #include "trainer/data/data_file.h"
@@ -134,6 +136,15 @@ void tune(const TrainOptions& options, const worker::WorkerEnv& env) {
   tune_process(env, /*one_thread=*/options.shards.has_value());
 }
 
+// When --max-time begins: with the launcher, where one says when, since who gives it means the time
+// that a scheduler has given the job, with all attempts and what nodes were waited for in it.
+std::chrono::steady_clock::time_point start_of_job(const worker::WorkerEnv& env) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!env.launched_at_s) return now;
+  return std::min(now,
+                  std::chrono::steady_clock::time_point(std::chrono::seconds(*env.launched_at_s)));
+}
+
 // From meeting the peers to the end; returns why there is one.
 StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const worker::WorkerEnv& env,
                        StopSignals& signals, std::chrono::steady_clock::time_point started) {
@@ -179,7 +190,7 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
 
 // Returns the exit status.
 int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker::WorkerEnv& env) {
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = start_of_job(env);
   if (options.download) download(options);
   if (options.verify_data) verify_data(options, env);
   if (options.print_sample_order) {

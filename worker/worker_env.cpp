@@ -147,6 +147,7 @@ void read_group(const Reader& reader, WorkerEnv& env) {
   expect_below("ROLE_RANK", env.role_rank, "ROLE_WORLD_SIZE", env.role_world_size);
   env.restart_count = reader.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
   env.term = reader.number("DDPRUN_TERM", 0);
+  env.launched_at_s = reader.number("DDPRUN_LAUNCHED_AT", 0);
   env.max_restarts = reader.number("TORCHELASTIC_MAX_RESTARTS", 0).value_or(0);
   env.launched = reader.has("TORCHELASTIC_RUN_ID");
   env.run_id = reader.text("TORCHELASTIC_RUN_ID", env.run_id);
@@ -209,6 +210,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::to_variables() const
       {"TORCHELASTIC_ERROR_FILE", error_file},
   };
   if (term) variables.emplace_back("DDPRUN_TERM", text(*term));
+  if (launched_at_s) variables.emplace_back("DDPRUN_LAUNCHED_AT", text(*launched_at_s));
   return variables;
 }
 

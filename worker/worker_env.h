@@ -33,6 +33,10 @@ struct WorkerEnv {
   // DDPRUN_TERM: of the attempt, equal on all nodes; grows when another node coordinates the job.
   // Nothing under launchers that know of no terms.
   std::optional<int> term;
+  // DDPRUN_LAUNCHED_AT: when this node's launcher started, in whole seconds of the clock that all
+  // processes of a machine share (CLOCK_MONOTONIC, std::chrono::steady_clock). The same in all of
+  // its attempts. Nothing under other launchers.
+  std::optional<int> launched_at_s;
   int max_restarts = 0;         // TORCHELASTIC_MAX_RESTARTS
   std::string run_id = "none";  // TORCHELASTIC_RUN_ID
   std::string

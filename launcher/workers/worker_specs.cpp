@@ -63,6 +63,7 @@ std::vector<std::pair<std::string, std::string>> variables(const WorkerSpecInput
     env.master_port = static_cast<std::uint16_t>(inputs.worker_store->port);
   }
   env.term = round.term;
+  env.launched_at_s = inputs.launched_at_s;
   env.restart_count = round.attempt;
   env.max_restarts = round.max_restarts;
   env.run_id = options.run_id;

@@ -121,6 +121,24 @@ TEST_CASE("14.10: --max-time ends a job with 75, to be queued again and not to b
   check_kept(folder, result, "--max-time");
 }
 
+// The first attempt fails when the time is over, so that the second one has none.
+TEST_CASE("14.10: --max-time is the job's, and not each attempt's") {
+  TemporaryFolder folder;
+  const std::vector<std::string> at_second_try{
+      "/bin/sh", "-c",
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exec \"$@\"\n"
+      "until [ $(($(cut -d. -f1 /proc/uptime) - DDPRUN_LAUNCHED_AT)) -ge 2 ]; do sleep 0.1; done\n"
+      "exit 1",
+      "worker"};
+  const auto result = run(launch({"--standalone", "--max-restarts", "2"}) + at_second_try +
+                              train(folder, endless, {"--max-time", "2s"}),
+                          limit, one_thread);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK(contains(result.output, "1 of 2 restarts left"));
+  CHECK(number_after(result.output, "--max-time: saved step ") <= 3);
+}
+
 TEST_CASE("14.10: without a checkpoint folder a stop says that nothing is kept") {
   Process process(small_training({"--print-freq", "1", "--steps", endless}), one_thread);
   REQUIRE(process.wait_for_output("Epoch: [1][ 3/32]", limit));

@@ -80,6 +80,7 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
   written.use_agent_store = true;
   written.restart_count = 2;
   written.term = 3;
+  written.launched_at_s = 86'400;
   written.max_restarts = 7;
   written.run_id = "job 7";
   written.error_file = "/tmp/error.json";
@@ -89,6 +90,7 @@ TEST_CASE("what the launcher writes is what the worker reads", "[env]") {
 
   CHECK(env.to_variables() == list);
   CHECK(env.term == 3);
+  CHECK(env.launched_at_s == 86'400);
   CHECK(env.launched);
   CHECK(env.use_agent_store);
   CHECK_FALSE(read({}).term);  // Torchrun says none.

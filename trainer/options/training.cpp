@@ -35,7 +35,9 @@ void add_length_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--steps", options.steps, 1, count_max, "End after so many optimizer steps");
   app.add_option_function<std::string>(
          "--max-time", [&](const std::string& text) { options.max_time_s = seconds_of(text); },
-         "Stop this long after the start: save and exit with 75, as after SIGTERM. Seconds, or as "
+         "Stop this long after the launcher's start, whatever attempt it is, or without ddprun "
+         "after "
+         "this process's: save and exit with 75, as after SIGTERM. Seconds, or as "
          "45m, 2h, 1d")
       ->type_name("TIME")
       ->check(CLI::Validator(
@@ -134,6 +136,8 @@ void check_training_options(const TrainOptions& options) {
             "other: give one");
   refuse_if(options.sync_batch_norm && is_conv_net(options.model),
             "--sync-bn has no meaning with --model convnet, which has no batch normalisation");
+  refuse_if(options.evaluate && options.max_time_s,
+            "--max-time has no meaning with --evaluate, which has nothing to save");
   if (options.shards) check_shards(options);
   if (options.recover == RecoverOption::InPlace) check_recovery(options);
   check_optimizer_options(options);

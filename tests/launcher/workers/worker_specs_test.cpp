@@ -35,6 +35,7 @@ struct Case {
   WorkerSpecInputs inputs() const {
     return {.options = options,
             .round = round,
+            .launched_at_s = 7,
             .attempt_dir = attempt_dir,
             .environment =
                 [this](const std::string& name) {
@@ -91,6 +92,7 @@ TEST_CASE("a worker gets torchrun's whole environment", "[launcher][worker_specs
       {"MASTER_PORT", "29500"},
       {"TORCHELASTIC_RESTART_COUNT", "1"},
       {"DDPRUN_TERM", "2"},
+      {"DDPRUN_LAUNCHED_AT", "7"},
       {"TORCHELASTIC_MAX_RESTARTS", "3"},
       {"TORCHELASTIC_RUN_ID", "job"},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
