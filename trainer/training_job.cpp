@@ -125,6 +125,7 @@ std::unique_ptr<BatchSource> TrainingJob::training_batches() const {
   }
   LoaderOptions loader = loader_options(*this, *training_set, /*train=*/true);
   loader.batch_size *= own.count();
+  loader.part_size = plan.micro_batch_size;
   return make_batches(*this, *training_set, resident_training_set.get(),
                       step_by_step(orders, plan.batch_size), std::move(loader));
 }

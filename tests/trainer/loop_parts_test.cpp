@@ -1,4 +1,5 @@
 // The parts of the loop: batches, plans and meters.
+#include <atomic>
 #include <chrono>
 
 #include "tests/testing/catch.h"
@@ -53,6 +54,35 @@ class FailingDataset : public MemoryDataset {
   };
 };
 
+// Knows how many images were asked for.
+class CountingDataset : public MemoryDataset {
+ public:
+  explicit CountingDataset(std::size_t images)
+      : MemoryDataset({.shape = {1, 2, 2},
+                       .classes = 2,
+                       .normalization = {{0.0F}, {1.0F}},
+                       .pixels = std::vector<std::uint8_t>(4 * images),
+                       .labels = std::vector<std::uint8_t>(images)}) {}
+  std::unique_ptr<ImageReader> make_reader() const override {
+    return std::make_unique<Reader>(MemoryDataset::make_reader(), asked_);
+  }
+  int asked() const { return asked_; }
+
+ private:
+  struct Reader : ImageReader {
+    Reader(std::unique_ptr<ImageReader> reader, std::atomic<int>& count)
+        : good(std::move(reader)), asked(count) {}
+    ImageSize open(std::int64_t index) override {
+      ++asked;
+      return good->open(index);
+    }
+    DecodedImage decode(const ImageRegion& region) override { return good->decode(region); }
+    std::unique_ptr<ImageReader> good;
+    std::atomic<int>& asked;
+  };
+  mutable std::atomic<int> asked_ = 0;
+};
+
 void spin_for(std::chrono::nanoseconds time) {
   const auto until = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < until) {
@@ -86,6 +116,47 @@ TEST_CASE("batches are normalised, in order, and the last holds the rest", "[tra
     CHECK(labels == std::vector<std::int64_t>{6, 5, 4, 3, 2, 1, 0});
     CHECK_FALSE(loader.next());
   }
+}
+
+TEST_CASE("batches that are put together of parts are those that are made at once",
+          "[trainer][loader]") {
+  const FailingDataset dataset;
+  for (const std::int64_t images : {9, 10}) {
+    for (const std::int64_t part_size : {1, 2, 3, 4, 5}) {
+      for (const bool channels_last : {false, true}) {
+        CAPTURE(images, part_size, channels_last);
+        LoaderOptions options{
+            .batch_size = 4,
+            .threads = 3,
+            .sample = {.on_bad_image = BadImagePolicy::Omit, .channels_last = channels_last}};
+        BatchLoader whole(dataset, first(images), options);
+        options.part_size = part_size;
+        BatchLoader parts(dataset, first(images), options);
+        CHECK(parts.batches() == whole.batches());
+        while (const auto expected = whole.next()) {
+          const auto batch = parts.next();
+          REQUIRE(batch);
+          CHECK(torch::equal(batch->images, expected->images));
+          CHECK(batch->images.strides() == expected->images.strides());
+          CHECK(torch::equal(batch->labels, expected->labels));
+          CHECK(batch->indices == expected->indices);
+          CHECK(parts.taken() == whole.taken());
+          CHECK(parts.skipped().size() == whole.skipped().size());
+        }
+        CHECK_FALSE(parts.next());
+      }
+    }
+  }
+}
+
+TEST_CASE("a batch of many parts is never held as often as there are threads",
+          "[trainer][loader]") {
+  // Each image is asked for when a thread makes it: those beyond the parts that may be made ahead
+  // are not, while the first batch has not been taken.
+  const CountingDataset dataset(1000);
+  BatchLoader loader(dataset, first(1000), {.batch_size = 100, .part_size = 10, .threads = 4});
+  REQUIRE(loader.next());
+  CHECK(dataset.asked() <= 100 + 2 * 4 * 10);
 }
 
 TEST_CASE("memory order and size of images are as asked for", "[trainer][loader]") {

@@ -2,6 +2,7 @@
 #include "trainer/data/batch_loader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -13,7 +14,14 @@ LoaderOptions with_defaults(LoaderOptions options, const Dataset& dataset) {
   if (sample.normalization.mean.empty()) sample.normalization = dataset.normalization();
   if (sample.transform.side == 0) sample.transform.side = dataset.shape().height;
   if (sample.transform.resize_side == 0) sample.transform.resize_side = sample.transform.side;
+  if (options.part_size == 0 || options.threads == 0) options.part_size = options.batch_size;
   return options;
+}
+
+std::int64_t quotient_up(std::int64_t all, std::int64_t part) { return (all + part - 1) / part; }
+
+void add_to(std::vector<SkippedImage>& all, const std::vector<SkippedImage>& more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -23,15 +31,18 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
     : dataset_(dataset),
       indices_(std::move(indices)),
       options_(with_defaults(std::move(options), dataset)),
-      batches_((static_cast<std::int64_t>(indices_.size()) + options_.batch_size - 1) /
-               options_.batch_size) {
+      batches_(quotient_up(std::ssize(indices_), options_.batch_size)),
+      parts_per_batch_(quotient_up(options_.batch_size, options_.part_size)) {
   if (options_.threads == 0) {
     tools_ = make_tools();
   } else {
-    prefetch_.emplace(batches_, options_.threads, [this]() -> Prefetch<Made>::Maker {
+    const std::int64_t parts =
+        std::ssize(indices_) / options_.batch_size * parts_per_batch_ +
+        quotient_up(std::ssize(indices_) % options_.batch_size, options_.part_size);
+    prefetch_.emplace(parts, options_.threads, [this]() -> Prefetch<Made>::Maker {
       // Of each thread its own: they hold decoders and buffers.
       return
-          [this, tools = make_tools()](std::int64_t number) { return make_batch(number, *tools); };
+          [this, tools = make_tools()](std::int64_t number) { return make_part(number, *tools); };
     });
   }
 }
@@ -39,11 +50,52 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
 std::optional<Batch> BatchLoader::next() {
   while (taken_ < batches_) {
     const std::int64_t number = taken_++;
-    Made made = prefetch_ ? prefetch_->next() : make_batch(number, *tools_);
-    skipped_.insert(skipped_.end(), made.skipped.begin(), made.skipped.end());
+    Made made = prefetch_ ? take_parts(images_of(number)) : make_part(number, *tools_);
+    add_to(skipped_, made.skipped);
     if (!made.batch.indices.empty()) return std::move(made.batch);
   }
   return std::nullopt;
+}
+
+std::int64_t BatchLoader::images_of(std::int64_t batch) const {
+  return std::min(options_.batch_size, std::ssize(indices_) - batch * options_.batch_size);
+}
+
+// One after the other, so that beside the batch no more of them are held than the threads have made
+// ahead.
+BatchLoader::Made BatchLoader::take_parts(std::int64_t images) {
+  const std::int64_t parts = quotient_up(images, options_.part_size);
+  if (parts == 1) return prefetch_->next();
+  Made whole;
+  Batch& batch = whole.batch;
+  std::int64_t filled = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const Made part = prefetch_->next();
+    add_to(whole.skipped, part.skipped);
+    const std::int64_t count = std::ssize(part.batch.indices);
+    if (count == 0) continue;
+    if (filled == 0) batch = room_for(images, part.batch);
+    batch.images.narrow(0, filled, count).copy_(part.batch.images);
+    batch.labels.narrow(0, filled, count).copy_(part.batch.labels);
+    batch.indices.insert(batch.indices.end(), part.batch.indices.begin(), part.batch.indices.end());
+    filled += count;
+  }
+  if (filled > 0 && filled < images) {
+    batch.images = batch.images.narrow(0, 0, filled);
+    batch.labels = batch.labels.narrow(0, 0, filled);
+  }
+  return whole;
+}
+
+Batch BatchLoader::room_for(std::int64_t images, const Batch& part) const {
+  const auto memory_of = [this](const torch::Tensor& tensor) {
+    return tensor.options().pinned_memory(options_.pinned && tensor.is_cpu());
+  };
+  std::vector<std::int64_t> sizes = part.images.sizes().vec();
+  sizes[0] = images;
+  const auto layout = part.images.suggest_memory_format();
+  return {.images = torch::empty(sizes, memory_of(part.images), layout),
+          .labels = torch::empty({images}, memory_of(part.labels))};
 }
 
 std::shared_ptr<BatchLoader::Tools> BatchLoader::make_tools() const {
@@ -53,25 +105,26 @@ std::shared_ptr<BatchLoader::Tools> BatchLoader::make_tools() const {
                 options_.make_decoder ? options_.make_decoder() : nullptr});
 }
 
-// Of a batch that the decoder gives back it made none: which file it stumbled over is not known.
-BatchLoader::Made BatchLoader::make_batch(std::int64_t number, Tools& tools) const {
-  Made made = make_batch(number, tools.maker, tools.decoder.get());
+// Of a part that the decoder gives back it made none: which file it stumbled over is not known.
+BatchLoader::Made BatchLoader::make_part(std::int64_t number, Tools& tools) const {
+  Made made = make_part(number, tools.maker, tools.decoder.get());
   if (!tools.decoder || made.batch.indices.empty() || tools.decoder->finish(made.batch)) {
     return made;
   }
-  return make_batch(number, tools.maker, nullptr);
+  return make_part(number, tools.maker, nullptr);
 }
 
-BatchLoader::Made BatchLoader::make_batch(std::int64_t number, SampleMaker& maker,
-                                          BatchDecoder* decoder) const {
-  const std::int64_t begin = number * options_.batch_size;
+BatchLoader::Made BatchLoader::make_part(std::int64_t number, SampleMaker& maker,
+                                         BatchDecoder* decoder) const {
+  const std::int64_t before = number % parts_per_batch_ * options_.part_size;  // In its batch.
+  const std::int64_t begin = number / parts_per_batch_ * options_.batch_size + before;
   const std::int64_t count =
-      std::min(options_.batch_size, static_cast<std::int64_t>(indices_.size()) - begin);
+      std::min({options_.part_size, options_.batch_size - before, std::ssize(indices_) - begin});
   const std::int64_t channels = dataset_.shape().channels;
   const std::int64_t side = options_.sample.transform.side;
   const auto layout = options_.sample.channels_last ? torch::MemoryFormat::ChannelsLast
                                                     : torch::MemoryFormat::Contiguous;
-  // New memory for each batch: malloc keeps what a batch gave back (see tune_process()), and
+  // New memory for each part: malloc keeps what a part gave back (see tune_process()), and
   // LibTorch knows until when a copy to a GPU needs the page-locked kind.
   const auto memory = torch::TensorOptions().pinned_memory(options_.pinned);
   if (decoder != nullptr) decoder->begin();

@@ -62,6 +62,10 @@ class BatchDecoder {
 
 struct LoaderOptions {
   std::int64_t batch_size = 64;
+  // Threads make parts of so many images, which next() puts together: a step of many micro batches
+  // would otherwise be one thread's work, and twice as many of them be held as there are threads.
+  // 0: whole batches.
+  std::int64_t part_size = 0;
   int threads = 1;      // 0: batches are made inside next().
   bool pinned = false;  // In page-locked memory, from which a GPU copies. Needs LibTorch with CUDA.
   // transform.side 0: as the data set has it. Normalization without channels: the data set's.
@@ -98,17 +102,22 @@ class BatchLoader : public BatchSource {
   };
   // Shared, as the std::function that makes batches must be copyable.
   std::shared_ptr<Tools> make_tools() const;
-  Made make_batch(std::int64_t number, Tools& tools) const;
-  Made make_batch(std::int64_t number, SampleMaker& maker, BatchDecoder* decoder) const;
+  Made make_part(std::int64_t number, Tools& tools) const;
+  Made make_part(std::int64_t number, SampleMaker& maker, BatchDecoder* decoder) const;
+  std::int64_t images_of(std::int64_t batch) const;
+  Made take_parts(std::int64_t images);
+  // Memory for so many images as those of this one.
+  Batch room_for(std::int64_t images, const Batch& part) const;
 
   const Dataset& dataset_;
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const std::int64_t batches_;
+  const std::int64_t parts_per_batch_;
   std::int64_t taken_ = 0;
   std::shared_ptr<Tools> tools_;  // Of next(), without threads.
   std::vector<SkippedImage> skipped_;
-  std::optional<Prefetch<Made>> prefetch_;  // With threads. The last: they use all the others.
+  std::optional<Prefetch<Made>> prefetch_;  // Of parts. The last: its threads use all the others.
 };
 
 }  // namespace ddprun::trainer
