@@ -441,10 +441,16 @@ class Terminal:
 
     def __init__(self, words, environment):
         self.output = b""
+        begin, ready = os.pipe()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.read(begin, 1)  # Once the terminal is as it should be found, and was looked at.
             os.execve(words[0], words, dict(environment, TERM="xterm"))
         self.resize(24, 80)
+        self.flags_before = self.flags()
+        os.write(ready, b".")
+        os.close(begin)
+        os.close(ready)
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -490,8 +496,7 @@ class OnTerminal(WithJob):
     def top(self):
         terminal = Terminal([DDPRUN, "top", "-i", "0.1", "night"], self.environment)
         self.stack.callback(terminal.close)
-        before = terminal.flags()
-        self.assertEqual(before, termios.ICANON | termios.ECHO)
+        self.assertEqual(terminal.flags_before, termios.ICANON | termios.ECHO)
         terminal.read_until(b"q quit")
         self.assertEqual(terminal.flags(), 0)
         return terminal
