@@ -72,8 +72,7 @@ LocalAttempt::LocalAttempt(asio::io_context& io, OutputForwarder& output, EventL
                }},
           {.shared_signals = options.signals_to_handle,
            .leftover_grace = std::min(options.shutdown_timeout, WorkerGroupLimits{}.leftover_grace),
-           .failed_grace = options.shutdown_timeout,
-           .workers_max = options.nproc_per_node}) {
+           .failed_grace = options.shutdown_timeout}) {
   group_.keep_spares(options.spares, may_be_fewer() ? options.nproc_per_node : 0, spare_events(),
                      {.ready_by = options.spare_timeout});
   output.choose_colors(options.color, environment_variable("NO_COLOR"),
@@ -98,11 +97,9 @@ std::optional<FirstCause> LocalAttempt::start(const rendezvous::RoundStart& roun
   filled_ = places_for(group_.places(options_.nproc_per_node), workers);
   try {
     if (!told_choices_) choose_ras_address();
-    attempt_dir_ =
-        directory_.make_attempt(round.attempt, workers, [this](const std::string& temporary) {
-          group_.set_left_behind({temporary, status_socket_});
-        });
-    group_.set_left_behind({directory_.temporary_path(), status_socket_});
+    attempt_dir_ = directory_.make_attempt(round.attempt, workers,
+                                           [this](const std::string& folder) { guard(folder); });
+    guard(directory_.temporary_path());
     WorkerSpecInputs inputs = spec_inputs();
     inputs.worker_store = worker_store();
     if (!std::exchange(told_choices_, true)) {
@@ -161,11 +158,15 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
           .worker_store = {}};
 }
 
+void LocalAttempt::guard(const std::string& folder) {
+  group_.guard(options_.nproc_per_node, {folder, status_socket_});
+}
+
 // What a spare hears of a round comes with its rank, so none is needed to start it (spare_of()).
 void LocalAttempt::stand_by() {
   if (options_.spares == 0 || std::exchange(stands_by_, true)) return;
   try {
-    group_.set_left_behind({directory_.temporary_path(), status_socket_});
+    guard(directory_.temporary_path());
     group_.stand_by(spare_specs(spec_inputs()));
   } catch (const std::exception& error) {
     spdlog::warn("this node stands by without spares: {}", error.what());

@@ -121,6 +121,8 @@ class LocalAttempt {
   std::chrono::milliseconds word_limit() const;
   void tell_who_went_on() const;
   SpareEvents spare_events();
+  // What is removed should the launcher be killed: this folder, and the status socket.
+  void guard(const std::string& folder);
   WorkerSpecInputs spec_inputs();
   std::vector<WorkerSpec> spare_specs(WorkerSpecInputs inputs) const;
   bool may_be_fewer() const { return options_.nproc_min < options_.nproc_per_node; }

@@ -123,8 +123,12 @@ int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);
   const std::string status_file = take_status_file();
   const int status = run(argc, argv);
-  if (!status_file.empty()) {
-    ddprun::launcher::write_whole_file(status_file, std::to_string(status) + "\n");
+  if (status_file.empty()) return status;
+  const std::string why =
+      ddprun::launcher::write_whole_file(status_file, std::to_string(status) + "\n");
+  if (!why.empty()) {
+    std::fprintf(stderr, "[ddprun] cannot write the exit status to DDPRUN_STATUS_FILE=%s: %s\n",
+                 status_file.c_str(), why.c_str());
   }
   return status;
 }

@@ -116,8 +116,7 @@ asio::awaitable<bool> Membership::look_up_endpoint(EndpointFacts& facts) {
     const auto now = Clock::now();
     const std::string why = fmt::format(
         "cannot resolve \"{}\", where a node hosts the endpoint: {}; give an address or a name "
-        "that "
-        "all nodes can resolve",
+        "that all nodes can resolve",
         options_.endpoint_host, resolved.error);
     if (now - began >= options_.join_timeout) {
       callbacks_.on_unreachable(why);

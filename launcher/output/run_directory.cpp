@@ -146,8 +146,8 @@ std::string RunDirectory::make_root(const Before& before_temporary) const {
 // With a name of our own: mkdtemp() would tell its own too late.
 std::string RunDirectory::make_temporary_root(const Before& before_temporary) const {
   std::string refusals;
+  std::random_device random;
   for (const TemporaryPlace& place : temporary_places()) {
-    std::random_device random;
     const std::uint64_t number = std::uint64_t{random()} << 32 | random();
     const std::string path =
         fmt::format("{}/ddprun_{}_{:016x}", place.path, file_name(run_id_), number);

@@ -52,8 +52,6 @@ struct WorkerGroupLimits {
   // The same when one of them has failed, which may be the shell around a program that a
   // scheduler's SIGTERM has reached, too, and that saves its work now.
   std::chrono::milliseconds failed_grace{30'000};
-  // How many workers an attempt may have; 0 = as many as the first one has.
-  int workers_max = 0;
 };
 
 enum class GroupAction {

@@ -159,12 +159,11 @@ void WorkerGroup::Impl::stand_by(const std::vector<WorkerSpec>& spare_specs) {
   spares->attempt_started(spare_specs);
 }
 
-// `count`: of the attempt that begins. A later one may have more workers, and marks for as many as
-// there can be are all that tells who died first.
+// `count`: of workers. Who is beyond it has no mark of when it died.
 void WorkerGroup::Impl::make_guard(int count) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!guard) {
-    order = std::make_unique<DeathOrder>(std::max(count, limits.workers_max));
+    order = std::make_unique<DeathOrder>(count);
     guard = std::make_unique<ChildGuard>(order->id());
     members.know(*guard);
     if (make_spares) spares = make_spares();
@@ -693,9 +692,9 @@ void WorkerGroup::forward_signal(int signal) {
   for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
-void WorkerGroup::set_left_behind(LeftBehind left) {
+void WorkerGroup::guard(int workers, LeftBehind left) {
   impl_->left_behind = std::move(left);
-  if (impl_->limits.workers_max > 0) impl_->make_guard(impl_->limits.workers_max);
+  impl_->make_guard(workers);
 }
 
 void WorkerGroup::stop_spares() {

@@ -78,10 +78,10 @@ class WorkerGroup {
   // asked to end, and it is not marked stopped_by_us.
   void kill_worker(int local_rank);
 
-  // Removed by the guard process when this process is killed: from now on where the limits say how
-  // many workers there may be, else from the first start(). Throws std::system_error where there
-  // can be no such process.
-  void set_left_behind(LeftBehind left);
+  // From now on the guard process removes this when this process is killed. `workers`: that an
+  // attempt may have at most; without this call, those of the first start(). Throws
+  // std::system_error where there can be no guard.
+  void guard(int workers, LeftBehind left);
 
   // Who could be given a rank at once.
   std::vector<LocalPlace> places(int count) const;

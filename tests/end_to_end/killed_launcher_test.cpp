@@ -5,12 +5,9 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "tests/end_to_end/job_place.h"
 

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "tests/testing/catch.h"
+#include "tests/trainer/same_batches.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/batch_plan.h"
 #include "trainer/data/batch_loader.h"
@@ -132,18 +133,7 @@ TEST_CASE("batches that are put together of parts are those that are made at onc
         BatchLoader whole(dataset, first(images), options);
         options.part_size = part_size;
         BatchLoader parts(dataset, first(images), options);
-        CHECK(parts.batches() == whole.batches());
-        while (const auto expected = whole.next()) {
-          const auto batch = parts.next();
-          REQUIRE(batch);
-          CHECK(torch::equal(batch->images, expected->images));
-          CHECK(batch->images.strides() == expected->images.strides());
-          CHECK(torch::equal(batch->labels, expected->labels));
-          CHECK(batch->indices == expected->indices);
-          CHECK(parts.taken() == whole.taken());
-          CHECK(parts.skipped().size() == whole.skipped().size());
-        }
-        CHECK_FALSE(parts.next());
+        check_same_batches(parts, whole);
       }
     }
   }
@@ -189,18 +179,7 @@ TEST_CASE("resident data gives the loader's batches, bit for bit", "[trainer][lo
     const ResidentSet set(dataset, sample.normalization, torch::kCPU);
     ResidentBatches resident(set, indices, 3, sample);
     BatchLoader loader(dataset, indices, {.batch_size = 3, .threads = 0, .sample = sample});
-    CHECK(resident.batches() == loader.batches());
-    while (const auto expected = loader.next()) {
-      const auto batch = resident.next();
-      REQUIRE(batch);
-      CHECK(torch::equal(batch->images, expected->images));
-      CHECK(batch->images.strides() == expected->images.strides());
-      CHECK(torch::equal(batch->labels, expected->labels));
-      CHECK(batch->indices == expected->indices);
-      CHECK(resident.taken() == loader.taken());
-    }
-    CHECK_FALSE(resident.next());
-    CHECK(resident.skipped().empty());
+    check_same_batches(resident, loader);
   }
 }
 
@@ -228,10 +207,7 @@ TEST_CASE("batches that travel as bytes are the loader's, bit for bit",
         for (const Batch& batch : kept) {
           const auto expected = loader.next();
           REQUIRE(expected);
-          CHECK(torch::equal(batch.images, expected->images));
-          CHECK(batch.images.strides() == expected->images.strides());
-          CHECK(torch::equal(batch.labels, expected->labels));
-          CHECK(batch.indices == expected->indices);
+          check_same(batch, *expected);
         }
         CHECK_FALSE(loader.next());
       }

@@ -36,9 +36,8 @@ void add_length_options(CLI::App& app, TrainOptions& options) {
   app.add_option_function<std::string>(
          "--max-time", [&](const std::string& text) { options.max_time_s = seconds_of(text); },
          "Stop this long after the launcher's start, whatever attempt it is, or without ddprun "
-         "after "
-         "this process's: save and exit with 75, as after SIGTERM. Seconds, or as "
-         "45m, 2h, 1d")
+         "after this process's: save and exit with 75, as after SIGTERM. Seconds, or as 45m, 2h, "
+         "1d")
       ->type_name("TIME")
       ->check(CLI::Validator(
           [](const std::string& text) {

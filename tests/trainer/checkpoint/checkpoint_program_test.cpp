@@ -24,16 +24,10 @@ Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
-// 100 images, 16 a step over all workers, 7 steps an epoch.
-Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
-  return Arguments{DDPRUN_TRAIN,
-                   "--dataset",
-                   "synthetic",
-                   "--synthetic-images",
-                   "100",
-                   "--synthetic-classes",
-                   "10",
-                   "--image-size",
+// Of a small network on images of 20 pixels, and where it writes.
+Arguments run_in(const ScratchFolder& folder, const Arguments& data) {
+  return Arguments{DDPRUN_TRAIN} + data +
+         Arguments{"--image-size",
                    "20",
                    "--model",
                    "convnet",
@@ -48,37 +42,20 @@ Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
                    "--metrics",
                    folder / "metrics",
                    "--checkpoint-dir",
-                   folder / "checkpoints"} +
+                   folder / "checkpoints"};
+}
+
+// 100 images, 16 a step over all workers, 7 steps an epoch.
+Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
+  return run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "100",
+                         "--synthetic-classes", "10"}) +
          more;
 }
 
 // On images of files; 4 a step.
 Arguments folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
                      const Arguments& more) {
-  return Arguments{DDPRUN_TRAIN,
-                   "--dataset",
-                   "imagefolder",
-                   "--data",
-                   data,
-                   "--image-size",
-                   "20",
-                   "--model",
-                   "convnet",
-                   "--batch-size",
-                   "4",
-                   "--lr",
-                   "0.01",
-                   "--print-freq",
-                   "1",
-                   "--workers",
-                   "0",
-                   "--device",
-                   "cpu",
-                   "--metrics",
-                   folder / "metrics",
-                   "--checkpoint-dir",
-                   folder / "checkpoints"} +
-         more;
+  return run_in(folder, {"--dataset", "imagefolder", "--data", data, "--batch-size", "4"}) + more;
 }
 
 // All the same.

@@ -13,6 +13,7 @@
 #include "tests/trainer/data/png_writer.h"
 #include "tests/trainer/device/fake_nvjpeg.h"
 #include "tests/trainer/kernels/device_memory.h"
+#include "tests/trainer/same_batches.h"
 #include "trainer/device/byte_batches.h"
 #include "trainer/device/device_jpeg_decoder.h"
 
@@ -109,16 +110,7 @@ std::size_t check_same(const Dataset& dataset, const LoaderOptions& options,
                        Warnings* warnings = nullptr) {
   ByteBatches found = decoded_batches(dataset, options, warnings);
   BatchLoader expected(dataset, all_of(dataset), options);
-  while (const auto right = expected.next()) {
-    const auto batch = found.next();
-    REQUIRE(batch);
-    CHECK(torch::equal(batch->images, right->images));
-    CHECK(batch->images.strides() == right->images.strides());
-    CHECK(torch::equal(batch->labels, right->labels));
-    CHECK(batch->indices == right->indices);
-  }
-  CHECK_FALSE(found.next());
-  CHECK(found.skipped().size() == expected.skipped().size());
+  check_same_batches(found, expected);
   return found.skipped().size();
 }
 
