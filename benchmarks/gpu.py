@@ -29,6 +29,7 @@ GPU = "a GPU"
 NO_GPU_STATUS = 3
 LOADER_THREADS = min(8, os.cpu_count() or 1)
 SELF = pathlib.Path(__file__).resolve()
+CHECKS = SELF.with_name("gpu_checks.py")
 
 FIND_GPU = """
 import ctypes, sys
@@ -181,13 +182,9 @@ def test_plan(machine, folder):
     graph, graph_rate = train(folder, "graph", *small, "--steps", "60", *OPTIMIZER, *BEST)
     own, own_rate = train(folder, "own", *small, "--steps", "60", "--precision", "fp16", "--gpu-memory")
     best, best_rate = train(folder, "best", *small, "--steps", "60", "--precision", "fp16", *BEST)
-    return first_steps(machine) + [
+    return first_steps(machine) + [  # The time may end anywhere: what needs no GPU comes last.
         building(machine, "what needs no LibTorch", 120, "ddprun", "ddprun_cuda", "test_nccl", "test_over_nccl",
                  "test_nccl_job", "test_worker", "nccl_worker"),
-        Step("the NCCL module's own cases", [BIN / "test_nccl"], 60, needs=(module,)),
-        Step("the collectives, over libraries without a GPU", [BIN / "test_over_nccl", "[any-backend],[nccl]"], 90,
-             needs=(module,)),
-        Step("jobs over libraries without a GPU", [BIN / "test_nccl_job"], 60, needs=(module,)),
         Step("NCCL starts", [BIN / "test_worker", "NCCL starts*"], 60, needs=(module, GPU), figures=ran),
         building(machine, "train", 180, "train", "test_step_kernels", "test_device_jpeg"),
         Step("the kernels of a step have the bits of their loops", [BIN / "test_step_kernels", "[gpu]"], 60,
@@ -200,25 +197,25 @@ def test_plan(machine, folder):
         Step("one worker trains by ours where nothing is said", own, 60, needs=(program, GPU),
              figures=by_kernels(folder, "own", "fused-optimizer fused-norm fused-pool working-copies", own_rate)),
         Step("each of ours has the losses of LibTorch's",
-             [sys.executable, "-B", SELF, "same-losses", folder, "--fused-optimizer --resident-data", "--device-normalize",
+             [sys.executable, "-B", CHECKS, "same-losses", folder, "--fused-optimizer --resident-data", "--device-normalize",
               "--fused-norm", "--fused-pool"], 90, needs=(program, GPU)),
         Step("one worker trains by all of ours, with a graph", best, 60, needs=(program, GPU), figures=best_rate),
         Step("with working copies it has the bits of autocast's",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--working-copies", "--precision", "fp16"], 90,
+             [sys.executable, "-B", CHECKS, "same-bits", folder, "1", "--working-copies", "--precision", "fp16"], 90,
              needs=(program, GPU)),
-        Step("fifty steps have the losses of PyTorch", [sys.executable, "-B", SELF, "python-losses", folder, "cuda"], 90,
+        Step("fifty steps have the losses of PyTorch", [sys.executable, "-B", CHECKS, "python-losses", folder, "cuda"], 90,
              needs=(program, GPU), figures=last_json),
         learns_mnist(folder),
         Step("one worker trains by replays of a graph", graph, 60, needs=(program, GPU), figures=graph_rate),
         Step("a graph has the bits of steps without one",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph"], 90, needs=(program, GPU)),
+             [sys.executable, "-B", CHECKS, "same-bits", folder, "1", "--cuda-graph"], 90, needs=(program, GPU)),
         Step("so it has with two workers on the GPU",
-             [sys.executable, "-B", SELF, "same-bits", folder, "2", "--cuda-graph"], 120, needs=(program, GPU)),
+             [sys.executable, "-B", CHECKS, "same-bits", folder, "2", "--cuda-graph"], 120, needs=(program, GPU)),
         Step("so it has with batch norms of ours",
-             [sys.executable, "-B", SELF, "same-bits", folder, "1", "--cuda-graph", "--fused-norm"], 90,
+             [sys.executable, "-B", CHECKS, "same-bits", folder, "1", "--cuda-graph", "--fused-norm"], 90,
              needs=(program, GPU)),
         Step("so it has by all of ours in fp16, with two workers",
-             [sys.executable, "-B", SELF, "same-bits", folder, "2", "--cuda-graph", "--fused-norm", "--working-copies",
+             [sys.executable, "-B", CHECKS, "same-bits", folder, "2", "--cuda-graph", "--fused-norm", "--working-copies",
               "--precision", "fp16"], 120, needs=(program, GPU)),
         Step("two workers on the GPU have each collective's result, and each other's messages",
              [*ddprun(2, "--no-python"), "sh", "-c", shared_gpu(BIN / "nccl_worker")], 90, needs=(module, GPU)),
@@ -226,7 +223,18 @@ def test_plan(machine, folder):
         Step("so they have with batch norms over both", [*ddprun(2), *together], 90, needs=(program, GPU),
              figures=together_rate),
         Step("a killed worker is noticed, and the job goes on",
-             [sys.executable, "-B", SELF, "kill-one", folder], 90, needs=(program, GPU)),
+             [sys.executable, "-B", CHECKS, "kill-one", folder], 90, needs=(program, GPU), figures=last_json),
+        Step("with --shards two workers have the losses of one",
+             [sys.executable, "-B", CHECKS, "same-shards", folder], 90, needs=(program, GPU), figures=last_json),
+        Step("with --shards a killed worker is replaced, and the other keeps its process",
+             [sys.executable, "-B", CHECKS, "kill-one", folder, "--shards", "4"], 90, needs=(program, GPU),
+             figures=last_json),
+        Step("a batch that does not fit ends with one that does",
+             [sys.executable, "-B", CHECKS, "fitting-batch", folder], 90, needs=(program, GPU), figures=last_json),
+        Step("the NCCL module's own cases", [BIN / "test_nccl"], 60, needs=(module,)),
+        Step("the collectives, over libraries without a GPU", [BIN / "test_over_nccl", "[any-backend],[nccl]"], 90,
+             needs=(module,)),
+        Step("jobs over libraries without a GPU", [BIN / "test_nccl_job"], 60, needs=(module,)),
     ]
 
 
@@ -365,147 +373,35 @@ def name_of(case):
     return f"{model} {side} px, batch {batch}, {precision}"
 
 
-def compared_steps(machine, folder, case, rounds=2, modes=("eager", "graph")):
-    steps = []
-    for number in range(1, rounds + 1):
-        steps.append(rate_step(folder, case, f"{' '.join(BEST)}, round {number}", *BEST))
-        steps += [peer_step(machine, case, mode, f"round {number}", 40) for mode in modes]
-    return steps
+def compared_steps(machine, folder, case, number, modes=("eager", "graph")):
+    """A round: ours beside Python's, one after the other."""
+    return [rate_step(folder, case, f"{' '.join(BEST)}, round {number}", *BEST),
+            *(peer_step(machine, case, mode, f"round {number}", 40) for mode in modes)]
 
 
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
         building(machine, "train", 180, "ddprun", "train", "ddprun_cuda", "nccl_calls", "sgd_costs", "data_load"),
     ]
-    # The time may end anywhere: what is compared with Python comes before what is not.
+    # The time may end anywhere: each thing once before one of them again.
     large, large_bf16, small = CASES
-    steps += compared_steps(machine, folder, large) + compared_steps(machine, folder, small)
+    steps += compared_steps(machine, folder, large, 1) + compared_steps(machine, folder, small, 1)
+    steps += compared_steps(machine, folder, large_bf16, 1, modes=("eager",))
     steps += [
         host_time_step(folder, "", *RESIDENT),
         host_time_step(folder, ", by replays of a graph", *BEST),
         cifar_epoch(folder),
         peer_step(machine, large, "compile", "round 1", 120),
     ]
+    steps += loading_steps(machine, folder)
+    steps += compared_steps(machine, folder, large, 2) + compared_steps(machine, folder, small, 2)
     steps += [rate_step(folder, large, kind, *way) for kind, way in WAYS]
     steps += [rate_step(folder, small, kind, *way) for kind, way in WAYS[2:]]
-    steps += compared_steps(machine, folder, large_bf16, rounds=1, modes=("eager",))
-    steps += [
+    return steps + [
         Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build train", GPU),
              figures=last_json),
         Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
     ]
-    return steps + loading_steps(machine, folder)
-
-
-def children_of(pid):
-    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
-
-
-def workers_of(launcher):
-    return [pid for pid in children_of(launcher)
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "train"]
-
-
-def kill_one(folder):
-    """A job of two workers on the GPU; one is killed once both train, and the job must end well after one restart."""
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        argv, _ = train(pathlib.Path(place), "killed", "--image-size", "32", "--batch-size", "64", "--print-freq", "5",
-                        "--steps", "200", "--share-gpu", "--checkpoint-dir", f"{place}/checkpoints",
-                        "--checkpoint-every", "20")
-        job = subprocess.Popen([str(word) for word in [*ddprun(2, "--max-restarts", "1"), *argv]], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
-        metrics = pathlib.Path(place) / "killed.jsonl"
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (metrics.exists() and '"train"' in metrics.read_text()):
-            if job.poll() is not None:
-                break
-            time.sleep(0.05)
-        workers = workers_of(job.pid)
-        if len(workers) == 2:
-            os.kill(workers[1], signal.SIGKILL)
-        output, _ = job.communicate()
-    print(output)
-    if len(workers) != 2:
-        sys.exit(f"{len(workers)} workers were training, not 2")
-    if job.returncode != 0 or "SIGKILL" not in output:
-        sys.exit(f"the job ended with {job.returncode}, and must end with 0 and tell of the SIGKILL")
-
-
-def python_losses(folder, device):
-    """The losses of float32 steps of a ResNet-18 on MNIST, with Python's weights, beside Python's own. At a rate at which
-    rounding does not grow: with ten times as much the same step differs by 0.3 % on a CPU."""
-    rate, largest = "0.001", 1e-4
-    weights, metrics = folder / "python.safetensors", folder / "python-losses.jsonl"
-    metrics.unlink(missing_ok=True)
-    oracle = [Machine().peer, "-B", ROOT / "tests" / "trainer" / "oracle.py", "train", ROOT / "data" / "mnist", "50", "16",
-              rate, "1", weights, device, "channels-last"]
-    said = subprocess.run([str(word) for word in oracle], check=True, stdout=subprocess.PIPE, text=True).stdout
-    expected = [float(line) for line in said.splitlines()]
-    argv = [BIN / "train", *MNIST, "--model", "resnet18", "--stem", "small", "--steps", "50", "--batch-size", "16", "--lr",
-            rate, "--print-freq", "1", "--no-validation", "--device", device, "--tf32", "off", "--cudnn-deterministic",
-            "--no-cudnn-benchmark", "--conv-algorithm", "direct", "--weights", weights, "--metrics", metrics,
-            *LIBTORCH]
-    subprocess.run([str(word) for word in argv], check=True)
-    found = [line["loss"] for line in events(folder, metrics.stem, "train")]
-    if not len(found) == len(expected) == 50:
-        sys.exit(f"{len(found)} losses beside {len(expected)} of Python's, not 50")
-    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
-    print(json.dumps({"largest difference, %": 100 * worst}))
-    if not worst < largest:
-        sys.exit(f"losses differ by {worst:.3%}, and may by {largest:.3%}")
-
-
-def same_losses(folder, *ways):
-    """The same run by LibTorch's kernels and in these ways: losses may differ by rounding, and by what cuDNN chose."""
-    found = {}
-    for way in ("", *ways):
-        name = f"losses{way.replace(' ', '')}"
-        # With the stem that pools, which images of 32 pixels would not have.
-        argv, _ = train(folder, name, *STEM, "--image-size", "32", "--batch-size", "64", "--steps", "20",
-                        "--print-freq", "1", "--augment", "pad-crop,flip", "--nesterov", "--no-cudnn-benchmark",
-                        "--tf32", "off", *LIBTORCH, *way.split())
-        subprocess.run([str(word) for word in argv], check=True)
-        found[way] = [line["loss"] for line in events(folder, name, "train")][-20:]
-    print(json.dumps(found))
-    if any(len(losses) != 20 for losses in found.values()):
-        sys.exit("a run has not 20 losses")
-    worst = max(abs(a - b) / abs(a) for losses in found.values() for a, b in zip(found[""], losses))
-    if not worst < 1e-2:
-        sys.exit(f"losses differ by {worst:.2%}, and may by 1 %")
-
-
-def tensors_of(checkpoint):
-    content = checkpoint.read_bytes()
-    return content[8 + int.from_bytes(content[:8], "little"):]
-
-
-def same_bits(folder, workers, tried, *ways):
-    """The same run with what is tried (a graph, say) and without, over an epoch's end, a smaller last step and
-    checkpoints: the same weights and losses, to the bit. Once more without it where they differ, to know whether such
-    steps repeat at all."""
-    def trail(name, *more):
-        place = folder / f"bits-{workers}{tried}{''.join(ways)}-{name}"
-        shutil.rmtree(place, ignore_errors=True)
-        (folder / f"{place.name}.jsonl").unlink(missing_ok=True)
-        argv, _ = train(folder, place.name, "--model", "resnet20", "--image-size", "32", "--batch-size", "64",
-                        "--synthetic-images", str(workers * (64 * 20 + 9)), "--synthetic-classes", "10", "--steps", "50",
-                        "--print-freq", "1", "--nesterov", "--lr-schedule", "cosine", "--warmup-steps", "5",
-                        "--no-cudnn-benchmark", "--cudnn-deterministic", *OPTIMIZER, "--checkpoint-dir", place,
-                        "--checkpoint-every", "10", *(("--share-gpu", "--verify-sync", "10") if workers > 1 else ()), *ways, *more)
-        subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
-        losses = [line["loss"] for line in events(folder, place.name, "train")]
-        return losses, tensors_of(place / "last.safetensors")
-
-    plain, other = trail("without"), trail("with", tried)
-    print(json.dumps({"without": plain[0], "with": other[0]}))
-    if len(plain[0]) != 50:
-        sys.exit(f"a run has {len(plain[0])} losses, not 50")
-    if plain == other:
-        return
-    first = next((i + 1 for i, (a, b) in enumerate(zip(plain[0], other[0])) if a != b), "none")
-    repeats = "repeats itself" if trail("again") == plain else "does not repeat itself either"
-    sys.exit(f"with {tried} other bits (first loss that differs: step {first}); a run without it {repeats}")
 
 
 def verdict(results):
@@ -531,18 +427,10 @@ def only(steps, text):
 
 def main():
     command = sys.argv[1]
-    if command == "kill-one":
-        return kill_one(pathlib.Path(sys.argv[2]))
-    if command == "python-losses":
-        return python_losses(pathlib.Path(sys.argv[2]), sys.argv[3])
     if command == "jpeg-files":
         return jpeg_files(pathlib.Path(sys.argv[2]))
     if command == "with-cifar":
         return with_cifar(pathlib.Path(sys.argv[2]), *sys.argv[3:])
-    if command == "same-losses":
-        return same_losses(pathlib.Path(sys.argv[2]), *sys.argv[3:])
-    if command == "same-bits":
-        return same_bits(pathlib.Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
     plan = {"test": test_plan, "bench": bench_plan}[command]
     name = "scripts/test --gpu" if command == "test" else "scripts/bench gpu"
     parser = argparse.ArgumentParser(prog=name, description=__doc__.split("\n\n")[0],
