@@ -98,7 +98,7 @@ def same_shards(folder):
                         *(("--share-gpu",) if workers > 1 else ()))
         subprocess.run([str(word) for word in [*(ddprun(workers) if workers > 1 else ()), *argv]], check=True)
         found.append([line["loss"] for line in events(folder, name, "train")])
-    check_losses("--shards by two workers", *found, 20)
+    check_alike("--shards by two workers", *found)
 
 
 def fitting_batch(folder):
@@ -119,13 +119,22 @@ def fitting_batch(folder):
     print(json.dumps({"images": batch}))
 
 
-def check_losses(what, expected, found, count, largest=1e-2):
-    if not len(expected) == len(found) == count:
-        sys.exit(f"{what}: {len(found)} losses beside {len(expected)}, not {count}")
-    worst = max(abs(a - b) / abs(a) for a, b in zip(expected, found))
-    print(json.dumps({"largest difference, %": 100 * worst}))
-    if not worst < largest:
-        sys.exit(f"{what}: losses differ by {worst:.3%}, and may by {largest:.3%}: {found} beside {expected}")
+ALIKE = (1e-5, 1e-5, 1e-3)  # By how much of itself each of the first losses may differ.
+ALIKE_ON_AVERAGE = 0.02
+
+
+def check_alike(what, expected, found):
+    """That steps on noise are the same but for rounding. With each further one of them rounding grows, tenfold and more:
+    after twenty, two runs by the same kernels differ by 0.9 %. What a step does is in the first three losses: a
+    learning rate that is 2 % less, or a momentum of 0.8 for 0.9, is 5e-4 and 1e-3 of the second one."""
+    if not len(expected) == len(found) == 20:
+        sys.exit(f"{what}: {len(found)} losses beside {len(expected)}, not 20")
+    differences = [abs(a - b) / abs(a) for a, b in zip(expected, found)]
+    average = abs(sum(expected) - sum(found)) / abs(sum(expected))
+    print(json.dumps({"largest difference of the first, %": 100 * max(differences[:len(ALIKE)]),
+                      "of the average, %": 100 * average}))
+    if any(difference > most for difference, most in zip(differences, ALIKE)) or average > ALIKE_ON_AVERAGE:
+        sys.exit(f"{what}: losses differ by more than rounding explains: {found} beside {expected}")
 
 
 def python_losses(folder, device):
@@ -144,11 +153,16 @@ def python_losses(folder, device):
             *LIBTORCH]
     subprocess.run([str(word) for word in argv], check=True)
     found = [line["loss"] for line in events(folder, metrics.stem, "train")]
-    check_losses("beside Python's", expected, found, 50, largest)
+    if not len(found) == len(expected) == 50:
+        sys.exit(f"{len(found)} losses beside {len(expected)} of Python's, not 50")
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+    print(json.dumps({"largest difference, %": 100 * worst}))
+    if not worst < largest:
+        sys.exit(f"losses differ by {worst:.3%}, and may by {largest:.3%}")
 
 
 def same_losses(folder, *ways):
-    """The same run by LibTorch's kernels and in these ways: losses may differ by rounding, and by what cuDNN chose."""
+    """The same run by LibTorch's kernels and in these ways."""
     found = {}
     for way in ("", *ways):
         name = f"losses{way.replace(' ', '')}"
@@ -159,7 +173,7 @@ def same_losses(folder, *ways):
         subprocess.run([str(word) for word in argv], check=True)
         found[way] = [line["loss"] for line in events(folder, name, "train")][-20:]
     for way in ways:
-        check_losses(way, found[""], found[way], 20)
+        check_alike(way, found[""], found[way])
 
 
 def tensors_of(checkpoint):
