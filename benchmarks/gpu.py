@@ -381,7 +381,7 @@ def compared_steps(machine, folder, case, number, modes=("eager", "graph")):
 
 def bench_plan(machine, folder):
     steps = first_steps(machine) + [
-        building(machine, "train", 180, "ddprun", "train", "ddprun_cuda", "nccl_calls", "sgd_costs", "data_load"),
+        building(machine, "train", 180, "ddprun", "train", "ddprun_cuda", "nccl_calls", "sgd_costs", "ddp_tax", "data_load"),
     ]
     # The time may end anywhere: each thing once before one of them again.
     large, large_bf16, small = CASES
@@ -401,6 +401,8 @@ def bench_plan(machine, folder):
         Step("what a collective costs the host, world of one", [BIN / "nccl_calls"], 60, needs=("build train", GPU),
              figures=last_json),
         Step("an update of ResNet-50's parameters", [BIN / "sgd_costs"], 30, needs=("build train", GPU), figures=last_json),
+        Step("what DistributedDataParallel takes of a step, world of one", [BIN / "ddp_tax"], 40,
+             needs=("build train", GPU), figures=last_json),
     ]
 
 
