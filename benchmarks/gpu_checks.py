@@ -57,16 +57,16 @@ def wait_for_step(job, metrics, attempt, step=1):
 KILLED_AT, SAVED_EVERY = 25, 20  # Steps: once there is a checkpoint.
 
 
-def kill_one(folder, *ways):
-    """A job of two workers on the GPU; one is killed once both train, and the job must end well after one restart. With
-    --shards the other one must have kept its process."""
+def kill_one(folder, spares, *ways):
+    """A job of two workers on the GPU, with so many more kept ready; one is killed once both train, and the job must end
+    well after one restart. With --shards the other one must have kept its process."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         argv, _ = train(pathlib.Path(place), "killed", "--image-size", "32", "--batch-size", "64", "--print-freq", "5",
                         "--steps", "200", "--share-gpu", "--checkpoint-dir", f"{place}/checkpoints",
                         "--checkpoint-every", str(SAVED_EVERY), *ways)
         metrics, said = pathlib.Path(place) / "killed.jsonl", pathlib.Path(place) / "said"
         with said.open("w") as output:
-            job = subprocess.Popen([str(word) for word in [*ddprun(2, "--max-restarts", "1"), *argv]], stdout=output,
+            job = subprocess.Popen([str(word) for word in [*ddprun(2, "--max-restarts", "1", "--spares", spares), *argv]], stdout=output,
                                    stderr=subprocess.STDOUT)
             wait_for_step(job, metrics, attempt=0, step=KILLED_AT)
             workers, killed = workers_of(job.pid), time.time()

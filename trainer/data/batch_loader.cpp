@@ -1,6 +1,8 @@
 // Where samples become tensors: rooms below this know no LibTorch, the loop above no images.
 #include "trainer/data/batch_loader.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -19,6 +21,14 @@ LoaderOptions with_defaults(LoaderOptions options, const Dataset& dataset) {
 }
 
 std::int64_t quotient_up(std::int64_t all, std::int64_t part) { return (all + part - 1) / part; }
+
+// What a thread made on a GPU lies in memory of that thread's stream, which would have it back
+// while the caller's stream, steps behind the host, has still to read it.
+void keep_until_read(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  const torch::Device device = tensor.device();
+  tensor.record_stream(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
 
 void add_to(std::vector<SkippedImage>& all, const std::vector<SkippedImage>& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -76,6 +86,7 @@ BatchLoader::Made BatchLoader::take_parts(std::int64_t images) {
     if (count == 0) continue;
     if (filled == 0) batch = room_for(images, part.batch);
     batch.images.narrow(0, filled, count).copy_(part.batch.images);
+    keep_until_read(part.batch.images);
     batch.labels.narrow(0, filled, count).copy_(part.batch.labels);
     batch.indices.insert(batch.indices.end(), part.batch.indices.begin(), part.batch.indices.end());
     filled += count;

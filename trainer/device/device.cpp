@@ -27,9 +27,18 @@ GpuWishes wishes_of(const TrainOptions& options) {
           .share = options.share_gpu};
 }
 
-// Why no GPU can be used; "" when one can. Loads the CUDA module, which LibTorch must not be asked
-// about CUDA before.
-std::string reason_against_cuda(const TrainOptions& options, int gpu_place) {
+bool requires_gpu(const TrainOptions& options) {
+  return options.device == DeviceOption::Cuda || options.backend == BackendOption::Nccl;
+}
+
+bool wants_gpu(const TrainOptions& options) {
+  return requires_gpu(options) ||
+         (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
+}
+
+// Why this machine has no GPU that can be used; "" when it has one. Loads the CUDA module, which
+// LibTorch must not be asked about CUDA before.
+std::string reason_against_cuda() {
   std::error_code ignored;
   if (!std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return "this machine has no NVIDIA device (/dev/nvidiactl is missing)";
@@ -39,8 +48,18 @@ std::string reason_against_cuda(const TrainOptions& options, int gpu_place) {
   } catch (const worker::CommunicatorError& error) {
     return error.what();
   }
-  if (!torch::cuda::is_available()) return "LibTorch finds no usable GPU; does nvidia-smi?";
-  return gpu_problem(wishes_of(options), gpu_place, torch::cuda::device_count());
+  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU; does nvidia-smi?";
+}
+
+// The workers of a machine that has GPUs use them all: one that took the CPU since there is none
+// left for it would wait for the others, who are to be met over NCCL.
+void check_gpus(const TrainOptions& options, int gpu_place) {
+  const std::string problem =
+      gpu_problem(wishes_of(options), gpu_place, torch::cuda::device_count());
+  if (problem.empty()) return;
+  throw UsageError(problem +
+                   "; start as many workers as there are GPUs (ddprun --nproc-per-node gpu), or "
+                   "give --device cpu to all, or --share-gpu to try a job on one");
 }
 
 // For the rest of the process, and before there is a parameter: CUDA records no default stream, and
@@ -54,6 +73,10 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
                          worker::CommunicatorOptions peers) {
   set_gpu_arithmetic(options);
   const std::vector<int> gpus = gpus_of(wishes_of(options), gpu_place);
+  // First of all: LibTorch's guards go back to the device before, which is GPU 0 where none was
+  // chosen, and would make a context there.
+  c10::impl::VirtualGuardImpl(torch::kCUDA)
+      .setDevice({torch::kCUDA, static_cast<c10::DeviceIndex>(gpus.front())});
   peers.cuda_device = gpus.front();
   if (!options.interface.empty()) {  // NCCL finds its own way, unless it is told.
     const auto chosen = worker::choose_interface({options.interface, "--interface", false},
@@ -77,6 +100,10 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
 }
 
 }  // namespace
+
+void prepare_for_gpu(const TrainOptions& options) {
+  if (wants_gpu(options)) reason_against_cuda();
+}
 
 void tune_process(const worker::WorkerEnv& env, bool one_thread) {
   // glibc returns every large block to the kernel, and the page faults of getting it back cost
@@ -118,14 +145,14 @@ worker::CommunicatorOptions communicator_options(const TrainOptions& options) {
 
 DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env, int gpu_place,
                            const worker::CommunicatorOptions& peers) {
-  const bool nccl = options.backend == BackendOption::Nccl;
-  const bool required = options.device == DeviceOption::Cuda || nccl;
-  const bool wanted =
-      required || (options.device == DeviceOption::Auto && options.backend == BackendOption::Auto);
-  if (wanted) {
-    const std::string reason = reason_against_cuda(options, gpu_place);
-    if (reason.empty()) return open_cuda(options, env, gpu_place, peers);
-    if (required) {
+  if (wants_gpu(options)) {
+    const std::string reason = reason_against_cuda();
+    if (reason.empty()) {
+      check_gpus(options, gpu_place);
+      return open_cuda(options, env, gpu_place, peers);
+    }
+    if (requires_gpu(options)) {
+      const bool nccl = options.backend == BackendOption::Nccl;
       throw UsageError(fmt::format(
           "--{} cannot be used: {}; give --{} to train on the CPU where no GPU can be used",
           nccl ? "backend nccl" : "device cuda", reason, nccl ? "backend auto" : "device auto"));

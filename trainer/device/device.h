@@ -23,6 +23,11 @@ struct DeviceAndPeers {
 // how many do (unless OMP_NUM_THREADS says otherwise).
 void tune_process(const worker::WorkerEnv& env, bool one_thread);
 
+// Loads the CUDA module where a GPU may come to be used, and makes no context there. For who asks
+// LibTorch for anything before open_device(): a seed is enough for it to look for CUDA, once for
+// the life of the process. Where it cannot be loaded open_device() says why.
+void prepare_for_gpu(const TrainOptions& options);
+
 // --tf32 and --cudnn-benchmark: LibTorch's own switches for the whole process, which a CPU ignores.
 void set_gpu_arithmetic(const TrainOptions& options);
 
@@ -32,7 +37,7 @@ worker::CommunicatorOptions communicator_options(const TrainOptions& options);
 // Connects to the other workers, as `peers` says, with the GPU of local rank `gpu_place`. Throws
 // UsageError when `--device cuda` cannot be had, with the reason; worker::CommunicatorError when
 // peers cannot be met. --device auto is the CPU on a machine without a usable GPU; all workers must
-// come to the same answer.
+// come to the same answer, so that one which finds GPUs and none for itself is a UsageError too.
 DeviceAndPeers open_device(const TrainOptions& options, const worker::WorkerEnv& env, int gpu_place,
                            const worker::CommunicatorOptions& peers);
 

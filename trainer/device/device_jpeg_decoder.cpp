@@ -26,10 +26,15 @@ std::optional<c10::Stream> own_stream(const DeviceJpegDecoder::Options& options)
 }  // namespace
 
 DeviceJpegDecoder::DeviceJpegDecoder(Options options)
-    : options_(std::move(options)), stream_(own_stream(options_)), nvjpeg_([&] {
-        const OnDevice on(options_.device);
-        return NvJpeg();
-      }()) {}
+    : options_(std::move(options)), stream_(own_stream(options_)) {
+  const OnDevice on(options_.device);
+  nvjpeg_.emplace();
+}
+
+DeviceJpegDecoder::~DeviceJpegDecoder() {
+  const OnDevice on(options_.device);
+  nvjpeg_.reset();
+}
 
 void DeviceJpegDecoder::begin() {
   files_.clear();
@@ -38,7 +43,8 @@ void DeviceJpegDecoder::begin() {
 
 bool DeviceJpegDecoder::take(std::int64_t place, std::span<const std::uint8_t> file, ImageSize size,
                              const SamplePlan& plan) {
-  if (!nvjpeg_.reads(file)) return false;
+  const OnDevice on(options_.device);
+  if (!nvjpeg_->reads(file)) return false;
   taken_.push_back({place, files_.size(), file.size(), size, plan});
   files_.insert(files_.end(), file.begin(), file.end());
   return true;
@@ -96,7 +102,7 @@ void DeviceJpegDecoder::decode_group(std::span<const Taken> group, const torch::
   }
   const OnDevice on(options_.device);
   if (stream_) stream_->synchronize();  // nvJPEG's own memory may be that of the group before.
-  nvjpeg_.decode(files, decoded, on.stream());
+  nvjpeg_->decode(files, decoded, on.stream());
   const torch::Tensor tables = upload(plans.tables(), options_.device);
   const torch::Tensor told =
       upload(plans.images(pointer_to<const std::int32_t>(tables)), options_.device);

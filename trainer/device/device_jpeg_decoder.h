@@ -35,6 +35,9 @@ class DeviceJpegDecoder : public BatchDecoder {
 
   // Throws NvJpegError.
   explicit DeviceJpegDecoder(Options options);
+  ~DeviceJpegDecoder() override;
+  DeviceJpegDecoder(const DeviceJpegDecoder&) = delete;
+  DeviceJpegDecoder& operator=(const DeviceJpegDecoder&) = delete;
 
   void begin() override;
   bool take(std::int64_t place, std::span<const std::uint8_t> file, ImageSize size,
@@ -56,8 +59,8 @@ class DeviceJpegDecoder : public BatchDecoder {
 
   const Options options_;
   const std::optional<c10::Stream> stream_;  // None on a CPU.
-  NvJpeg nvjpeg_;
-  std::vector<std::uint8_t> files_;  // One after the other.
+  std::optional<NvJpeg> nvjpeg_;             // Always there: it is made and ended on its device.
+  std::vector<std::uint8_t> files_;          // One after the other.
   std::vector<Taken> taken_;
 };
 

@@ -267,3 +267,34 @@ TEST_CASE("on a GPU nvJPEG's images are libjpeg's but for rounding", "[trainer][
     CHECK(warnings.count == 0);
   }
 }
+
+TEST_CASE("on a GPU a batch of parts that nvJPEG decodes has what a batch at once has",
+          "[trainer][nvjpeg][gpu]") {
+  if (const std::string why = no_gpu(); !why.empty()) DDPRUN_SKIP(why);
+  if (has_the_fake()) DDPRUN_SKIP("this process has the nvJPEG of the tests: run this case alone");
+  std::vector<std::string> many;
+  for (int i = 0; i < 40; ++i) {
+    for (std::string& file : plain_files()) many.push_back(std::move(file));
+  }
+  const ListedFiles files(many);
+  const torch::Device device(torch::kCUDA, 0);
+  const auto batches_of = [&](std::int64_t part_size) {
+    LoaderOptions options = loader_options(files.dataset(), 3, true, 28);
+    options.part_size = part_size;
+    ByteBatches found(files.dataset(), all_of(files.dataset()),
+                      with_decoder(options, device, nullptr), device);
+    // So that the GPU is far behind the host, as it is behind a trainer.
+    const torch::Tensor square = torch::rand({8192, 8192}, device);
+    std::vector<torch::Tensor> images;
+    for (int i = 0; i < 8; ++i) torch::mm(square, square);
+    while (const auto batch = found.next()) images.push_back(batch->images);
+    return images;
+  };
+  const auto whole = batches_of(0), parts = batches_of(7);
+  REQUIRE(whole.size() == 10);
+  REQUIRE(parts.size() == 10);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    INFO("batch " << i);
+    CHECK(torch::equal(whole[i], parts[i]));
+  }
+}
