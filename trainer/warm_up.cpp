@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trainer/batch_plan.h"
+#include "trainer/device/device.h"
 #include "trainer/make_training_job.h"
 #include "trainer/models/model_zoo.h"
 #include "trainer/optimizer/precision.h"
@@ -51,6 +52,7 @@ void run_zeros(const TrainingJob& job) {
 }  // namespace
 
 void warm_up(TrainingJob& job, const TrainOptions& options) {
+  prepare_for_gpu(options);  // Before a seed.
   try {
     prepare_training_job(job, options);
   } catch (const std::exception&) {
@@ -59,8 +61,8 @@ void warm_up(TrainingJob& job, const TrainOptions& options) {
     job.validation_set.reset();
     return;
   }
-  // Not where a GPU may compute: what is compiled for the CPU is of no use there, and CUDA is
-  // opened with the communicator.
+  // Not where a GPU may compute: what is compiled for the CPU is of no use there, and a context is
+  // made with the communicator.
   std::error_code ignored;
   if (options.device != DeviceOption::Cpu && std::filesystem::exists("/dev/nvidiactl", ignored)) {
     return;
