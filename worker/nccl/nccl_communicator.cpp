@@ -147,6 +147,8 @@ void NcclCommunicator::queue(const Call& call, Stream stream, Function function)
 void NcclCommunicator::replayed(Stream stream) {
   const CallGuard::Inside inside(guard_);
   guard_.throw_if_aborted(recorded_);
+  // The watchdog's event is of the current device, and must be of the stream's.
+  check_cuda(cudaSetDevice(handle_->device()), "cudaSetDevice");
   watchdog_.watch(recorded_, static_cast<cudaStream_t>(stream), Clock::now() + timeout_);
   last_ = recorded_;
 }

@@ -1,6 +1,9 @@
 // Keeping replicas equal, splitting a batch, and joining what comes back.
 #include "worker/torch/data_parallel.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -22,6 +25,16 @@ std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
     }
   }
   return result;
+}
+
+// This thread's, of each GPU.
+std::vector<c10::Stream> current_streams(const std::vector<at::Device>& devices) {
+  std::vector<c10::Stream> streams;
+  for (const at::Device& device : devices) {
+    if (device.is_cpu()) continue;
+    streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return streams;
 }
 
 std::string name_of_replica(std::size_t replica) {
@@ -191,7 +204,9 @@ at::Tensor DataParallelReplicas::run_in_graph(const at::Tensor& input, const For
     }
   }
   std::vector<at::Tensor> outputs(parts.size());
+  const std::vector<c10::Stream> streams = current_streams(devices_);
   threads_->run(parts.size(), [&](std::size_t i) {
+    const c10::MultiStreamGuard as_the_caller(streams);  // Whose work comes before and after.
     const c10::OptionalDeviceGuard device(devices_[i]);
     outputs[i] = forward(i, parts[i].to(devices_[i], /*non_blocking=*/true)).to(devices_[0]);
   });

@@ -67,14 +67,20 @@ at::Tensor ReplicaMeeting::meet(std::size_t replica, std::size_t parties, const 
   return result;
 }
 
-// Unlocked while it computes: the others must be able to leave, should they fail. An exception
-// leaves replica 0's thread, which tells the others through leave().
+// Unlocked while it computes: the others must be able to leave, should they fail. Where it throws
+// the others are told here: in a backward on GPUs replica 0's thread is autograd's, which does not
+// say that it leaves, and waits for theirs.
 void ReplicaMeeting::combine_all(Lock& lock, const Combine& combine) {
   const std::vector<at::Tensor> all = brought_;
   lock.unlock();
-  at::Tensor result = combine(all);
-  lock.lock();
-  result_ = std::move(result);
+  try {
+    at::Tensor result = combine(all);
+    lock.lock();
+    result_ = std::move(result);
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
 }  // namespace ddprun::worker

@@ -4,12 +4,15 @@
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/torch/thread_communicator.h"
 #include "worker/torch/data_parallel.h"
 #include "worker/torch/distributed_data_parallel.h"
+#include "worker/torch/replica_meeting.h"
 
 namespace ddprun::worker {
 namespace {
@@ -308,6 +311,19 @@ TEST_CASE("what one replica throws leaves forward, and those who wait for it are
     failing = false;
     CHECK(parallel.forward(marked).size(0) == 6);
   }
+}
+
+TEST_CASE("who waits for a meeting whose computation fails is released", "[worker][sync_bn][dp]") {
+  // In threads that do not say that they leave, as autograd's of several GPUs.
+  ReplicaMeeting meeting(std::chrono::seconds(30));
+  meeting.begin(2);
+  const at::Tensor mine = torch::ones({1});
+  auto other = std::async(std::launch::async, [&] { meeting.meet(1, 2, mine, nullptr); });
+  CHECK_THROWS_WITH(
+      meeting.meet(0, 2, mine,
+                   [](const auto&) -> at::Tensor { throw std::runtime_error("a peer has died"); }),
+      "a peer has died");
+  CHECK_THROWS_WITH(other.get(), "a replica ended while another waited for replica 0");
 }
 
 TEST_CASE("replicas of one device cannot meet in autograd's one thread", "[worker][sync_bn][dp]") {
