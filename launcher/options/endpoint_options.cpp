@@ -193,10 +193,14 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
   std::optional<int> attempts;
   bool interval_given = false;
   bool timeout_given = false;
-  for (const auto& [key, value] : parse_conf(*option)) {
+  const auto conf = parse_conf(*option);
+  for (const auto& [key, value] : conf) {
     const auto seconds = [&, &text = value] { return parse_seconds(*option, text, positive); };
-    if (key == "join_timeout" || key == "timeout") {
+    // torchrun's names in its static and its c10d backend; the latter reads no timeout.
+    if (key == "join_timeout" || (key == "timeout" && !conf.contains("join_timeout"))) {
       result.join_timeout = seconds();
+    } else if (key == "timeout") {
+      result.notes.push_back("--rdzv-conf timeout has no effect beside join_timeout");
     } else if (key == "last_call_timeout") {
       result.last_call_timeout = parse_seconds(*option, value, milliseconds(0));
     } else if (key == "start_timeout") {
@@ -221,8 +225,17 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
       result.notes.push_back("--rdzv-conf " + key + " has no effect");
     }
   }
-  if (!timeout_given && (attempts || interval_given)) {
+  // For torchrun a node is lost after keep_alive_max_attempt intervals, and its heartbeat_timeout
+  // limits one call: with 5 s each, its defaults, that is 15 s, and no mistake.
+  const bool limits_a_call =
+      attempts || result.heartbeat_timeout <= result.heartbeat_interval || !timeout_given;
+  if ((attempts || interval_given) && limits_a_call) {
     result.heartbeat_timeout = result.heartbeat_interval * attempts.value_or(3);
+    if (timeout_given) {
+      result.notes.push_back(
+          "--rdzv-conf heartbeat_timeout has no effect: a node counts as lost after " +
+          std::to_string(attempts.value_or(3)) + " times keep_alive_interval");
+    }
   }
   // A timeout alone moves the interval along: three heartbeats must fit into it.
   if (!interval_given) {

@@ -472,9 +472,29 @@ TEST_CASE("the rendezvous configuration", "[options]") {
   CHECK(options({"--rdzv-conf=timeout=7"}).join_timeout == 7s);
   CHECK(options({"--rdzv-conf=heartbeat_timeout=0.5"}).heartbeat_interval < 500ms);
   for (const char* bad : {"x", "a=", "=b", "join_timeout=0", "join_timeout=x", "join_timeout=-1",
-                          "is_host=perhaps", "heartbeat_timeout=1,keep_alive_interval=1"}) {
+                          "is_host=perhaps", "keep_alive_interval=1,keep_alive_max_attempt=1"}) {
     CHECK(has(error_of({std::string("--rdzv-conf=") + bad}), "expected"));
   }
+}
+
+TEST_CASE("keys of torchrun's configuration mean what they mean there", "[options]") {
+  // Its defaults, said aloud: a node is lost after three times five seconds.
+  const LaunchOptions usual =
+      options({"--rdzv-conf=heartbeat_timeout=5,keep_alive_interval=5,keep_alive_max_attempt=3"});
+  CHECK(usual.heartbeat_timeout == 15s);
+  CHECK(has(usual.notes.at(0), "heartbeat_timeout has no effect: a node counts as lost after 3"));
+  CHECK(options({"--rdzv-conf=heartbeat_timeout=5,keep_alive_interval=5"}).heartbeat_timeout ==
+        15s);
+  CHECK(
+      options({"--rdzv-conf=heartbeat_timeout=10,keep_alive_interval=5,keep_alive_max_attempt=20"})
+          .heartbeat_timeout == 100s);
+  // Without a number of attempts it is ours.
+  const LaunchOptions ours = options({"--rdzv-conf=heartbeat_timeout=1,keep_alive_interval=0.2"});
+  CHECK(ours.heartbeat_timeout == 1s);
+  CHECK(ours.notes.empty());
+  const LaunchOptions both = options({"--rdzv-conf=timeout=900,join_timeout=7200"});
+  CHECK(both.join_timeout == 7200s);
+  CHECK(has(both.notes.at(0), "timeout has no effect beside join_timeout"));
 }
 
 TEST_CASE("redirects and tee are a number or a map of any width", "[options]") {
