@@ -12,17 +12,18 @@ set -euo pipefail
 
 # A stop may come before there is a launcher that could hear it, and ends whatever runs here in its
 # place. It asks for another turn all the same, as the launcher does.
-stopped=
-interrupted=  # By SIGINT: whoever types Ctrl-C wants no other turn.
-status_file=
+stopped=      # The signal that the launcher is to be stopped with.
+interrupted=  # The status after SIGINT or SIGQUIT: whoever types these wants no other turn.
+status_folder=
 said=  # The status that the launcher has written there.
-trap stopped=1 TERM
+trap stopped=TERM TERM
 finish() {
   local status=$?
-  trap '' TERM  # Slurm may signal whatever runs here once more, rm as well.
-  [ -z "$status_file" ] || rm -f "$status_file" || true
+  # Slurm may signal whatever runs here once more, rm as well.
+  trap '' TERM INT HUP QUIT USR1 USR2
+  [ -z "$status_folder" ] || rm -rf "$status_folder" || true
   if [ "$status" -eq 143 ] && [ -z "$said" ]; then status=75; fi
-  if [ "$status" -eq 75 ] && [ -n "$interrupted" ]; then status=130; fi
+  if [ "$status" -eq 75 ] && [ -n "$interrupted" ]; then status=$interrupted; fi
   exit "$status"
 }
 trap finish EXIT
@@ -30,6 +31,16 @@ trap finish EXIT
 if [ $# -eq 0 ]; then
   sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
+fi
+
+# Each step of Slurm meets at a port and under an id of its own, those that `srun ddprun` takes
+# (launcher/options/slurm_step.cpp): two jobs with the same head host would become one otherwise.
+# Whoever says which node this is may start each node by another step, and says the rest as well.
+rdzv_id=
+if [ -z "${NODE_RANK:-}" ] && [ -n "${SLURM_JOB_ID:-}" ]; then
+  place=$((SLURM_JOB_ID % 12000 * 8 + ${SLURM_STEP_ID:-0} % 8))
+  MASTER_PORT=${MASTER_PORT:-$((20000 + place % 12000))}
+  rdzv_id=${PET_RDZV_ID-slurm-$SLURM_JOB_ID.${SLURM_STEP_ID:-0}}
 fi
 
 # How many nodes there are, and which one this is (0 is the one whose address is MASTER_ADDR).
@@ -41,7 +52,8 @@ NODE_RANK=${NODE_RANK:-${SLURM_NODEID:-0}}
 nodes=${SLURM_STEP_NODELIST:-${SLURM_JOB_NODELIST:-}}
 if [ -z "${MASTER_ADDR:-}" ]; then
   if [ -n "$nodes" ]; then
-    MASTER_ADDR=$(scontrol show hostnames "$nodes" | head -n 1)
+    # sed reads all of them: who closes the pipe after the first of hundreds fails scontrol.
+    MASTER_ADDR=$(scontrol show hostnames "$nodes" | sed -n 1p)
   elif [ "$NNODES" = 1 ]; then
     MASTER_ADDR=127.0.0.1
   else
@@ -68,9 +80,13 @@ launch=("$ddprun"
   --master-port "$MASTER_PORT"
   --nproc-per-node "$NPROC"
   --max-restarts "${MAX_RESTARTS:-0}")
+[ -z "$rdzv_id" ] || launch+=(--rdzv-id "$rdzv_id")
 
 # How often a launcher that is killed itself (out of memory, by hand) is started again. The other
-# nodes wait for it while the job has restarts left.
+# nodes wait for it while the job has restarts left. With node 0's launcher the job is gone, unless
+# another node takes over: then theirs end with 72, and are started again as well, so that all meet
+# once more. Where node 0 does not come back, or the 72 was a worker's own, they end with 71 when
+# the join timeout is over.
 AGENT_RESTARTS=${AGENT_RESTARTS:-0}
 [ -z "$stopped" ] || exit 143
 [ "$AGENT_RESTARTS" -gt 0 ] || exec "${launch[@]}" "$@"
@@ -78,36 +94,79 @@ AGENT_RESTARTS=${AGENT_RESTARTS:-0}
 # A job whose worker was killed ends with the same 137 as a launcher that was; but only a launcher
 # that was not killed writes its status. Not into --report's file, which is the user's.
 agent=
-# A terminal's Ctrl-C and Slurm's signals reach the launcher as well, and it takes a SIGTERM that
-# follows for the same stop, where a second SIGINT would kill the workers; others signal this script
-# alone.
+pass() { [ -z "$agent" ] || kill -"$1" "$agent" 2>/dev/null || true; }
+# A terminal's Ctrl-C and Slurm's signals reach the launcher as well, and it takes a SIGTERM or
+# SIGHUP that follows for the same stop, where a second SIGINT or SIGQUIT would kill the workers;
+# others signal this script alone.
 stop() {
-  stopped=1
+  stopped=$1
   AGENT_RESTARTS=0
-  [ -z "$agent" ] || kill -TERM "$agent" 2>/dev/null || true
+  pass "$1"
 }
-trap stop TERM
-trap 'interrupted=1; stop' INT
-# Where TMPDIR cannot be written, the launcher makes do with these places as well.
-status_file=$(mktemp 2>/dev/null || mktemp -p /tmp 2>/dev/null || mktemp -p "$PWD")
+trap 'stop TERM' TERM
+trap 'stop HUP' HUP
+trap 'interrupted=130; stop TERM' INT
+trap 'interrupted=131; stop TERM' QUIT
+# What these mean is said by the launcher's options. They must not end this script, which would
+# leave its launcher behind.
+trap 'pass USR1' USR1
+trap 'pass USR2' USR2
+
+# A secret that comes through a descriptor (--secret-file -) comes once: it is kept here, and each
+# launcher gets it through a pipe, where neither arguments nor the environment show it.
+descriptor_of_secret() {
+  local file=${PET_SECRET_FILE:-${DDPRUN_SECRET_FILE:-}} word before=
+  for word in "$@"; do
+    [ "$word" != -- ] || break
+    case $word in --secret[-_]file=*) file=${word#*=} ;; esac
+    case $before in --secret[-_]file) file=$word ;; esac
+    before=$word
+  done
+  case $file in - | /dev/stdin) file=/dev/fd/0 ;; esac
+  if [[ $file =~ ^/dev/fd/[0-9]+$ ]] && [ ! -t "${file##*/}" ]; then echo "${file##*/}"; fi
+}
+tell_secret() { printf %s "$secret"; }
+unset secret  # The caller's, which may be exported.
+secret=
+secret_fd=$(descriptor_of_secret "$@")
+if [ -n "$secret_fd" ]; then
+  ended=0
+  IFS= read -r -d '' -n 8192 -t 30 -u "$secret_fd" secret || ended=$?
+  if [ "$ended" -gt 128 ]; then
+    echo "run_node.sh: the secret has no end after 30 s: end what is written to its pipe" >&2
+    exit 2
+  fi
+fi
+
+# In a folder of our own: the file is not there until the launcher ends, and in /tmp anybody could
+# make one of its name. Where TMPDIR cannot be written, the launcher makes do with these places as
+# well.
+status_folder=$(mktemp -d 2>/dev/null || mktemp -d -p /tmp 2>/dev/null || mktemp -d -p "$PWD")
 while :; do
-  rm -f "$status_file"
+  rm -f "$status_folder/status"
+  [ -z "$secret_fd" ] || eval "exec $secret_fd< <(tell_secret)"
   # bash would give it /dev/null: it could not hear that the session that started us is lost.
-  DDPRUN_STATUS_FILE=$status_file "${launch[@]}" "$@" <&0 &
+  DDPRUN_STATUS_FILE=$status_folder/status "${launch[@]}" "$@" <&0 &
   agent=$!
-  [ -z "$stopped" ] || kill -TERM "$agent" 2>/dev/null || true  # It came just before.
+  [ -z "$stopped" ] || pass "$stopped"  # It came just before.
   status=0
   wait "$agent" || status=$?
   while kill -0 "$agent" 2>/dev/null; do  # A trap had ended the wait.
     status=0
     wait "$agent" || status=$?
   done
+  agent=
   # One that came as the launcher ended left nothing to wait for, and bash (5.2) then gives the
   # signal's number or -1.
-  said=$(trap '' TERM; cat "$status_file" 2>/dev/null || true)
+  said=$(trap '' TERM INT HUP QUIT USR1 USR2; cat "$status_folder/status" 2>/dev/null || true)
   status=${said:-$status}
-  if [ "$status" -ne 137 ] || [ -n "$said" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
+  again=
+  if [ "$status" -eq 137 ] && [ -z "$said" ]; then
+    again="the launcher of node $NODE_RANK was killed; starting it again"
+  elif [ "$status" -eq 72 ] && [ "$NODE_RANK" != 0 ]; then
+    again="node $NODE_RANK has lost node 0; starting its launcher again"
+  fi
+  if [ -z "$again" ] || [ "$AGENT_RESTARTS" -eq 0 ]; then exit "$status"; fi
   AGENT_RESTARTS=$((AGENT_RESTARTS - 1))
-  echo "run_node.sh: the launcher of node $NODE_RANK was killed; starting it again," \
-    "$AGENT_RESTARTS times left" >&2
+  echo "run_node.sh: $again, $AGENT_RESTARTS times left" >&2
 done

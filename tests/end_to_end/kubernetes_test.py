@@ -75,6 +75,13 @@ class Manifests(unittest.TestCase):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
         self.assertEqual(mounts["/dev/shm"]["emptyDir"]["medium"], "Memory")
+        (claim,) = documents("claim.yaml")
+        for option in ("--data", "--checkpoint-dir"):
+            place = pathlib.PurePath(container["args"][container["args"].index(option) + 1])
+            volume = [mounts[str(folder)] for folder in place.parents if str(folder) in mounts][0]
+            self.assertEqual(volume["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"],
+                             f"a pod in another's place has to find {option} again")
+        self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteMany"])
         secret = environment_of(container["env"], 0)["DDPRUN_SECRET_FILE"]
         self.assertEqual(mounts[str(pathlib.PurePath(secret).parent)]["secret"]["defaultMode"], 0o400)
         return pod, container
@@ -98,6 +105,14 @@ class Manifests(unittest.TestCase):
         rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")]
         told = sorted(int(code) for row in rows[1:] if row[1] == "no" for code in row[0].split(","))
         self.assertEqual(sorted(final["values"]), told)
+
+    def test_a_try_of_all_pods_is_what_counts_and_a_stop_does_not(self):
+        spec = documents("indexed_job.yaml")[1]["spec"]
+        self.assertEqual(spec["backoffLimit"] % spec["completions"], 0, "a try ends all pods")
+        ignored = [rule for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "Ignore"]
+        self.assertIn({"type": "DisruptionTarget", "status": "True"}, ignored[0]["onPodConditions"])
+        self.assertEqual(ignored[1]["onExitCodes"]["values"], [75])
+        self.assertGreater(spec["activeDeadlineSeconds"], 0, "or a program that always ends with 75 never ends")
 
     def test_jobset(self):
         (jobset,) = documents("jobset.yaml")

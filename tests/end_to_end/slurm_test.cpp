@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::testing;
@@ -222,6 +224,193 @@ TEST_CASE("run_node.sh makes no second Ctrl-C of one, which its launcher hears a
   CHECK(result.status == 130);
 }
 
+TEST_CASE("run_node.sh passes on to its launcher what would leave it behind") {
+  const TemporaryFolder folder;
+  write_program(folder / "launcher",
+                "for name in USR1 USR2; do trap \"echo has $name\" $name; done\n"
+                "trap 'echo has HUP; exit 129' HUP\n"
+                "trap 'echo has TERM; exit 75' TERM\n"
+                "echo up; while :; do sleep 0.05; done\n");
+  const auto start = [&] {
+    auto script = std::make_unique<Process>(
+        std::vector<std::string>{sources + "/scripts/run_node.sh", "train"},
+        std::map<std::string, std::string>{
+            {"AGENT_RESTARTS", "2"}, {"DDPRUN", folder / "launcher"}, {"NPROC", "1"}});
+    REQUIRE(script->wait_for_output("up\n", 30s));
+    return script;
+  };
+  const auto script = start();
+  script->send_signal(SIGUSR1);
+  CHECK(script->wait_for_output("has USR1\n", 30s));
+  script->send_signal(SIGUSR2);
+  CHECK(script->wait_for_output("has USR2\n", 30s));
+  script->send_signal(SIGHUP);
+  const auto hung_up = script->wait(30s);
+  CHECK(contains(hung_up.output, "has HUP\n"));
+  CHECK(hung_up.status == 129);
+
+  // A terminal's Ctrl-\ reaches both, and a second SIGQUIT would kill the workers.
+  const auto other = start();
+  other->send_signal(SIGQUIT);
+  const auto quit = other->wait(30s);
+  CHECK(contains(quit.output, "has TERM\n"));
+  CHECK(quit.status == 131);
+}
+
+TEST_CASE("nodes that lost node 0's launcher start again with it, and the job goes on") {
+  const TemporaryFolder folder;
+  write_program(
+      folder / "worker",
+      "echo \"rank $RANK\" >>\"$NOTES\"; until [ -e \"$NOTES.go\" ]; do sleep 0.05; done\n");
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<Process>> nodes;
+  for (const char* rank : {"0", "1", "2"}) {
+    nodes.push_back(std::make_unique<Process>(
+        std::vector<std::string>{sources + "/scripts/run_node.sh", "--rdzv-conf",
+                                 "join_timeout=" + patience_seconds(20), folder / "worker"},
+        std::map<std::string, std::string>{{"AGENT_RESTARTS", "1"},
+                                           {"DDPRUN", binary("ddprun")},
+                                           {"MASTER_ADDR", "127.0.0.1"},
+                                           {"MASTER_PORT", port},
+                                           {"NNODES", "3"},
+                                           {"NODE_RANK", rank},
+                                           {"NOTES", folder / "notes"},
+                                           {"NPROC", "1"}}));
+  }
+  const auto workers_came = [&](int count) {
+    return nodes[0]->wait_until(
+        [&] { return count_of(content_of(folder / "notes"), "rank ") == count; });
+  };
+  REQUIRE(workers_came(3));
+  ::kill(descendants_running(nodes[0]->pid(), "ddprun").front(), SIGKILL);
+  CHECK(workers_came(6));
+  std::ofstream(folder / "notes.go").close();
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    const auto result = nodes[node]->wait(60s);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(contains(result.output, "node " + std::to_string(node) + " has lost node 0; starting") ==
+          (node > 0));
+  }
+}
+
+TEST_CASE("run_node.sh hands a secret that comes once to each launcher, and shows it to nobody") {
+  const TemporaryFolder folder;
+  const std::string secret = "0123456789abcdef0123456789abcdef";
+  write_program(folder / "launcher",
+                "cat \"${@: -2:1}\" >>\"$NOTES\"\n"
+                "! { env; tr '\\0' ' ' </proc/$$/cmdline; } | grep -q 89abcdef || echo SHOWN\n"
+                "[ \"$(wc -l <\"$NOTES\")\" -ge 2 ] || kill -KILL $$\n");
+  const std::string script = sources + "/scripts/run_node.sh";
+  for (const std::string& command :
+       {"echo " + secret + " | " + script + " --secret-file /dev/stdin train",
+        script + " --secret-file <(echo " + secret + ") train"}) {
+    INFO(command);
+    std::filesystem::remove(folder / "notes");
+    const auto result = run({"/bin/bash", "-c", command}, 60s,
+                            {{"AGENT_RESTARTS", "2"},
+                             {"DDPRUN", folder / "launcher"},
+                             {"NOTES", folder / "notes"},
+                             {"NPROC", "1"},
+                             {"secret", "the caller's, which is exported"}});
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(content_of(folder / "notes") == secret + "\n" + secret + "\n");
+    CHECK_FALSE(contains(result.output, "SHOWN"));
+  }
+}
+
+TEST_CASE("run_node.sh's launcher writes its status where no other user can, and it goes away") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "tmp");
+  write_program(folder / "launcher", "stat -c 'mode %a' \"${DDPRUN_STATUS_FILE%/*}\"\n");
+  const auto result = run({sources + "/scripts/run_node.sh", "train"}, 60s,
+                          {{"AGENT_RESTARTS", "1"},
+                           {"DDPRUN", folder / "launcher"},
+                           {"NPROC", "1"},
+                           {"TMPDIR", folder / "tmp"}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "mode 700\n"));
+  CHECK(fs::is_empty(folder / "tmp"));
+}
+
+TEST_CASE(
+    "run_node.sh meets where ddprun alone would in a step of Slurm, unless it is told where") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  for (const char* given : {"MASTER_ADDR", "MASTER_PORT", "SLURM_NNODES"}) variables.erase(given);
+  variables["DDPRUN"] = place.folder / "shown";
+  variables["FAKE_NODE_PER_TASK"] = "1";
+  variables["SLURM_STEP_ID"] = "3";
+  write_program(place.folder / "shown", "echo \"given $*\"\n");
+  // More hosts than fit into a pipe.
+  write_program(place.folder / "bin/scontrol", "seq -f 'node%g' 20000\n");
+  const std::vector<std::string> srun = {place.folder / "bin/srun", "-n", "2"};
+  const auto by_script = [&] {
+    const auto result = run(
+        srun + std::vector<std::string>{sources + "/scripts/run_node.sh", "train"}, 60s, variables);
+    INFO(result.output);
+    CHECK(result.status == 0);
+    CHECK(count_of(result.output, "given --nnodes 2 ") == 2);
+    return result.output;
+  };
+  const auto alone = run(srun + launch({"env"}), 60s, variables);
+  INFO(alone.output);
+  const int port = number_after(alone.output, "\nport ");
+  CHECK(contains(alone.output, "slurm-4711.3 "));
+  const std::string met = by_script();
+  CHECK(count_of(met, "--master-addr node1 --master-port " + std::to_string(port) + " ") == 2);
+  CHECK(count_of(met, "--rdzv-id slurm-4711.3 ") == 2);
+
+  variables["MASTER_PORT"] = "4000";
+  variables["PET_RDZV_ID"] = "mine";
+  const std::string told = by_script();
+  CHECK(count_of(told, "--master-port 4000 ") == 2);
+  CHECK_FALSE(contains(told, "slurm-"));
+  // Each node by a step of its own.
+  for (const char* given : {"MASTER_PORT", "PET_RDZV_ID"}) variables.erase(given);
+  variables["NODE_RANK"] = "1";
+  const std::string by_hand = by_script();
+  CHECK(count_of(by_hand, "--master-port 29500 ") == 2);
+  CHECK_FALSE(contains(by_hand, "--rdzv-id"));
+}
+
+TEST_CASE("scripts for Slurm ask srun for the job's CPUs, and take a worker for each GPU") {
+  const SubmitFolder place;
+  auto variables = fake_slurm(place.folder);
+  for (const char* given : {"MASTER_PORT", "NPROC"}) variables.erase(given);
+  variables["SLURM_JOB_NAME"] = "relay";
+  const std::string shows = " has ${NPROC-none} and ${MASTER_PORT-none}\"";
+  fs::remove(place.folder / "bin/srun");
+  write_program(place.folder / "bin/srun", "echo \"srun $* .\"; echo \"srun" + shows + "\n");
+  write_program(place.folder / "bin/sbatch", "echo \"next" + shows + " >&2; echo 4712\n");
+  write_program(place.folder / "bin/scancel", "");
+  for (const std::string script : {"node.sbatch", "relay.sbatch", "workers.sbatch"}) {
+    INFO(script);
+    variables.erase("SLURM_CPUS_PER_TASK");
+    variables.erase("SLURM_GPUS_ON_NODE");
+    const auto plain = run_in(place.folder.path(), script, variables);
+    INFO(plain.output);
+    CHECK(plain.status == 0);
+    CHECK_FALSE(contains(plain.output, "--cpus-per-task"));
+    CHECK(contains(plain.output, "srun has 2 and none") == (script != "workers.sbatch"));
+    // The next turn finds out for itself.
+    CHECK(contains(plain.output, "next has none and none") == (script == "relay.sbatch"));
+
+    variables["SLURM_CPUS_PER_TASK"] = "8";
+    variables["SLURM_GPUS_ON_NODE"] = "4";
+    const auto with_gpus = run_in(place.folder.path(), script, variables);
+    INFO(with_gpus.output);
+    CHECK(contains(with_gpus.output, " --cpus-per-task=8 "));
+    CHECK(contains(with_gpus.output, "srun has none and none"));
+  }
+  variables["DDPRUN"] = place.folder / "shown";
+  write_program(place.folder / "shown", "echo \"given $*\"\n");
+  const auto node = run_in(place.folder.path(), "run_node.sh train", variables);
+  CHECK(contains(node.output, "--nproc-per-node 4 "));
+}
+
 TEST_CASE("run_node.sh, too, does without a TMPDIR that can be written") {
   const TemporaryFolder folder;
   const ProcessResult result = run({sources + "/scripts/run_node.sh", "true"}, 60s,
@@ -242,7 +431,13 @@ TEST_CASE("Slurm: 17.3: srun alone makes one job of the step's nodes") {
       "srun -N2 --ntasks-per-node=1 $DDPRUN sh -c 'echo no options, rank $RANK of $WORLD_SIZE'\n"
       "srun -N2 --ntasks-per-node=1 $DDPRUN env\n"
       "srun -N2 --ntasks-per-node=2 $DDPRUN sh -c \"$worker\" || true\n"
-      "srun -N1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n");
+      "srun -N1 $DDPRUN --nproc-per-node 2 sh -c \"$worker\"\n"
+      // Both run at once, and have the same head.
+      "worker='touch $job.$RANK; until [ -e A.0 -a -e A.1 -a -e B.0 -a -e B.1 ]; do sleep 0.05; "
+      "done; echo job $job, rank $RANK of $WORLD_SIZE'\n"
+      "for job in A B; do\n"
+      "  job=$job NPROC=1 srun -N2 --ntasks-per-node=1 scripts/run_node.sh sh -c \"$worker\" &\n"
+      "done\nwait\n");
   SKIP_WITHOUT_SLURM(result);
   INFO(result.output);
   CHECK(result.status == 0);
@@ -253,6 +448,9 @@ TEST_CASE("Slurm: 17.3: srun alone makes one job of the step's nodes") {
   for (const char* rank : {"0", "1"}) {
     CHECK(count_of(result.output, std::string("no options, rank ") + rank + " of 2\n") == 1);
     CHECK(count_of(result.output, std::string("SLURM_NODEID=") + rank + "\n") == 1);
+    for (const char* job : {"A", "B"}) {
+      CHECK(count_of(result.output, std::string("job ") + job + ", rank " + rank + " of 2\n") == 1);
+    }
   }
   CHECK(count_of(result.output, "SLURM_STEP_NODELIST=127.0.0.[1-2]\n") == 2);
   CHECK(contains(result.output, "srun starts ddprun 4 times on 2 nodes"));
