@@ -73,6 +73,7 @@ asio::awaitable<void> Membership::join() {
   store_key_ = std::move(keys.store);
   callbacks_.on_worker_key(std::move(keys.workers));
 
+  search_.begins(Clock::now());  // One time for all: the endpoint's name, etcd, the connection.
   if (meets_in_etcd(options_)) {
     make_meeting_place();
   } else {
@@ -82,21 +83,28 @@ asio::awaitable<void> Membership::join() {
     make_successor(election_limit(options_));
     if (arbitration_of(options_) != rendezvous::Arbitration::None) arbiter_.open();
   }
-  search_.begins(Clock::now());
   if (meeting_) {
     if (!co_await meet()) co_return;
   } else if (plan_.role != EndpointPlan::Role::Join) {
     co_await open_endpoint();
   }
-  if (left_) co_return;
+  if (!left_) enter();
+}
+
+void Membership::enter() {
   if (successor_ && !endpoint_) open_standby();
-  search_.begins(Clock::now());
+  // Itself it reaches at once, and the others have their own time to come.
+  if (endpoint_) search_.begins(Clock::now());
   connect();
+}
+
+EndpointFacts Membership::own_facts() const {
+  return {.addresses = {}, .own_host_name = host_name_, .is_local = is_local_address};
 }
 
 // False: the join timeout is over, as has been said, or this node leaves.
 asio::awaitable<bool> Membership::plan_endpoint_here() {
-  EndpointFacts facts{.own_host_name = host_name_, .is_local = is_local_address};
+  EndpointFacts facts = own_facts();
   if (needs_addresses(options_) && !co_await look_up_endpoint(facts)) co_return false;
   plan_ = plan_endpoint(options_, facts);
   if (!plan_.warning.empty()) spdlog::warn("{}", plan_.warning);
@@ -106,8 +114,7 @@ asio::awaitable<bool> Membership::plan_endpoint_here() {
 // Name servers may learn of this host only after it has started, as Kubernetes' do of a pod, and of
 // no other host's coming at all.
 asio::awaitable<bool> Membership::look_up_endpoint(EndpointFacts& facts) {
-  const auto began = Clock::now();
-  auto next_word = began;
+  auto next_word = Clock::now();
   while (true) {
     rendezvous::Resolved resolved = co_await rendezvous::resolve(options_.endpoint_host);
     if (left_) co_return false;  // A name server may be slow, and a signal came.
@@ -118,14 +125,12 @@ asio::awaitable<bool> Membership::look_up_endpoint(EndpointFacts& facts) {
         "cannot resolve \"{}\", where a node hosts the endpoint: {}; give an address or a name "
         "that all nodes can resolve",
         options_.endpoint_host, resolved.error);
-    if (now - began >= options_.join_timeout) {
+    if (search_.is_over(now)) {
       callbacks_.on_unreachable(why);
       co_return false;
     }
     if (now >= next_word) {
-      spdlog::warn("{}; looking again for {}", why,
-                   rendezvous::time_text(std::chrono::duration_cast<milliseconds>(
-                       began + options_.join_timeout - now)));
+      spdlog::warn("{}; looking again for {}", why, rendezvous::time_text(search_.patience(now)));
       next_word = now + say_again;
     }
     retry_.expires_after(resolve_again);
@@ -144,6 +149,43 @@ asio::awaitable<void> Membership::open_endpoint() {
   if (!endpoint_) co_await arbiter_.leave_to_another();
   if (endpoint_ && successor_) successor_->leads();
   if (endpoint_) callbacks_.on_endpoint_opened(plan_.bind_address, endpoint_->port());
+}
+
+// Whether the plan to join another node may still turn out wrong: name servers tell for a while of
+// the host that had the name before. Not once somebody has answered: then there is a job.
+bool Membership::may_host_yet() const {
+  return plan_.role == EndpointPlan::Role::Join && needs_addresses(options_) &&
+         !rendezvous::is_address(options_.endpoint_host) && !answered_ && !search_.coordinator();
+}
+
+bool Membership::turns_host(const std::vector<std::string>& addresses) {
+  EndpointFacts facts = own_facts();
+  facts.addresses = addresses;
+  const EndpointPlan plan = plan_endpoint(options_, facts);
+  if (left_ || plan.role == EndpointPlan::Role::Join) return false;
+  spdlog::info("{} is this machine by now: opening the endpoint here", options_.endpoint_host);
+  plan_ = plan;
+  // Not from inside the callback of the client that goes.
+  asio::post(io_, [this, weak = std::weak_ptr(alive_)] {
+    if (weak.lock() && !left_) open_late();
+  });
+  return true;
+}
+
+void Membership::open_late() {
+  client_.reset();
+  standby_.reset();
+  asio::co_spawn(
+      io_, [this] { return open_endpoint(); },
+      [this, weak = std::weak_ptr(alive_)](const std::exception_ptr& failed) {
+        if (!weak.lock() || left_) return;
+        if (!failed) return enter();
+        try {
+          std::rethrow_exception(failed);
+        } catch (const std::exception& error) {
+          callbacks_.on_unreachable(error.what());
+        }
+      });
 }
 
 // What other agents may ask, in any state of this one.
@@ -464,12 +506,16 @@ void Membership::connect() {
   search_.connects();
   ++searches_;
   if (meeting_ && !endpoint_ && search_.target() == nullptr) return meet_and_connect();
-  client_ = std::make_unique<rendezvous::ControlClient>(
-      io_, where_to(),
-      rendezvous::ControlClientCallbacks{
-          .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
-          .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
-          .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }});
+  rendezvous::ControlClientCallbacks callbacks{
+      .on_message = [this](const rendezvous::ControlMessage& message) { on_message(message); },
+      .on_unreachable = [this](const std::string& why) { on_unreachable(why); },
+      .on_lost = [this](const std::string& why, bool silent) { on_lost(why, silent); }};
+  if (may_host_yet()) {
+    callbacks.on_addresses = [this](const std::vector<std::string>& addresses) {
+      return turns_host(addresses);
+    };
+  }
+  client_ = std::make_unique<rendezvous::ControlClient>(io_, where_to(), std::move(callbacks));
 }
 
 // Not from inside one of the callbacks of the client that goes: what comes from there has a pause.
@@ -514,6 +560,7 @@ void Membership::go_where(const rendezvous::Seat& coordinator) {
 
 void Membership::on_message(const rendezvous::ControlMessage& message) {
   if (left_) return;
+  answered_ = true;
   if (!endpoint_ && arbiter_.holds_back(message)) return;
   if (!search_.hears(message, Clock::now())) {
     spdlog::warn("not heard: a {} of an earlier round", rendezvous::type_name(message));

@@ -14,6 +14,9 @@
 // of that name. One that hears of a later term than its own steps down: it starts nothing any more,
 // and its node, which goes on listening there and tells who comes where the job is, joins anew.
 //
+// Whether a node hosts the endpoint may show late, when name servers have learnt of it: until
+// somebody has answered, that is asked before each try to connect.
+//
 // Where the coordinator is looked for is coordinator_search.h's. Nothing here decides about the
 // job: what is heard goes to the agent.
 #pragma once
@@ -27,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/membership/coordinator_search.h"
 #include "launcher/membership/endpoint.h"
@@ -116,9 +120,14 @@ class Membership {
   void look_for_leader();
   void go_where(const rendezvous::Seat& coordinator);
 
+  EndpointFacts own_facts() const;
   asio::awaitable<bool> plan_endpoint_here();
   asio::awaitable<bool> look_up_endpoint(EndpointFacts& facts);
   asio::awaitable<void> open_endpoint();
+  bool may_host_yet() const;
+  bool turns_host(const std::vector<std::string>& addresses);
+  void open_late();
+  void enter();
   // Where nodes meet in an etcd: `coordinator_` is found, or this node's endpoint is open.
   void make_meeting_place();
   asio::awaitable<bool> meet();
@@ -153,6 +162,7 @@ class Membership {
   int term_ = 0;  // In which this node leads.
   asio::steady_timer retry_;
   std::unique_ptr<rendezvous::ControlClient> client_;
+  bool answered_ = false;  // A coordinator has, once.
   bool left_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Answers may come when this is gone.
 };

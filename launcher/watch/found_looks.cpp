@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <optional>
@@ -22,6 +23,10 @@ std::optional<std::string> watcher_variable(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+std::string socket_of(const FoundJob& job) {
+  return job.name.empty() ? "" : job.folder + "/" + job.name;
+}
+
 }  // namespace
 
 FoundLooks::FoundLooks(const WatchCommand& command)
@@ -29,31 +34,48 @@ FoundLooks::FoundLooks(const WatchCommand& command)
   if (!command.endpoint_host.empty()) remote_.emplace(command);
 }
 
-void FoundLooks::look(std::chrono::milliseconds limit) {
-  for (Look& look : looks_) before_[look.now.launcher_pid] = std::move(look.now);
+FoundLooks::Launcher FoundLooks::launcher_of(const JobSnapshot& job) {
+  return {job.host, job.launcher_pid, job.started_unix_s};
+}
+
+void FoundLooks::remember() {
+  for (std::size_t i = 0; i < looks_.size(); ++i) {
+    const Launcher launcher = launcher_of(looks_[i].now);
+    before_[launcher] = {std::move(looks_[i].now), socket_of(jobs_[i])};
+  }
   looks_.clear();
   jobs_.clear();
   notes_.clear();
+}
+
+void FoundLooks::look(std::chrono::milliseconds limit) {
+  remember();
   if (remote_) return look_at_endpoint(limit);
-  std::vector<int> silent;
+  std::vector<FoundJob> silent;
   for (FoundJob& found : find_jobs(places_, limit)) {
     if (!found.snapshot) {
-      silent.push_back(found.pid);
+      silent.push_back(std::move(found));
     } else if (job_.empty() || is_called(*found.snapshot, job_)) {
       add(std::move(found));
     }
   }
-  for (const int pid : silent) {
-    if (!may_be_meant(pid)) continue;
-    notes_.push_back(fmt::format("launcher {} does not answer: it is halted, or very busy", pid));
+  for (const FoundJob& found : silent) {
+    if (!may_be_meant(found)) continue;
+    notes_.push_back(
+        fmt::format("launcher {} does not answer: it is halted, or very busy", found.pid));
   }
   if (!keeps_all_) drop_repeated();
 }
 
-bool FoundLooks::may_be_meant(int silent_pid) const {
-  if (job_.empty() || job_ == std::to_string(silent_pid)) return true;
-  // Once the job is known, a launcher that has never been its own keeps nobody waiting for it.
-  return before_.contains(silent_pid) || (looks_.empty() && before_.empty());
+bool FoundLooks::may_be_meant(const FoundJob& silent) const {
+  if (job_.empty() || job_ == std::to_string(silent.pid)) return true;
+  // Once the job is known, a launcher that has never been its own keeps nobody waiting for it. One
+  // that is silent does not say when it started, but no other one has its socket.
+  const std::string socket = socket_of(silent);
+  const bool was_its_own = std::any_of(before_.begin(), before_.end(), [&](const auto& known) {
+    return known.second.socket == socket;
+  });
+  return was_its_own || (looks_.empty() && before_.empty());
 }
 
 // Once it has told something, its silence is news, and no mistake of who asks.
@@ -74,8 +96,8 @@ void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit) {
 
 void FoundLooks::add(FoundJob found) {
   Look look{.now = *found.snapshot, .before = std::nullopt};
-  if (const auto earlier = before_.find(look.now.launcher_pid); earlier != before_.end()) {
-    look.before = earlier->second;
+  if (const auto earlier = before_.find(launcher_of(look.now)); earlier != before_.end()) {
+    look.before = earlier->second.snapshot;
   }
   looks_.push_back(std::move(look));
   jobs_.push_back(std::move(found));

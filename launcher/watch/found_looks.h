@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "launcher/watch/job_connection.h"
@@ -37,9 +39,18 @@ class FoundLooks {
   bool found() const { return !looks_.empty() || !notes_.empty(); }
 
  private:
+  // Its host, pid and start. A pid alone is another launcher's later on, and on another machine.
+  using Launcher = std::tuple<std::string, int, std::int64_t>;
+  struct Known {
+    JobSnapshot snapshot;
+    std::string socket;  // "" at an endpoint.
+  };
+
+  static Launcher launcher_of(const JobSnapshot& job);
+  void remember();
   void look_at_endpoint(std::chrono::milliseconds limit);
   void add(FoundJob found);
-  bool may_be_meant(int silent_pid) const;
+  bool may_be_meant(const FoundJob& silent) const;
   void drop_repeated();
 
   std::string job_;
@@ -50,7 +61,7 @@ class FoundLooks {
   std::vector<Look> looks_;
   std::vector<FoundJob> jobs_;
   std::vector<std::string> notes_;
-  std::map<int, JobSnapshot> before_;  // By the launcher's pid.
+  std::map<Launcher, Known> before_;
 };
 
 // Seconds east of Greenwich, here and now.

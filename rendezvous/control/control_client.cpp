@@ -78,6 +78,10 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
     return fmt::format("{}{}{}:{}", brackets ? "[" : "", options.host, brackets ? "]" : "",
                        options.port);
   }
+  // Rounded up: of the time that a name's look-up has taken people need no milliseconds.
+  std::int64_t limit_s() const {
+    return std::chrono::ceil<std::chrono::seconds>(options.join_timeout).count();
+  }
 
   asio::io_context& io;
   ControlClientOptions options;
@@ -129,6 +133,11 @@ asio::awaitable<std::string> ControlClient::Impl::try_once() {
   if (resolved.addresses.empty()) {
     co_return fmt::format("cannot resolve the host name \"{}\": {}", options.host, resolved.error);
   }
+  if (closed) co_return "";
+  if (callbacks.on_addresses && callbacks.on_addresses(resolved.addresses)) {
+    closed = true;
+    co_return "";
+  }
   std::string why;
   for (const std::string& address : resolved.addresses) {
     why = co_await try_address(address);
@@ -172,8 +181,7 @@ asio::awaitable<std::string> ControlClient::Impl::try_address(std::string addres
 void ControlClient::Impl::give_up(const std::string& why) {
   closed = true;
   callbacks.on_unreachable(fmt::format("{} at {} did not answer within {} s: {}",
-                                       options.waiting_for, endpoint(),
-                                       whole_seconds(options.join_timeout), why));
+                                       options.waiting_for, endpoint(), limit_s(), why));
 }
 
 void ControlClient::Impl::log_wait(const std::string& why) {
@@ -182,7 +190,7 @@ void ControlClient::Impl::log_wait(const std::string& why) {
   last_logged = why;
   last_logged_at = now;
   spdlog::info("waiting for {} at {} ({}), {} s of {} s", options.waiting_for, endpoint(), why,
-               whole_seconds(now - started), whole_seconds(options.join_timeout));
+               whole_seconds(now - started), limit_s());
 }
 
 void ControlClient::Impl::connected_as(asio::ip::tcp::socket socket) {
@@ -226,10 +234,10 @@ void ControlClient::Impl::limit_answer() {
     self->proof.cancel();
     self->connection->close();
     if (!self->closed_unanswered.empty()) return self->give_up(self->closed_unanswered);
-    self->callbacks.on_unreachable(fmt::format(
-        "{} at {} took the connection, but did not answer within {} s; is a ddprun of "
-        "this job listening there, and its machine alive?",
-        self->options.waiting_for, self->endpoint(), whole_seconds(self->options.join_timeout)));
+    self->callbacks.on_unreachable(
+        fmt::format("{} at {} took the connection, but did not answer within {} s; is a ddprun of "
+                    "this job listening there, and its machine alive?",
+                    self->options.waiting_for, self->endpoint(), self->limit_s()));
   });
 }
 

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/secure/tls_context.h"
@@ -39,6 +40,9 @@ struct ControlClientCallbacks {
   // `silent`: it did not close the connection but was not heard any more, so that it may be there
   // still, behind a cut.
   std::function<void(const std::string& why, bool silent)> on_lost;
+  // Before each try: what the host is by now, which is looked up anew each time. True: no try is
+  // made any more, since the owner does something else; no other callback comes.
+  std::function<bool(const std::vector<std::string>& addresses)> on_addresses = {};
 };
 
 class ControlClient {

@@ -367,6 +367,57 @@ TEST_CASE("a name that resolves late is waited for by who hosts it, too") {
   CHECK(contains(result.output, "up 0 of 1"));
 }
 
+// As a name server's that still has the address of a pod that was there before: none that this
+// machine has, and one that it cannot reach.
+TEST_CASE("a name that was another machine's is looked up again before each try") {
+  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
+  const TemporaryFolder folder;
+  const auto result = run(
+      {"unshare", "--mount", "--net", "/bin/bash", "-ec",
+       "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
+       "echo '192.0.2.1 moved.invalid' >>hosts\n"
+       "node() { $DDPRUN --nnodes $2 --rdzv-backend c10d --rdzv-endpoint moved.invalid:$3"
+       " --rdzv-conf join_timeout=30,last_call_timeout=1,heartbeat_timeout=2"
+       " --auth none sh -c 'echo up $RANK of $WORLD_SIZE at $MASTER_ADDR' >$1 2>&1; }\n"
+       "node 0 2:2 29511 & zero=$!; node 1 2:2 29511 & one=$!\n"  // One opens it, and one comes.
+       "node 2 1:3 29512 & two=$!\n"                              // Another one could take over.
+       "for node in 0 1 2; do until grep -qs 'waiting for the endpoint' $node; do sleep 0.05; "
+       "done; "
+       "done\n"
+       "grep -v moved.invalid hosts >known; echo '127.0.0.1 moved.invalid' >>known\n"
+       "cat known >hosts\n"
+       "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
+       "tail -n 99 0 1 2; exit $status",
+       "moved", folder.path()},
+      60s, {{"DDPRUN", binary("ddprun")}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "up 0 of 2 at moved.invalid"));
+  CHECK(contains(result.output, "up 1 of 2 at moved.invalid"));
+  CHECK(contains(result.output, "up 0 of 1 at moved.invalid"));
+}
+
+TEST_CASE("a name that resolves late leaves the rest of the time for the connection") {
+  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
+  const TemporaryFolder folder;
+  const auto result =
+      run({"unshare", "--mount", "--net", "/bin/bash", "-ec",
+           "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
+           "$DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
+           " --rdzv-conf join_timeout=600 --auth none true >said 2>&1 & node=$!\n"
+           "until grep -qs 'cannot resolve' said; do sleep 0.05; done\n"
+           "echo '192.0.2.1 late.invalid' >>hosts\n"
+           "until grep -qs 'waiting for the endpoint' said; do sleep 0.05; done\n"
+           "kill $node; wait $node || true; cat said",
+           "late", folder.path()},
+          60s, {{"DDPRUN", binary("ddprun")}});
+  INFO(result.output);
+  CHECK(result.status == 0);
+  // It looks a second time a second later.
+  CHECK(contains(result.output, ", 0 s of 5"));
+  CHECK_FALSE(contains(result.output, "of 600 s"));
+}
+
 TEST_CASE("a peer that never comes ends the wait with status 71 and says who is missing") {
   const auto result =
       run(launch_node(0, free_port(), {"--rdzv-conf", "join_timeout=1"}, {"/bin/true"}), 20s);

@@ -261,6 +261,33 @@ TEST_CASE("a host name that cannot be resolved is named", "[rendezvous][coordina
         std::string::npos);
 }
 
+TEST_CASE("a name is looked up before each try, and who hears whose it is may do without the try",
+          "[rendezvous][coordinator]") {
+  asio::io_context io;
+  const int port = tcp::acceptor(io, any_port).local_endpoint().port();
+  ControlClientOptions options;
+  options.host = "localhost";
+  options.port = static_cast<std::uint16_t>(port);
+  int looks = 0;
+  std::string told;
+  const ControlClient client(io, options,
+                             {.on_message = [&](const ControlMessage&) { told = "message"; },
+                              .on_unreachable = [&](const std::string& why) { told = why; },
+                              .on_lost = [&](const std::string& why, bool) { told = why; },
+                              .on_addresses =
+                                  [&](const std::vector<std::string>& addresses) {
+                                    CHECK_FALSE(addresses.empty());
+                                    return ++looks == 3;
+                                  }});
+
+  // Nothing is left to do once that was its answer.
+  REQUIRE(run_until(io, [&] { return io.stopped(); }));
+
+  CHECK(looks == 3);
+  CHECK(told.empty());
+  CHECK_FALSE(client.connected());
+}
+
 TEST_CASE("an agent keeps trying until the coordinator is there", "[rendezvous][coordinator]") {
   asio::io_context io;
   const int port = tcp::acceptor(io, any_port).local_endpoint().port();

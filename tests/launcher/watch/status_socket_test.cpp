@@ -3,19 +3,17 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <thread>
 
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
+#include "tests/launcher/watch/listening.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
@@ -23,49 +21,21 @@
 
 using namespace ddprun::launcher;
 using ddprun::rendezvous::UniqueFd;
+using ddprun::testing::Listening;
 using ddprun::testing::lookup_in;
 using ddprun::testing::patience;
 using ddprun::testing::TemporaryFolder;
+using ddprun::testing::unserved_socket;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
 namespace {
 
-// A launcher's side in a thread.
-class Listening {
- public:
-  explicit Listening(const std::string& folder)
-      : socket_(io_, [](const ddprun::rendezvous::Query& query, const StatusSocket::Reply& reply) {
-          JobSnapshot job{.run_id = "of " + query.what,
-                          .launcher_pid = ::getpid(),
-                          .node_rank = query.rank,
-                          .nodes = query.lines};
-          reply(to_json(job));
-        }) {
-    why = socket_.open({folder});
-    thread_ = std::thread([this] { io_.run(); });
-  }
-  ~Listening() {
-    io_.stop();
-    thread_.join();
-  }
-  std::string why;
-
- private:
-  asio::io_context io_{1};
-  StatusSocket socket_;
-  std::thread thread_;
-};
-
-// A socket in the folder that nobody serves; only its kernel's queue is there.
-UniqueFd unserved_socket(const std::string& path, bool listens) {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  if (listens) REQUIRE(::listen(fd.get(), 4) == 0);
-  return fd;
+JobSnapshot mirrored(const ddprun::rendezvous::Query& query) {
+  return {.run_id = "of " + query.what,
+          .launcher_pid = ::getpid(),
+          .node_rank = query.rank,
+          .nodes = query.lines};
 }
 
 }  // namespace
@@ -76,12 +46,12 @@ TEST_CASE("17.2: a launcher is found by its socket and answers; its end leaves n
   // Longer than the 107 bytes that a socket's path may have.
   const std::string folder = scratch / ("run" + std::string(120, 'x'));
   {
-    const Listening launcher(folder);
+    const Listening launcher(folder, mirrored);
     CHECK(launcher.why.empty());
     struct stat facts {};
     REQUIRE(::stat(folder.c_str(), &facts) == 0);
     CHECK((facts.st_mode & 0777) == 0700);
-    const Listening second(folder);
+    const Listening second(folder, mirrored);
     const auto jobs = find_jobs({folder}, patience(5s));
     REQUIRE(jobs.size() == 2);
     CHECK(jobs[0].pid == ::getpid());
@@ -114,7 +84,7 @@ TEST_CASE("17.2: a dead launcher's socket is no job, and is removed by who looks
   CHECK_FALSE(fs::exists(dead));
 
   unserved_socket(dead, true);
-  const Listening launcher(scratch.path());
+  const Listening launcher(scratch.path(), mirrored);
   CHECK_FALSE(fs::exists(dead));
 }
 
@@ -132,7 +102,7 @@ TEST_CASE("17.2: a launcher that does not answer is named with its process", "[w
 TEST_CASE("17.2: what is sent instead of a question ends that connection alone", "[watch]") {
   const TemporaryFolder scratch;
   const std::string path = scratch / "run";
-  const Listening launcher(path);
+  const Listening launcher(path, mirrored);
   std::string why;
   const UniqueFd folder = open_run_folder(path, false, why);
   const auto names = socket_names(folder.get());

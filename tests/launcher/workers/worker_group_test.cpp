@@ -18,6 +18,7 @@
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/heard_log.h"
 #include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
@@ -765,6 +766,30 @@ TEST_CASE("16.3: one that does not park in time is asked then, and said to be la
   REQUIRE(job.exits.size() == 1);
   CHECK(job.exits[0].signal == SIGTERM);
   CHECK(job.exits[0].note.find("had said that it can park") != std::string::npos);
+}
+
+TEST_CASE("16.3: who did not end in time is named as killed, and who did not park is asked first",
+          "[group]") {
+  const ddprun::testing::HeardLog heard;
+  Job job;
+  const std::string stubborn = "trap '' TERM; echo ready; while :; do sleep 300; done";
+  job.group->start({shell(0, stubborn), parker(1, "printf k >&4; " + stubborn)});
+  REQUIRE(job.wait_for("[0]:ready"));
+  REQUIRE(job.wait_for("[1]:ready"));
+  std::string at_first;  // What was said when the first of them had ended.
+  job.on_exit = [&](const WorkerEnd&) {
+    if (at_first.empty()) at_first = heard.text();
+  };
+
+  job.group->stop(SIGTERM, 100ms, Keep::Parking, "why");
+
+  REQUIRE(job.run_until_reaped());
+  INFO(heard.text());
+  REQUIRE(job.exits.size() == 2);
+  CHECK(job.exits[0].rank == 0);
+  CHECK(at_first.find("rank 0 did not end within 100 ms of SIGTERM: SIGKILL") != std::string::npos);
+  CHECK(at_first.find("rank 1 (pid ") != std::string::npos);
+  CHECK(at_first.find("said that it can park") != std::string::npos);
 }
 
 TEST_CASE("a group can start again from its last callback", "[group]") {
