@@ -50,11 +50,11 @@ std::string last_value(const Curve& curve, const char* unit = "") {
   return curve.empty() ? "" : fmt::format("{:.4g}{}", curve.back().value, unit);
 }
 
+// Of the weights that count as the best ones: where some are averaged, those alone.
 std::string best_value(const RunRecords& run) {
   double best = -1;
-  for (const Curve* curve : {&run.validation_top1, &run.averaged_top1}) {
-    for (const Point& point : *curve) best = std::max(best, point.value);
-  }
+  const Curve& curve = run.averaged_top1.empty() ? run.validation_top1 : run.averaged_top1;
+  for (const Point& point : curve) best = std::max(best, point.value);
   return best < 0 ? "" : fmt::format("{:.2f} %", best);
 }
 

@@ -379,14 +379,22 @@ Sgd make_optimizer(const TrainingJob& job) {
   return Sgd(parameters, sgd_options(job.options, *job.model, job.kernels.optimizer));
 }
 
+// Also without --shards, which writes nothing: forgotten it would make every step another one. With
+// --resume-anyway a number that is found is then told as what this run does not have.
+void add_shards_part(TrainingJob& job) {
+  const TrainOptions& options = job.options;
+  if (!options.shards && options.resume_anyway) return;
+  CheckpointPart part = shards_part(options.shards.value_or(0), options.resume_anyway);
+  if (!options.shards) part.save = [] { return PartState{}; };
+  job.checkpoint_parts.push_back(std::move(part));
+}
+
 // An evaluation takes the averaged weights alone: it goes on with no recipe.
 void add_recipe_parts(TrainingJob& job) {
   if (!job.options.evaluate) {
     job.checkpoint_parts.push_back(optimizer_part(*job.optimizer));
     job.checkpoint_parts.push_back(optimizer_kind_part(job.options.optimizer));
-    if (job.options.shards) {
-      job.checkpoint_parts.push_back(shards_part(*job.options.shards, job.options.resume_anyway));
-    }
+    add_shards_part(job);
   }
   if (!job.options.ema_decay) return;
   job.average = std::make_unique<ModelAverage>(*job.model, *job.options.ema_decay);

@@ -154,11 +154,14 @@ StepOutput run_step(TrainingJob& job, TrainingStep& step, const torch::Tensor& i
 }
 
 double rate_of_step(const TrainingJob& job) {
-  // Of a run that --steps ends the schedule is one of steps, however many images they have.
-  const bool by_steps = job.options.steps == job.plan.total_steps;
-  const std::int64_t ahead = by_steps ? 0 : job.plan.steps_ahead;
-  return learning_rate_at(job.options.learning_rate, job.state.step + ahead, job.state.epoch,
-                          job.plan.total_steps + ahead, ahead);
+  return learning_rate_at(
+      job.options.learning_rate,
+      {.step = job.state.step,
+       .epoch = job.state.epoch,
+       .total_steps = job.plan.total_steps,
+       .ahead = job.plan.steps_ahead,
+       // Of a run that --steps ends the cosine is one of steps, however many images they have.
+       .by_steps = job.options.steps == job.plan.total_steps});
 }
 
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.

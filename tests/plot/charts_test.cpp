@@ -211,6 +211,18 @@ TEST_CASE("a run of event logs alone ends as the launcher that was heard last", 
   CHECK(contains(report_page({run}), "<td>done</td>"));
 }
 
+TEST_CASE("the best accuracy is that of the weights that are kept", "[plot]") {
+  RunRecords run;
+  run.validation_top1 = {{10, 61}, {20, 64}, {30, 62}};
+  CHECK(contains(report_page({run}), "<td>64.00 %</td>"));
+  // With --ema the averaged ones are, also where the others would be better.
+  run.averaged_top1 = {{10, 40}, {20, 63}, {30, 62.5}};
+  CHECK(contains(report_page({run}), "<td>63.00 %</td>"));
+  run.validation_top1.clear();
+  run.averaged_top1.clear();
+  CHECK_FALSE(contains(report_page({run}), " %</td>"));
+}
+
 TEST_CASE("what a file says is text in the page and nothing else", "[plot]") {
   RunRecords run;
   run.name = "<script>alert(1)</script>&\"'\x01";

@@ -120,13 +120,36 @@ std::optional<std::size_t> find_column(const std::vector<std::string>& header,
   return std::nullopt;
 }
 
-Columns columns_of(const std::vector<std::string>& header) {
-  const auto path =
-      find_column(header, {"path", "image_path", "image", "filename", "file_name", "file"});
-  const auto label = find_column(header, {"label", "class", "target", "class_id", "label_id"});
-  if (path && label) return {*path, *label, header.size()};
-  return {0, 1, header.size()};
-}
+// What a header's names say, which are those that lists of Hugging Face and Kaggle have.
+class NamedColumns {
+ public:
+  explicit NamedColumns(const std::vector<std::string>& header)
+      : path_(find_column(header, {"path", "image_path", "image", "filename", "file_name", "file",
+                                   "filepath", "file_path", "img_path", "image_file", "image_name",
+                                   "img_name", "img", "fname", "image_id"})),
+        label_(
+            find_column(header, {"label", "class", "target", "class_id", "label_id", "labels",
+                                 "category", "classid", "class_label", "class_name", "label_name",
+                                 "category_id", "category_name", "classes", "targets"})),
+        count_(header.size()) {}
+
+  // Unless the names say it, the first two are meant.
+  Columns columns() const {
+    return path_ && label_ ? Columns{*path_, *label_, count_} : Columns{0, 1, count_};
+  }
+  // The first two of more would be a guess, and so would be those that contradict a name.
+  bool are_clear() const {
+    return (path_ && label_) || (count_ == 2 && path_.value_or(0) == 0 && label_.value_or(1) == 1);
+  }
+  std::string missing() const {
+    if (!path_ && !label_) return "the paths or the labels: call one \"path\" and one \"label\"";
+    return path_ ? "the labels: call one \"label\"" : "the paths: call one \"path\"";
+  }
+
+ private:
+  std::optional<std::size_t> path_, label_;
+  std::size_t count_;
+};
 
 std::optional<std::int64_t> number_in(const std::string& text) {
   std::int64_t value = 0;
@@ -141,10 +164,12 @@ bool is_broken_number(const std::string& text) {
          std::count(text.begin(), text.end(), '.') <= 1 && !number_in(text);
 }
 
-// A file of another format must not be taken for a header, and so be left out.
+// A file of another format must not be taken for a header, and so be left out. Nor must an image of
+// a class with the name of a column.
 bool is_header(const std::vector<std::string>& fields) {
-  if (fields.size() < 2) return false;
-  const Columns columns = columns_of(fields);
+  if (fields.size() < 2 || std::any_of(fields.begin(), fields.end(), has_image_ending))
+    return false;
+  const Columns columns = NamedColumns(fields).columns();
   return fields[columns.path].find_first_of("./") == std::string::npos &&
          !number_in(fields[columns.label]);
 }
@@ -158,10 +183,7 @@ class RowReader {
   void take(std::int64_t line, const std::vector<std::string>& fields) {
     if (first_) {
       first_ = false;
-      if (is_header(fields)) {
-        columns_ = columns_of(fields);
-        return;
-      }
+      if (is_header(fields)) return take_header(line, fields);
       columns_.count = fields.size();
     }
     if (fields.size() != columns_.count || fields.size() < 2) {
@@ -207,6 +229,14 @@ class RowReader {
   }
 
  private:
+  void take_header(std::int64_t line, const std::vector<std::string>& fields) {
+    const NamedColumns named(fields);
+    if (!named.are_clear()) {
+      fail(name_, line, "no column of the header has a name that means " + named.missing());
+    }
+    columns_ = named.columns();
+  }
+
   void check_path(std::int64_t line, const std::string& path) const {
     if (path.empty()) fail(name_, line, "the path is empty");
     if (path.find('\0') != std::string::npos) fail(name_, line, "the path holds a zero byte");

@@ -29,9 +29,11 @@ struct CsvImages {
 
 // What `text` lists. The first line is a header if its path has neither a dot nor a slash and its
 // label is no number. Columns are found by a header's names (path, image, file, filename; label,
-// class, target), otherwise they are the first two. Labels are numbers from 0 if the first one is,
-// and then all must be; otherwise names, numbered in their order byte by byte. `like`: the training
-// set's, whose classes a validation set shares. Throws DataError, naming the line.
+// class, target, category ...); without a header, or of two with other names, they are the first
+// two. Labels are numbers from 0 if the first one is, and then all must be; otherwise names,
+// numbered in their order byte by byte. `like`: the training set's, whose classes a validation set
+// shares. Throws DataError, naming the line, also for a header that tells one of the two alone, or
+// none among more than two.
 CsvImages parse_image_list(std::string_view text, const std::string& name, const CsvImages* like);
 
 // `file`: the training set's list. `validation_file`: read when `train` is false. Paths in a list

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -39,25 +40,52 @@ std::int64_t bytes_of(const fs::path& path) {
   return missing ? 0 : static_cast<std::int64_t>(bytes);
 }
 
-// One process at a time, until its end, however that comes. A file system without locks has none:
-// then two may fetch the same, and the sums tell whether that went well.
-class FolderTurn {
+// One process at a time appends to a file, until its end, however that comes. The lock is one of
+// the file itself, opened to be written: that one NFS has for all hosts, and one of a folder for
+// each host alone. A file system without locks has none: then two may fetch the same, and the sums
+// tell whether that went well.
+class Turn {
  public:
-  FolderTurn(const fs::path& folder, const Say& say)
-      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  Turn(const fs::path& partial, const Say& say) : partial_(partial) {
+    // Whoever had the turn may have renamed or removed what was opened here. Not for ever: there
+    // are file systems on which a file has another number each time.
+    for (int tries = 0; tries < 100; ++tries) {
+      take(say);
+      if (fd_ < 0 || is_there_still()) return;
+      leave();
+    }
+  }
+  ~Turn() { leave(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  void take(const Say& say) {
+    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    // Another user's can be waited for at least.
+    if (fd_ < 0) fd_ = ::open(partial_.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    say(fmt::format("Waiting for another process that downloads into {}", folder.string()));
+    if (!told_) {
+      say(fmt::format("Waiting for another process that downloads {}", partial_.string()));
+    }
+    told_ = true;
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
     }
   }
-  ~FolderTurn() {
-    if (fd_ >= 0) ::close(fd_);
+  bool is_there_still() const {
+    struct stat opened {};
+    struct stat named {};
+    return ::fstat(fd_, &opened) == 0 && ::stat(partial_.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
   }
-  FolderTurn(const FolderTurn&) = delete;
-  FolderTurn& operator=(const FolderTurn&) = delete;
+  void leave() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
 
- private:
-  int fd_;
+  const fs::path partial_;
+  int fd_ = -1;
+  bool told_ = false;
 };
 
 // What differs from the published file; "" when nothing does.
@@ -137,8 +165,8 @@ void fetch_checked(const PublishedDownload& download, const fs::path& partial, c
     fetch_all(download.address, partial, say);
     const std::string sum = md5_of(partial);
     if (sum == download.md5) return;
-    fs::remove(partial);
     if (!resumed) {
+      fs::remove(partial);
       throw DataError(
           fmt::format("--download: what {} gives has the MD5 {} instead of {}: it is "
                       "another file, or a page in its place",
@@ -146,6 +174,7 @@ void fetch_checked(const PublishedDownload& download, const fs::path& partial, c
     }
     say(fmt::format("What was there of {} is of another file: from the start",
                     last_part(download.address)));
+    fs::resize_file(partial, 0);  // Not removed: it is the one that is locked.
   }
 }
 
@@ -235,16 +264,28 @@ void unpack(const fs::path& archive, const fs::path& folder, std::vector<Publish
   }
 }
 
-// How many files came.
-std::size_t download_missing(const PublishedDownload& download, const fs::path& folder,
-                             const Say& say) {
+std::vector<PublishedFile> missing_of(const PublishedDownload& download, const fs::path& folder) {
   std::vector<PublishedFile> missing;
   for (const PublishedFile& file : download.files) {
     if (!is_there(folder, file)) missing.push_back(file);
   }
-  const std::size_t count = missing.size();
-  if (count == 0) return 0;
+  return missing;
+}
+
+// How many files came.
+std::size_t download_missing(const PublishedDownload& download, const fs::path& folder,
+                             const Say& say) {
+  if (missing_of(download, folder).empty()) return 0;
   const fs::path partial = partial_of(folder, last_part(download.address));
+  const Turn turn(partial, say);
+  // Again: whoever had the turn before may have brought them.
+  std::vector<PublishedFile> missing = missing_of(download, folder);
+  const std::size_t count = missing.size();
+  if (count == 0) {
+    std::error_code ignored;
+    fs::remove(partial, ignored);  // Which was made for the turn.
+    return 0;
+  }
   fetch_checked(download, partial, say);
   if (download.archive) {
     unpack(partial, folder, std::move(missing));
@@ -264,7 +305,6 @@ void download_set(const PublishedSet& set, const fs::path& folder, const Say& sa
     throw DataError(
         fmt::format("--download: cannot make the folder {}: {}", folder.string(), error.message()));
   }
-  const FolderTurn turn(folder, say);
   std::size_t count = 0;
   for (const PublishedDownload& download : set.downloads) {
     count += download_missing(download, folder, say);

@@ -4,8 +4,8 @@
 //   stl10_binary.tar.gz.partial     coming; the next start goes on from there, and it goes when
 //   done train_X.bin.partial             being unpacked
 //
-// Any number of processes may ask for the same folder at the same time: one fetches, the others
-// wait for it.
+// Any number of processes may ask for the same folder at the same time, on any host that sees it:
+// one fetches, the others wait for it.
 #pragma once
 
 #include <filesystem>

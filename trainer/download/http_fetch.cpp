@@ -117,6 +117,7 @@ class Transfer {
     set(CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(begin_));
     CURLcode code = curl().perform(handle_);
     if (begin_ > 0 && code == CURLE_RANGE_ERROR) {  // All of it would come: so from the start.
+      check_worth();
       output_.clear();
       begin_ = 0;
       set(CURLOPT_RESUME_FROM_LARGE, curl_off_t{0});
@@ -132,6 +133,23 @@ class Transfer {
   template <typename Value>
   void set(CURLoption option, Value value) {
     curl().set(handle_, option, value);
+  }
+  // A page to log in at, or of a mirror that is broken, must not take the place of what has come.
+  void check_worth() const {
+    curl_off_t bytes = -1;
+    curl().info(handle_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+    if (bytes >= begin_) return;
+    const std::string begin = fmt::format("cannot go on with {}: the server ", address_);
+    if (bytes < 0) {
+      throw FetchError(fmt::format(
+          "{}does not say how many bytes it sends from the start, and {} are here: remove them to "
+          "begin anew",
+          begin, begin_));
+    }
+    throw FetchError(fmt::format(
+        "{}sends {} bytes from the start, fewer than the {} that are here: it may be a page in its "
+        "place",
+        begin, bytes, begin_));
   }
   long status() const {
     long code = 0;

@@ -29,9 +29,9 @@ class WriteError : public FetchError {
 using FetchProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 // Appends to `file` what it lacks of the file at `address` (http, https). A server that cannot go
-// on in the middle sends all of it again. That both parts are of one file only a checksum can tell.
-// Gives up where nothing has come for a minute. Throws FetchError and WriteError; what has come
-// stays in `file`.
+// on in the middle sends all of it again; where it does not promise as many bytes as are there,
+// those stay. That both parts are of one file only a checksum can tell. Gives up where nothing has
+// come for a minute. Throws FetchError and WriteError; what has come stays in `file`.
 void fetch(const std::string& address, const std::filesystem::path& file,
            const FetchProgress& progress);
 

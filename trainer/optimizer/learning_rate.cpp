@@ -8,20 +8,33 @@
 namespace ddprun::trainer {
 namespace {
 
+// Which of the steps that the cosine counts is its first. A run by steps counts those that were
+// done, and how many a warm-up in epochs took it has not kept: as many as that part of the data has
+// taken on average so far. That is what they were, or near it, and no change of workers or batches
+// moves the rate.
+double cosine_begin(const LearningRateOptions& options, const SchedulePlace& place) {
+  const auto warmup = static_cast<double>(options.warmup_steps);
+  if (!place.by_steps || !options.warmup_by_epochs) return warmup;
+  const auto in_data = static_cast<double>(std::max<std::int64_t>(1, place.step + place.ahead));
+  return warmup * static_cast<double>(place.step) / in_data;
+}
+
+double cosine_factor(const LearningRateOptions& options, const SchedulePlace& place) {
+  const std::int64_t ahead = place.by_steps ? 0 : place.ahead;
+  const double begin = cosine_begin(options, place);
+  const double length = std::max(1.0, static_cast<double>(place.total_steps + ahead) - begin);
+  const double done =
+      std::clamp((static_cast<double>(place.step + ahead) - begin) / length, 0.0, 1.0);
+  return 0.5 * (1 + std::cos(std::numbers::pi * done));
+}
+
 // By how much the schedule has changed the base rate.
-double schedule_factor(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
-                       std::int64_t total_steps) {
-  if (options.schedule == LearningRateSchedule::Cosine) {
-    const auto length =
-        static_cast<double>(std::max<std::int64_t>(1, total_steps - options.warmup_steps));
-    const double done =
-        std::clamp(static_cast<double>(step - options.warmup_steps) / length, 0.0, 1.0);
-    return 0.5 * (1 + std::cos(std::numbers::pi * done));
-  }
+double schedule_factor(const LearningRateOptions& options, const SchedulePlace& place) {
+  if (options.schedule == LearningRateSchedule::Cosine) return cosine_factor(options, place);
   const std::int64_t drops =
       options.milestones.empty()
-          ? epoch / options.step_epochs
-          : std::upper_bound(options.milestones.begin(), options.milestones.end(), epoch) -
+          ? place.epoch / options.step_epochs
+          : std::upper_bound(options.milestones.begin(), options.milestones.end(), place.epoch) -
                 options.milestones.begin();
   return std::pow(options.gamma, static_cast<double>(drops));
 }
@@ -42,10 +55,9 @@ LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int6
   return options;
 }
 
-double learning_rate_at(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
-                        std::int64_t total_steps, std::int64_t ahead) {
-  const double rate = options.base * schedule_factor(options, step, epoch, total_steps);
-  const std::int64_t warmed_up = options.warmup_by_epochs ? step : step - ahead;
+double learning_rate_at(const LearningRateOptions& options, const SchedulePlace& place) {
+  const double rate = options.base * schedule_factor(options, place);
+  const std::int64_t warmed_up = place.step + (options.warmup_by_epochs ? place.ahead : 0);
   if (warmed_up >= options.warmup_steps) return rate;
   return rate * static_cast<double>(warmed_up + 1) / static_cast<double>(options.warmup_steps);
 }

@@ -35,12 +35,20 @@ struct LearningRateOptions {
 LearningRateOptions resolve_learning_rate(LearningRateOptions options, std::int64_t steps_per_epoch,
                                           std::int64_t global_batch_size, int world_size);
 
-// step: optimizer steps done before this one, over all epochs; epoch: full epochs done;
-// total_steps: of the whole run. ahead: how many of `step`, and of total_steps, were not done by
-// this run, but would have been done up to the same place in the data by one that had always had as
-// many workers and images per step. So the rate follows the data, and a job that goes on with fewer
-// workers does not fall back; a warm-up in steps counts those that were done.
-double learning_rate_at(const LearningRateOptions& options, std::int64_t step, std::int64_t epoch,
-                        std::int64_t total_steps, std::int64_t ahead = 0);
+// Where in its training a run is.
+struct SchedulePlace {
+  std::int64_t step = 0;         // Optimizer steps done before this one, over all epochs.
+  std::int64_t epoch = 0;        // Full epochs done.
+  std::int64_t total_steps = 0;  // Of the whole run.
+  // How many more steps a run would have done up to the same place in the data that had always had
+  // as many workers and images per step as this one has now.
+  std::int64_t ahead = 0;
+  bool by_steps = false;  // The run ends after total_steps, wherever in the data that is.
+};
+
+// The rate follows the data, so that a job that goes on with fewer workers does not fall back. What
+// was asked for in steps counts those that were done: a warm-up in steps, and the cosine of a run
+// by steps.
+double learning_rate_at(const LearningRateOptions& options, const SchedulePlace& place);
 
 }  // namespace ddprun::trainer

@@ -55,7 +55,41 @@ TEST_CASE("a list has a header or not, and labels are numbers or names", "[train
   CHECK(names.list.lines == std::vector<std::int32_t>{2, 3, 4});
 
   CHECK(list("a.jpg, 10\nb.jpg, 9\n").list.labels == std::vector<std::int32_t>{10, 9});
-  CHECK(list("what,ever,more\na.jpg,1,x\n").list.labels == std::vector<std::int32_t>{1});
+}
+
+TEST_CASE("a header says which columns are meant, or the first of two are",
+          "[trainer][data][csv]") {
+  const auto label_of = [](const std::string& header, const std::string& row) {
+    const CsvImages images = list(header + "\n" + row + "\n");
+    CHECK(images.list.paths[0] == "a.jpg");
+    return images.list.labels[0];
+  };
+  CHECK(label_of("image,patient,labels", "a.jpg,4,1") == 1);
+  CHECK(label_of("Id,Category,Image_Name", "9,1,a.jpg") == 1);
+  CHECK(label_of(",file_name,split,class_label", "0,a.jpg,4,1") == 1);
+  CHECK(label_of("split,filepath,target", "4,a.jpg,1") == 1);
+  // Of two columns the order says it.
+  CHECK(label_of("what,ever", "a.jpg,1") == 1);
+  CHECK(label_of("image,breed", "a.jpg,1") == 1);
+  CHECK(label_of("picture,label", "a.jpg,1") == 1);
+  // What begins with an image is no header, and two may be followed by more.
+  CHECK(label_of("a.jpg,1,class", "a.jpg,2,file") == 1);
+  CHECK(list("a.jpg,file,category\nb.jpg,class,1\n").list.labels ==
+        std::vector<std::int32_t>{1, 0});
+  CHECK(list("a.jpg,file\nb.jpg,class\n").classes == std::vector<std::string>{"class", "file"});
+}
+
+TEST_CASE("a header that says half of it is not guessed", "[trainer][data][csv]") {
+  CHECK(error_of("image,patient,labelled\na.jpg,4,1\n") ==
+        "list.csv, line 1: no column of the header has a name that means the labels: call one "
+        "\"label\"");
+  CHECK(contains(error_of("patient,picture,label\n4,a.jpg,1\n"),
+                 "line 1: no column of the header has a name that means the paths: call one "
+                 "\"path\""));
+  CHECK(contains(error_of("what,ever,more\na.jpg,1,x\n"),
+                 "that means the paths or the labels: call one \"path\" and one \"label\""));
+  CHECK(contains(error_of("label,picture\n1,a.jpg\n"), "means the paths: call one \"path\""));
+  CHECK(contains(error_of("breed,image\n1,a.jpg\n"), "means the labels: call one \"label\""));
 }
 
 TEST_CASE("a validation list has the classes of the training list", "[trainer][data][csv]") {

@@ -1,7 +1,14 @@
 // Downloads from a server of the test's own: whole or not at all, going on where it stopped, and
 // never over what is there.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <zlib.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "tests/testing/catch.h"
@@ -67,9 +74,13 @@ class Publisher {
 
   // What a call says, and throws.
   std::string download(const RangeServer& server) const {
+    return download(server, set(server.address()));
+  }
+  // `wanted` with its sums, from where the server is.
+  std::string download(const RangeServer& server, const PublishedSet& wanted) const {
     std::string said;
     const std::string error = message_of<DataError>([&] {
-      download_set(set(server.address()), folder / "data",
+      download_set(mirrored(wanted, server.address()), folder / "data",
                    [&](const std::string& line) { said += line + "\n"; });
     });
     return said + error;
@@ -161,6 +172,31 @@ TEST_CASE("a server that knows no ranges sends everything again", "[trainer][dow
 
   INFO(said);
   CHECK(publisher.complete());
+}
+
+TEST_CASE("a page in the place of the file does not take away what has come",
+          "[trainer][download]") {
+  const std::string page = "<html>log in to the network of this hotel</html>";
+  for (const std::vector<std::string>& modes :
+       {std::vector<std::string>{"plain"}, std::vector<std::string>{"plain", "lengthless"}}) {
+    const Publisher publisher;
+    const std::string archive = content_of(publisher.published / "set.tar.gz");
+    fs::create_directory(publisher.folder / "data");
+    write_bytes(publisher.folder / "data/set.tar.gz.partial", archive.substr(0, 40'000));
+    const PublishedSet set = publisher.set("");
+    write_bytes(publisher.published / "set.tar.gz", page);
+    const RangeServer server(publisher.published, modes);
+
+    const std::string said = publisher.download(server, set);
+
+    INFO(said);
+    CHECK(contains(said, modes.size() == 1 ? "sends 48 bytes from the start, fewer than the 40000"
+                                           : "does not say how many"));
+    CHECK(contains(said, "0.0 MB are kept in "));
+    const bool kept =
+        content_of(publisher.folder / "data/set.tar.gz.partial") == archive.substr(0, 40'000);
+    CHECK(kept);
+  }
 }
 
 TEST_CASE("the beginning of another file is thrown away", "[trainer][download]") {
@@ -261,6 +297,87 @@ TEST_CASE("of two that ask at once one fetches", "[trainer][download]") {
   CHECK(errors == std::vector<std::string>(3));
   CHECK(publisher.complete());
   CHECK(server.requests().size() == 2);
+}
+
+// One on another host, of a folder that both see: its locks are those of files that it writes to.
+class Elsewhere {
+ public:
+  explicit Elsewhere(const fs::path& partial)
+      : fd_(::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    REQUIRE(::flock(fd_, LOCK_EX) == 0);
+  }
+  void append(const std::string& bytes) const {
+    REQUIRE(::pwrite(fd_, bytes.data(), bytes.size(), ::lseek(fd_, 0, SEEK_END)) ==
+            static_cast<ssize_t>(bytes.size()));
+  }
+  ~Elsewhere() { ::close(fd_); }
+  Elsewhere(const Elsewhere&) = delete;
+  Elsewhere& operator=(const Elsewhere&) = delete;
+
+ private:
+  int fd_;
+};
+
+// Downloads while somebody else does, who goes on with `rest` once this one waits.
+std::string download_beside(const Publisher& publisher, const RangeServer& server,
+                            const fs::path& partial,
+                            const std::function<void(const Elsewhere&)>& rest) {
+  auto other = std::make_unique<Elsewhere>(partial);
+  std::promise<void> waits;
+  std::string error;
+  std::thread here([&] {
+    error = message_of<DataError>([&] {
+      download_set(publisher.set(server.address()), publisher.folder / "data",
+                   [&, told = false](const std::string& line) mutable {
+                     if (contains(line, "Waiting for another process") && !told) waits.set_value();
+                     told = told || contains(line, "Waiting");
+                   });
+    });
+  });
+  const bool waited =
+      waits.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  CHECK(waited);
+  CHECK(server.requests().empty());
+  if (waited) rest(*other);
+  other.reset();
+  here.join();
+  return error;
+}
+
+TEST_CASE("what another host fetches into the same folder is waited for", "[trainer][download]") {
+  const Publisher publisher;
+  const std::string archive = content_of(publisher.published / "set.tar.gz");
+  const fs::path data = publisher.folder / "data";
+  fs::create_directory(data);
+  const RangeServer server(publisher.published);
+
+  // It dies after the half, and the other goes on from there.
+  const std::string error =
+      download_beside(publisher, server, data / "set.tar.gz.partial",
+                      [&](const Elsewhere& other) { other.append(archive.substr(0, 50'000)); });
+
+  CHECK(error.empty());
+  CHECK(publisher.complete());
+  CHECK(server.requests() == std::vector<std::string>{"/set.tar.gz bytes=50000-", "/c.gz"});
+}
+
+TEST_CASE("what another host has fetched meanwhile is not fetched again", "[trainer][download]") {
+  const Publisher publisher;
+  const fs::path data = publisher.folder / "data";
+  fs::create_directory(data);
+  write_bytes(data / "a.bin", publisher.a);
+  write_bytes(data / "b.bin", publisher.b);
+  const RangeServer server(publisher.published);
+
+  const std::string error =
+      download_beside(publisher, server, data / "c.gz.partial", [&](const Elsewhere& other) {
+        other.append(publisher.c);
+        fs::rename(data / "c.gz.partial", data / "c.gz");
+      });
+
+  CHECK(error.empty());
+  CHECK(publisher.complete());
+  CHECK(server.requests().empty());
 }
 
 TEST_CASE("a cut or damaged archive is an error", "[trainer][download]") {

@@ -1,8 +1,9 @@
 """Serves a folder over HTTP on loopback, with what Python's own server lacks: ranges, and misbehaviour.
 
-  range_server.py FOLDER LOG [plain] [cut=BYTES] [lost=BYTES]
+  range_server.py FOLDER LOG [plain] [lengthless] [cut=BYTES] [lost=BYTES]
 
   plain       no ranges: whole files are sent whatever was asked for
+  lengthless  no answer says how many bytes come
   cut=BYTES   the first answer ends after so many bytes of a file; later ones are whole
   lost=BYTES  as cut, and later ones end before their first byte
 
@@ -14,7 +15,7 @@ import os
 import sys
 
 folder, log, *modes = sys.argv[1:]
-plain = "plain" in modes
+plain, lengthless = "plain" in modes, "lengthless" in modes
 limits = [mode.split("=") for mode in modes if "=" in mode]
 cuts = {}
 
@@ -38,7 +39,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {begin}-{len(body) - 1}/{len(body)}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(body) - begin))
+        if not lengthless:
+            self.send_header("Content-Length", str(len(body) - begin))
         self.end_headers()
         self.wfile.write(body[begin:begin + self.share(len(body) - begin)])
 
