@@ -6,17 +6,21 @@
   oracle.py recipes MNIST OUT                folder: 400 images, weights, and a ConvNet's losses by
                                              recipe and number of workers as JSON
   oracle.py train MNIST STEPS BATCH LR WORLD WEIGHTS [DEVICE [channels-last]]   losses of a ResNet-18, one a line
+  oracle.py workers MNIST STEPS LR FOLDER WORLD:BATCH ...   folder: a ResNet-18's weights, and its losses
+                                             by number of workers as JSON
   oracle.py double FOLDER STEPS BATCH LR  weights, images and labels, and a ResNet-18's losses in double
                                              precision with 1 and 2 workers as JSON
   oracle.py order LENGTH REPLICAS RANK SEED EPOCH      DistributedSampler's indices, one a line
   oracle.py load FILE                        loads our ResNet-18 weights with strict=True
-  oracle.py give FOLDER NAME ...             torchvision's weights in two formats, and logits: NAME.*
-  oracle.py take FOLDER NAME ...             logits of models with our weights: NAME.ours, NAME.logits
+  oracle.py exchange FOLDER NAME ...         for the images in the file images: torchvision's weights in
+                                             two formats with their logits, NAME.given, and those of our
+                                             weights, of NAME.ours in NAME.taken
   oracle.py shapes NAME ...                  NAME, entry and size of everything in torchvision's state_dict
   oracle.py torch_files FOLDER               files of torch.save in several forms
 """
 
 import argparse
+import copy
 import gzip
 import json
 import struct
@@ -24,22 +28,24 @@ import sys
 
 import numpy as np
 import torch
-import torchvision
+
+from torchvision_parts import resnets
 
 DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 
 def write_safetensors(path, tensors):
-    header, data = {}, b""
+    header, parts, length = {}, [], 0
     for name, tensor in tensors.items():
-        raw = tensor.detach().contiguous().numpy().tobytes()
+        parts.append(tensor.detach().contiguous().numpy().tobytes())
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
+                        "data_offsets": [length, length + len(parts[-1])]}
+        length += len(parts[-1])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(parts)
 
 
 def read_safetensors(path):
@@ -58,7 +64,7 @@ def read_safetensors(path):
 
 
 def resnet(name, channels, stem, classes=10):
-    net = getattr(torchvision.models, name)(num_classes=classes)
+    net = getattr(resnets, name)(num_classes=classes)
     if stem == "small":
         net.conv1 = torch.nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
         net.maxpool = torch.nn.Identity()
@@ -78,9 +84,10 @@ def model(name, channels, stem, out):
     net = resnet(name, int(channels), stem)
     result = {"weights/" + key: value.clone() for key, value in net.state_dict().items()}
     generator = torch.Generator().manual_seed(1)
-    # So large that the last BatchNorm sees 16 values a channel: of two values it makes +1 and -1,
-    # and which is which then hangs on the last bit of their difference.
-    images = torch.randn(4, int(channels), 64, 64, generator=generator)
+    # So large that the last BatchNorm sees 2 x 2 values of 4 images: of two values a channel it makes
+    # +1 and -1, and which is which then hangs on the last bit of their difference.
+    side = 16 if stem == "small" else 40
+    images = torch.randn(4, int(channels), side, side, generator=generator)
     result["images"] = images
     with torch.no_grad():
         net.eval()
@@ -284,73 +291,90 @@ def sampler(length, replicas, rank, seed, epoch):
     return list(order)
 
 
-def train(folder, steps, batch, lr, world, weights, device="cpu", layout="nchw"):
-    """Every rank's replica runs here, one after the other; gradients are averaged by hand."""
-    steps, batch, lr, world = int(steps), int(batch), float(lr), int(world)
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.deterministic = True
-    memory_format = torch.channels_last if layout == "channels-last" else torch.contiguous_format
+def gradients_of_step(net, batches):
+    """Leaves in `net` the mean of its gradients over the workers' batches; returns each worker's loss.
+
+    One network serves all workers. Their weights are equal after every step, and running statistics,
+    which are not, change no loss of training.
+    """
+    net.zero_grad()
+    losses = []
+    for x, y in batches:
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        losses.append(loss.item())
+    for p in net.parameters():
+        p.grad /= len(batches)
+    return losses
+
+
+def train_mnist(net, images, labels, steps, batch, lr, world, device="cpu",
+                memory_format=torch.contiguous_format):
+    """Rank 0's loss of every step."""
+    # Fused as ours is: the other implementations round differently, and 30 steps of a small
+    # batch can magnify one bit to percents.
+    optimizer = torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4, fused=True)
+    orders = [sampler(len(labels), world, rank, 0, 0) for rank in range(world)]
+    losses = []
+    for step in range(steps):
+        batches = []
+        for order in orders:
+            chosen = order[step * batch:(step + 1) * batch]
+            x = (images[chosen].float() / 255 - 0.1307) / 0.3081
+            batches.append((x.to(device, memory_format=memory_format), labels[chosen].to(device)))
+        losses.append(gradients_of_step(net, batches)[0])
+        optimizer.step()
+    return losses
+
+
+def mnist_start():
     torch.manual_seed(11)
-    replicas = [resnet("resnet18", 1, "small") for _ in range(world)]
+    net = resnet("resnet18", 1, "small")
     # Blocks start as their shortcuts. Started otherwise this network is chaotic: PyTorch beside
     # itself, with weights that differ by 1e-7, has losses that differ by 67 % within 30 steps. So
     # started they differ by 2e-5.
-    for module in replicas[0].modules():
-        if isinstance(module, torchvision.models.resnet.BasicBlock):
+    for module in net.modules():
+        if isinstance(module, resnets.BasicBlock):
             torch.nn.init.zeros_(module.bn2.weight)
-    state = replicas[0].state_dict()
-    write_safetensors(weights, state)
-    optimizers = []
-    for net in replicas:
-        net.load_state_dict(state)
-        net.to(device, memory_format=memory_format)
-        # Fused as ours is: the other implementations round differently, and 30 steps of a small
-        # batch can magnify one bit to percents.
-        optimizers.append(torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4,
-                                          fused=True))
+    return net
+
+
+def train(folder, steps, batch, lr, world, weights, device="cpu", layout="nchw"):
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+    memory_format = torch.channels_last if layout == "channels-last" else torch.contiguous_format
+    net = mnist_start()
+    write_safetensors(weights, net.state_dict())
+    net.to(device, memory_format=memory_format)
+    print(*train_mnist(net, *mnist(folder), int(steps), int(batch), float(lr), int(world), device,
+                       memory_format), sep="\n")
+
+
+def workers(folder, steps, lr, out, *jobs):
+    net = mnist_start()
+    state = copy.deepcopy(net.state_dict())
+    write_safetensors(out + "/weights", state)
     images, labels = mnist(folder)
-    orders = [sampler(len(labels), world, rank, 0, 0) for rank in range(world)]
-    for step in range(steps):
-        losses = []
-        for net, order in zip(replicas, orders):
-            chosen = order[step * batch:(step + 1) * batch]
-            x = ((images[chosen].float() / 255 - 0.1307) / 0.3081).to(device, memory_format=memory_format)
-            net.zero_grad()
-            loss = torch.nn.functional.cross_entropy(net(x), labels[chosen].to(device))
-            loss.backward()
-            losses.append(loss.item())
-        for parameters in zip(*(net.parameters() for net in replicas)):
-            mean = sum(p.grad for p in parameters) / world
-            for p in parameters:
-                p.grad = mean.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-        print(losses[0])
+    losses = {}
+    for job in jobs:
+        world, batch = job.split(":")
+        net.load_state_dict(state)
+        losses[world] = train_mnist(net, images, labels, int(steps), int(batch), float(lr), int(world))
+    with open(out + "/losses", "w") as file:
+        json.dump(losses, file)
 
 
 def train_double(state, images, labels, steps, batch, lr, world):
-    """Losses of all ranks, step by step; rank r's batch of a step is the r-th of that step's."""
-    replicas = [resnet("resnet18", 3, "imagenet").double() for _ in range(world)]
-    for net in replicas:
-        net.load_state_dict(state)
-    optimizers = [torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4)
-                  for net in replicas]
+    """Losses of all workers, step by step; rank r's batch of a step is the r-th of that step's."""
+    net = resnet("resnet18", 3, "imagenet").double()
+    net.load_state_dict(state)
+    optimizer = torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=1e-4)
     losses = []
     for step in range(steps):
-        losses.append([])
-        for rank, net in enumerate(replicas):
-            begin = (step * world + rank) * batch
-            x, y = images[begin:begin + batch].double(), labels[begin:begin + batch]
-            net.zero_grad()
-            loss = torch.nn.functional.cross_entropy(net(x), y)
-            loss.backward()
-            losses[-1].append(loss.item())
-        for parameters in zip(*(net.parameters() for net in replicas)):
-            mean = sum(p.grad for p in parameters) / world
-            for p in parameters:
-                p.grad = mean.clone()
-        for optimizer in optimizers:
-            optimizer.step()
+        begin = step * world * batch
+        parts = [slice(begin + rank * batch, begin + (rank + 1) * batch) for rank in range(world)]
+        losses.append(gradients_of_step(net, [(images[part].double(), labels[part]) for part in parts]))
+        optimizer.step()
     return losses
 
 
@@ -371,38 +395,41 @@ def order(length, replicas, rank, seed, epoch):
     print(*sampler(int(length), int(replicas), int(rank), int(seed), int(epoch)), sep="\n")
 
 
-def give(folder, *names):
+def exchange(folder, *names):
+    images = read_safetensors(folder + "/images")["images"]
     for name in names:
-        torch.manual_seed(9)
-        net = resnet(name, 3, "imagenet", classes=1000)
-        images = torch.randn(2, 3, 64, 64)
-        with torch.no_grad():
-            for module in net.modules():  # As after training: a fresh net multiplies its logits to 1e5.
-                if isinstance(module, torch.nn.BatchNorm2d):
-                    module.running_mean.normal_(0, 0.1)
-                    module.running_var.uniform_(1, 2)
-                    module.num_batches_tracked.fill_(7)
-            net.eval()
-            logits = net(images)
-        write_safetensors(f"{folder}/{name}.safetensors", net.state_dict())
-        torch.save(net.state_dict(), f"{folder}/{name}.pth")
-        write_safetensors(f"{folder}/{name}.logits", {"images": images, "logits": logits})
+        give(folder, name, images)
+        take(folder, name, images)
 
 
-def take(folder, *names):
-    for name in names:
-        images = read_safetensors(f"{folder}/{name}.logits")["images"]
-        net = getattr(torchvision.models, name)(num_classes=10)
-        net.load_state_dict(read_safetensors(f"{folder}/{name}.ours"), strict=True)
+def give(folder, name, images):
+    torch.manual_seed(9)
+    net = resnet(name, 3, "imagenet", classes=1000)
+    with torch.no_grad():
+        for module in net.modules():  # As after training: a fresh net multiplies its logits to 1e5.
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(1, 2)
+                module.num_batches_tracked.fill_(7)
         net.eval()
-        with torch.no_grad():
-            write_safetensors(f"{folder}/{name}.logits", {"logits": net(images)})
+        logits = net(images)
+    write_safetensors(f"{folder}/{name}.safetensors", net.state_dict())
+    torch.save(net.state_dict(), f"{folder}/{name}.pth")
+    write_safetensors(f"{folder}/{name}.given", {"logits": logits})
+
+
+def take(folder, name, images):
+    net = getattr(resnets, name)(num_classes=10)
+    net.load_state_dict(read_safetensors(f"{folder}/{name}.ours"), strict=True)
+    net.eval()
+    with torch.no_grad():
+        write_safetensors(f"{folder}/{name}.taken", {"logits": net(images)})
 
 
 def shapes(*names):
     for name in names:
         with torch.device("meta"):  # No memory, no numbers: resnet152 has 60 million.
-            net = getattr(torchvision.models, name)(num_classes=10)
+            net = getattr(resnets, name)(num_classes=10)
         for entry, tensor in net.state_dict().items():
             print(name, entry, list(tensor.shape))
 

@@ -52,7 +52,7 @@ inline bool has_oracle() { return std::filesystem::exists(oracle_python); }
 
 inline int run_oracle(const std::string& arguments, const std::filesystem::path& output) {
   return run_command(
-      "OMP_NUM_THREADS=1 '" + oracle_python.string() + "' '" + oracle_script + "' " + arguments,
+      "OMP_NUM_THREADS=1 '" + oracle_python.string() + "' -B '" + oracle_script + "' " + arguments,
       output);
 }
 

@@ -129,17 +129,21 @@ TEST_CASE("random crops are distributed as torchvision's", "[trainer][data][augm
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
   constexpr std::size_t samples = 20'000;
-  for (const ImageSize size : {ImageSize{375, 500}, ImageSize{120, 480}}) {
-    REQUIRE(run_data_oracle("crops", folder / "crops",
-                            std::to_string(size.width) + " " + std::to_string(size.height) + " " +
-                                std::to_string(samples),
-                            folder / "log") == 0);
-    const std::string bytes = content_of(folder / "crops");
-    REQUIRE(bytes.size() == samples * 16);
+  const ImageSize sizes[] = {{375, 500}, {120, 480}};
+  std::string asked = std::to_string(samples);
+  for (const ImageSize size : sizes) {
+    asked += " " + std::to_string(size.width) + " " + std::to_string(size.height);
+  }
+  REQUIRE(run_data_oracle("crops", folder / "crops", asked, folder / "log") == 0);
+  const std::string bytes = content_of(folder / "crops");
+  REQUIRE(bytes.size() == std::size(sizes) * samples * 16);
+  const char* next = bytes.data();
+  for (const ImageSize size : sizes) {
     std::array<std::vector<double>, 4> theirs, ours;
     for (std::size_t i = 0; i < samples; ++i) {
       std::array<std::int32_t, 4> box;  // Top, left, height, width.
-      std::memcpy(box.data(), bytes.data() + 16 * i, sizeof box);
+      std::memcpy(box.data(), next, sizeof box);
+      next += sizeof box;
       for (std::size_t k = 0; k < 4; ++k) theirs[k].push_back(box[k]);
       const SamplePlan plan =
           plan_sample(size, crop_options(64), {.seed = 5, .sample = static_cast<int>(i)});

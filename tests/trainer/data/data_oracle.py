@@ -3,15 +3,18 @@
   data_oracle.py decode OUT FILE...     Image.open().convert("RGB") of each file
   data_oracle.py resize OUT FILE        Image.resize(BILINEAR, box) for the cases of RESIZES
   data_oracle.py validation OUT RESIZE SIDE FILE...   Resize, CenterCrop, ToTensor, Normalize
-  data_oracle.py crops OUT WIDTH HEIGHT COUNT         RandomResizedCrop.get_params
+  data_oracle.py crops OUT COUNT WIDTH HEIGHT [WIDTH HEIGHT ...]  RandomResizedCrop.get_params, COUNT of each
 
 An image in OUT: width and height as int32, then its bytes; -1 -1 for one that cannot be read.
 """
 
+import pathlib
 import struct
 import sys
 
 from PIL import Image
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 
 # width, height, box (left, top, right, bottom) of a 64x48 image; ../resample_test.cpp has the same.
 RESIZES = [
@@ -51,7 +54,7 @@ def resize(path, file):
 
 
 def validation(path, resize_side, side, *files):
-    from torchvision import transforms
+    from torchvision_parts import transforms
 
     transform = transforms.Compose([
         transforms.Resize(int(resize_side)),
@@ -64,16 +67,17 @@ def validation(path, resize_side, side, *files):
             out.write(transform(Image.open(file).convert("RGB")).numpy().tobytes())
 
 
-def crops(path, width, height, count):
+def crops(path, count, *sizes):
     import torch
-    from torchvision import transforms
+    from torchvision_parts import transforms
 
-    torch.manual_seed(1)
-    image = torch.zeros(3, int(height), int(width))
     with open(path, "wb") as out:
-        for _ in range(int(count)):
-            params = transforms.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
-            out.write(struct.pack("<iiii", *params))
+        for width, height in zip(sizes[::2], sizes[1::2]):
+            torch.manual_seed(1)
+            image = torch.zeros(3, int(height), int(width))
+            for _ in range(int(count)):
+                params = transforms.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+                out.write(struct.pack("<iiii", *params))
 
 
 if __name__ == "__main__":

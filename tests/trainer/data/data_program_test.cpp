@@ -256,15 +256,17 @@ TEST_CASE("test images alone are enough to evaluate, and training says what is m
     set.write(both, /*train=*/true);
     if (set.name == "imagefolder")
       fs::copy(both / "val", alone / "val", fs::copy_options::recursive);
+    // That two workers agree on such a folder does not depend on the format of the files.
+    const int workers = set.name == "mnist" ? 2 : 0;
     const std::string run = "--dataset " + set.name +
                             " --image-size 28 --epochs 1 --batch-size 3 " + "--checkpoint-dir " +
                             in_quotes(folder / "checkpoints") + " --data";
-    const Result trained = train(2, run + argument(both), folder);
+    const Result trained = train(workers, run + argument(both), folder);
     INFO(trained.output);
     REQUIRE(trained.code == 0);
     const Json expected = events(folder / "metrics", "validation").back();
 
-    const Result evaluated = train(2, run + argument(alone) + " --evaluate", folder);
+    const Result evaluated = train(workers, run + argument(alone) + " --evaluate", folder);
     INFO(evaluated.output);
     REQUIRE(evaluated.code == 0);
     CHECK(contains(evaluated.output, set.test_part));

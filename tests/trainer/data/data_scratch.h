@@ -33,6 +33,7 @@ inline std::string argument(const std::filesystem::path& path) {
 inline int run_data_oracle(const std::string& command, const std::filesystem::path& output,
                            const std::string& arguments, const std::filesystem::path& log) {
   std::string line = argument(oracle_python);
+  line += " -B";
   line += argument(DDPRUN_SOURCE_DIR "/tests/trainer/data/data_oracle.py");
   line += ' ';
   line += command + argument(output) + ' ' + arguments;

@@ -99,13 +99,16 @@ TEST_CASE("the scale passes through the states of GradScaler", "[trainer][precis
   if (!has_oracle()) DDPRUN_SKIP("no Python torch in .deps/peer");
   const ScratchFolder folder;
   // initial scale, growth factor, backoff factor, growth interval
-  for (const std::string settings : {"65536 2 0.5 7", "1000 1.7 0.3 3", "1e38 2 0.5 2"}) {
-    REQUIRE(run_precision_oracle("scaler " + history() + " " + settings, folder / "states") == 0);
+  const std::string all[] = {"65536 2 0.5 7", "1000 1.7 0.3 3", "1e38 2 0.5 2"};
+  std::string command = "scaler " + history();
+  for (const std::string& settings : all) command += " " + settings;
+  REQUIRE(run_precision_oracle(command, folder / "states") == 0);
+  std::istringstream states(content_of(folder / "states"));
+  for (const std::string& settings : all) {
     LossScalerOptions options{.skipped_in_a_row_max = 1000};
     std::istringstream(settings) >> options.initial_scale >> options.growth_factor >>
         options.backoff_factor >> options.growth_interval;
     LossScaler scaler(options);
-    std::istringstream states(content_of(folder / "states"));
     int mismatches = 0;
     for (const char step : history()) {
       const ScaleDecision decision = scaler.decide(step == '1');

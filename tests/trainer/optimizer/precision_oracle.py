@@ -1,10 +1,11 @@
 """What PyTorch's mixed precision computes, for the tests of trainer/optimizer/.
 
-  precision_oracle.py scaler STEPS SCALE GROWTH BACKOFF INTERVAL
+  precision_oracle.py scaler STEPS SCALE GROWTH BACKOFF INTERVAL [SCALE GROWTH ...]
       STEPS: a string of 1 (finite gradients) and 0; prints scale, growth tracker and whether the
-      step was taken, a line a step
-  precision_oracle.py autocast TYPE WEIGHTS OUT
-      loss and gradients of a ResNet-18 under autocast, by the helpers of oracle.py
+      step was taken, a line a step, of one scaler after the other
+  precision_oracle.py autocast FOLDER
+      weights, images and labels, and loss and gradients of a ResNet-18 under autocast in a file
+      bf16 and one fp16, by the helpers of oracle.py
 """
 import pathlib
 import sys
@@ -12,7 +13,12 @@ import sys
 import torch
 
 
-def scaler(steps, scale, growth, backoff, interval):
+def scaler(steps, *settings):
+    for i in range(0, len(settings), 4):
+        one_scaler(steps, *settings[i:i + 4])
+
+
+def one_scaler(steps, scale, growth, backoff, interval):
     weight = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
     grad_scaler = torch.amp.GradScaler("cpu", init_scale=float(scale), growth_factor=float(growth),
@@ -27,22 +33,24 @@ def scaler(steps, scale, growth, backoff, interval):
         print(repr(state["scale"]), state["_growth_tracker"], int(weight.item() != before))
 
 
-def autocast(kind, weights, out):
-    """WEIGHTS: where to write the weights. OUT: images, labels, loss and all gradients."""
+def autocast(folder):
     sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-    import oracle  # With torchvision, which the other command need not wait for.
+    import oracle
     torch.manual_seed(7)
     net = oracle.resnet("resnet18", 3, "imagenet")
-    oracle.write_safetensors(weights, net.state_dict())
+    oracle.write_safetensors(folder + "/weights", net.state_dict())
     generator = torch.Generator().manual_seed(1)
-    images = torch.randn(4, 3, 64, 64, generator=generator)
+    # The least for which the last BatchNorm sees 2 x 2 values an image.
+    images = torch.randn(4, 3, 33, 33, generator=generator)
     labels = torch.randint(10, (4,), generator=generator)
-    with torch.autocast("cpu", dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[kind]):
-        loss = torch.nn.functional.cross_entropy(net(images).float(), labels)
-    loss.backward()
-    result = {"images": images, "labels": labels, "loss": loss.detach()}
-    result |= {"gradients/" + name: p.grad for name, p in net.named_parameters()}
-    oracle.write_safetensors(out, result)
+    for kind, dtype in {"bf16": torch.bfloat16, "fp16": torch.float16}.items():
+        net.zero_grad()
+        with torch.autocast("cpu", dtype=dtype):
+            loss = torch.nn.functional.cross_entropy(net(images).float(), labels)
+        loss.backward()
+        result = {"images": images, "labels": labels, "loss": loss.detach()}
+        result |= {"gradients/" + name: p.grad for name, p in net.named_parameters()}
+        oracle.write_safetensors(folder + "/" + kind, result)
 
 
 if __name__ == "__main__":
