@@ -131,6 +131,13 @@ std::optional<BadImages> evaluate_share(TrainingJob& job, torch::Tensor& counts)
   return bad;
 }
 
+// What counts where accuracies are compared: of all images, those that could not be read taken for
+// wrong. A folder that is away in the middle of a validation must not leave easy images for the
+// best result of all.
+double certain_prec1(const TrainingJob& job, double prec1, std::int64_t images) {
+  return prec1 * (static_cast<double>(images) / static_cast<double>(job.validation_set->size()));
+}
+
 }  // namespace
 
 std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
@@ -162,22 +169,25 @@ std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
     throw DataError(
         "no image of the validation set can be read: the warnings name them; look at --data");
   const auto images = static_cast<double>(counted);
-  return ValidationReport{.epoch = job.state.epoch,
-                          .step = job.state.step,
-                          .images = counted,
-                          .loss = sums[0] / images,
-                          .prec1 = 100 * sums[1] / images,
-                          .prec5 = 100 * sums[2] / images,
-                          .best_prec1 = std::max(job.state.best_prec1, 100 * sums[1] / images),
-                          .seconds = watch.lap()};
+  return ValidationReport{
+      .epoch = job.state.epoch,
+      .step = job.state.step,
+      .images = counted,
+      .loss = sums[0] / images,
+      .prec1 = 100 * sums[1] / images,
+      .prec5 = 100 * sums[2] / images,
+      .best_prec1 =
+          std::max(job.state.best_prec1, certain_prec1(job, 100 * sums[1] / images, counted)),
+      .seconds = watch.lap()};
 }
 
 std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
   Validation validation;
   const auto conclude = [&](const ValidationReport& report) {
+    const double certain = certain_prec1(job, report.prec1, report.images);
     // Outside of an epoch there is news where a run was stopped before this validation.
-    const bool news = !job.options.evaluate && report.prec1 > job.state.best_prec1;
-    if (in_epoch || news) validation.best = job.note_accuracy(report.prec1);
+    const bool news = !job.options.evaluate && certain > job.state.best_prec1;
+    if (in_epoch || news) validation.best = job.note_accuracy(certain);
     job.reporter->validation(report, in_epoch);
     return validation;
   };

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/resume_position.h"
 #include "trainer/checkpoint/weights_file.h"
 #include "trainer/consistency/verify_sync.h"
+#include "trainer/open_dataset.h"
 #include "worker/torch/tensor_collectives.h"
 
 namespace ddprun::trainer {
@@ -271,12 +272,37 @@ void forget_missing_best(TrainingJob& job) {
   if (job.folder && !job.options.evaluate && !job.folder->has_best()) job.state.best_prec1 = 0;
 }
 
+// What workers have in memory may tell of a best one that nobody came to write.
+void keep_to_written_best(TrainingJob& job) {
+  forget_missing_best(job);
+  if (!job.folder || job.options.evaluate || job.state.best_prec1 == 0) return;
+  try {
+    const double written = accuracy_in(job.folder->read_best(), "best.safetensors", job.identity);
+    job.state.best_prec1 = std::min(job.state.best_prec1, written);
+  } catch (const SafetensorsAccessError&) {  // It may be what memory tells of.
+  } catch (const std::runtime_error& error) {
+    job.reporter->warning(
+        fmt::format("{}; the next validation's weights replace it", error.what()));
+    job.state.best_prec1 = 0;
+  }
+}
+
 // What another rank gave tells of a folder that only rank 0 sees.
 void share_best(TrainingJob& job) {
-  forget_missing_best(job);
+  keep_to_written_best(job);
   torch::Tensor best = torch::tensor({job.state.best_prec1}, torch::kFloat64).to(job.place.device);
   worker::broadcast(job.communicator(), best, /*root=*/0);
   job.state.best_prec1 = worker::result_on_host(job.communicator(), best).item<double>();
+}
+
+// For what is read and saved from here on. An evaluation's accuracy is compared with none.
+void know_validation(TrainingJob& job) {
+  if (!job.validation_set || job.options.evaluate || job.identity.validation) return;
+  const Dataset& set = *job.validation_set;
+  const SampleOptions samples = sample_options(job.options, set, job.image_size, /*train=*/false);
+  job.identity.validation = {.list_checksum = identify(set).list_checksum,
+                             .resize = samples.transform.resize_side,
+                             .averaged = job.options.ema_decay.has_value()};
 }
 
 }  // namespace
@@ -309,6 +335,7 @@ void bring_to_start(TrainingJob& job) {
 }
 
 worker::StateLead find_snapshot(TrainingJob& job) {
+  know_validation(job);
   if (job.options.snapshot_every == 0 || job.env.restart_count == 0 || job.options.evaluate) {
     return {};
   }
@@ -345,7 +372,9 @@ void verify_snapshot(TrainingJob& job, const worker::StateLead& lead) {
 }
 
 void share_state(TrainingJob& job, const worker::StateLead& lead) {
-  forget_missing_best(job);
+  know_validation(job);
+  if (!lead.any) forget_missing_best(job);
+  if (lead.any && lead.root == 0) keep_to_written_best(job);
   if (job.env.world_size == 1) return find_place_in_data(job);
   const auto on_device = [&](const torch::Tensor& tensor) { return tensor.to(job.place.device); };
   const TrainingState& own = job.state;

@@ -171,11 +171,19 @@ void keep_what_is_done(StopSignals& signals, const worker::WorkerEnv& place) {
   signals.hold(/*tell=*/place.rank == 0);
 }
 
+// What is being written is not lost with the attempt: a signal, which the launcher sends when a
+// peer is gone, waits for it.
+void finish_write(TrainingJob& job) {
+  const StopSignals::DiskWait wait;
+  job.writer.reset();
+}
+
 // Whether this worker has a rank in another attempt, which is in `env` then: it was thrown out of
 // the last one by what became of its peers, and its launcher has said so.
 bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
                       StopSignals& signals) {
   if (!job.members || !job.members->offered()) return false;
+  finish_write(job);
   // Where no attempt follows the launcher says so by SIGTERM, and there is no step to agree on.
   signals.let_go();
   if (!job.members->attempt_is_over()) return false;
@@ -216,6 +224,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       // matter.
       record(text_of(error), how_it_heals(error));  // First: declare_failure() knows no fault.
       worker::declare_failure(job.place.communicator.get(), text_of(error));
+      finish_write(job);
       throw;
     }
   }

@@ -94,7 +94,7 @@ std::string describe_comparison(const TrainingJob& job) {
 void report_and_save(TrainingJob& job, StepParts parts) {
   const auto due = [&](std::int64_t steps) { return steps > 0 && job.state.step % steps == 0; };
   const bool print = due(job.options.print_freq);
-  const bool save = due(job.options.checkpoint_every);
+  const bool save = job.must_save_again() || due(job.options.checkpoint_every);
   const bool snapshot = due(job.options.snapshot_every);
   const bool verify = due(job.options.verify_sync.value_or(0));
   if (print || save || snapshot || verify) {  // Waits for a GPU: not on every step.
@@ -164,6 +164,33 @@ double rate_of_step(const TrainingJob& job) {
        .by_steps = job.options.steps == job.plan.total_steps});
 }
 
+// A whole epoch's training is not to be lost for what happens in its validation: an image that
+// cannot be read, too little memory, a peer that is gone. Workers that recover in place keep it
+// themselves.
+void save_before_failing(TrainingJob& job, const std::exception& failure) {
+  const bool of_a_peer = dynamic_cast<const worker::CommunicatorError*>(&failure) != nullptr;
+  if (of_a_peer && job.members) return;
+  try {
+    job.save_checkpoint();
+    job.finish_checkpoints();
+  } catch (const worker::CommunicatorError&) {  // Of a peer again: nothing more to tell.
+  } catch (const std::exception& error) {       // Nothing may hide why training ended.
+    job.reporter->warning(error.what());
+  }
+}
+
+// Nothing at the end. Where an image cannot be read the step before it is whole, and rank 0 can
+// save that alone. Not for another rank's image: it hears of that in the step after.
+std::optional<Batch> next_batch(TrainingJob& job, BatchSource& batches, LossGuard& guard) {
+  try {
+    return batches.next();
+  } catch (const DataError& failure) {
+    guard.finish();
+    if (job.state.step > 0) save_before_failing(job, failure);
+    throw;
+  }
+}
+
 // Trains to the end of the epoch or of the run, or until the workers agree to stop.
 StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, EpochReport& epoch) {
   StepMeters meters(job.plan, job.place.device, job.parallel->exposed_communication(),
@@ -178,7 +205,7 @@ StopReason train_epoch(TrainingJob& job, TrainingStep& step, Totals& totals, Epo
   while (stop == StopReason::None && job.state.step < job.plan.total_steps) {
     job.begin_step();
     meters.data_due();
-    const auto batch = batches->next();
+    const auto batch = next_batch(job, *batches, guard);
     noted = note_bad_images(job.bad_images, batches->skipped(), noted);
     if (!batch) break;
     const torch::Tensor images = to_device(batch->images, job.place.device);  // (N, C, H, W)
@@ -237,21 +264,6 @@ class StateOnTrial {
   const TrainingState before_;
   bool kept_ = false;
 };
-
-// A whole epoch's training is not to be lost for what happens in its validation: an image that
-// cannot be read, too little memory, a peer that is gone. Workers that recover in place keep it
-// themselves.
-void save_before_failing(TrainingJob& job, const std::exception& failure) {
-  const bool of_a_peer = dynamic_cast<const worker::CommunicatorError*>(&failure) != nullptr;
-  if (of_a_peer && job.members) return;
-  try {
-    job.save_checkpoint();
-    job.finish_checkpoints();
-  } catch (const worker::CommunicatorError&) {  // Of a peer again: nothing more to tell.
-  } catch (const std::exception& error) {       // Nothing may hide why training ended.
-    job.reporter->warning(error.what());
-  }
-}
 
 // What is due between two epochs. An epoch counts as done only with its validation: a checkpoint
 // of a stop before that says so, and the run that goes on validates first.

@@ -149,7 +149,9 @@ void TrainingJob::save_checkpoint() {
     return;
   }
   wait_for_step();
+  const StopSignals::DiskWait wait;
   const CheckpointName name{state.epoch, state.step};
+  if (name == last_saved && !writer->settle()) last_saved = {-1, -1};  // It is not.
   std::vector<CheckpointFile> files;
   // Also of a step that has one from before its validation: whoever goes on from that would take
   // any accuracy for the best.
@@ -157,24 +159,30 @@ void TrainingJob::save_checkpoint() {
     files.push_back({name, make_checkpoint(identity, state, *model, checkpoint_parts)});
   }
   if (best) {
-    // Before the checkpoint that tells its accuracy: were that there and the best weights lost,
-    // none that come later would be better. But not as a folder's first file, which on its own
-    // would be another run's (resume.cpp).
-    const bool first = folder->list().empty();
-    files.insert(first ? files.end() : files.begin(), {{}, std::move(*best), /*is_copy=*/true});
+    files.push_back({{}, std::move(*best), /*is_copy=*/true});
     best.reset();
   }
   if (files.empty()) return;
   phase("checkpoint");
   reporter->status("saving ...");
-  const StopSignals::DiskWait wait;
   const SaveStall stall = writer->save(std::move(files));
   end_phase();
   last_saved = name;
   last_saved_best = state.best_prec1;
+  if (const auto& failed = stall.failed_before) {
+    reporter->warning(fmt::format("{}; trying again, with step {}", failed->reason, name.step));
+    if (retry_after(*failed) == Retry::Never) writer->finish();  // Throws where this fails, too.
+  }
   reporter->event(
       "checkpoint_copied",
       {{"step", state.step}, {"waited_s", stall.waited_s}, {"copied_s", stall.copied_s}});
+}
+
+bool TrainingJob::must_save_again() {
+  const auto failed = writer ? writer->failed() : std::nullopt;
+  if (!failed) return false;
+  if (!folder) writer->finish();  // Throws it: there is no place that could be away for a while.
+  return retry_after(*failed) != Retry::Later;
 }
 
 void TrainingJob::save_snapshot() {
@@ -256,6 +264,7 @@ void TrainingJob::finish_checkpoints() {
   if (!writer) return;
   reporter->status("saving ...");
   const StopSignals::DiskWait wait;
+  if (!writer->settle()) save_checkpoint();
   writer->finish();
   report_written();
 }

@@ -134,8 +134,12 @@ struct TrainingJob {
   void wait_for_step();
 
   // Rank 0 writes a checkpoint of this moment, unless it just did, and the best weights if
-  // note_accuracy() found them. Returns when they are copied; written while training goes on.
+  // note_accuracy() found them. Returns when they are copied; written while training goes on. Makes
+  // up for the write before where that has failed, with a warning. Throws CheckpointError where
+  // writes have failed for too long, this one as well.
   void save_checkpoint();
+  // The write before has failed, and it is time to make up for it. Does not wait.
+  bool must_save_again();
   // Each node keeps a checkpoint of this moment in memory, unless a write is at hand: what rank 0
   // would save. Collective.
   void save_snapshot();
@@ -149,8 +153,8 @@ struct TrainingJob {
   // After a loss that is no number: snapshots are dropped; and if it came from the newest
   // checkpoint's weights, that one is renamed, so that the next start does not meet the same.
   void take_back_ruined(std::int64_t bad_step);
-  // Waits until everything is on the disk. This and save_checkpoint() throw CheckpointError when
-  // an earlier write failed.
+  // Waits until everything is on the disk. What could not be written is tried once more, of this
+  // moment; throws CheckpointError where that fails, too.
   void finish_checkpoints();
 };
 

@@ -1,9 +1,14 @@
 // Whoever stops a training, and however: the workers agree on a step, save it, and the same command
 // goes on from there.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/end_to_end/small_training.h"
 #include "tests/testing/catch.h"
@@ -53,7 +58,79 @@ void check_kept(const TemporaryFolder& folder, const ProcessResult& result,
   CHECK_FALSE(contains(result.output, "closed the"));  // No rank complains of another.
 }
 
+// A job of two workers that is about to write the checkpoint of step 33, for as long as nobody
+// reads the pipe that is in the place of the file.
+struct WritingJob {
+  explicit WritingJob(const std::vector<std::string>& launcher,
+                      const std::vector<std::string>& more)
+      : job(launch(std::vector<std::string>{"--standalone", "--nproc-per-node", "2"} + launcher) +
+            train(folder, endless, std::vector<std::string>{"--checkpoint-every", "33"} + more)) {
+    REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    REQUIRE(job.wait_for_output("Epoch: [3][ 2/16]", limit));
+    for (const int pid : descendants_running(job.pid(), "train"))
+      pid_of[writes_metrics(pid) ? 0 : 1] = pid;
+    REQUIRE(pid_of[0] > 0);
+    REQUIRE(pid_of[1] > 0);
+  }
+
+  // As rank 0 does.
+  bool writes_metrics(int pid) const {
+    const std::filesystem::path files = "/proc/" + std::to_string(pid) + "/fd";
+    for (const auto& file : std::filesystem::directory_iterator(files)) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(file.path(), gone) == folder / "metrics") return true;
+    }
+    return false;
+  }
+
+  // Reads the pipe until the writer is through: that it is no file is what it finds last. Returns
+  // what the job has said then.
+  std::string read_pipe() {
+    const int fd = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    std::vector<char> bytes(1 << 16);
+    job.wait_until(
+        [&] {
+          while (::read(fd, bytes.data(), bytes.size()) > 0) {
+          }
+          return contains(job.output(), "Illegal seek");
+        },
+        30s);
+    ::close(fd);
+    job.send_signal(SIGTERM);
+    return job.wait(limit).output;
+  }
+
+  TemporaryFolder folder;
+  const std::string pipe = folder / "run/epoch_0002_step_0000033.safetensors.partial";
+  Process job;
+  int pid_of[2] = {};  // By rank.
+};
+
 }  // namespace
+
+TEST_CASE("14.10: a checkpoint that is being written when a worker dies is written") {
+  WritingJob writing({}, {});
+  ::kill(writing.pid_of[1], SIGKILL);
+  // The launcher ends the other one, which waits for its disk for longer than it would for a step.
+  CHECK(writing.job.wait_for_output("train: got SIGTERM", limit));
+  std::this_thread::sleep_for(15s);
+  const std::string output = writing.read_pipe();
+  INFO(output);
+  CHECK(contains(output, "step_0000033.safetensors.partial: cannot be written: Illegal seek"));
+  CHECK_FALSE(contains(output, "ending without saving"));
+}
+
+TEST_CASE(
+    "14.10: a checkpoint that is being written when its worker recovers in place is written") {
+  WritingJob writing({"--max-restarts", "1"}, {"--shards", "2"});
+  ::kill(writing.pid_of[1], SIGKILL);
+  ::kill(writing.pid_of[0], SIGTERM);  // As where no attempt follows: it ends, but not before.
+  std::this_thread::sleep_for(2s);
+  const std::string output = writing.read_pipe();
+  INFO(output);
+  CHECK(contains(output, "step_0000033.safetensors.partial: cannot be written: Illegal seek"));
+}
 
 TEST_CASE("14.10: a job that was preempted goes on and ends as one that was left alone") {
   TemporaryFolder whole, cut;

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -270,7 +272,61 @@ void check_golden(const TemporaryFolder& folder, const Golden& golden) {
   CHECK(told.size() + 1 >= golden.told.size());
 }
 
+nlohmann::ordered_json metadata_of(const std::string& file) {
+  std::uint64_t header_bytes = 0;
+  REQUIRE(file.size() > sizeof header_bytes);
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  return nlohmann::ordered_json::parse(file.substr(sizeof header_bytes, header_bytes));
+}
+
+// As if another best had been there before, and this one had not come to the disk.
+void make_older_best(const std::string& path) {
+  const std::string file = content_of(path);
+  auto header = metadata_of(file);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  header["__metadata__"]["best_prec1"] = "0";
+  header["__metadata__"].erase("xxh64");
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t size = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&size), sizeof size);
+  out << text << file.substr(sizeof header_bytes + header_bytes);
+}
+
 }  // namespace
+
+TEST_CASE("16.3: what memory tells of a best model that was not written does not count",
+          "[recovery]") {
+  for (const bool in_place : {true, false}) {
+    TemporaryFolder folder;
+    const std::string best = folder / "saved/best.safetensors";
+    const auto job = [&](const std::string& steps, const std::string& wish,
+                         const std::vector<std::string>& more) {
+      std::vector<std::string> program = dying(folder, more);
+      *(std::find(program.begin(), program.end(), "--steps") + 1) = steps;
+      const auto result = testing::run(launch({"--standalone", "--nproc-per-node", "2",
+                                               "--max-restarts", "1", "--restart-memory", "64M"}) +
+                                           program,
+                                       limit, with_wish(wish));
+      INFO(result.output);
+      REQUIRE(result.status == 0);
+      return result.output;
+    };
+    job("20", "", {"--lr", "0.03"});
+    make_older_best(best);
+    // So fast that it forgets what it has learned.
+    const std::vector<std::string> forgetful = {
+        "--snapshot-every", "1", "--lr", "2", "--recover", in_place ? "in-place" : "restart"};
+    const std::string output = job("25", "0 1 data 22", forgetful);
+    INFO(output);
+    CHECK(contains(output, in_place ? "goes on in place from step" : "resumed from memory"));
+    const auto told = figures(folder / "metrics");
+    REQUIRE(told.at("validation 25")[1] < told.at("validation 20")[1]);
+    CHECK(metadata_of(content_of(best))["__metadata__"]["step"] == "25");
+  }
+}
 
 TEST_CASE("16.3: whatever a worker dies in, the others redo the step in their processes",
           "[recovery]") {

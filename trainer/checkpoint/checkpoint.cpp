@@ -17,6 +17,29 @@ constexpr const char* weights_name = "pt";  // What Python's writers call a file
 constexpr std::string_view module_prefix = "module.";
 constexpr std::string_view compiled_part = "_orig_mod.";
 constexpr std::size_t names_listed_max = 5;
+constexpr const char* validation_list_key = "validation_list_xxh64";
+constexpr const char* validation_resize_key = "validation_resize";
+constexpr const char* validation_weights_key = "validation_weights";
+
+Metadata validation_metadata(const ValidationIdentity& validation) {
+  return {{validation_list_key, validation.list_checksum},
+          {validation_resize_key, std::to_string(validation.resize)},
+          {validation_weights_key, validation.averaged ? "averaged" : "as trained"}};
+}
+
+// In what the validation that `found` tells of is other than this run's, in words; "" where it is
+// not, or one of the two tells of none, as files of older versions.
+std::string validation_difference(const Metadata& found, const RunIdentity& identity) {
+  std::string text;
+  if (!identity.validation) return text;
+  for (const auto& [key, now] : validation_metadata(*identity.validation)) {
+    const auto then = found.find(key);
+    if (then == found.end() || then->second == now) continue;
+    text +=
+        fmt::format("{}{} '{}' instead of '{}'", text.empty() ? "" : ", ", key, then->second, now);
+  }
+  return text;
+}
 
 std::map<std::string, std::string> describe(const RunIdentity& identity,
                                             const TrainingState& state) {
@@ -31,6 +54,7 @@ std::map<std::string, std::string> describe(const RunIdentity& identity,
       {"best_prec1", fmt::format("{:.17g}", state.best_prec1)}};
   if (identity.seed) metadata["seed"] = std::to_string(*identity.seed);
   metadata.merge(data_metadata(identity.data));
+  if (identity.validation) metadata.merge(validation_metadata(*identity.validation));
   return metadata;
 }
 
@@ -196,6 +220,14 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   const bool other_images = !differences_in({"dataset", "image"}, file, name, identity).empty() ||
                             !data_difference(file.metadata, identity.data).empty();
   if (other_images) restored.state.best_prec1 = 0;
+  const std::string other_validation = validation_difference(file.metadata, identity);
+  if (!other_validation.empty() && restored.state.best_prec1 > 0) {
+    restored.state.best_prec1 = 0;
+    restored.warnings.push_back(
+        fmt::format("{} has its best accuracy from another validation ({}): it does not count any "
+                    "more, and the next validation's weights replace best.safetensors",
+                    name, other_validation));
+  }
   std::vector<PartState> states;
   for (const CheckpointPart& part : parts) {
     states.push_back(take_part(part.name, file));
@@ -211,6 +243,11 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
 
 std::int64_t step_of(const Safetensors& file, const std::string& name) {
   return metadata_count(file, "step", name);
+}
+
+double accuracy_in(const Safetensors& file, const std::string& name, const RunIdentity& identity) {
+  if (!validation_difference(file.metadata, identity).empty()) return 0;
+  return metadata_percent(file, "best_prec1", name);
 }
 
 std::string unwrapped_name(std::string name) {

@@ -35,7 +35,14 @@ class ForeignCheckpointError : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// What a checkpoint must agree on with the run that loads it.
+// What an accuracy is of: others cannot be compared with it.
+struct ValidationIdentity {
+  std::string list_checksum;  // As DataIdentity's.
+  std::int64_t resize = 0;    // --val-resize-size, or what is usual for the data set.
+  bool averaged = false;      // --ema
+};
+
+// What a checkpoint must agree on with the run that loads it, but for the last.
 struct RunIdentity {
   std::string model;    // "resnet18, small stem"
   std::string dataset;  // "mnist"
@@ -43,6 +50,7 @@ struct RunIdentity {
   std::int64_t classes = 0;
   std::optional<std::uint64_t> seed;  // Nothing with --evaluate, which draws nothing.
   DataIdentity data;                  // With --evaluate the classes alone.
+  std::optional<ValidationIdentity> validation = {};  // Nothing where none is done in training.
 };
 
 struct TrainingState {
@@ -82,6 +90,10 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
 // How many optimizer steps were done. `name` is the file's, for the CheckpointError of one that
 // does not tell.
 std::int64_t step_of(const Safetensors& file, const std::string& name);
+
+// The best accuracy that a file tells of, as this run's validation would find it: 0 where another
+// one has found it. Throws as step_of().
+double accuracy_in(const Safetensors& file, const std::string& name, const RunIdentity& identity);
 
 // A tensor's name as the model has it: without what Python's wrappers put into it, "module." of DDP
 // in front and "_orig_mod." of torch.compile() anywhere, in whichever order they wrap.

@@ -148,6 +148,8 @@ bool CheckpointFolder::has_best() const {
   return fs::exists(fs::symlink_status(folder_ / best_name, ignored));
 }
 
+Safetensors CheckpointFolder::read_best() const { return read_safetensors(folder_ / best_name); }
+
 bool CheckpointFolder::has_damaged() const {
   return std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(), [](const auto& e) {
     return parse_checkpoint_name(without_ending(e.path().filename(), corrupt_ending)).has_value();

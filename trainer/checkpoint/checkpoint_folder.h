@@ -73,7 +73,8 @@ class CheckpointFolder {
   std::vector<CheckpointName> list() const;  // Ascending by step.
   std::filesystem::path path_of(const CheckpointName& name) const;
   bool has_best() const;
-  bool has_damaged() const;  // A checkpoint that was set aside, by this run or an earlier one.
+  Safetensors read_best() const;  // Throws as read().
+  bool has_damaged() const;       // A checkpoint that was set aside, by this run or an earlier one.
 
   // Throws SafetensorsError for a file that is damaged, UnlistedCheckpointError for one that the
   // manifest knows as another, SafetensorsAccessError for one that may be sound.

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
-#include <chrono>
+#include <algorithm>
 #include <iostream>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -17,6 +17,10 @@ namespace {
 // For a rank 0 of an earlier attempt on a host that stands still or was cut off: a server of files
 // takes the locks of such a host back after a minute or two.
 constexpr std::chrono::minutes taken_limit{3};
+
+// A server of files that starts anew is back within a minute or two.
+constexpr double failing_limit_s = 120;
+constexpr double retry_pause_s = 10;
 
 // A file that grows beyond the process's limit is then an error of write(), and not the end.
 void hold_back_size_signal() {
@@ -38,7 +42,7 @@ NamedTensors tensors_to_copy(const std::vector<CheckpointFile>& files) {
 void check_finite(const CheckpointFile& file) {
   for (const auto& [name, tensor] : file.contents.tensors) {
     if (all_finite(tensor)) continue;
-    throw CheckpointError(fmt::format(
+    throw RuinedWeightsError(fmt::format(
         "{} is not saved: '{}' holds values that are infinite or not numbers, and nothing can be "
         "trained from them; what was saved before stays: go on from it with a lower --lr, with "
         "--warmup-steps or --clip-grad-norm",
@@ -47,7 +51,20 @@ void check_finite(const CheckpointFile& file) {
   }
 }
 
+bool is_best(const CheckpointFile& file) { return !file.name; }
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
 }  // namespace
+
+Retry retry_after(const FailedWrite& failed) {
+  if (failed.hopeless) return Retry::Never;
+  if (failed.in_a_row == 1) return Retry::Now;
+  if (failed.failing_s >= failing_limit_s) return Retry::Never;
+  return failed.ago_s >= retry_pause_s ? Retry::Now : Retry::Later;
+}
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, std::size_t bytes_expected,
                                    bool from_gpu, SnapshotMemory* memory)
@@ -75,6 +92,7 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
   Stopwatch watch;
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
+  stall.failed_before = take_failure();
   stall.waited_s = watch.lap();
   copy(std::move(files));
   stall.copied_s = watch.lap();
@@ -82,14 +100,40 @@ SaveStall CheckpointWriter::save(std::vector<CheckpointFile> files) {
 }
 
 bool CheckpointWriter::save_if_idle(std::vector<CheckpointFile> files) {
-  std::unique_lock lock(mutex_);
-  if (busy_) return false;
-  wait_until_idle(lock);  // And throws what has failed.
+  const std::lock_guard lock(mutex_);
+  if (busy_ || failure_) return false;
   copy(std::move(files));
   return true;
 }
 
+std::optional<FailedWrite> CheckpointWriter::describe_failure() const {
+  if (!failure_) return std::nullopt;
+  FailedWrite failed{.in_a_row = failures_,
+                     .failing_s = seconds_since(first_failure_),
+                     .ago_s = seconds_since(last_failure_)};
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    failed.reason = error.what();
+    // Weights that are ruined, or a device that is broken.
+    failed.hopeless = dynamic_cast<const RuinedWeightsError*>(&error) != nullptr ||
+                      dynamic_cast<const c10::Error*>(&error) != nullptr;
+  }
+  return failed;
+}
+
+std::optional<FailedWrite> CheckpointWriter::take_failure() {
+  auto failed = describe_failure();
+  const auto failure = std::exchange(failure_, nullptr);
+  if (failed && failed->hopeless) std::rethrow_exception(failure);
+  return failed;
+}
+
 void CheckpointWriter::copy(std::vector<CheckpointFile> files) {
+  if (unwritten_best_ && std::none_of(files.begin(), files.end(), is_best)) {
+    files.push_back(std::move(*unwritten_best_));
+  }
+  unwritten_best_.reset();
   const NamedTensors copies = snapshot_.take(tensors_to_copy(files));
   auto next = copies.begin();
   for (CheckpointFile& file : files) {
@@ -104,6 +148,18 @@ void CheckpointWriter::copy(std::vector<CheckpointFile> files) {
 void CheckpointWriter::finish() {
   std::unique_lock lock(mutex_);
   wait_until_idle(lock);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+bool CheckpointWriter::settle() {
+  std::unique_lock lock(mutex_);
+  wait_until_idle(lock);
+  return failure_ == nullptr;
+}
+
+std::optional<FailedWrite> CheckpointWriter::failed() {
+  const std::lock_guard lock(mutex_);
+  return busy_ ? std::nullopt : describe_failure();
 }
 
 std::vector<FinishedWrite> CheckpointWriter::take_finished() {
@@ -113,7 +169,6 @@ std::vector<FinishedWrite> CheckpointWriter::take_finished() {
 
 void CheckpointWriter::wait_until_idle(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return !busy_; });
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
@@ -128,7 +183,7 @@ void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
     if (!busy_) changed_.notify_all();
     changed_.wait(lock, [&] { return ending_ || !due_.empty(); });
     if (due_.empty()) return;
-    const auto files = std::exchange(due_, {});
+    auto files = std::exchange(due_, {});
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -137,8 +192,22 @@ void CheckpointWriter::run(std::size_t bytes_expected, bool from_gpu) {
       failure = std::current_exception();
     }
     lock.lock();
-    failure_ = failure;
+    if (failure) {
+      note_failure(failure, std::move(files));
+    } else {
+      failures_ = 0;
+    }
   }
+}
+
+void CheckpointWriter::note_failure(std::exception_ptr failure, std::vector<CheckpointFile> files) {
+  failure_ = std::move(failure);
+  last_failure_ = std::chrono::steady_clock::now();
+  if (failures_++ == 0) first_failure_ = last_failure_;
+  // Once more does no harm to those that were written. Only what nobody changes can be kept: the
+  // others' copies lie where the next save's will.
+  const auto best = std::find_if(files.begin(), files.end(), is_best);
+  if (best != files.end() && best->is_copy) unwritten_best_ = std::move(*best);
 }
 
 bool CheckpointWriter::is_ending() {
@@ -146,7 +215,10 @@ bool CheckpointWriter::is_ending() {
   return ending_;
 }
 
-void CheckpointWriter::write(const std::vector<CheckpointFile>& files) {
+void CheckpointWriter::write(std::vector<CheckpointFile>& files) {
+  if (folder_ != nullptr && files.size() > 1 && !folder_->list().empty()) {
+    std::stable_partition(files.begin(), files.end(), is_best);
+  }
   snapshot_.wait_for_device();
   // Here and not in save(): a step does not wait for it.
   for (const CheckpointFile& file : files) check_finite(file);

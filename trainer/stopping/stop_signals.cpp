@@ -21,13 +21,13 @@ std::atomic<bool> holding{false};
 std::atomic<bool> telling{false};
 std::atomic<bool> on_terminal{false};
 std::atomic<bool> all_agreed{false};
-std::atomic<bool> waits_for_disk{false};
+std::atomic<int> waits_for_disk{0};  // That many DiskWaits live.
 std::atomic<bool> waits_for_writer{false};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
 std::atomic<unsigned> patience_whole_s{10};    // Until a vote knows how long steps take.
-static_assert(std::atomic<bool>::is_always_lock_free &&
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
 
 std::int64_t monotonic_ms() {
@@ -73,7 +73,7 @@ void on_ending_signal(int signal) {
 
 void on_alarm(int) {
   if (all_agreed) return;
-  if (waits_for_disk || waits_for_writer) {
+  if (waits_for_disk > 0 || waits_for_writer) {
     ::alarm(patience_whole_s);
     return;
   }
@@ -144,10 +144,10 @@ StopReason StopSignals::wish() const {
   }
 }
 
-StopSignals::DiskWait::DiskWait() { waits_for_disk = true; }
+StopSignals::DiskWait::DiskWait() { ++waits_for_disk; }
 
 StopSignals::DiskWait::~DiskWait() {
-  waits_for_disk = false;
+  if (--waits_for_disk > 0) return;
   if (ending_signal != 0 && !all_agreed) ::alarm(patience_whole_s);
 }
 

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
+#include <sstream>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
@@ -56,6 +58,13 @@ Arguments small_run(const ScratchFolder& folder, const Arguments& more) {
 Arguments folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
                      const Arguments& more) {
   return run_in(folder, {"--dataset", "imagefolder", "--data", data, "--batch-size", "4"}) + more;
+}
+
+// The same 4 over all workers.
+Arguments shared_folder_run(const ScratchFolder& folder, const std::filesystem::path& data,
+                            const Arguments& more) {
+  return run_in(folder, {"--dataset", "imagefolder", "--data", data, "--global-batch-size", "4"}) +
+         more;
 }
 
 // All the same.
@@ -341,6 +350,154 @@ TEST_CASE("what an epoch has trained is kept where its validation fails",
   CHECK(events(folder / "metrics", "train").size() == 4);  // Nothing was trained again.
   CHECK(files_ending_with(folder / "checkpoints", "_0000004.safetensors") ==
         std::vector<std::string>{"epoch_0001_step_0000004.safetensors"});
+}
+
+TEST_CASE("an image that cannot be read costs no step that was done before it",
+          "[trainer][program][checkpoint]") {
+  for (const int workers : {1, 2}) {
+    const ScratchFolder folder;
+    for (const std::string kind : {"cat", "dog"}) write_images(folder / "data/train" / kind, 8);
+    const Arguments command = shared_folder_run(folder, folder / "data", {"--epochs", "1"}) +
+                              Arguments{"--no-validation"};
+    const auto order = run_with(1, command + Arguments{"--print-sample-order", "0"});
+    INFO(order.output);
+    REQUIRE(order.status == 0);
+    // Of the last step: the last sample that rank 0 has in it.
+    std::istringstream numbers(order.output);
+    const std::vector<int> samples{std::istream_iterator<int>(numbers), {}};
+    REQUIRE(samples.size() == 16);
+    const int sample = samples[static_cast<std::size_t>(16 - workers)];
+    const auto image = folder / "data/train" / (sample < 8 ? "cat" : "dog") /
+                       (std::to_string(sample % 8) + ".jpg");
+    const std::string sound = content_of(image);
+    write_bytes(image, "no image");
+
+    const auto failed = run_with(workers, command);
+    INFO(failed.output);
+    CHECK(failed.status == 1);
+    CHECK(contains(failed.output, image.string()));
+    CHECK(std::filesystem::exists(checkpoint_of_step(folder, 3)));
+
+    write_bytes(image, sound);
+    const auto next = run_with(workers, command);
+    INFO(next.output);
+    CHECK(next.status == 0);
+    CHECK(events(folder / "metrics", "train").size() == 4);  // Nothing was trained again.
+  }
+}
+
+TEST_CASE("a write that fails once is made up for with the next step",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const std::string obstacle = "checkpoints/epoch_0000_step_0000060.safetensors.partial";
+  std::filesystem::create_directories(folder / (obstacle + "/in the way"));
+  const auto result = run_with(
+      1, small_run(folder, {"--batch-size", "1", "--epochs", "1", "--checkpoint-every", "60"}));
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "step_0000060.safetensors.partial: cannot be"));
+  CHECK(contains(result.output, "trying again, with step "));
+  const auto saved = events(folder / "metrics", "checkpoint");
+  REQUIRE(saved.size() >= 2);
+  CHECK(saved[0]["step"] < 100);  // Before the next one that is due.
+  CHECK(std::filesystem::exists(folder / "checkpoints/epoch_0001_step_0000100.safetensors"));
+  CHECK(std::filesystem::exists(folder / "checkpoints/best.safetensors"));
+}
+
+TEST_CASE("SIGTERM saves also where a write has failed before", "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  // What fails twice is not tried again for some seconds, in which the signal comes.
+  for (int step = 390; step < 400; ++step) {
+    std::filesystem::create_directories(folder / "checkpoints" /
+                                        ("epoch_0000_step_" +
+                                         std::string(7 - std::to_string(step).size(), '0') +
+                                         std::to_string(step) + ".safetensors.partial/in the way"));
+  }
+  Process process(
+      run_in(folder, {"--dataset", "synthetic", "--synthetic-images", "100000"}) +
+          Arguments{"--batch-size", "4", "--checkpoint-every", "390", "--no-validation"},
+      {{"OMP_NUM_THREADS", "1"}});
+  REQUIRE(process.wait_for_output("401/25000]", limit));
+  process.send_signal(SIGTERM);
+  const auto result = process.wait(limit);
+  INFO(result.output);
+  CHECK(result.status == 75);
+  CHECK(contains(result.output, "SIGTERM: saved step "));
+  CHECK(files_ending_with(folder / "checkpoints", ".safetensors").size() == 2);  // With the link.
+}
+
+TEST_CASE("the best of another validation does not stand in the way of a better one",
+          "[trainer][program][checkpoint]") {
+  // All images are taken for the kind that training has most of.
+  const ScratchFolder folder;
+  const auto data = folder / "data";
+  write_images(data / "train/cat", 31);
+  write_images(data / "train/dog", 1);
+  const auto command = [&](const std::string& epochs, const Arguments& more) {
+    return folder_run(folder, data, {"--epochs", epochs}) + more;
+  };
+  const auto validate_on = [&](int cats) {
+    std::filesystem::remove_all(data / "val");
+    write_images(data / "val/cat", cats);
+    write_images(data / "val/dog", 8 - cats);
+  };
+  const auto best = folder / "checkpoints/best.safetensors";
+  validate_on(7);
+  REQUIRE(run_with(1, command("1", {})).status == 0);
+  REQUIRE(metadata_of(best)["step"] == "8");
+
+  validate_on(1);
+  const auto other = run_with(1, command("2", {}));
+  INFO(other.output);
+  REQUIRE(other.status == 0);
+  CHECK(contains(other.output, "from another validation (validation_list_xxh64 '"));
+  CHECK(metadata_of(best)["step"] == "16");
+  CHECK(events(folder / "metrics", "validation").back()["best_prec1"] < 50);
+
+  const auto resized = run_with(1, command("3", {"--val-resize-size", "30"}));
+  INFO(resized.output);
+  REQUIRE(resized.status == 0);
+  CHECK(contains(resized.output, "validation_resize '"));
+  CHECK(metadata_of(best)["step"] == "24");
+
+  const auto averaged = run_with(1, command("4", {"--val-resize-size", "30", "--ema", "0.9"}));
+  INFO(averaged.output);
+  REQUIRE(averaged.status == 0);
+  CHECK(contains(averaged.output, "validation_weights 'as trained' instead of 'averaged'"));
+  const auto same = run_with(1, command("5", {"--val-resize-size", "30", "--ema", "0.9"}));
+  INFO(same.output);
+  REQUIRE(same.status == 0);
+  CHECK_FALSE(contains(same.output, "another validation"));
+}
+
+TEST_CASE("what is best is not decided by images that cannot be read",
+          "[trainer][program][checkpoint]") {
+  // All images are taken for a cat.
+  for (const int workers : {1, 2}) {
+    const ScratchFolder folder;
+    const auto data = folder / "data";
+    write_images(data / "train/cat", 31);
+    write_images(data / "train/dog", 1);
+    for (const std::string kind : {"cat", "dog"}) write_images(data / "val" / kind, 4);
+    const auto command = [&](const std::string& epochs) {
+      return shared_folder_run(folder, data, {"--epochs", epochs, "--on-bad-image", "skip"});
+    };
+    const auto best = folder / "checkpoints/best.safetensors";
+    REQUIRE(run_with(workers, command("1")).status == 0);
+    REQUIRE(metadata_of(best)["step"] == "8");
+
+    for (const std::string name : {"dog/0", "dog/1", "dog/2", "dog/3", "cat/0"}) {
+      write_bytes(data / "val" / (name + ".jpg"), "no image");
+    }
+    const auto fewer = run_with(workers, command("2"));
+    INFO(fewer.output);
+    REQUIRE(fewer.status == 0);
+    const Json last = events(folder / "metrics", "validation").back();
+    CHECK(last["images"] == 3);
+    CHECK(last["prec1"] == 100);
+    CHECK(last["best_prec1"] == 50);
+    CHECK(metadata_of(best)["step"] == "8");
+  }
 }
 
 TEST_CASE("a checkpoint that was asked to fit and does not stays as it is",

@@ -117,6 +117,45 @@ TEST_CASE("a checkpoint of other data is refused, unless that is meant", "[train
                  "model 'convnet' instead of 'resnet18'"));
 }
 
+TEST_CASE("a best accuracy of another validation does not count", "[trainer][checkpoint]") {
+  Run run;
+  RunIdentity then = identity;
+  then.validation = {.list_checksum = "1", .resize = 32, .averaged = false};
+  const TrainingState state{.step = 1, .best_prec1 = 75};
+  const Safetensors file = on_disk(make_checkpoint(then, state, *run.model, run.parts()));
+  const auto restore = [&](const RunIdentity& now, const Safetensors& from) {
+    return restore_checkpoint(from, "file", now, *run.model, run.parts());
+  };
+
+  RunIdentity list = then, resized = then, averaged = then;
+  list.validation->list_checksum = "2";
+  resized.validation->resize = 40;
+  averaged.validation->averaged = true;
+  for (const auto& [now, difference] :
+       {std::pair(list, "validation_list_xxh64 '1' instead of '2'"),
+        std::pair(resized, "validation_resize '32' instead of '40'"),
+        std::pair(averaged, "validation_weights 'as trained' instead of 'averaged'")}) {
+    const auto restored = restore(now, file);
+    CHECK(restored.state.best_prec1 == 0);
+    REQUIRE(restored.warnings.size() == 1);
+    CHECK(contains(restored.warnings[0], difference));
+    CHECK(accuracy_in(file, "file", now) == 0);
+  }
+
+  // The same one, one that is not told of, and none.
+  Safetensors older = file;
+  for (const char* key : {"validation_list_xxh64", "validation_resize", "validation_weights"}) {
+    REQUIRE(older.metadata.erase(key) == 1);
+  }
+  for (const auto& [now, from] :
+       {std::pair(then, file), std::pair(list, older), std::pair(identity, file)}) {
+    const auto restored = restore(now, from);
+    CHECK(restored.state.best_prec1 == 75);
+    CHECK(restored.warnings.empty());
+    CHECK(accuracy_in(from, "file", now) == 75);
+  }
+}
+
 TEST_CASE("a checkpoint that does not know its data is taken with a note",
           "[trainer][checkpoint]") {
   Run run;

@@ -157,17 +157,71 @@ TEST_CASE("a save waits for the write before it", "[trainer][checkpoint]") {
     }
   });
   // A pipe is no file: it cannot be written at a given place, which is an error of the first save
-  // that the second must report.
-  const std::string message = message_of<CheckpointError>(
-      [&] { writer.save(checkpoint_at(2, two_tensors(torch::ones({9}), torch::ones({9})))); });
+  // that the second reports and makes up for.
+  const SaveStall stall =
+      writer.save(checkpoint_at(2, two_tensors(torch::ones({9}), torch::ones({9}))));
   reader.join();
 
-  CHECK(contains(message, "epoch_0000_step_0000001.safetensors.partial"));
-  CHECK(contains(message, "Illegal seek"));
-  CHECK_NOTHROW(writer.finish());  // Reported once.
-  writer.save(checkpoint_at(3, two_tensors(torch::ones({9}), torch::ones({9}))));
+  REQUIRE(stall.failed_before.has_value());
+  CHECK(contains(stall.failed_before->reason, "epoch_0000_step_0000001.safetensors.partial"));
+  CHECK(contains(stall.failed_before->reason, "Illegal seek"));
+  CHECK(writer.settle());
+  CHECK_FALSE(writer.failed().has_value());  // Reported once.
+  REQUIRE(folder.list().size() == 1);
+  CHECK(folder.list()[0].step == 2);
+}
+
+TEST_CASE("after a write that failed the next one is made, with the best weights of before",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  const torch::Tensor ones = torch::ones({9});
+  writer.save(checkpoint_at(1, two_tensors(ones, ones)));
+  const std::string obstacle = scratch / "best.safetensors.partial";
+  std::filesystem::create_directories(obstacle + "/in the way");
+
+  auto files = checkpoint_at(2, two_tensors(ones, ones));
+  files.push_back({{}, Safetensors{{{"a", torch::full({9}, 7)}}, {}}, /*is_copy=*/true});
+  writer.save(std::move(files));
+  CHECK_FALSE(writer.settle());
+  REQUIRE(writer.failed().has_value());
+  CHECK(contains(writer.failed()->reason, "best.safetensors.partial"));
+  CHECK(writer.failed()->in_a_row == 1);
+  CHECK(folder.list().size() == 1);  // Not the one that tells of the best.
+  CHECK_FALSE(writer.save_if_idle(checkpoint_at(3, two_tensors(ones, ones))));
+
+  CHECK(writer.save(checkpoint_at(4, two_tensors(ones, ones))).failed_before.has_value());
+  CHECK_FALSE(writer.settle());
+  CHECK(writer.failed()->in_a_row == 2);
+  std::filesystem::remove_all(obstacle);
+  CHECK(writer.save(checkpoint_at(5, two_tensors(ones, ones))).failed_before.has_value());
   writer.finish();
-  CHECK(folder.list().size() == 1);
+  CHECK(folder.list().back().step == 5);
+  CHECK(torch::equal(read_safetensors(scratch / "best.safetensors").tensors[0].second,
+                     torch::full({9}, 7)));
+}
+
+TEST_CASE("a write that failed is tried again at once, then with pauses, and not for ever",
+          "[trainer][checkpoint]") {
+  CHECK(retry_after({.in_a_row = 1}) == Retry::Now);
+  CHECK(retry_after({.hopeless = true, .in_a_row = 1}) == Retry::Never);
+  CHECK(retry_after({.in_a_row = 2, .failing_s = 5, .ago_s = 4}) == Retry::Later);
+  CHECK(retry_after({.in_a_row = 2, .failing_s = 15, .ago_s = 14}) == Retry::Now);
+  CHECK(retry_after({.in_a_row = 9, .failing_s = 200, .ago_s = 1}) == Retry::Never);
+  // The first one may have been seen late.
+  CHECK(retry_after({.in_a_row = 1, .failing_s = 200, .ago_s = 200}) == Retry::Now);
+}
+
+TEST_CASE("nothing makes up for weights that are ruined", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  CheckpointFolder folder(scratch.path());
+  CheckpointWriter writer(&folder, 0, /*from_gpu=*/false);
+  const torch::Tensor ones = torch::ones({9});
+  writer.save(checkpoint_at(1, two_tensors(torch::full({9}, NAN), ones)));
+  CHECK_FALSE(writer.settle());
+  CHECK(writer.failed()->hopeless);
+  CHECK_THROWS_AS(writer.save(checkpoint_at(2, two_tensors(ones, ones))), RuinedWeightsError);
 }
 
 TEST_CASE("a write that fails is reported at the end", "[trainer][checkpoint]") {
