@@ -1,13 +1,15 @@
-// isend and irecv: in any order with each other, and across collectives when they were posted
-// before.
+// isend and irecv: in any order with each other, and across collectives, be they posted before or
+// after.
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 #include "tests/worker/communicator_cluster.h"
+#include "worker/peers/frame.h"
 
 using namespace ddprun::worker;
 
@@ -182,7 +184,7 @@ TEST_CASE("a collective of a peer from whom a message is awaited is an error",
   for (const std::string& error : errors) {
     INFO(error);
     CHECK(error.find("but rank 1 called all_reduce") != std::string::npos);
-    CHECK(error.find("a message that was sent before a collective must be received before it") !=
+    CHECK(error.find("a message that is received before a collective must be sent before it") !=
           std::string::npos);
   }
 }
@@ -217,6 +219,166 @@ TEST_CASE("a send is no mistake of a peer that is in a collective with its recei
     INFO(name_of(wiring));
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("messages that were sent before collectives are received after them, in their order",
+          "[worker][communicator][any-backend]") {
+  const std::vector<std::size_t> counts{3, 0, 10'000, 0, 1};
+  for (const Wiring wiring : wirings) {
+    std::atomic<int> wrong{0};
+    require_no_errors(spawn({.world = 3, .wiring = wiring}, [&](Communicator& comm) {
+      const int next = (comm.rank() + 1) % 3, previous = (comm.rank() + 2) % 3;
+      std::vector<std::int32_t> sum(20'000, 1), gathered(3);
+      const std::int32_t own = comm.rank();
+      for (int round = 0; round < 2; ++round) {
+        std::vector<std::vector<std::int32_t>> out;
+        std::vector<std::int32_t> early(7), late(1);
+        const auto posted = comm.irecv(early.data(), early.size(), DataType::Int32, previous);
+        const auto first = numbers(50 + comm.rank(), early.size());
+        comm.send(first.data(), first.size(), DataType::Int32, next);
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          out.push_back(numbers(10 * comm.rank() + static_cast<int>(i), counts[i]));
+          comm.send(out.back().data(), counts[i], DataType::Int32, next);
+        }
+        comm.all_reduce(sum.data(), sum.size(), DataType::Int32, ReduceOp::Sum);
+        comm.send(&own, 1, DataType::Int32, next);
+        comm.all_gather(&own, gathered.data(), 1, DataType::Int32);
+        comm.barrier();
+        posted->wait();
+        wrong += early != numbers(50 + previous, early.size());
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          std::vector<std::int32_t> in(counts[i]);
+          comm.recv(in.data(), in.size(), DataType::Int32, previous);
+          wrong += in != numbers(10 * previous + static_cast<int>(i), counts[i]);
+        }
+        comm.irecv(late.data(), 1, DataType::Int32, previous)->wait();
+        wrong += late.front() != previous;
+      }
+      wrong += sum != std::vector<std::int32_t>(20'000, 9);
+      wrong += gathered != std::vector<std::int32_t>{0, 1, 2};
+      comm.barrier();
+    }));
+    INFO(name_of(wiring));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a message that no socket holds is kept while its receiver is in a collective",
+          "[worker][communicator]") {
+  for (const Wiring wiring : {Wiring::Tcp, Wiring::TwoHosts}) {
+    std::atomic<int> wrong{0};
+    require_no_errors(spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
+      const int peer = 1 - comm.rank();
+      const auto out = numbers(comm.rank(), large);
+      std::vector<std::int32_t> in(large), sum(20'000, 1);
+      const auto sending = comm.isend(out.data(), large, DataType::Int32, peer);
+      comm.all_reduce(sum.data(), sum.size(), DataType::Int32, ReduceOp::Sum);
+      sending->wait();
+      comm.barrier();
+      const auto receiving = comm.irecv(in.data(), large, DataType::Int32, peer);
+      wrong += !receiving->test();  // It has been here since the collective.
+      wrong += in != numbers(peer, large) || sum != std::vector<std::int32_t>(20'000, 2);
+      comm.barrier();
+    }));
+    INFO(name_of(wiring));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("more messages than are kept for after a collective are an error that says what to do",
+          "[worker][communicator]") {
+  const std::size_t count = kept_bytes_max / sizeof(std::int32_t);
+  const auto errors = spawn({.world = 2, .wiring = Wiring::Tcp}, [&](Communicator& comm) {
+    std::vector<std::int32_t> data(count);
+    if (comm.rank() == 1) comm.send(data.data(), count, DataType::Int32, 0);
+    comm.barrier();
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(error.find("rank 0 called barrier(), call 1, but rank 1 called "
+                     "send/recv(count=4194304, int32), call 1") != std::string::npos);
+    CHECK(error.find("a rank keeps at most 16 MiB of a peer's messages for after a collective: "
+                     "receive them before it, or post their irecv() first") != std::string::npos);
+  }
+}
+
+TEST_CASE("a kept message that does not fit its receive is an error on both ranks",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    const auto errors = spawn({.world = 2, .wiring = wiring}, [&](Communicator& comm) {
+      std::vector<float> data(10);
+      if (comm.rank() == 1) comm.send(data.data(), 10, DataType::Float32, 0);
+      comm.barrier();
+      if (comm.rank() == 0) comm.recv(data.data(), 9, DataType::Float32, 1);
+      comm.barrier();
+    });
+    for (const std::string& error : errors) {
+      INFO(name_of(wiring) << ": " << error);
+      CHECK(error.find("rank 0 called send/recv(count=9, float32), call 1, but rank 1 called "
+                       "send/recv(count=10, float32), call 1") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("what a rank sent before a collective is received after it has left, unless it failed",
+          "[worker][communicator]") {
+  for (const Wiring wiring : wirings) {
+    for (const bool fails : {false, true}) {
+      std::int32_t value = 0;
+      std::string error;
+      const auto board = MappedExchange::create(2);
+      auto peer = std::async(std::launch::async, [&] {
+        const auto comm = connect_rank({.wiring = wiring}, 1, board);
+        const std::int32_t sent = 42;
+        comm->send(&sent, 1, DataType::Int32, 0);
+        comm->barrier();
+        if (fails) comm->abort("rank 1 failed: enough");
+      });
+      const auto comm = connect_rank({.wiring = wiring}, 0, board);
+      try {
+        comm->barrier();
+        peer.get();
+        if (fails) {
+          CHECK_THROWS_AS(comm->barrier(), CommunicatorError);  // Until it has heard of it.
+        }
+        comm->recv(&value, 1, DataType::Int32, 1);
+      } catch (const CommunicatorError& failure) {
+        error = failure.what();
+      }
+      INFO(name_of(wiring) << ", " << fails << ": " << error);
+      CHECK(value == (fails ? 0 : 42));
+      CHECK(error.empty() != fails);
+      CHECK(ddprun::testing::contains(error, "rank 1 failed: enough") == fails);
+    }
+  }
+}
+
+TEST_CASE("who waits in a collective for a peer whose message it has not received is told of it",
+          "[worker][communicator]") {
+  std::counting_semaphore<> told(0);
+  std::string text;
+  Cluster cluster{.world = 2, .wiring = Wiring::Tcp};
+  cluster.slow_wait = std::chrono::milliseconds{20};
+  cluster.on_slow_wait = [&](int rank, const std::string& what) {
+    if (rank != 0) return;
+    text = what;
+    told.release();
+  };
+  require_no_errors(spawn(cluster, [&](Communicator& comm) {
+    const float sent = 1;
+    float received = 0;
+    if (comm.rank() == 1) {
+      comm.send(&sent, 1, DataType::Float32, 0);
+      acquire(told, 1);
+    }
+    comm.barrier();
+    if (comm.rank() == 0) comm.recv(&received, 1, DataType::Float32, 1);
+  }));
+  INFO(text);
+  CHECK(ddprun::testing::contains(text, "in barrier(), call 1: rank 1 (pid "));
+  CHECK(ddprun::testing::contains(
+      text,
+      "; rank 1 has sent send/recv(count=1, float32), call 1, which rank 0 has not received"));
 }
 
 TEST_CASE("a receive that an abort has ended writes nothing more, also when it is waited for",

@@ -118,7 +118,7 @@ RankSet CpuPeers::check(const Running& running, Via via, Done done, Late late) {
   if (done()) return waits_for;
   guard_.fail(running.call, slow_waits_.timed_out() + " in " + to_string(running.call) +
                                 ", of rank " + std::to_string(rank_) + ": " +
-                                to_string(find_blame(rank_, waits_for, answers)));
+                                cause(waits_for, answers));
 }
 
 template <typename Done>
@@ -127,7 +127,19 @@ void CpuPeers::tell_slow(const Running& running, Clock::time_point since, RankSe
   const auto answers = watch_.ask();
   if (done() || watch_.aborted()) return;
   slow_waits_.tell(rank_, since, to_string(running.call),
-                   to_string(find_blame(rank_, waits_for, answers), watch_.names()));
+                   cause(waits_for, answers, watch_.names()));
+}
+
+std::string CpuPeers::cause(RankSet waits_for, const std::vector<std::optional<RankSet>>& answers,
+                            const std::vector<std::string>& names) const {
+  std::string text = to_string(find_blame(rank_, waits_for, answers), names);
+  for (int peer = 0; peer < world_size_; ++peer) {
+    const auto call = streams_->kept(peer);
+    if ((waits_for >> peer & 1) == 0 || !call) continue;
+    text += "; rank " + std::to_string(peer) + " has sent " + to_string(*call) + ", which rank " +
+            std::to_string(rank_) + " has not received";
+  }
+  return text;
 }
 
 void CpuPeers::fail_departed(const Call& call, int peer) {

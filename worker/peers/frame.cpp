@@ -81,15 +81,18 @@ std::string to_string(const Call& call) {
 }
 
 std::string describe_mismatch(int rank, const Call& mine, int peer, const Call& theirs) {
-  const bool message_only_of_one =
-      (mine.kind == CallKind::Message) != (theirs.kind == CallKind::Message);
-  return "rank " + std::to_string(rank) + " called " + to_string(mine) + ", but rank " +
-         std::to_string(peer) + " called " + to_string(theirs) +
-         "; all ranks must make the same calls in the same order" +
-         (message_only_of_one
-              ? ", and a message that was sent before a collective must be received "
-                "before it: post its irecv() first"
-              : "");
+  std::string text = "rank " + std::to_string(rank) + " called " + to_string(mine) + ", but rank " +
+                     std::to_string(peer) + " called " + to_string(theirs);
+  if (mine.kind != CallKind::Message && theirs.kind == CallKind::Message) {
+    return text + "; a rank keeps at most " + std::to_string(kept_bytes_max >> 20) +
+           " MiB of a peer's messages for after a collective: receive them before it, or post "
+           "their irecv() first";
+  }
+  text += "; all ranks must make the same calls in the same order";
+  if (mine.kind == CallKind::Message && theirs.kind != CallKind::Message) {
+    text += ", and a message that is received before a collective must be sent before it";
+  }
+  return text;
 }
 
 FrameDecision check_frame(const FrameHeader& expected, const FrameHeader& received, int rank,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -52,6 +53,10 @@ struct FrameHeader {
   std::uint64_t bytes = 0;  // Of the payload.
 };
 static_assert(sizeof(FrameHeader) == 56 && sizeof(Call) == 32);
+
+// A message that nobody has asked for yet is kept while its receiver is in a collective, so that
+// what lies behind it can come: so much of each peer, headers included.
+inline constexpr std::size_t kept_bytes_max = 16u << 20;
 
 // "all_reduce(count=1000, float32, sum), call 17"
 std::string to_string(const Call& call);

@@ -72,6 +72,11 @@ std::optional<Call> PeerStreams::held(int peer) const {
   return whole && !p.expects_nothing() ? std::optional(p.header.call) : std::nullopt;
 }
 
+std::optional<Call> PeerStreams::kept(int peer) const {
+  const std::deque<Kept>& kept = at(peer).kept;
+  return kept.empty() ? std::nullopt : std::optional(kept.front().header.call);
+}
+
 PeerStreams::Progress PeerStreams::progress() {
   bool moved = false;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
@@ -145,15 +150,12 @@ bool PeerStreams::check_header(int peer) {
   // Older attempts and strangers are told from any frame that is expected.
   const bool sound = p.header.magic == frame_magic && p.header.epoch == epoch_;
   if (p.receiving[kind].expected.empty()) {
-    if (sound) return false;  // Held until it is posted.
+    if (sound) return keep(p);  // Or it is held until it is posted.
     kind = 1 - kind;
   }
   const FrameDecision decision =
       check_frame(p.receiving[kind].expected.front().expected, p.header, rank_, peer);
-  if (decision.verdict == FrameVerdict::Refuse) {
-    fault_ = {peer, false, decision.reason};
-    return false;
-  }
+  if (refused(peer, decision)) return false;
   if (decision.verdict == FrameVerdict::DropStale) {
     ++stale_frames_;
     p.drop_bytes = p.header.bytes;
@@ -164,8 +166,50 @@ bool PeerStreams::check_header(int peer) {
   return true;
 }
 
+bool PeerStreams::refused(int peer, const FrameDecision& decision) {
+  if (decision.verdict != FrameVerdict::Refuse) return false;
+  fault_ = {peer, false, decision.reason};
+  return true;
+}
+
+// A message that is not posted, while a collective is expected. False: there is no room for it.
+bool PeerStreams::keep(Peer& peer) {
+  if (traffic_of(peer.header.call) != Traffic::Messages) return false;
+  const std::size_t room = kept_bytes_max - peer.kept_bytes;
+  if (room < sizeof(FrameHeader) || peer.header.bytes > room - sizeof(FrameHeader)) return false;
+  peer.kept.push_back(
+      {peer.header, std::make_unique_for_overwrite<unsigned char[]>(peer.header.bytes)});
+  peer.kept_bytes += sizeof(FrameHeader) + peer.header.bytes;
+  peer.checked = peer.keeps = true;
+  return true;
+}
+
+bool PeerStreams::take_kept(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const std::deque<Incoming>& expected = p.receiving[index(Traffic::Messages)].expected;
+  const std::size_t whole = p.kept.size() - (p.keeps ? 1 : 0);
+  if (whole == 0 || expected.empty()) return false;
+  const Kept& kept = p.kept.front();
+  const Incoming& in = expected.front();
+  if (refused(peer, check_frame(in.expected, kept.header, rank_, peer))) return false;
+  if (kept.header.bytes > 0) std::memcpy(in.data, kept.data.get(), kept.header.bytes);
+  p.kept_bytes -= sizeof(FrameHeader) + kept.header.bytes;
+  p.kept.pop_front();
+  complete(p, Traffic::Messages);
+  return true;
+}
+
+void PeerStreams::complete(Peer& peer, Traffic traffic) {
+  finish(peer, traffic);
+  Receiving& receiving = peer.receiving[index(traffic)];
+  receiving.expected.pop_front();
+  ++receiving.completed;
+}
+
 bool PeerStreams::receive_some(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
+  if (take_kept(peer)) return true;
+  if (fault_.peer >= 0) return false;
   if (p.drop_bytes > 0) {
     char dropped[16'384];
     const auto got = read(peer, dropped, std::min<std::uint64_t>(p.drop_bytes, sizeof(dropped)));
@@ -176,20 +220,19 @@ bool PeerStreams::receive_some(int peer) {
   if (p.received < sizeof(FrameHeader)) moved = receive_header(peer);
   if (fault_.peer >= 0 || p.received < sizeof(FrameHeader)) return moved;
   if (!p.checked && !check_header(peer)) return moved;
-  Receiving& receiving = p.receiving[index(traffic_of(p.header.call))];
-  const Incoming& in = receiving.expected.front();
+  const Traffic traffic = traffic_of(p.header.call);
+  unsigned char* const to =
+      p.keeps ? p.kept.back().data.get() : p.receiving[index(traffic)].expected.front().data;
   const std::size_t body = p.received - sizeof(FrameHeader);
-  if (body < in.expected.bytes) {
-    const auto got = read(peer, in.data + body, in.expected.bytes - body);
+  if (body < p.header.bytes) {
+    const auto got = read(peer, to + body, p.header.bytes - body);
     p.received += static_cast<std::size_t>(got);
     moved |= got > 0;
   }
-  if (p.received == sizeof(FrameHeader) + in.expected.bytes) {
-    finish(p, traffic_of(p.header.call));
-    receiving.expected.pop_front();
-    ++receiving.completed;
+  if (p.received == sizeof(FrameHeader) + p.header.bytes) {
+    if (!p.keeps) complete(p, traffic);
     p.received = 0;
-    p.checked = false;
+    p.checked = p.keeps = false;
     moved = true;
   }
   return moved;

@@ -3,13 +3,16 @@
 // The caller posts what it will send and what it expects, then calls progress() until what it needs
 // has happened. Collectives and messages are two kinds of traffic: within one, both sides of a
 // connection post in the same order; a frame of the other kind may come in between. Nothing is read
-// that was not posted, so a fast peer waits in the kernel's buffers.
+// that was not posted, so a fast peer waits in the kernel's buffers; but where a collective is
+// expected of a peer, messages that lie before it are kept until they are posted, up to
+// kept_bytes_max.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,9 +64,11 @@ class PeerStreams {
   bool idle() const { return pending_[0] + pending_[1] == 0; }
   bool idle(Traffic traffic) const { return pending_[index(traffic)] == 0; }
   bool idle(int peer, Traffic traffic) const { return at(peer).pending[index(traffic)] == 0; }
-  // The call of a frame that has come and was not posted, while something else was; it stays at the
-  // head of the connection until it is posted.
+  // The call of a frame that has come and was not posted, while something else was, and that is not
+  // kept; it stays at the head of the connection until it is posted.
   std::optional<Call> held(int peer) const;
+  // The call of the first message that is kept, as nobody has posted its receive.
+  std::optional<Call> kept(int peer) const;
   std::uint64_t stale_frames() const { return stale_frames_; }  // Dropped so far.
 
  private:
@@ -76,6 +81,10 @@ class PeerStreams {
     FrameHeader expected;
     unsigned char* data;
   };
+  struct Kept {
+    FrameHeader header;
+    std::unique_ptr<unsigned char[]> data;
+  };
   struct Receiving {  // One kind of traffic.
     std::deque<Incoming> expected;
     std::uint64_t posted = 0;  // Ever.
@@ -85,9 +94,12 @@ class PeerStreams {
     PeerLink connection;
     std::deque<Outgoing> outgoing;
     Receiving receiving[2];
-    FrameHeader header;            // The frame now being received ...
-    std::size_t received = 0;      // ... how much of it is here, header included ...
-    bool checked = false;          // ... and whether it is what is expected.
+    FrameHeader header;        // The frame now being received ...
+    std::size_t received = 0;  // ... how much of it is here, header included ...
+    bool checked = false;      // ... whether it is what is expected ...
+    bool keeps = false;        // ... or a message to keep: then it is the last of these.
+    std::deque<Kept> kept;
+    std::size_t kept_bytes = 0;
     std::uint64_t drop_bytes = 0;  // Left of a stale frame's payload.
     std::uint64_t posted = 0;      // Sends, ever.
     std::uint64_t sent = 0;
@@ -106,6 +118,10 @@ class PeerStreams {
   bool receive_some(int peer);  // True: something moved.
   bool receive_header(int peer);
   bool check_header(int peer);
+  bool keep(Peer& peer);
+  bool take_kept(int peer);  // True: a posted receive is done.
+  bool refused(int peer, const FrameDecision& decision);
+  void complete(Peer& peer, Traffic traffic);
   std::ptrdiff_t read(int peer, void* to, std::size_t bytes);  // Bytes read; 0: none now or failed.
   void lose(int peer, int error);
 
