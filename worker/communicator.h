@@ -91,8 +91,9 @@ class Communicator {
                          Stream stream = nullptr) = 0;
 
   // Point to point, matched in order per pair of ranks, count and type included; blocks on the CPU
-  // until delivered to the peer's memory or its socket buffer. A message is received before later
-  // collectives, unless its irecv() was posted before.
+  // until delivered to the peer's memory or its socket buffer. CPU and MPI: a message may be
+  // received after a later collective; the irecv() of a large one is to be posted before, for what
+  // is kept until then is bounded (docs/library.md).
   virtual void send(const void* data, std::size_t count, DataType type, int peer,
                     Stream stream = nullptr) = 0;
   virtual void recv(void* data, std::size_t count, DataType type, int peer,
@@ -143,6 +144,13 @@ class Communicator {
   // calls asks, and need not compute what nobody will use.
   virtual std::optional<std::string> aborted() const { return std::nullopt; }
   void throw_if_aborted() const;  // CommunicatorError with that reason.
+
+  // Expires with this communicator. By its owner (std::owner_less) it is told from that of any
+  // other one, be it at the same address later, or of another module.
+  std::weak_ptr<const void> life() const { return life_; }
+
+ private:
+  std::shared_ptr<const void> life_ = std::make_shared<char>();
 };
 
 struct CommunicatorOptions {

@@ -11,8 +11,8 @@
 // stay equal bit for bit. Move, convert, freeze and unfreeze the module before it is wrapped;
 // parameters that do not require gradients are left out. A gradient is a view into memory that
 // comes from the communicator: tensors taken from p.grad(), and this object, must go before the
-// communicator does. A tensor from p.grad() keeps its values over zero_grad(), as without this;
-// views and detach() of it do not, they are overwritten by the next backward.
+// communicator does. A tensor from p.grad(), a view or a detach() of it keeps its values over
+// zero_grad(), as without this.
 //
 // Buffers. PyTorch overwrites all ranks' buffers with rank 0's before every forward that follows
 // one whose backward reduced. So does this, but for the running statistics of BatchNorm1d, 2d and

@@ -38,16 +38,6 @@ void check_reducible(const Communicator& communicator, const NamedTensor& parame
   }
 }
 
-// The strides that autograd gives a gradient: the parameter's own where they fill memory densely.
-at::Tensor view_like(const at::Tensor& region, const at::Tensor& parameter, std::size_t offset) {
-  const auto start =
-      static_cast<std::int64_t>(offset / static_cast<std::size_t>(region.element_size()));
-  if (parameter.is_non_overlapping_and_dense()) {
-    return at::as_strided(region, parameter.sizes(), parameter.strides(), start);
-  }
-  return region.narrow(0, start, parameter.numel()).view(parameter.sizes());
-}
-
 void copy_into(const at::Tensor& view, const at::Tensor& gradient) {
   if (view.numel() == 0) return;
   if (view.is_cpu() && view.strides() == gradient.strides() &&
@@ -90,11 +80,20 @@ FlatGradients::~FlatGradients() {
   }
 }
 
+// With the strides that autograd gives a gradient: the parameter's own where they fill memory
+// densely. A storage of its own tells by its count whether anybody else holds this gradient, and
+// can be given other memory. Made from memory, it is no view in autograd's sense: a gradient must
+// not be one, or Optimizer::zero_grad() fails to detach it.
 at::Tensor FlatGradients::make_view(std::size_t i) const {
-  // Below autograd the results share memory without being views in autograd's sense: gradients must
-  // not be such views, or Optimizer::zero_grad() fails to detach them.
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return view_like(regions_[sizes_[i].region], parameters_[i].tensor, plan_.places[i].offset);
+  const at::Tensor& region = regions_[sizes_[i].region];
+  const at::Tensor& parameter = parameters_[i].tensor;
+  void* const data = static_cast<char*>(region.data_ptr()) + plan_.places[i].offset;
+  const auto keep = [region](void*) {};
+  if (!parameter.is_non_overlapping_and_dense()) {
+    return at::from_blob(data, parameter.sizes(), keep, region.options(), device_);
+  }
+  return at::from_blob(data, parameter.sizes(), parameter.strides(), keep, region.options(),
+                       device_);
 }
 
 void FlatGradients::make_views() {
@@ -104,13 +103,15 @@ void FlatGradients::make_views() {
   }
 }
 
-// Somebody took the gradient of an earlier step, which zero_grad() has let go since: that tensor
-// gets memory of its own.
+// Whoever holds the gradient of an earlier step, which zero_grad() has let go since, or one that
+// was only lent: their tensors get memory of their own.
 void FlatGradients::leave_to_holders(std::size_t i) {
-  if (views_[i].use_count() == 1) return;
+  const at::Tensor& view = views_[i];
+  if (view.use_count() == 1 && view.storage().use_count() == 1) return;
   const at::NoGradGuard no_grad;
   const at::Tensor held = std::exchange(views_[i], make_view(i));
-  held.set_data(held.clone());
+  const at::Tensor copy = held.clone();
+  held.storage().set_data_ptr(copy.storage().set_data_ptr({}));
 }
 
 bool FlatGradients::is_view(std::size_t i) const {
@@ -136,9 +137,14 @@ at::Tensor FlatGradients::lend(std::size_t i) {
 void FlatGradients::adopt(std::size_t i) {
   lent_[i] = false;
   if (is_view(i)) return;
+  at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  // The same memory under another tensor: it was lent, or somebody has detached it.
+  if (lies_in_view(i)) {
+    gradient = views_[i];
+    return;
+  }
   leave_to_holders(i);
   const at::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
   if (!gradient.defined()) {
     views_[i].zero_();
     return;
@@ -155,8 +161,7 @@ void FlatGradients::adopt(std::size_t i) {
         gradient.device().str() + ", expected a dense " + views_[i].toString() + " on " +
         views_[i].device().str() + " (move or convert the module before it is wrapped)");
   }
-  // The same memory under another tensor: what autograd does when it accumulates out of place.
-  if (!lies_in_view(i)) copy_into(views_[i], gradient);
+  copy_into(views_[i], gradient);
   gradient = views_[i];
 }
 
@@ -181,6 +186,9 @@ void FlatGradients::reorder(const std::vector<std::size_t>& order) {
 void FlatGradients::clear(bool set_to_none) {
   const at::NoGradGuard no_grad;
   if (!set_to_none) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (views_[i].defined() && !is_defined(i)) leave_to_holders(i);
+    }
     for (at::Tensor& region : regions_) region.zero_();
   }
   lent_.assign(parameters_.size(), false);
@@ -201,13 +209,12 @@ void FlatGradients::clear(bool set_to_none) {
 
 void FlatGradients::release() noexcept {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!lies_in_view(i)) continue;
-    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!views_[i].defined()) continue;
     try {
-      const at::NoGradGuard no_grad;
-      gradient = gradient.clone();
+      leave_to_holders(i);
     } catch (const std::exception&) {
-      gradient.reset();  // Out of memory: no gradient is better than one in memory that is gone.
+      // Out of memory: no gradient is better than one in memory that is gone.
+      parameters_[i].tensor.mutable_grad().reset();
     }
   }
 }

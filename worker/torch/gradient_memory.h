@@ -22,8 +22,7 @@ class FlatGradients;
 // the gradient is on its way to an undefined parameter.grad() for the first time in this backward;
 // otherwise new memory, as for torch::autograd::grad(). Any thread of autograd's; on a GPU what
 // writes there is queued on the current stream, which waits for the last reduction at its end.
-//
-// A tensor hook that keeps the gradient it sees, sees it become the average.
+// Who keeps the gradient over zero_grad(), or in a tensor hook, has it in other memory then.
 at::Tensor gradient_memory(const at::Tensor& parameter);
 
 // For FlatGradients: who lends the memory of this parameter's gradient, one at a time.

@@ -9,18 +9,19 @@
 
 namespace ddprun::worker {
 
-// The T of this communicator, from `make` when nobody holds one. It lives as long as its holders,
-// which must not outlive the communicator: another one may come to lie at the same address.
+// The T of this communicator, from `make` when nobody holds one. It lives as long as its holders;
+// what they keep of a communicator that is gone is not given to another one at its address.
 template <class T, class Make>
 std::shared_ptr<T> shared_by_communicator(const Communicator& communicator, const Make& make) {
   static std::mutex mutex;
-  static std::map<const Communicator*, std::weak_ptr<T>> known;
+  using Life = std::weak_ptr<const void>;
+  static std::map<Life, std::weak_ptr<T>, std::owner_less<Life>> known;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
-  std::shared_ptr<T> shared = known[&communicator].lock();
+  std::shared_ptr<T> shared = known[communicator.life()].lock();
   if (!shared) {
     shared = make();
-    known[&communicator] = shared;
+    known[communicator.life()] = shared;
   }
   return shared;
 }

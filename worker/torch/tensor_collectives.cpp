@@ -32,6 +32,16 @@ at::Tensor memory_view(const at::Tensor& tensor) {
   return at::as_strided(tensor.detach(), {tensor.numel()}, {1}, tensor.storage_offset());
 }
 
+// As PyTorch's over NCCL. Bools travel as bytes, whose sum is no bool, or that of 256 ranks none.
+ReduceOp op_of_bools(ReduceOp op) {
+  if (op == ReduceOp::Average) {
+    throw std::invalid_argument(
+        "bools have no average: their sum tells whether any rank has true, and the average of "
+        "to(kFloat) how many have");
+  }
+  return op == ReduceOp::Sum ? ReduceOp::Max : op;
+}
+
 void unpack(const at::Tensor& flat, const std::vector<at::Tensor>& views) {
   std::int64_t offset = 0;
   for (const at::Tensor& view : views) {
@@ -82,6 +92,7 @@ Stream current_stream(at::Device device) {
 
 void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op) {
   check_sendable(communicator, tensor);
+  if (tensor.scalar_type() == at::kBool) op = op_of_bools(op);
   communicator.all_reduce(tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
                           data_type_of(tensor.scalar_type(), "the tensor to reduce"), op,
                           current_stream(tensor.device()));

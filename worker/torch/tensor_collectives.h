@@ -30,6 +30,7 @@ bool is_for(const Communicator& communicator, at::Device device);
 // The device's current stream as the communicator wants it; nullptr on the CPU.
 Stream current_stream(at::Device device);
 
+// The sum of bools is whether any rank has true, as over NCCL in PyTorch.
 void all_reduce(Communicator& communicator, at::Tensor& tensor, ReduceOp op);
 void broadcast(Communicator& communicator, at::Tensor& tensor, int root);
 

@@ -1,6 +1,7 @@
 // Operations that compute a gradient where it is reduced: no copy, and nothing is overwritten.
 #include "worker/torch/gradient_memory.h"
 
+#include <optional>
 #include <stdexcept>
 
 #include "tests/testing/catch.h"
@@ -46,6 +47,18 @@ struct NetImpl : torch::nn::Module {
   at::Tensor weight;
 };
 TORCH_MODULE(Net);
+
+// Backward comes to its last parameter last, so that the buckets are put into another order.
+struct BothImpl : torch::nn::Module {
+  BothImpl() {
+    last = register_module("last", Net());
+    first = register_module("first", Net());
+  }
+  at::Tensor forward(const at::Tensor& x) { return last->forward(first->forward(x)); }
+
+  Net first{nullptr}, last{nullptr};
+};
+TORCH_MODULE(Both);
 
 at::Tensor loss(const at::Tensor& y) { return y.pow(2).mean(); }
 
@@ -143,6 +156,68 @@ TEST_CASE("accumulation adds, and the sum outlives data-parallel training", "[wo
     loss(ddp.forward(make_input())).backward();
   });
   for (const Net& net : nets) CHECK(at::allclose(net->gradient(), expected));
+}
+
+TEST_CASE("a gradient that somebody keeps from no_sync() has its values after the next backward",
+          "[worker][ddp]") {
+  for (const bool detached : {false, true}) {
+    for (const bool next_reduces : {false, true}) {
+      with_two_ranks(1, [&](Net& net, auto& ddp, const at::Tensor& x) {
+        const auto backward = [&](const at::Tensor& input, bool reduces) {
+          std::optional<DistributedDataParallelBase::NoSync> local;
+          if (!reduces) local.emplace(ddp);
+          loss(ddp.forward(input)).backward();
+        };
+        for (int step = 0; step < 2; ++step) {
+          backward(x, false);
+          RANK_CHECK(net->gradient().data_ptr() == places.front());
+          const at::Tensor kept = detached ? net->gradient().detach() : net->gradient();
+          const at::Tensor values = kept.clone();
+          ddp.zero_grad();
+          backward(2 * x, next_reduces);
+          RANK_CHECK(net->gradient().data_ptr() == places.front());
+          RANK_CHECK(at::equal(kept, values));
+          ddp.zero_grad();
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("a gradient that somebody keeps from no_sync() becomes the average that is reduced next",
+          "[worker][ddp]") {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    Both nets = seeded(1, [] { return Both(); });
+    DistributedDataParallel ddp(nets, communicator);
+    const at::Tensor x = make_input().narrow(0, communicator.rank() * 4, 4);
+    std::vector<at::Tensor> kept;
+    {
+      const auto local = ddp.no_sync();
+      loss(ddp.forward(x)).backward();
+      for (const at::Tensor& parameter : nets->parameters()) kept.push_back(parameter.grad());
+    }
+    loss(ddp.forward(x)).backward();
+    const std::vector<at::Tensor> parameters = nets->parameters();
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      RANK_CHECK(at::equal(kept[i], parameters[i].grad()));
+    }
+  });
+}
+
+TEST_CASE("a gradient that a tensor hook keeps stays this rank's own", "[worker][ddp]") {
+  const at::Tensor expected = expected_gradient();
+  with_two_ranks(1, [&](Net& net, auto& ddp, const at::Tensor& x) {
+    std::vector<at::Tensor> kept;
+    net->weight.register_hook([&](const at::Tensor& gradient) { kept.push_back(gradient); });
+    const at::Tensor own = torch::autograd::grad({loss(net->forward(x))}, {net->weight})[0];
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      loss(ddp.forward(x)).backward();
+      RANK_CHECK(at::allclose(net->gradient(), expected));
+      for (const at::Tensor& gradient : kept) RANK_CHECK(at::equal(gradient, own));
+    }
+    RANK_CHECK(kept.size() >= 2);
+  });
 }
 
 TEST_CASE("after a backward that failed, the next one is right", "[worker][ddp]") {

@@ -1,6 +1,7 @@
 // Several modules on one communicator: in one backward, in several, and with gradients that arrive
 // in another order on every rank.
 #include <mutex>
+#include <optional>
 
 #include "tests/testing/catch.h"
 #include "tests/worker/communicator_cluster.h"
@@ -228,6 +229,30 @@ TEST_CASE("a communicator has one queue while anybody holds it", "[worker][ddp][
   CHECK(reduction_queue_of(one, at::kCPU) == queue);
   CHECK(reduction_queue_of(other, at::kCPU) != queue);
   CHECK(ReducerGroup::of(one) == ReducerGroup::of(one));
+}
+
+TEST_CASE("a communicator has its own queue where one has died whose queue is still held",
+          "[worker][ddp][several]") {
+  ThreadWorld before(1), now(1);
+  std::optional<ThreadCommunicator> communicator;
+  communicator.emplace(before, 0);
+  const void* const place = &*communicator;
+  const auto held = reduction_queue_of(*communicator, at::kCPU);
+  const auto held_group = ReducerGroup::of(*communicator);
+  communicator.emplace(now, 0);
+  REQUIRE(&*communicator == place);
+
+  float value = 1;
+  {
+    const auto queue = reduction_queue_of(*communicator, at::kCPU);
+    CHECK(queue != held);
+    CHECK(reduction_queue_of(*communicator, at::kCPU) == queue);
+    CHECK(ReducerGroup::of(*communicator) != held_group);
+    queue->all_reduce(&value, 1, DataType::Float32, ReduceOp::Sum);
+    queue->wait();
+  }
+  CHECK(now.reductions == 1);
+  CHECK(before.reductions == 0);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // One broadcast for tensors of many types and layouts, over the communicators that ranks really
-// have.
+// have; and sums of those that have none of their own.
+#include <functional>
+
 #include "tests/testing/catch.h"
 #include "tests/worker/communicator_cluster.h"
 #include "tests/worker/torch/thread_communicator.h"
@@ -22,6 +24,15 @@ std::vector<at::Tensor> tensors_of(int rank) {
           torch::full({1}, value, torch::kUInt8),
           torch::full({11}, value, torch::kBFloat16),
           torch::full({9}, value)};
+}
+
+std::exception_ptr caught(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -79,6 +90,37 @@ TEST_CASE(
         }
         RANK_CHECK(own[2].is_contiguous(at::MemoryFormat::ChannelsLast));
       }
+    });
+    for (const std::string& error : errors) {
+      INFO(error);
+      CHECK(error.empty());
+    }
+  }
+}
+
+TEST_CASE("the sum of bool tensors is whether any rank has it, as over NCCL in PyTorch",
+          "[worker][ddp][communicator]") {
+  for (const Wiring wiring : {Wiring::SharedMemory, Wiring::Tcp}) {
+    const auto errors = spawn({3, wiring}, [&](Communicator& communicator) {
+      const int rank = communicator.rank();
+      at::Tensor any = torch::tensor({true, rank == 1, rank != 1, false});
+      all_reduce(communicator, any, ReduceOp::Sum);
+      RANK_CHECK(any.scalar_type() == at::kBool);
+      const at::Tensor bytes = torch::tensor({1, 1, 1, 0}, torch::kByte);
+      RANK_CHECK(torch::equal(any.view(torch::kByte), bytes));
+      at::Tensor all = torch::tensor({true, rank == 1});
+      all_reduce(communicator, all, ReduceOp::Min);
+      RANK_CHECK(torch::equal(all, torch::tensor({true, false})));
+      at::Tensor count = torch::ones({2}, torch::kByte);
+      all_reduce(communicator, count, ReduceOp::Sum);
+      RANK_CHECK(torch::equal(count, torch::full({2}, 3, torch::kByte)));
+      if (rank == 0) {
+        const auto average = [&] { all_reduce(communicator, any, ReduceOp::Average); };
+        RANK_CHECK(message_of<std::invalid_argument>(caught(average)) ==
+                   "bools have no average: their sum tells whether any rank has true, and the "
+                   "average of to(kFloat) how many have");
+      }
+      communicator.barrier();  // Nobody has called: the communicator is as it was.
     });
     for (const std::string& error : errors) {
       INFO(error);
