@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
 #include "trainer/batch_plan.h"
 #include "trainer/device/device.h"
@@ -52,7 +51,7 @@ void run_zeros(const TrainingJob& job) {
 }  // namespace
 
 void warm_up(TrainingJob& job, const TrainOptions& options) {
-  prepare_for_gpu(options);  // Before a seed.
+  const bool gpu = prepare_for_gpu(options);  // Before a seed.
   try {
     prepare_training_job(job, options);
   } catch (const std::exception&) {
@@ -61,12 +60,9 @@ void warm_up(TrainingJob& job, const TrainOptions& options) {
     job.validation_set.reset();
     return;
   }
-  // Not where a GPU may compute: what is compiled for the CPU is of no use there, and a context is
-  // made with the communicator.
-  std::error_code ignored;
-  if (options.device != DeviceOption::Cpu && std::filesystem::exists("/dev/nvidiactl", ignored)) {
-    return;
-  }
+  // What is compiled for the CPU is of no use to a GPU, whose context is made with the
+  // communicator.
+  if (gpu) return;
   try {
     run_zeros(job);
   } catch (const std::exception&) {  // A batch that this node's workers cannot share, say.

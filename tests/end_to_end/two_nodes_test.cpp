@@ -58,6 +58,19 @@ std::vector<std::string> meeting_node(bool is_host, const std::string& nnodes,
                 rest);
 }
 
+constexpr const char* needs_own_hosts = "needs root, for a hosts file of its own";
+
+// bash, in a folder of its own that has the file `hosts`, which is this machine's for it alone; its
+// network is a loopback device.
+ProcessResult run_with_own_hosts(const std::string& script) {
+  const TemporaryFolder folder;
+  const std::string start =
+      "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n";
+  return run({"unshare", "--mount", "--net", "/bin/bash", "-ec", start + script, "own-hosts",
+              folder.path()},
+             60s, {{"DDPRUN", binary("ddprun")}});
+}
+
 }  // namespace
 
 TEST_CASE("two nodes form one world with consecutive ranks") {
@@ -343,23 +356,18 @@ TEST_CASE("a host that does not resolve is named, until the time to join is up")
 // one that cannot know whether it hosts. In namespaces of mounts and the network, where no name
 // server answers and no file of this machine changes.
 TEST_CASE("a name that resolves late is waited for by who hosts it, too") {
-  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
-  const TemporaryFolder folder;
-  const auto result = run(
-      {"unshare", "--mount", "--net", "/bin/bash", "-ec",
-       "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
-       "worker='echo up $RANK of $WORLD_SIZE'\n"
-       "static() { $DDPRUN --nnodes 2 --node-rank $1 --master-addr late.invalid --master-port 29511"
-       " --auth none sh -c \"$worker\" >$1 2>&1; }\n"
-       "elastic() { $DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
-       " --rdzv-conf last_call_timeout=1 --auth none sh -c \"$worker\" >2 2>&1; }\n"
-       "static 0 & zero=$!; static 1 & one=$!; elastic & two=$!\n"
-       "for node in 0 1 2; do until grep -q 'cannot resolve' $node; do sleep 0.05; done; done\n"
-       "echo '127.0.0.1 late.invalid' >>hosts\n"
-       "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
-       "tail -n 99 0 1 2; exit $status",
-       "late", folder.path()},
-      60s, {{"DDPRUN", binary("ddprun")}});
+  if (::geteuid() != 0) DDPRUN_SKIP(needs_own_hosts);
+  const auto result = run_with_own_hosts(
+      "worker='echo up $RANK of $WORLD_SIZE'\n"
+      "static() { $DDPRUN --nnodes 2 --node-rank $1 --master-addr late.invalid --master-port 29511"
+      " --auth none sh -c \"$worker\" >$1 2>&1; }\n"
+      "elastic() { $DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
+      " --rdzv-conf last_call_timeout=1 --auth none sh -c \"$worker\" >2 2>&1; }\n"
+      "static 0 & zero=$!; static 1 & one=$!; elastic & two=$!\n"
+      "for node in 0 1 2; do until grep -q 'cannot resolve' $node; do sleep 0.05; done; done\n"
+      "echo '127.0.0.1 late.invalid' >>hosts\n"
+      "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
+      "tail -n 99 0 1 2; exit $status");
   INFO(result.output);
   CHECK(result.status == 0);
   CHECK(contains(result.output, "up 0 of 2"));
@@ -370,26 +378,21 @@ TEST_CASE("a name that resolves late is waited for by who hosts it, too") {
 // As a name server's that still has the address of a pod that was there before: none that this
 // machine has, and one that it cannot reach.
 TEST_CASE("a name that was another machine's is looked up again before each try") {
-  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
-  const TemporaryFolder folder;
-  const auto result = run(
-      {"unshare", "--mount", "--net", "/bin/bash", "-ec",
-       "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
-       "echo '192.0.2.1 moved.invalid' >>hosts\n"
-       "node() { $DDPRUN --nnodes $2 --rdzv-backend c10d --rdzv-endpoint moved.invalid:$3"
-       " --rdzv-conf join_timeout=30,last_call_timeout=1,heartbeat_timeout=2"
-       " --auth none sh -c 'echo up $RANK of $WORLD_SIZE at $MASTER_ADDR' >$1 2>&1; }\n"
-       "node 0 2:2 29511 & zero=$!; node 1 2:2 29511 & one=$!\n"  // One opens it, and one comes.
-       "node 2 1:3 29512 & two=$!\n"                              // Another one could take over.
-       "for node in 0 1 2; do until grep -qs 'waiting for the endpoint' $node; do sleep 0.05; "
-       "done; "
-       "done\n"
-       "grep -v moved.invalid hosts >known; echo '127.0.0.1 moved.invalid' >>known\n"
-       "cat known >hosts\n"
-       "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
-       "tail -n 99 0 1 2; exit $status",
-       "moved", folder.path()},
-      60s, {{"DDPRUN", binary("ddprun")}});
+  if (::geteuid() != 0) DDPRUN_SKIP(needs_own_hosts);
+  const auto result = run_with_own_hosts(
+      "echo '192.0.2.1 moved.invalid' >>hosts\n"
+      "node() { $DDPRUN --nnodes $2 --rdzv-backend c10d --rdzv-endpoint moved.invalid:$3"
+      " --rdzv-conf join_timeout=30,last_call_timeout=1,heartbeat_timeout=2"
+      " --auth none sh -c 'echo up $RANK of $WORLD_SIZE at $MASTER_ADDR' >$1 2>&1; }\n"
+      "node 0 2:2 29511 & zero=$!; node 1 2:2 29511 & one=$!\n"  // One opens it, and one comes.
+      "node 2 1:3 29512 & two=$!\n"                              // Another one could take over.
+      "for node in 0 1 2; do until grep -qs 'waiting for the endpoint' $node; do sleep 0.05; "
+      "done; "
+      "done\n"
+      "grep -v moved.invalid hosts >known; echo '127.0.0.1 moved.invalid' >>known\n"
+      "cat known >hosts\n"
+      "status=0; for node in $zero $one $two; do wait $node || status=$?; done\n"
+      "tail -n 99 0 1 2; exit $status");
   INFO(result.output);
   CHECK(result.status == 0);
   CHECK(contains(result.output, "up 0 of 2 at moved.invalid"));
@@ -398,19 +401,14 @@ TEST_CASE("a name that was another machine's is looked up again before each try"
 }
 
 TEST_CASE("a name that resolves late leaves the rest of the time for the connection") {
-  if (::geteuid() != 0) DDPRUN_SKIP("needs root, for a hosts file of its own");
-  const TemporaryFolder folder;
-  const auto result =
-      run({"unshare", "--mount", "--net", "/bin/bash", "-ec",
-           "cd \"$1\"; ip link set lo up; cp /etc/hosts hosts; mount --bind hosts /etc/hosts\n"
-           "$DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
-           " --rdzv-conf join_timeout=600 --auth none true >said 2>&1 & node=$!\n"
-           "until grep -qs 'cannot resolve' said; do sleep 0.05; done\n"
-           "echo '192.0.2.1 late.invalid' >>hosts\n"
-           "until grep -qs 'waiting for the endpoint' said; do sleep 0.05; done\n"
-           "kill $node; wait $node || true; cat said",
-           "late", folder.path()},
-          60s, {{"DDPRUN", binary("ddprun")}});
+  if (::geteuid() != 0) DDPRUN_SKIP(needs_own_hosts);
+  const auto result = run_with_own_hosts(
+      "$DDPRUN --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint late.invalid:29512"
+      " --rdzv-conf join_timeout=600 --auth none true >said 2>&1 & node=$!\n"
+      "until grep -qs 'cannot resolve' said; do sleep 0.05; done\n"
+      "echo '192.0.2.1 late.invalid' >>hosts\n"
+      "until grep -qs 'waiting for the endpoint' said; do sleep 0.05; done\n"
+      "kill $node; wait $node || true; cat said");
   INFO(result.output);
   CHECK(result.status == 0);
   // It looks a second time a second later.

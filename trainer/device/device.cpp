@@ -101,8 +101,8 @@ DeviceAndPeers open_cuda(const TrainOptions& options, const worker::WorkerEnv& e
 
 }  // namespace
 
-void prepare_for_gpu(const TrainOptions& options) {
-  if (wants_gpu(options)) reason_against_cuda();
+bool prepare_for_gpu(const TrainOptions& options) {
+  return wants_gpu(options) && reason_against_cuda().empty();
 }
 
 void tune_process(const worker::WorkerEnv& env, bool one_thread) {

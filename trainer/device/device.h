@@ -23,10 +23,10 @@ struct DeviceAndPeers {
 // how many do (unless OMP_NUM_THREADS says otherwise).
 void tune_process(const worker::WorkerEnv& env, bool one_thread);
 
-// Loads the CUDA module where a GPU may come to be used, and makes no context there. For who asks
-// LibTorch for anything before open_device(): a seed is enough for it to look for CUDA, once for
-// the life of the process. Where it cannot be loaded open_device() says why.
-void prepare_for_gpu(const TrainOptions& options);
+// Whether a GPU will compute; loads the CUDA module then, and makes no context. For who asks
+// LibTorch for anything before open_device(), which says why where it is a CPU: a seed is enough
+// for it to look for CUDA, once for the life of the process.
+bool prepare_for_gpu(const TrainOptions& options);
 
 // --tf32 and --cudnn-benchmark: LibTorch's own switches for the whole process, which a CPU ignores.
 void set_gpu_arithmetic(const TrainOptions& options);

@@ -73,6 +73,10 @@ void on_ending_signal(int signal) {
 
 void on_alarm(int) {
   if (all_agreed) return;
+  if (waits_for_disk > 0) {
+    say("train: told to stop, and still writing a checkpoint; another signal ends at once, without "
+        "it\n");
+  }
   if (waits_for_disk > 0 || waits_for_writer) {
     ::alarm(patience_whole_s);
     return;
