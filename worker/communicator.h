@@ -36,6 +36,12 @@ class CommunicatorError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Of allocate(): the device has not that much left. The communicator can be used as before.
+class OutOfMemory : public CommunicatorError {
+ public:
+  using CommunicatorError::CommunicatorError;
+};
+
 // A cudaStream_t for NCCL; ignored on the CPU. On CUDA a call returns once the work is queued on
 // the stream; on the CPU it returns when the result is there.
 using Stream = void*;
@@ -187,7 +193,8 @@ struct CommunicatorOptions {
 CommunicatorOptions bounded(CommunicatorOptions options);
 
 // Meets the other ranks through the store at env.master_addr:env.master_port and connects to them.
-// A world of one needs no store. Throws CommunicatorError.
+// A world of one needs no store. At most 64 ranks, since what each of them waits for is told as a
+// set of ranks in one word. Throws CommunicatorError.
 std::unique_ptr<Communicator> make_cpu_communicator(const WorkerEnv& env,
                                                     const CommunicatorOptions& options = {});
 

@@ -170,7 +170,7 @@ void check_world(int rank, int world_size) {
   if (world_size >= 1 && world_size <= ranks_max && rank >= 0 && rank < world_size) return;
   throw CommunicatorError("no CPU communicator for rank " + std::to_string(rank) + " of " +
                           std::to_string(world_size) + ": at most " + std::to_string(ranks_max) +
-                          " ranks, numbered from 0");
+                          " ranks, numbered from 0; more meet over MPI (train --backend mpi)");
 }
 
 }  // namespace

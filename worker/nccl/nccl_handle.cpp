@@ -111,8 +111,14 @@ std::shared_ptr<void> NcclHandle::allocate(std::size_t bytes) {
       return result;
     });
   } else {
-    check_cuda(cudaMalloc(&memory.data, bytes),
-               "cudaMalloc of " + std::to_string(bytes) + " bytes");
+    const cudaError_t status = cudaMalloc(&memory.data, bytes);
+    // CUDA keeps it as its last error, and whoever launches a kernel next would take it for theirs.
+    cudaGetLastError();
+    const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
+    if (status == cudaErrorMemoryAllocation) {
+      throw OutOfMemory(what + ": " + cudaGetErrorString(status));
+    }
+    check_cuda(status, what);
   }
   std::shared_ptr<void> owner(
       memory.data, [self = shared_from_this(), memory](void*) { self->release(memory); });

@@ -180,10 +180,13 @@ void DistributedDataParallelBase::set_synchronizes(bool synchronizes) {
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {
-  if (reducer_) {
-    reducer_->clear_gradients(set_to_none);
-  } else {
-    module_->zero_grad(set_to_none);
+  if (!reducer_) return module_->zero_grad(set_to_none);
+  reducer_->clear_gradients(set_to_none);
+  // From before they were frozen. An optimizer takes any gradient that is defined.
+  for (NamedTensor& parameter : frozen_) {
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    gradient = set_to_none ? at::Tensor() : at::zeros_like(gradient);
   }
 }
 

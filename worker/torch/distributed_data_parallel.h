@@ -24,7 +24,8 @@
 // training; one who reads them past the BatchNorm's own forward calls synchronize_buffers() first.
 //
 // Uneven batches, as with PyTorch's Join: a rank without a batch calls reduce_without_backward()
-// for each step of its peers. It counts as zero in the averages, and as long as it has missed what
+// for each step of its peers, and then steps its optimizer as they do. It counts as zero in the
+// averages, but for what it accumulated within no_sync(), and as long as it has missed what
 // happened to the buffers, the lowest rank that missed nothing stands for rank 0.
 //
 // Several modules on one communicator, in one backward or in several: each is wrapped, and they
@@ -36,7 +37,7 @@
 // Between a forward and the end of its backward the communicator must not be used otherwise.
 // Errors: CommunicatorError from any call when a peer has died; UnreducedGradients from the forward
 // after a backward that left parameters without a gradient, and from one whose parameters were
-// moved, converted or unfrozen.
+// moved, converted or unfrozen; from a backward with create_graph.
 #pragma once
 
 #include <chrono>
@@ -179,7 +180,8 @@ class DistributedDataParallel : public DistributedDataParallelBase {
   // As with LibTorch's module holders: ddp->forward(x) and ddp.forward(x) are the same.
   DistributedDataParallel* operator->() { return this; }
 
-  // For what involves this rank alone: saving, evaluating on one rank.
+  // For what involves this rank alone: saving, evaluating on one rank. On a rank other than 0 the
+  // running statistics are of its own batches until all ranks call synchronize_buffers().
   const std::shared_ptr<ModuleType>& module() const { return module_; }
 
   std::vector<at::Tensor> parameters() const { return module_->parameters(); }

@@ -40,7 +40,7 @@ void check_reducible(const Communicator& communicator, const NamedTensor& parame
 
 void copy_into(const at::Tensor& view, const at::Tensor& gradient) {
   if (view.numel() == 0) return;
-  if (view.is_cpu() && view.strides() == gradient.strides() &&
+  if (view.is_cpu() && view.strides() == gradient.strides() && !gradient.is_neg() &&
       view.is_non_overlapping_and_dense()) {
     std::memcpy(view.data_ptr(), gradient.data_ptr(), view.nbytes());  // Saves the dispatch.
   } else {
@@ -122,8 +122,8 @@ bool FlatGradients::is_view(std::size_t i) const {
 // Also while it is only lent, in no_sync().
 bool FlatGradients::lies_in_view(std::size_t i) const {
   const at::Tensor& gradient = parameters_[i].tensor.grad();
-  return gradient.defined() && gradient.layout() == at::kStrided && views_[i].defined() &&
-         gradient.data_ptr() == views_[i].data_ptr();
+  return gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_neg() &&
+         views_[i].defined() && gradient.data_ptr() == views_[i].data_ptr();
 }
 
 at::Tensor FlatGradients::lend(std::size_t i) {
@@ -164,6 +164,8 @@ void FlatGradients::adopt(std::size_t i) {
   copy_into(views_[i], gradient);
   gradient = views_[i];
 }
+
+void FlatGradients::forget(std::size_t i) { parameters_[i].tensor.mutable_grad().reset(); }
 
 void FlatGradients::define(std::size_t i) {
   at::Tensor& gradient = parameters_[i].tensor.mutable_grad();

@@ -56,6 +56,9 @@ class FlatGradients {
   // computed, once until adopt() or clear(). Undefined where that would overwrite something.
   at::Tensor lend(std::size_t i);
 
+  // Makes the gradient undefined.
+  void forget(std::size_t i);
+
   // Makes an undefined gradient defined, as its view.
   void define(std::size_t i);
 

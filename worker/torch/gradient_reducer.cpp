@@ -75,7 +75,8 @@ GradientReducer::GradientReducer(Communicator& communicator, std::shared_ptr<Red
       unused_(unused_parameters(options.find_unused_parameters, options.static_graph)),
       policy_(reduction_policy(unused_, /*first_reduction=*/true)),
       gradients_(communicator, parameters, bucket_limits(communicator, options)),
-      progress_(gradients_.plan()) {
+      progress_(gradients_.plan()),
+      accumulated_(gradients_.size(), false) {
   if (options.bfloat16_gradients) gradients_.stage_as_bfloat16(communicator);
   if (policy_.looks_for_unused && !parameters.empty()) {
     used_counts_ = allocate_tensor(communicator, (parameters.size() + 1) * sizeof(std::int32_t),
@@ -168,7 +169,11 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
   communicator_.throw_if_aborted();
   const std::lock_guard lock(group_->mutex());
   if (defined && !sums_.empty()) check_sum(parameter);
-  if (!enabled_) return;
+  if (!enabled_) {
+    if (defined) accumulated_[parameter] = true;
+    return;
+  }
+  refuse_second_derivatives();
   const bool dropped = !gradients_.plan().places[parameter].bucket;
   if (dropped && !defined) return;  // As in the first step.
   if (!running_) begin();
@@ -192,6 +197,16 @@ void GradientReducer::on_gradient(std::size_t parameter, bool defined) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [group = group_] { group->end_of_backward(); });
   }
+}
+
+// The values of a gradient go to its bucket, and how they were computed would be lost.
+void GradientReducer::refuse_second_derivatives() const {
+  if (!at::GradMode::is_enabled()) return;
+  throw_unreduced(communicator_,
+                  "rank " + std::to_string(communicator_.rank()) +
+                      ": second derivatives of what is reduced are not there: call backward "
+                      "without create_graph, and take the gradients that a loss contains by "
+                      "torch::autograd::grad()");
 }
 
 // Adding to a gradient in place counts its version up by one; whatever cleared it before has
@@ -227,6 +242,7 @@ void GradientReducer::note_sums() {
 void GradientReducer::clear_gradients(bool set_to_none) {
   gradients_.clear(set_to_none);
   sums_.clear();
+  accumulated_.assign(gradients_.size(), false);
 }
 
 bool GradientReducer::can_finish() const {
@@ -255,11 +271,23 @@ void GradientReducer::queue_full_buckets() {
 
 void GradientReducer::reduce_without_backward() {
   const std::lock_guard lock(group_->mutex());
-  if (!running_) begin();
+  if (!running_) {
+    forget_reduced();
+    begin();
+  }
   had_backward_ = false;
   give_zeros();
   finish();
   group_->pass(member_);
+}
+
+// What the last step has left is no part of this one, where a rank that has no batch does not clear
+// it either. What no_sync() has added since is. A version of the tensor, as of sums, would not tell
+// them apart: clipping changes gradients in place, too.
+void GradientReducer::forget_reduced() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (!accumulated_[i] && gradients_.plan().places[i].bucket) gradients_.forget(i);
+  }
 }
 
 void GradientReducer::finish() {
@@ -278,6 +306,7 @@ void GradientReducer::finish() {
     never_here_.clear();
   }
   if (op_ == ReduceOp::Sum) note_sums();
+  accumulated_.assign(gradients_.size(), false);
   progress_.restart(gradients_.plan());
   running_ = false;
 }

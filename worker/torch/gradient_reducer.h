@@ -102,9 +102,9 @@ class GradientReducer : private ReducerGroup::Reducer {
 
   void clear_gradients(bool set_to_none);
 
-  // Takes part in the peers' reduction with zeros for all gradients that are not there: for a rank
-  // that has no batch left, or whose loss depends on no parameter. When several reducers have one
-  // backward, they must do this in the order in which it comes to them.
+  // Takes part in the peers' reduction with zeros, or with what no_sync() has accumulated: for a
+  // rank that has no batch left, or whose loss depends on no parameter. When several reducers have
+  // one backward, they must do this in the order in which it comes to them.
   void reduce_without_backward();
 
   const BucketPlan& plan() const { return gradients_.plan(); }
@@ -126,6 +126,8 @@ class GradientReducer : private ReducerGroup::Reducer {
   void note_sums();
   void check_hooks();
   void refuse_early_end() const;
+  void refuse_second_derivatives() const;
+  void forget_reduced();
   void begin();
   void give_zeros();
   void count_uses();
@@ -148,6 +150,7 @@ class GradientReducer : private ReducerGroup::Reducer {
   at::Tensor used_counts_;
   // By parameter: autograd's version of a gradient that is a sum over the ranks. With `sum` only.
   std::vector<std::optional<std::int64_t>> sums_;
+  std::vector<char> accumulated_;         // By parameter: in no_sync(), since it was reduced.
   std::vector<std::size_t> unused_here_;  // In this backward; may have an older gradient.
   std::vector<std::size_t> never_here_;   // static_graph: unused on this rank, used elsewhere.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;

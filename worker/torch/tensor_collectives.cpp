@@ -1,6 +1,7 @@
 // Tensors to raw memory and streams, by c10's device-generic interfaces: no CUDA header is needed.
 #include "worker/torch/tensor_collectives.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -25,6 +26,18 @@ void check_sendable(const Communicator& communicator, const at::Tensor& tensor) 
                                 ": call contiguous() first");
   }
   check_device(communicator, tensor);
+}
+
+// What LibTorch keeps of freed tensors is most of a GPU after some steps, when a communicator of
+// the next attempt asks for memory that is not LibTorch's.
+std::shared_ptr<void> allocate(Communicator& communicator, std::size_t bytes, at::Device device) {
+  try {
+    return communicator.allocate(bytes);
+  } catch (const OutOfMemory&) {
+    if (device.is_cpu()) throw;
+  }
+  c10::getDeviceAllocator(device.type())->emptyCache();
+  return communicator.allocate(bytes);
 }
 
 // The tensor's elements in the order of its memory, as one dimension.
@@ -141,7 +154,7 @@ std::string broadcast_text(Communicator& communicator, const std::string& text, 
 
 at::Tensor allocate_tensor(Communicator& communicator, std::size_t bytes, at::ScalarType type,
                            at::Device device) {
-  std::shared_ptr<void> memory = communicator.allocate(bytes);
+  std::shared_ptr<void> memory = allocate(communicator, bytes, device);
   void* const data = memory.get();
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(type));
   // The deleter owns the memory: it is released with the last view of this tensor.

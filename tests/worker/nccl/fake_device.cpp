@@ -17,6 +17,7 @@ using ddprun::testing::device;
 
 namespace {
 
+thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 // What NCCL answers once more: counts down.
@@ -90,9 +91,11 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (device->full) return last_error = cudaErrorMemoryAllocation;
   *data = std::malloc(bytes);
   return cudaSuccess;
 }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   std::memset(data, value, bytes);
   return cudaSuccess;
@@ -134,6 +137,7 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
   return ncclSuccess;
 }
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (device->full) return ncclUnhandledCudaError;
   *data = std::malloc(bytes);
   return ncclSuccess;
 }

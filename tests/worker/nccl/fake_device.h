@@ -63,6 +63,7 @@ struct FakeDevice {
   std::function<void()> on_free = [] {};   // In cudaFree and ncclMemFree.
   std::function<void()> on_synchronize = [] {};
   int devices = 1;
+  bool full = false;  // Of its memory nothing is left.
 
   void end_work() {  // All that was queued is done.
     const std::lock_guard lock(mutex);

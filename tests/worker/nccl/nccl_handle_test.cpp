@@ -5,6 +5,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/worker/nccl/fake_device.h"
+#include "worker/communicator.h"
 
 using namespace ddprun::worker;
 using ddprun::testing::device;
@@ -153,4 +154,15 @@ TEST_CASE("an abort that does not end keeps nobody longer than its time, however
   CHECK(ended.wait());
   // The thread that ended it has the handle last; what it asks is the fake device's.
   while (handle.use_count() > 1) std::this_thread::yield();
+}
+
+TEST_CASE("a full device is told by an error of its own, and leaves none to the next kernel",
+          "[worker][cuda]") {
+  FakeDevice fake;
+  const auto handle = start_nccl(fake);
+  fake.full = true;
+  CHECK_THROWS_AS(handle->allocate(1000), OutOfMemory);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  fake.full = false;  // As when LibTorch has given back what it kept.
+  CHECK(handle->allocate(1000) != nullptr);
 }

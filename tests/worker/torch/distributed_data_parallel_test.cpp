@@ -150,5 +150,58 @@ TEST_CASE("a rank without a batch takes part with zeros", "[worker][ddp]") {
   });
 }
 
+// The loop that follows a rank's last batch has no reason to clear what it does not add to.
+TEST_CASE("what the last step has left is not part of a step without a batch", "[worker][ddp]") {
+  const Batch batch = random_batch(6, 4);
+  SmallNet alone = seeded(10, [] { return SmallNet(); });
+  (loss_of(alone->forward(batch.images), batch) / 2).backward();
+
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(10, [] { return SmallNet(); });
+    DataParallelOptions options = options_with_tiny_buckets();
+    for (const bool sum : {false, true}) {
+      options.sum = sum;
+      DistributedDataParallel ddp(net, communicator, options);
+      ddp.zero_grad();
+      loss_of(ddp.forward(batch.images), batch).backward();
+      for (at::Tensor& gradient : gradients_of(*net)) gradient.mul_(2);  // As clipping does.
+      for (int step = 0; step < 2; ++step) {
+        if (communicator.rank() == 0) {
+          ddp.zero_grad();
+          (loss_of(ddp.forward(batch.images), batch) / (sum ? 2 : 1)).backward();
+        } else {
+          ddp.reduce_without_backward();
+        }
+        RANK_CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
+      }
+    }
+  });
+}
+
+TEST_CASE("what a rank has accumulated counts in a step for which it has no batch",
+          "[worker][ddp]") {
+  const Batch batch = random_batch(6, 4);
+  SmallNet alone = seeded(10, [] { return SmallNet(); });
+  (loss_of(alone->forward(batch.images), batch) * 1.5).backward();
+
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(10, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator, options_with_tiny_buckets());
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      {
+        const auto accumulating = ddp.no_sync();
+        loss_of(ddp.forward(batch.images), batch).backward();
+      }
+      if (communicator.rank() == 0) {
+        loss_of(ddp.forward(batch.images), batch).backward();
+      } else {
+        ddp.reduce_without_backward();
+      }
+      RANK_CHECK(all_close(gradients_of(*net), gradients_of(*alone)));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace ddprun::worker

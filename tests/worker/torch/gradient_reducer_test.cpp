@@ -239,5 +239,39 @@ TEST_CASE("a gradient that somebody keeps over zero_grad has its values after th
   });
 }
 
+struct PhaseImpl : torch::nn::Module {
+  PhaseImpl() { phase = register_parameter("phase", torch::tensor(0.5)); }
+  // The part of a complex number's conjugate is a view whose sign autograd changes lazily.
+  at::Tensor forward(const at::Tensor& x) {
+    return at::real(torch::complex(x, phase).conj() * torch::complex(x, x)).sum();
+  }
+  at::Tensor phase;
+};
+TORCH_MODULE(Phase);
+
+TEST_CASE("a gradient that autograd has negated lazily keeps its sign", "[worker][ddp]") {
+  const at::Tensor x = torch::tensor(1.5);
+  Phase alone;
+  alone->forward(x).backward();
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    Phase net;
+    DistributedDataParallel ddp(net, communicator);
+    ddp.forward(x).backward();
+    RANK_CHECK(at::equal(net->phase.grad(), alone->phase.grad()));
+  });
+}
+
+TEST_CASE("a backward with create_graph is refused, as its derivatives would be lost",
+          "[worker][ddp]") {
+  const auto errors = run_ranks(2, [&](ThreadCommunicator& communicator) {
+    SmallNet net = seeded(7, [] { return SmallNet(); });
+    DistributedDataParallel ddp(net, communicator);
+    const Batch batch = random_batch(3, 4);
+    const at::Tensor loss = loss_of(ddp.forward(batch.images), batch);
+    loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  });
+  CHECK(message_of<UnreducedGradients>(errors[0]).find("create_graph") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace ddprun::worker

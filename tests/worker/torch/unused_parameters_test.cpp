@@ -371,6 +371,21 @@ TEST_CASE("frozen parameters are rank 0's and get no gradient, the others the wh
   });
 }
 
+// An optimizer would go on to apply them.
+TEST_CASE("gradients from before parameters were frozen are cleared as the others",
+          "[worker][ddp][unused]") {
+  run_ranks_well(2, [&](ThreadCommunicator& communicator) {
+    Branches net = make_branches();
+    net->forward(input(), true, true).backward();
+    net->trunk->weight.set_requires_grad(false);
+    DistributedDataParallel ddp(net, communicator, tiny(false, false));
+    ddp.zero_grad(/*set_to_none=*/false);
+    RANK_CHECK(at::equal(net->trunk->weight.grad(), at::zeros_like(net->trunk->weight)));
+    ddp.zero_grad();
+    RANK_CHECK(!net->trunk->weight.grad().defined());
+  });
+}
+
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     in = register_module("in", Linear(torch::nn::LinearOptions(4, 4).bias(false)));
