@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -68,6 +70,31 @@ std::string read_start(int fd) {
   return text;
 }
 
+// The owner that a file of ours gets in this folder: on a file system of another host it may be
+// nobody, or one for all users.
+std::optional<uid_t> owner_of_own_file(const std::filesystem::path& folder) {
+  std::string path = folder / ".ddprun-owner-XXXXXX";
+  const int fd = ::mkostemp(path.data(), O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  struct stat status = {};
+  const bool known = ::fstat(fd, &status) == 0;
+  ::close(fd);
+  ::unlink(path.c_str());
+  return known ? std::optional(status.st_uid) : std::nullopt;
+}
+
+// Whether somebody else has made this file in a folder where anybody may, as /tmp: whoever comes
+// first there could have us join a store of his own. In other folders who may write is trusted.
+bool is_strangers_file(const std::string& path, const struct stat& file) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::filesystem::path where = parent.empty() ? "." : parent;
+  struct stat folder = {};
+  if (::stat(where.c_str(), &folder) != 0) return false;  // It is gone, and the file with it.
+  if ((folder.st_mode & S_ISVTX) == 0 || (folder.st_mode & S_IWOTH) == 0) return false;
+  if (file.st_uid == ::geteuid() || file.st_uid == 0 || file.st_uid == folder.st_uid) return false;
+  return owner_of_own_file(where) != file.st_uid;
+}
+
 FileState read_file(const std::string& path) {
   // Without O_NONBLOCK a named pipe would keep us here.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -81,6 +108,10 @@ FileState read_file(const std::string& path) {
   const std::string text = regular ? read_start(fd) : "";
   ::close(fd);
   if (!regular) return {std::nullopt, "is not a regular file"};
+  if (is_strangers_file(path, status)) {
+    return {std::nullopt, "belongs to another user, uid " + std::to_string(status.st_uid) +
+                              ", in a folder that anybody may write to"};
+  }
   if (status.st_size > 0 && text.empty()) return {std::nullopt, "cannot be read"};
   if (!text.empty() && !text.starts_with(any_version)) {
     return {std::nullopt, "holds something else"};

@@ -8,8 +8,9 @@
 //
 // A file that an earlier job left behind does no harm: its store does not answer, or does not know
 // the token, or has met this rank before. The ranks then wait until rank 0 has written a new one.
-// An empty file is as good as none (mktemp makes one). Anything else is somebody's: it is refused
-// on every rank, and neither replaced nor removed.
+// An empty file is as good as none (mktemp makes one). Anything else is somebody's, and so is what
+// another user has made in a folder where anybody may: it is refused on every rank, and neither
+// replaced nor removed.
 #pragma once
 
 #include <chrono>

@@ -110,9 +110,16 @@ class Meeting {
         if (now >= deadline_) return give_up(keys);
         if (!wait.is_due(now)) continue;
         const std::vector<int> missing = missing_ranks(keys);
-        if (!missing.empty()) wait.tell(now, names_of_missing(missing) + " did not come yet");
+        if (!missing.empty()) {
+          wait.tell(now, names_of_missing(missing) + " did not come yet" + who_can_come());
+        }
       }
     }
+  }
+
+  std::string who_can_come() const {
+    if (!meets_on_one_host(env_)) return "";
+    return "; from other hosts nobody can, since rank 0's address is " + env_.master_addr;
   }
 
   std::vector<int> missing_ranks(const std::vector<std::string>& keys) {
@@ -137,6 +144,7 @@ class Meeting {
     const std::vector<int> missing = missing_ranks(keys);
     if (missing.empty()) return;  // They came at the last moment, or somebody else gave up.
     std::string verdict = names_of_missing(missing) + " did not come " + within_limit(options_) +
+                          who_can_come() +
                           "; start every rank with the same init method and world size";
     try {
       verdict = store_.compare_set(prefix_ + "verdict", "", verdict);

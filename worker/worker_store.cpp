@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -25,19 +27,42 @@ std::mutex& mutex() {
   return one;
 }
 
-// A port in use is no error: then somebody hosts a store there already, or the client says what it
-// found. Never destroyed.
-void host_store(const WorkerEnv& env) {
+// One handshake of a store that is there takes far less.
+constexpr std::chrono::milliseconds taken_port_limit{5'000};
+
+// "", or why rank 0's port is another's. Never destroyed.
+std::string port_taken(const WorkerEnv& env) {
   static auto* const hosted = new std::map<std::uint16_t, rendezvous::HostedStore>;
   const std::lock_guard lock(mutex());
-  if (hosted->count(env.master_port) != 0) return;
-  const bool local = env.master_addr == "127.0.0.1" || env.master_addr == "localhost";
+  if (hosted->count(env.master_port) != 0) return "";
   try {
-    hosted->try_emplace(env.master_port, local ? "127.0.0.1" : "", env.master_port);
+    hosted->try_emplace(env.master_port, meets_on_one_host(env) ? "127.0.0.1" : "",
+                        env.master_port);
   } catch (const std::system_error& error) {
-    if (error.code() != std::errc::address_in_use) {
-      throw CommunicatorError(std::string("rank 0 cannot host the store: ") + error.what());
-    }
+    if (error.code() == std::errc::address_in_use) return error.what();
+    throw CommunicatorError(std::string("rank 0 cannot host the store: ") + error.what());
+  }
+  return "";
+}
+
+// A port in use is no error if somebody hosts a store there already. If not, nobody else will: to
+// wait for one until the limit of all others would be in vain.
+void host_store(const WorkerEnv& env, const CommunicatorOptions& options) {
+  const std::string taken = port_taken(env);
+  if (taken.empty()) return;
+  const rendezvous::StoreClientOptions look = {
+      .timeout = std::min(options.connect_timeout, taken_port_limit),
+      .hosted_by = "another store",
+      .prove = rendezvous::own_store_prover(),
+      .interrupt_fd = options.interrupt_fd};
+  try {
+    const rendezvous::StoreClient there(env.master_addr, env.master_port, look);
+  } catch (const rendezvous::StoreInterrupted& error) {
+    throw CommunicatorError(error.what());
+  } catch (const rendezvous::StoreError& error) {
+    throw CommunicatorError("rank 0 cannot host the store: " + taken +
+                            ", and whoever has the port serves no store to this job: " +
+                            error.what() + "; give this job another port");
   }
 }
 
@@ -78,10 +103,16 @@ void require_folder(const std::string& path) {
 
 }  // namespace
 
+// A store without a secret: it listens no further than those who are asked to come need.
+bool meets_on_one_host(const WorkerEnv& env) {
+  return !env.use_agent_store && env.rendezvous_file.empty() &&
+         (env.master_addr == "127.0.0.1" || env.master_addr == "localhost");
+}
+
 StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options) {
   if (env.rendezvous_file.empty() || env.master_port != 0) {
     const bool hosts = !env.use_agent_store && env.rank == 0 && env.world_size > 1;
-    if (hosts && env.rendezvous_file.empty() && env.master_port != 0) host_store(env);
+    if (hosts && env.rendezvous_file.empty() && env.master_port != 0) host_store(env, options);
     return {env.master_addr, env.master_port};
   }
   require_folder(env.rendezvous_file);

@@ -15,9 +15,14 @@ struct StoreEndpoint {
 };
 
 // Where the store of env's job is. Rank 0 hosts it first, if env says that no launcher does; it
-// lives as long as the process, because others may come to their first communicator late. With
-// env.rendezvous_file waits until the file leads to it. Throws CommunicatorError.
+// lives as long as the process, because others may come to their first communicator late; where the
+// port is taken, a store must answer there. With env.rendezvous_file waits until the file leads to
+// it. Throws CommunicatorError.
 StoreEndpoint open_store(const WorkerEnv& env, const CommunicatorOptions& options);
+
+// Whether nobody of another host can reach the store that rank 0 hosts: its address is a loopback
+// one.
+bool meets_on_one_host(const WorkerEnv& env);
 
 // How to reach that store, and whom messages ask about where nobody answers.
 rendezvous::StoreClientOptions store_client_options(const WorkerEnv& env,

@@ -212,6 +212,30 @@ TEST_CASE("somebody's file is refused on every rank and not touched", "[file_ren
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
+TEST_CASE("15.3: what another user has made in a folder where anybody may is not believed",
+          "[file_rendezvous]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("to give a file to another user one must be root");
+  constexpr uid_t other_user = 54'321;
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  const HostedStore theirs("127.0.0.1", 0);
+  StoreClient("127.0.0.1", theirs.port(), 10s).set("ddprun/file_rendezvous/token", "planted");
+  const FileNote planted{
+      .token = "planted", .world_size = 3, .stores = {{"127.0.0.1", theirs.port()}}};
+  std::ofstream(path) << planted.to_text();
+  REQUIRE(::chown(path.c_str(), other_user, other_user) == 0);
+
+  REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);
+  for (const int rank : {0, 1}) {
+    CHECK(has(error_of([&] { meet(path, rank); }), "belongs to another user, uid 54321"));
+  }
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+
+  // Where those alone may write who are trusted, owners say nothing: a file server changes them.
+  REQUIRE(::chmod(folder.path().c_str(), 0770) == 0);
+  CHECK(meet(path, 1)->port() == theirs.port());
+}
+
 TEST_CASE("a folder or a pipe is no rendezvous file", "[file_rendezvous]") {
   const TemporaryFolder folder;
   const std::string path = folder / "taken";

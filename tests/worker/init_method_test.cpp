@@ -1,11 +1,15 @@
 // What a worker is told on its command line: where to meet, who it is, which interface to use.
+#include <asio.hpp>
+#include <chrono>
 #include <map>
 
+#include "rendezvous/hosted_store.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/variables.h"
 #include "worker/host_places.h"
 #include "worker/network_interface.h"
 #include "worker/worker_env.h"
+#include "worker/worker_store.h"
 
 using namespace ddprun::worker;
 
@@ -166,6 +170,31 @@ TEST_CASE("a rank that cannot be is refused with the world size", "[init]") {
   // By the launcher's variables a rank is known.
   CHECK(read({.url = url}, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}})
             .rank == 1);
+}
+
+TEST_CASE("rank 0 whose port is taken says so, and by whom it is not", "[init]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor silent(io, {asio::ip::address_v4::loopback(), 0});
+  WorkerEnv env = read({.url = "tcp://127.0.0.1:" + std::to_string(silent.local_endpoint().port()),
+                        .rank = 0,
+                        .world_size = 2});
+  CommunicatorOptions options;
+  options.connect_timeout = std::chrono::milliseconds(200);
+  std::string error;
+  try {
+    open_store(env, options);
+  } catch (const CommunicatorError& thrown) {
+    error = thrown.what();
+  }
+  CHECK(has(error, "rank 0 cannot host the store: cannot listen on 127.0.0.1, port " +
+                       std::to_string(env.master_port) + ": bind: Address already in use"));
+  CHECK(has(error, "serves no store to this job"));
+  CHECK(has(error, "give this job another port"));
+
+  // A store that is there already is the job's.
+  const ddprun::rendezvous::HostedStore there("127.0.0.1", 0);
+  env.master_port = there.port();
+  CHECK(open_store(env, CommunicatorOptions{}).port == there.port());
 }
 
 TEST_CASE("MPI needs no place to meet", "[init]") {
