@@ -166,9 +166,12 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       return Taken::Not;
     }
     const bool stranger = !sessions.permits(from);
-    if (!stranger && sessions.size() - sessions.strangers() >= options.connections_max) {
-      log_refused(fd.get(), "connections_max = " + std::to_string(options.connections_max) +
-                                " connections are open");
+    const std::size_t members = sessions.size() - sessions.strangers() - sessions.unproved();
+    const std::size_t members_max = options.connections_max - options.unproved_max();
+    if (!stranger && members >= members_max) {
+      log_refused(fd.get(), std::to_string(members) +
+                                " connections are open, of connections_max = " +
+                                std::to_string(options.connections_max));
     } else if (!stranger && sessions.size_from(from) >= options.connections_per_address_max) {
       log_refused(fd.get(), "connections_per_address_max = " +
                                 std::to_string(options.connections_per_address_max) +
@@ -177,7 +180,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       const auto now = Clock::now();
       sessions.add(std::move(fd), from, now);
       if (stranger) return Taken::AsStranger;
-      last_request = now;  // It comes with one.
+      if (!options.proves) last_request = now;  // It comes with one.
       return Taken::AsMember;
     }
     return Taken::Not;

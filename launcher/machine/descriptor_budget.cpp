@@ -36,6 +36,8 @@ DescriptorBudget share_descriptors(std::size_t limit, int workers, int nodes_max
   budget.strangers = std::clamp(rest / 8, strangers_min, strangers_max);
   const std::size_t left = rest > 2 * budget.strangers ? rest - 2 * budget.strangers : 0;
   budget.store_connections = std::clamp(left, store_min, store_max);
+  budget.store_connections_per_address =
+      nodes_max > 1 ? budget.store_connections / 2 : budget.store_connections;
   return budget;
 }
 

@@ -13,6 +13,8 @@ namespace ddprun::launcher {
 
 struct DescriptorBudget {
   std::size_t store_connections = 0;
+  // Of those: half of them where there are other hosts, so that one cannot take them all.
+  std::size_t store_connections_per_address = 0;
   // Connections that have proved nothing: so many before their first byte, and as many after it.
   std::size_t strangers = 0;
 };

@@ -30,6 +30,7 @@ rendezvous::JobLimits job_limits(const LaunchOptions& options, const EndpointPla
   limits.round.nodes_max = options.nnodes_max;
   limits.round.join_timeout = options.join_timeout;
   limits.round.last_call = options.last_call_timeout;
+  limits.round.loopback = !another_host_may_join(options);
   limits.restarts.restarts_max = options.max_restarts;
   limits.restarts.backoff_first = options.restart_backoff;
   limits.restarts.same_failures_max = options.max_same_failures;
@@ -161,6 +162,7 @@ void EndpointHost::listen(asio::io_context& io, const LaunchOptions& options,
                                 .proves = proof_check(std::move(store_key)),
                                 .own_users_only = true,
                                 .connections_max = budget.store_connections,
+                                .connections_per_address_max = budget.store_connections_per_address,
                                 .strangers = strangers_},
       [this](asio::ip::tcp::socket socket, std::string received) {
         coordinator_->adopt(std::move(socket), std::move(received));

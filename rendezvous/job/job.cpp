@@ -568,6 +568,7 @@ void Job::leaving(Node& node, int signal, TimePoint now) {
   }
   if (can_hand_over(node, signal)) {
     if (phase_ != Phase::Stopping) return hand_over(cause);
+    if (node.has_workers()) asked_again_ = AskedAgain::Nobody;  // As of a node that leaves a job.
     hands_over_ = cause;  // Once all are reaped: those that leave as well hear first that they may.
     return;
   }

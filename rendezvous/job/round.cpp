@@ -141,18 +141,20 @@ RoundDecision decide(const RoundState& state, const RoundLimits& limits, TimePoi
     return decision;
   }
 
+  const std::string alone =
+      limits.loopback ? "; other hosts cannot reach the endpoint, a loopback address" : "";
   const std::string who =
       limits.elastic ? counted(needed - joined, "more node") : missing_ranks(state, limits);
   if (now >= deadline) {
     decision.kind = RoundDecision::Kind::TimedOut;
     decision.reason =
-        fmt::format("{} did not join within {} s ({} of {} nodes came)", who,
-                    duration_cast<seconds>(limits.join_timeout).count(), joined, needed);
+        fmt::format("{} did not join within {} s ({} of {} nodes came){}", who,
+                    duration_cast<seconds>(limits.join_timeout).count(), joined, needed, alone);
     return decision;
   }
   decision.look_again = deadline;
-  decision.reason = fmt::format("waiting for {} ({} of {} nodes here, {} left)", who, joined,
-                                needed, seconds_left(deadline, now));
+  decision.reason = fmt::format("waiting for {} ({} of {} nodes here, {} left){}", who, joined,
+                                needed, seconds_left(deadline, now), alone);
   return decision;
 }
 

@@ -27,6 +27,7 @@ struct RoundLimits {
   // before. The job may be going on elsewhere, and its coordinator says so to whoever opens its
   // first endpoint again (Leads in control/control_message.h).
   Milliseconds look_around{0};
+  bool loopback = false;  // The endpoint is one, so that no other host's node gets here.
 };
 
 struct RoundNode {

@@ -2,6 +2,7 @@
 // that no client's behaviour can cost the host more than these.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,12 @@ struct ServerOptions {
   std::size_t connections_max = 65'536;
   // Of one address, so that one host cannot take them all.
   std::size_t connections_per_address_max = 32'768;
+  // With --store-auth a quarter of both is for clients that have not proved the key yet: the oldest
+  // gives way to the next, and each has strangers.time_max. Not the limits of strangers: all
+  // workers of a large job come at once, and none of them is to be sent away.
+  static constexpr std::size_t unproved_part = 4;
+  // Of such a client: one request, and its unread replies.
+  std::size_t unproved_bytes_max = 1'024;
   // Connections of all others that have not sent a byte: agents, before they speak, and whoever
   // else reaches the port.
   Strangers::Limits strangers = {};
@@ -42,6 +49,13 @@ struct ServerOptions {
   std::size_t memory_bytes_max = std::size_t{4} << 30;  // Keys, values and buffers of all clients.
   // Of those: all parked waits, and the keys that only they know.
   std::size_t wait_bytes_max = std::size_t{2} << 30;
+
+  std::size_t unproved_max() const {
+    return proves ? std::max<std::size_t>(connections_max / unproved_part, 1) : 0;
+  }
+  std::size_t unproved_per_address_max() const {
+    return proves ? std::max<std::size_t>(connections_per_address_max / unproved_part, 1) : 0;
+  }
 };
 
 }  // namespace ddprun::rendezvous

@@ -39,11 +39,28 @@ WireLimits wire_limits(const ServerOptions& options) {
           .request_bytes_max = options.request_bytes_max};
 }
 
+// Nothing of the handshake has a list; of one that is short the refusal can say what is missing.
+WireLimits handshake_limits(const ServerOptions& options) {
+  constexpr std::size_t keys_max = 16;
+  const std::size_t bytes_max = options.unproved_bytes_max;
+  return {.key_bytes_max = std::min(options.key_bytes_max, bytes_max),
+          .value_bytes_max = std::min(options.value_bytes_max, bytes_max),
+          .keys_per_request_max = std::min(options.keys_per_request_max, keys_max),
+          .request_bytes_max = std::min(options.request_bytes_max, bytes_max)};
+}
+
+Strangers::Limits unproved_limits(const ServerOptions& options) {
+  return {.total_max = options.unproved_max(),
+          .per_host_max = options.unproved_per_address_max(),
+          .time_max = options.strangers.time_max};
+}
+
 }  // namespace
 
 StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbacks callbacks)
     : options_(options),
       limits_(wire_limits(options)),
+      handshake_limits_(handshake_limits(options)),
       epoll_fd_(epoll_fd),
       callbacks_(std::move(callbacks)),
       budget_(options.memory_bytes_max),
@@ -52,6 +69,7 @@ StoreSessions::StoreSessions(const ServerOptions& options, int epoll_fd, Callbac
               .wait_bytes_max = options.wait_bytes_max},
              budget_, random_seed()),
       strangers_(options.strangers),
+      unproved_(unproved_limits(options)),
       input_(new char[input_bytes_max]) {
   store_.set_attempt({.name = {}, .nonce = random_id(8)});
 }
@@ -77,15 +95,15 @@ void StoreSessions::add(UniqueFd fd, const asio::ip::address& from, Clock::time_
   }
   Slot& slot = connections_[id];
   ++slot.generation;
-  slot.connection = std::make_unique<Connection>(limits_);
+  slot.connection = std::make_unique<Connection>(options_.proves ? handshake_limits_ : limits_);
   slot.connection->fd = std::move(fd);
   slot.connection->from = from;
   ++connections_from_[from];
   epoll_event event{.events = EPOLLIN, .data = {.u64 = token_of(id)}};
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, slot.connection->fd.get(), &event) != 0) return close(id);
-  // Clients of the store may be silent for as long as they like: torch 1.13 opens a second
-  // connection that it may never use.
-  if (permits(from)) return;
+  // Clients of the store may be silent for as long as they like, where they need prove nothing:
+  // torch 1.13 opens a second connection that it may never use.
+  if (permits(from)) return await_proof(id, now);
   if (const auto oldest = strangers_.add(token_of(id), host_key(from), now)) {
     reset_silent(static_cast<ConnectionId>(*oldest), "it said nothing, and others came");
   }
@@ -100,6 +118,7 @@ void StoreSessions::recheck_access(Clock::time_point now) {
       continue;
     }
     // May belong to an agent that has yet to speak.
+    unproved_.remove(token_of(id));
     strangers_.remove(token_of(id));
     const auto oldest = strangers_.add(token_of(id), host_key(connection->from), now);
     if (oldest)
@@ -115,7 +134,7 @@ bool StoreSessions::on_event(std::uint64_t token, std::uint32_t events, Clock::t
   if (open && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) on_readable(id, now);
   deliver_wakes();
   const Connection* connection = find(token);
-  return connection != nullptr && connection->classified;
+  return connection != nullptr && connection->classified && !is_unproved(*connection);
 }
 
 void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
@@ -128,7 +147,7 @@ void StoreSessions::on_readable(ConnectionId id, Clock::time_point now) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return close(id);  // Every complete command was carried out when it came.
   const std::string_view input(input_.get(), static_cast<std::size_t>(size));
-  if (connection.classified || classify(id, input)) process(id, input, now);
+  if (connection.classified || classify(id, input, now)) process(id, input, now);
 }
 
 // The middle of a large value is received where it is kept, and what follows it as usual.
@@ -146,7 +165,7 @@ void StoreSessions::on_large_value(ConnectionId id, std::span<char> room, Clock:
 }
 
 // By the first byte. False: the connection is not ours any more.
-bool StoreSessions::classify(ConnectionId id, std::string_view input) {
+bool StoreSessions::classify(ConnectionId id, std::string_view input, Clock::time_point now) {
   Connection& connection = *connections_[id].connection;
   connection.classified = true;
   strangers_.remove(token_of(id));
@@ -165,6 +184,7 @@ bool StoreSessions::classify(ConnectionId id, std::string_view input) {
     refuse(id, "its host has no part in this job (--store-allow lets others in)");
     return false;
   }
+  await_proof(id, now);  // Its host may have become one of the job since it came.
   return true;
 }
 
@@ -190,7 +210,9 @@ void StoreSessions::serve_all(ConnectionId id, std::string_view input, Clock::ti
   // The rest of a command may be long in coming, and its client takes no answer to a wait by now.
   if (store_.waiting(id) && (parser.mid_command() || parser.ambiguous())) store_.end_wait(id);
   if (status == ParseStatus::Bad) {
-    refuse(id, parser.bad_reason());
+    const bool unproved = is_unproved(*connections_[id].connection);
+    refuse(id, parser.bad_reason() +
+                   (unproved ? ", before it has proved the job's key (--store-auth)" : ""));
   } else if (account(id)) {
     if (status == ParseStatus::Ambiguous) {
       ambiguous_.push_back({token_of(id), now + ambiguous_pause});
@@ -233,12 +255,30 @@ StoreSessions::Heard StoreSessions::hear_unproved(ConnectionId id) {
     connection.proved =
         !challenge.empty() && options_.proves(store_proof_statement(challenge), request.desired);
     if (!connection.proved) return Heard::Refused;
+    unproved_.remove(token_of(id));
+    connection.parser.use_limits(limits_);
     reply_.put_bytes({});
     return Heard::Answered;
   }
   const bool handshake = request.op == StoreOp::Validate || request.op == StoreOp::Ping ||
                          (compare_set && request.key.starts_with(attempt_key_prefix));
   return handshake ? Heard::ForStore : Heard::Refused;
+}
+
+bool StoreSessions::is_unproved(const Connection& connection) const {
+  return options_.proves && !connection.proved;
+}
+
+// Who comes from a host of the job is no stranger, and may all the same be another user's process.
+// Nothing where no proof is asked for.
+void StoreSessions::await_proof(ConnectionId id, Clock::time_point now) {
+  const Connection& connection = *connections_[id].connection;
+  if (!is_unproved(connection)) return;
+  unproved_.remove(token_of(id));
+  if (const auto oldest = unproved_.add(token_of(id), connection.from.to_string(), now)) {
+    reset_silent(static_cast<ConnectionId>(*oldest),
+                 "it has not proved the job's key (--store-auth), and others came");
+  }
 }
 
 void StoreSessions::start_attempt(const std::string& name) {
@@ -277,8 +317,8 @@ void StoreSessions::refuse(ConnectionId id, const std::string& reason) {
   close(id);
 }
 
-// There are no bytes under way that a reset would take from it. A usual end would leave the kernel
-// a minute's memory of each, tens of thousands in a crowd.
+// There are no bytes under way that a reset would take from it, or none that matter. A usual end
+// would leave the kernel a minute's memory of each, tens of thousands in a crowd.
 void StoreSessions::reset_silent(ConnectionId id, const std::string& reason) {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(connections_[id].connection->fd.get(), SOL_SOCKET, SO_LINGER, &at_once,
@@ -289,6 +329,7 @@ void StoreSessions::reset_silent(ConnectionId id, const std::string& reason) {
 void StoreSessions::close(ConnectionId id) {
   std::unique_ptr<Connection> connection = std::move(connections_[id].connection);
   strangers_.remove(token_of(id));
+  unproved_.remove(token_of(id));
   // Not left to close(): a process just forked may still hold a copy of the descriptor.
   if (connection->fd.valid()) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, connection->fd.get(), nullptr);
   store_.disconnect(id, woken_);
@@ -316,10 +357,13 @@ bool StoreSessions::flush(ConnectionId id) {
     want_write(id, true);
   }
   connection.tail->take(reply_);
-  if (connection.tail->size() > options_.output_bytes_max) {
-    refuse(id,
-           "it does not read its replies: " + std::to_string(connection.tail->size()) +
-               " bytes wait, over output_bytes_max = " + std::to_string(options_.output_bytes_max));
+  const bool unproved = is_unproved(connection);
+  const std::size_t limit = unproved ? options_.unproved_bytes_max : options_.output_bytes_max;
+  // Of a stranger's what is sent counts, too, as long as it is kept.
+  const std::size_t held = unproved ? connection.tail->own_bytes() : connection.tail->size();
+  if (held > limit) {
+    refuse(id, "it does not read its replies: " + std::to_string(held) + " bytes wait, over " +
+                   (unproved ? "unproved" : "output") + "_bytes_max = " + std::to_string(limit));
     return false;
   }
   return account(id);
@@ -390,7 +434,10 @@ StoreSessions::Clock::time_point StoreSessions::deadline() const {
   for (const std::deque<Due>* list : {&ambiguous_, &half_commands_}) {
     if (!list->empty()) earliest = std::min(earliest, list->front().deadline);
   }
-  return std::min(earliest, strangers_.deadline().value_or(earliest));
+  for (const Strangers* list : {&strangers_, &unproved_}) {
+    earliest = std::min(earliest, list->deadline().value_or(earliest));
+  }
+  return earliest;
 }
 
 void StoreSessions::on_deadline(Clock::time_point now) {
@@ -414,12 +461,19 @@ void StoreSessions::resolve_ambiguous(Clock::time_point now) {
 }
 
 void StoreSessions::refuse_silent(Clock::time_point now) {
+  const std::string limit = std::to_string(options_.strangers.time_max.count()) + " ms";
+  for (const std::uint64_t token : unproved_.take_due(now)) {
+    reset_silent(static_cast<ConnectionId>(token),
+                 "it has not proved the job's key (--store-auth) within " + limit);
+  }
   for (const std::uint64_t token : strangers_.take_due(now)) {
     const auto id = static_cast<ConnectionId>(token);
-    const auto limit_ms = options_.strangers.time_max.count();
     // Its agent may have joined by another connection since: then it may be a worker's.
-    if (permits(connections_[id].connection->from)) continue;
-    reset_silent(id, "nothing came from it for " + std::to_string(limit_ms) + " ms");
+    if (permits(connections_[id].connection->from)) {
+      await_proof(id, now);
+    } else {
+      reset_silent(id, "nothing came from it for " + limit);
+    }
   }
 }
 

@@ -55,6 +55,8 @@ class StoreSessions {
   void add(UniqueFd fd, const asio::ip::address& from = {}, Clock::time_point now = {});
   std::size_t size() const { return connections_.size() - free_.size(); }
   std::size_t strangers() const { return strangers_.size(); }  // Of those.
+  // Of those as well: clients that have to prove the key and have not yet.
+  std::size_t unproved() const { return unproved_.size(); }
   // Whether the store serves this address.
   bool permits(const asio::ip::address& from) const;
   std::size_t size_from(const asio::ip::address& from) const;  // Those of one address.
@@ -63,7 +65,8 @@ class StoreSessions {
   void recheck_access(Clock::time_point now);
 
   // Something is ready on the connection of this token; an old token is ignored. Bounded work.
-  // Whether it was for the store, and the connection is still open: more may follow.
+  // Whether it was for the store, of a client that is served, and the connection is still open:
+  // more may follow.
   bool on_event(std::uint64_t token, std::uint32_t events, Clock::time_point now);
 
   // Releases that one event could not deliver (a key that thousands waited for).
@@ -112,12 +115,14 @@ class StoreSessions {
   std::uint64_t token_of(ConnectionId id) const;
   void on_readable(ConnectionId id, Clock::time_point now);
   void on_large_value(ConnectionId id, std::span<char> room, Clock::time_point now);
-  bool classify(ConnectionId id, std::string_view input);
+  bool classify(ConnectionId id, std::string_view input, Clock::time_point now);
   void process(ConnectionId id, std::string_view input, Clock::time_point now);
   void serve_all(ConnectionId id, std::string_view input, Clock::time_point now);
   bool serve(ConnectionId id);
   enum class Heard { ForStore, Answered, Refused };
   Heard hear_unproved(ConnectionId id);
+  bool is_unproved(const Connection& connection) const;
+  void await_proof(ConnectionId id, Clock::time_point now);
   void refuse(ConnectionId id, const std::string& reason);
   void reset_silent(ConnectionId id, const std::string& reason);
   void close(ConnectionId id);
@@ -135,6 +140,7 @@ class StoreSessions {
 
   const ServerOptions options_;
   const WireLimits limits_;
+  const WireLimits handshake_limits_;  // Of clients that have to prove the key and have not yet.
   const int epoll_fd_;
   Callbacks callbacks_;
   MemoryBudget budget_;
@@ -143,6 +149,7 @@ class StoreSessions {
   std::vector<ConnectionId> free_;
   std::map<asio::ip::address, std::size_t> connections_from_;
   Strangers strangers_;  // Tokens of connections that have sent nothing, from elsewhere.
+  Strangers unproved_;   // Tokens of others that have to prove the key and have not yet.
   std::unique_ptr<char[]> input_;
   ReplyBuffer reply_;
   std::vector<ConnectionId> woken_;

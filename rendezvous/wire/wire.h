@@ -97,6 +97,9 @@ class StoreParser {
   // `limits` must outlive the parser.
   explicit StoreParser(const WireLimits& limits) : limits_(&limits) {}
 
+  // For the commands after the one that was returned last. `limits` must outlive the parser.
+  void use_limits(const WireLimits& limits) { limits_ = &limits; }
+
   // Consumes bytes from the front of `input`. After Bad the parser stays Bad.
   ParseStatus next(std::string_view& input);
 

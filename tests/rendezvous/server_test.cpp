@@ -496,6 +496,22 @@ TEST_CASE("15.3: with --store-auth nobody is served who does not prove the key",
   CHECK(own.get("k") == "v");
 }
 
+TEST_CASE("15.3: connections that prove nothing take no place of those that prove the key",
+          "[server]") {
+  ServerOptions options;
+  options.proves = [](std::string_view, std::string_view) { return true; };
+  options.connections_max = 8;
+  Fixture f(options);
+  std::vector<Client> silent;
+  for (int i = 0; i < 20; ++i) silent.emplace_back(f, i % 2 == 0 ? "" : validate);
+  StoreClientOptions with_key{.timeout = 10s};
+  with_key.prove = [](std::string_view) { return string("proof"); };
+  std::vector<StoreClient> own;
+  for (int i = 0; i < 4; ++i) own.emplace_back("127.0.0.1", f.port(), with_key);
+  CHECK(own.front().num_keys() == 0);
+  CHECK(silent.front().closed());
+}
+
 TEST_CASE("a client with a key costs a store that asks for no proof nothing", "[server]") {
   Fixture f;
   StoreClientOptions options{.timeout = 10s};

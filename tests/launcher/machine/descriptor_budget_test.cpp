@@ -18,6 +18,16 @@ TEST_CASE("15.5: what a restart needs is set aside before anybody else gets desc
   }
 }
 
+TEST_CASE("one host of several has half of the store's connections, whatever the limit",
+          "[launcher][descriptors]") {
+  for (const std::size_t limit : {64u, 1'024u, 24'000u, 1'048'576u}) {
+    const DescriptorBudget several = share_descriptors(limit, 8, 4);
+    CHECK(several.store_connections_per_address == several.store_connections / 2);
+    const DescriptorBudget alone = share_descriptors(limit, 8, 1);
+    CHECK(alone.store_connections_per_address == alone.store_connections);
+  }
+}
+
 TEST_CASE("a high limit gives no more than the bounds of the store and of strangers",
           "[launcher][descriptors]") {
   const DescriptorBudget budget = share_descriptors(1'048'576, 8, 64);

@@ -151,6 +151,22 @@ TEST_CASE(
   CHECK(s.over.has_value() != enough);
 }
 
+// As where any other node leaves: its workers told the others, and one of those was heard first.
+TEST_CASE("16.1: what workers wish for because the coordinator's node leaves does not end the job",
+          "[rendezvous][job]") {
+  JobLimits limits = with_successors(3);
+  limits.round.last_call = 30s;
+  Scenario s(limits);
+  for (const PeerId peer : {1, 2, 3}) s.join(peer);
+  s.ask_again(2);
+  s.say(1, Leaving{SIGTERM});
+  for (const PeerId peer : {1, 2, 3}) s.reap(peer);
+
+  CHECK(s.got<HandOver>(2).size() == 1);
+  CHECK(s.got<Finish>(2).empty());
+  CHECK_FALSE(s.over);
+}
+
 TEST_CASE("16.1: SIGTERM on the coordinator's node hands the job over during a backoff",
           "[rendezvous][job]") {
   JobLimits limits = with_successors(3);

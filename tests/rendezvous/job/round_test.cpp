@@ -177,3 +177,16 @@ TEST_CASE("15.5: a refusal tells nobody what he did not say himself", "[rendezvo
   CHECK(taken.find("host-h") == std::string::npos);
   CHECK(taken.find("10.0.0.7") == std::string::npos);
 }
+
+TEST_CASE("who waits at a loopback address is told that other hosts cannot come",
+          "[rendezvous][round]") {
+  RoundLimits limits = static_limits(2);
+  limits.loopback = true;
+  const RoundState state{.nodes = {node(0)}, .opened = start};
+  CHECK(decide(state, limits, start + 12s).reason ==
+        "waiting for node 1 (1 of 2 nodes here, 588 s left); other hosts cannot reach the "
+        "endpoint, a loopback address");
+  CHECK(decide(state, limits, start + 600s).reason ==
+        "node 1 did not join within 600 s (1 of 2 nodes came); other hosts cannot reach the "
+        "endpoint, a loopback address");
+}

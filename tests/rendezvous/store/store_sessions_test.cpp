@@ -4,9 +4,12 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
+#include "rendezvous/wire/store_attempt.h"
 #include "tests/rendezvous/store/store_server_fixture.h"
 #include "tests/testing/catch.h"
 
@@ -17,11 +20,16 @@ using std::string;
 namespace {
 
 struct Fixture {
+  explicit Fixture(const ServerOptions& options = {})
+      : sessions(options, epoll.get(),
+                 {[](const UniqueFd&, const string&) {},
+                  [this](int, const string& reason) { refused.push_back(reason); }}) {}
+
   // One end of a connection; the other is the store's.
   UniqueFd connect() {
     std::array<int, 2> ends{-1, -1};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-    sessions.add(UniqueFd(ends[1]));
+    sessions.add(UniqueFd(ends[1]), {}, now);
     return UniqueFd(ends[0]);
   }
   // Sends, lets the store do all that it can do now, and returns what it answers.
@@ -48,10 +56,18 @@ struct Fixture {
 
   UniqueFd epoll{epoll_create1(EPOLL_CLOEXEC)};
   StoreSessions::Clock::time_point now{};
-  StoreSessions sessions{ServerOptions{},
-                         epoll.get(),
-                         {[](const UniqueFd&, const string&) {}, [](int, const string&) {}}};
+  std::vector<string> refused;  // Why connections were closed.
+  StoreSessions sessions;
 };
+
+// --store-auth, where "right" is the proof of every challenge.
+ServerOptions asking_for_proof() {
+  ServerOptions options;
+  options.proves = [](std::string_view, std::string_view proof) { return proof == "right"; };
+  return options;
+}
+const string ask_challenge = op(StoreOp::CompareSet) + text(challenge_key) + text("") + text("");
+const string prove = op(StoreOp::CompareSet) + text(proof_key) + text("") + text("right");
 
 // As torch 1.13, 2.0 and 2.1 send them.
 const string legacy_wait = string("\x05") + u64(1) + text("z");
@@ -171,4 +187,71 @@ TEST_CASE("a client that floods the store has a bounded part of each turn", "[se
   const std::size_t appended = Fixture::read(other).size() - sizeof(std::uint64_t);
   CHECK(appended > 0);
   CHECK(appended * one.size() <= StoreSessions::input_bytes_max);
+}
+
+TEST_CASE("15.3: who has not proved the key is refused what a handshake has not, when announced",
+          "[sessions]") {
+  Fixture f(asking_for_proof());
+  const string many = op(StoreOp::MultiSet) + u64(100'000);
+  const string long_key = op(StoreOp::Get) + u64(2'000);
+  const string large = op(StoreOp::CompareSet) + text(proof_key) + text("") + u64(2'000);
+  for (const string& begin : {many, long_key, large}) {
+    const UniqueFd stranger = f.connect();
+    f.ask(stranger, validate + op(StoreOp::Ping) + "ping");
+    f.ask(stranger, begin);
+
+    CHECK(f.sessions.size() == 0);
+    CHECK(f.sessions.memory_bytes() == 0);
+  }
+  REQUIRE(f.refused.size() == 3);
+  CHECK(f.refused[0] ==
+        "MULTI_SET: a list of 100000, over keys_per_request_max = 16, before it has proved the "
+        "job's key (--store-auth)");
+
+  const UniqueFd own = f.connect();
+  f.ask(own, validate + ask_challenge);
+  CHECK(f.ask(own, prove + set("k", string(5'000, 'x'))) == text(""));
+  CHECK(f.ask(own, get("k")).size() == 8 + 5'000);
+}
+
+TEST_CASE("15.3: who has not proved the key and reads no replies costs little", "[sessions]") {
+  Fixture f(asking_for_proof());
+  const UniqueFd deaf = f.connect();
+  const string ping = op(StoreOp::Ping) + "ping";
+  string flood;
+  while (flood.size() + ping.size() <= StoreSessions::input_bytes_max) flood += ping;
+  ::send(deaf.get(), validate.data(), validate.size(), MSG_NOSIGNAL);
+  std::size_t most = 0;
+  for (int turn = 0; turn < 1'000 && f.refused.empty(); ++turn) {
+    ::send(deaf.get(), flood.data(), flood.size(), MSG_NOSIGNAL);
+    f.serve();
+    most = std::max(most, f.sessions.memory_bytes());
+  }
+  REQUIRE(f.refused.size() == 1);
+  CHECK(f.refused[0].find("it does not read its replies") == 0);
+  CHECK(most <= ServerOptions{}.unproved_bytes_max);
+}
+
+TEST_CASE("15.3: who does not prove the key does not stay, and gives way to others", "[sessions]") {
+  ServerOptions options = asking_for_proof();
+  options.connections_max = 16;
+  Fixture f(options);
+  const UniqueFd own = f.connect();
+  f.ask(own, validate + ask_challenge);
+  f.ask(own, prove);
+  CHECK(f.sessions.unproved() == 0);
+
+  const UniqueFd first = f.connect();
+  f.ask(first, validate);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(f.connect());
+  CHECK(f.sessions.unproved() == 4);
+  REQUIRE(f.refused.size() == 1);
+  CHECK(f.refused[0] == "it has not proved the job's key (--store-auth), and others came");
+
+  REQUIRE(f.sessions.deadline() == f.now + options.strangers.time_max);
+  f.sessions.on_deadline(f.now + options.strangers.time_max);
+  CHECK(f.sessions.size() == 1);
+  CHECK(f.refused.back() == "it has not proved the job's key (--store-auth) within 10000 ms");
+  CHECK(f.ask(own, set("k", "v") + get("k")) == text("v"));
 }
