@@ -26,6 +26,10 @@ bool is_executable_file(const std::string& path, int& error_number) {
 
 }  // namespace
 
+std::string search_path(const std::optional<std::string>& path) {
+  return path.value_or("/bin:/usr/bin");
+}
+
 std::string find_program(const std::string& name, const std::string& search_path,
                          int& error_number) {
   error_number = ENOENT;

@@ -182,6 +182,8 @@ class Splitter {
 
 }  // namespace
 
+bool is_variable_of_option(const GivenOption& given) { return given.source.starts_with("PET_"); }
+
 const GivenOption* SplitArguments::find(const std::string& name) const {
   const auto found = options.find(option_row(name).name);
   return found == options.end() ? nullptr : &found->second;

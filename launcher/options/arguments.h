@@ -19,6 +19,9 @@ struct GivenOption {
   std::string source;  // "--nnodes=2", "PET_NNODES=2"
 };
 
+// A variable that stands for an option, and not the command line.
+bool is_variable_of_option(const GivenOption& given);
+
 // No argument holds it, as a value may hold the end of a line.
 inline constexpr char given_again = '\0';
 

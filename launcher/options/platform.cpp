@@ -34,6 +34,24 @@ void reject_names_of_workers(const Variables& variables, Platform& platform) {
                            "--nnodes $WORLD_SIZE --node-rank $RANK --master-addr $MASTER_ADDR");
 }
 
+// The command line wins over a pod's variables, which are of its job of several nodes. Two
+// variables that contradict each other are left to whoever reads them.
+std::vector<std::string> leave_job_of_pods(SplitArguments& split) {
+  std::vector<std::string> notes;
+  if (is_variable_of_option(*split.find("standalone"))) return notes;
+  const auto from_variable = [&](const char* name) {
+    const GivenOption* option = split.find(name);
+    return option != nullptr && is_variable_of_option(*option);
+  };
+  if (from_variable("nnodes")) {
+    const GivenOption nodes = *split.find("nnodes");
+    split.options.erase("nnodes");
+    if (nodes.value != "1") notes.push_back(nodes.source + " has no effect with --standalone");
+  }
+  if (from_variable("node-rank")) split.options.erase("node-rank");
+  return notes;
+}
+
 class Addition {
  public:
   Addition(SplitArguments& split, const Platform& platform) : split_(split), platform_(platform) {}
@@ -52,6 +70,7 @@ class Addition {
     const auto found = platform_.says.find(option);
     return found == platform_.says.end() ? nullptr : &found->second;
   }
+  bool counts_by_option() const;
   void check_fit() const;
   void check_count() const;
   void take(const char* option);
@@ -70,12 +89,19 @@ void Addition::check_fit() const {
                     "; for separate jobs give --standalone");
 }
 
+// PET_NNODES is what an option is if nobody gives it: the command line wins over it, as in
+// torchrun.
+bool Addition::counts_by_option() const {
+  const GivenOption* nodes = said("nnodes");
+  return nodes != nullptr && is_variable_of_option(*nodes);
+}
+
 // MIN:MAX may be other numbers than the platform's: nodes come and go there.
 void Addition::check_count() const {
   const GivenOption* asked = split_.find("nnodes");
   const GivenOption* nodes = said("nnodes");
   if (asked == nullptr || nodes == nullptr || asked->value == nodes->value) return;
-  if (asked->value.find(':') != std::string::npos) return;
+  if (counts_by_option() || asked->value.find(':') != std::string::npos) return;
   const std::string variable = nodes->source.substr(0, nodes->source.find('='));
   // Where there is a misfit, leaving it out is refused as well.
   const std::string remedy = platform_.misfit.empty()
@@ -104,7 +130,8 @@ void Addition::add() {
   const auto count = nodes != nullptr ? platform_number(nodes->value) : std::nullopt;
   if (platform_.misfit.empty() && count && *count < 2) return;
   // Each of several that are told apart and not counted (pods of a sweep) is a job of its own.
-  if (nodes == nullptr && given("nnodes") && split_.find("nnodes")->value == "1") return;
+  const bool uncounted = nodes == nullptr || counts_by_option();
+  if (uncounted && given("nnodes") && split_.find("nnodes")->value == "1") return;
   check_count();
   take("nnodes");
   if (!elastic()) take("node-rank");
@@ -144,7 +171,7 @@ Platform read_platform(const Surroundings& around) {
 std::vector<std::string> add_platform(SplitArguments& split, const Platform& platform) {
   const auto given = [&](const char* option) { return split.find(option) != nullptr; };
   const GivenOption* alone = split.find("standalone");
-  if (alone != nullptr && alone->value != "0") return {};
+  if (alone != nullptr && alone->value != "0") return leave_job_of_pods(split);
   const bool has_endpoint = given("master-addr") || given("rdzv-endpoint");
   // Whoever says all of it knows better: run_node.sh, or a step that holds several jobs.
   if (given("nnodes") && given("node-rank") && has_endpoint) return {};

@@ -40,9 +40,10 @@ struct Platform {
 Platform read_platform(const Surroundings& around);
 
 // Adds what the platform says about options that were not given, and returns notes for the user.
-// Nothing with --standalone, or where nodes, node rank and address were given. Throws UsageExit
-// where the platform and the options contradict each other, and where it has started several
-// launchers of which each would be a job of its own, silently.
+// Nothing where nodes, node rank and address were given, nor with --standalone, which takes away
+// what variables say of several nodes if the command line has it. Throws UsageExit where the
+// platform and the options contradict each other, and where it has started several launchers of
+// which each would be a job of its own, silently.
 std::vector<std::string> add_platform(SplitArguments& split, const Platform& platform);
 
 // A port of a job and its step, the same on all nodes.

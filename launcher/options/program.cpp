@@ -43,7 +43,7 @@ bool is_for_python(const std::string& name) {
 }
 
 std::string find_python(const EnvironmentLookup& environment) {
-  const std::string path = environment("PATH").value_or("");
+  const std::string path = search_path(environment("PATH"));
   int ignored = 0;
   if (const auto chosen = environment("PYTHON_EXEC"); chosen && !chosen->empty()) {
     const std::string found = find_program(*chosen, path, ignored);
@@ -75,7 +75,7 @@ std::string find_executable(const std::string& name, const EnvironmentLookup& en
     if (is_executable(name)) return name;
   } else {
     int ignored = 0;
-    const std::string found = find_program(name, environment("PATH").value_or(""), ignored);
+    const std::string found = find_program(name, search_path(environment("PATH")), ignored);
     if (!found.empty()) return found;
     // A bare name would be looked for on PATH when it is started.
     if (is_executable(name)) return "./" + name;

@@ -194,13 +194,17 @@ HostPort parse_endpoint(const GivenOption& given) {
   HostPort result;
   std::optional<std::string> port;
   in6_addr address{};
+  // No other machine knows this one's interfaces, and all nodes are told the same address.
+  if (text.find('%') != text.npos) {
+    fail(given,
+         "an address without a zone (%eth0): one that is valid on a single link is none that all "
+         "nodes can use; give a name or another address of that host");
+  }
   if (!text.empty() && text[0] == '[') {
     const std::size_t close = text.find(']');
     if (close == text.npos) fail(given, expected);
     result.host = text.substr(1, close - 1);
-    // inet_pton knows no zones (fe80::1%eth0); getaddrinfo, which gets the host later, does.
-    const std::string zoneless = result.host.substr(0, result.host.find('%'));
-    if (::inet_pton(AF_INET6, zoneless.c_str(), &address) != 1) {
+    if (::inet_pton(AF_INET6, result.host.c_str(), &address) != 1) {
       fail(given, "an IPv6 address between the brackets, for example [::1]:29500");
     }
     const std::string rest = text.substr(close + 1);

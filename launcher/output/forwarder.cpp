@@ -69,7 +69,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
   std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
   std::shared_ptr<BackgroundWriter> open_log(const std::string& path, LogRotation rotation = {});
-  std::shared_ptr<BackgroundWriter> shared_log(const std::string& path);
+  std::shared_ptr<BackgroundWriter> shared_log(const std::string& path, LogRotation rotation);
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
   bool read_once(Stream& worker, OutputStream& stream);
   void take(Stream& worker, OutputStream& stream, std::string_view bytes);
@@ -120,7 +120,7 @@ void OutputForwarder::Impl::direct(OutputStream& stream, const WorkerOutput& wor
   if (!wanted.file.empty()) stream.log = open_log(wanted.file, wanted.rotation);
   if (!wanted.filtered_file.empty()) {
     stream.filter.emplace(wanted.filters, worker.prefix);
-    stream.filtered = shared_log(wanted.filtered_file);
+    stream.filtered = shared_log(wanted.filtered_file, wanted.rotation);
   }
 }
 
@@ -166,11 +166,12 @@ std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::open_log(const std::str
                   });
 }
 
-// One for all who name this path, as long as any of them lives.
-std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::shared_log(const std::string& path) {
+// One for all who name this path, as long as any of them lives; rotated as the first one says.
+std::shared_ptr<BackgroundWriter> OutputForwarder::Impl::shared_log(const std::string& path,
+                                                                    LogRotation rotation) {
   auto log = shared_logs[path].lock();
   if (!log) {
-    log = open_log(path);
+    log = open_log(path, rotation);
     shared_logs[path] = log;
   }
   return log;

@@ -14,9 +14,9 @@ namespace ddprun::launcher {
 
 // Where one stream of one worker goes.
 struct StreamOutput {
-  bool console = true;  // To ddprun's own stdout or stderr, line by line.
-  std::string file;     // Path of the log file; "" = none. console + file = tee.
-  LogRotation rotation{};
+  bool console = true;                 // To ddprun's own stdout or stderr, line by line.
+  std::string file;                    // Path of the log file; "" = none. console + file = tee.
+  LogRotation rotation{};              // Of this file, and of the filtered one.
   std::string filtered_file{};         // Gets the lines with any of `filters`; "" = none.
   std::vector<std::string> filters{};  // Several workers may name the same file.
   bool prefixed = true;                // Console lines begin with the worker's prefix.

@@ -429,6 +429,11 @@ TEST_CASE("endpoints are host, host and port, or IPv6 in brackets", "[options]")
        {":1", "a:b", "a:1:2", "[::1", "[::1]x", "[x]:1", "a b", "a:70000", "-a"}) {
     CHECK(has(error_of({"--nnodes=2", std::string("--rdzv-endpoint=") + bad}), "expected"));
   }
+  // It could never be listened on.
+  for (const char* zoned : {"[fe80::1%eth0]:29500", "fe80::1%eth0"}) {
+    CHECK(has(error_of({"--nnodes=2", std::string("--rdzv-endpoint=") + zoned}),
+              "expected an address without a zone"));
+  }
   CHECK(options({"--master-addr=[::1]"}).endpoint_host == "::1");
   CHECK(has(error_of({"--master-addr=a:1"}), "--master-port"));
 }
@@ -701,6 +706,9 @@ TEST_CASE("Python is PYTHON_EXEC, the virtual environment's, python3 or python",
               {{"PATH", path}, {"VIRTUAL_ENV", folder.path + "/venv"}, {"PYTHON_EXEC", "python"}})
             .program[0] == plain);
   CHECK(has(refusal({script}, {{"PATH", "/none"}}).text, "no Python found"));
+  CHECK(parse_options({script}, lookup_in(Variables{{"PYTHON_EXEC", "sh"}}), "/opt/bin/ddprun",
+                      "ddprun")
+            .program[0] == "/bin/sh");
   CHECK(has(refusal({script}, {{"PYTHON_EXEC", "/no/py"}}).text, "PYTHON_EXEC=/no/py"));
 }
 
@@ -729,6 +737,9 @@ TEST_CASE("a program is found as a path, on PATH, then beside the launcher", "[o
   const std::string launcher = folder.path + "/ddprun";
   CHECK(parse({"train"}, {}, launcher).program[0] == beside);
   CHECK(parse({"sh"}, {{"PATH", "/bin"}}, launcher).program[0] == "/bin/sh");
+  // Where there is none, execvp(3) looks there as well; an empty one is the current folder.
+  CHECK(parse_options({"sh"}, lookup_in(Variables{}), launcher, "ddprun").program[0] == "/bin/sh");
+  CHECK(has(refusal({"sh"}, {{"PATH", ""}}).text, "sh was not found"));
   CHECK(has(refusal({"no-such-program"}).text, "no-such-program was not found"));
   CHECK(has(refusal({"statsu"}).text, "did you mean the command ddprun status?"));
   CHECK(refusal({"foo"}).text.find("did you mean") == std::string::npos);

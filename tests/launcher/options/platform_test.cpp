@@ -171,6 +171,46 @@ TEST_CASE("17.3: platforms that start one process on each node need no options",
                    {"WORLD_SIZE", "16"}}}) == "nodes 2 rank 1 at job-master-0 port 23456");
 }
 
+TEST_CASE("17.3: the command line wins over a pod's PET_NNODES, as in torchrun", "[platform]") {
+  Place pod = {{{"PET_NNODES", "2"},
+                {"PET_NODE_RANK", "0"},
+                {"MASTER_ADDR", "job-master-0"},
+                {"MASTER_PORT", "23456"}}};
+  const auto options = [&](const Words& words) {
+    Words all = words;
+    all.push_back("/bin/true");
+    return parse_options(
+        all,
+        [&](const std::string& name) -> std::optional<std::string> {
+          const auto found = pod.variables.find(name);
+          return found == pod.variables.end() ? std::nullopt : std::optional(found->second);
+        },
+        "/opt/bin/ddprun");
+  };
+  CHECK(shape_of(pod, {"--nnodes=1"}) == "nodes 1 rank 0");
+  CHECK(shape_of(pod, {"--nnodes=3"}) == "nodes 3 rank 0 at job-master-0 port 23456");
+  CHECK(shape_of(pod, {"--nnodes=2"}) == "nodes 2 rank 0 at job-master-0 port 23456");
+  CHECK(options({"--nnodes=1"}).nnodes_max == 1);
+
+  for (const bool trainer_v2 : {false, true}) {
+    if (trainer_v2) pod.variables["PET_MASTER_ADDR"] = "job-node-0-0.job";
+    pod.variables["PET_NODE_RANK"] = "1";
+    const LaunchOptions alone = options({"--standalone"});
+    CHECK(alone.nnodes_min == 1);
+    CHECK(alone.nnodes_max == 1);
+    CHECK(alone.node_rank == 0);
+    CHECK(alone.sources.count("nnodes") == 0);
+    CHECK(alone.endpoint_host == "127.0.0.1");
+    REQUIRE_FALSE(alone.notes.empty());
+    CHECK(alone.notes[0] == "PET_NNODES=2 has no effect with --standalone");
+    pod.variables["PET_NODE_RANK"] = "0";
+    CHECK(options({"--nnodes=1"}).nnodes_max == 1);
+  }
+  // Neither of two variables is nearer.
+  pod.variables["PET_STANDALONE"] = "1";
+  CHECK_THROWS_AS(options({}), UsageExit);
+}
+
 TEST_CASE("17.3: SageMaker tells its hosts in a variable, or in a file", "[platform]") {
   CHECK(shape_of({{{"SM_HOSTS", R"(["algo-1","algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}}}) ==
         "nodes 2 rank 1 at algo-1");

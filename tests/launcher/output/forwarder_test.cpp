@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "launcher/output/lines.h"
+#include "launcher/output/log.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
@@ -224,6 +225,36 @@ TEST_CASE("a file gets exactly the worker's bytes", "[output]") {
   }
   CHECK(content_of(path) == bytes);
   std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path());
+}
+
+TEST_CASE("lines that several workers filter into one file are rotated as their logs are",
+          "[output]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "filtered_stdout.log";
+  std::string line(99, 'x');
+  line += '\n';
+  {
+    Setup setup;
+    const PipeEnds pipes[] = {make_pipe(), make_pipe()};
+    std::vector<std::shared_ptr<OutputForwarder::Stream>> streams;
+    for (const PipeEnds& pipe : pipes) {
+      WorkerOutput worker;
+      worker.out.console = false;
+      worker.out.rotation = {.bytes_max = 1'000, .keep = 2};
+      worker.out.filtered_file = path;
+      worker.out.filters = {"x"};
+      streams.push_back(setup.output->add(worker, pipe.read, -1));
+    }
+    for (int i = 0; i < 50; ++i) {
+      for (const PipeEnds& pipe : pipes) put(pipe.write, line);
+      setup.poll();
+    }
+    for (const PipeEnds& pipe : pipes) ::close(pipe.write);
+    setup.poll();
+    CHECK(setup.output->flush(ddprun::testing::patience(20s)));
+  }
+  CHECK(full_logs(path) == std::vector<int>{8, 9});
+  CHECK(content_of(path).size() == 1'000);
 }
 
 TEST_CASE("50 MB arrive byte for byte through a slow reader", "[output]") {
