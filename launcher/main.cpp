@@ -102,6 +102,7 @@ int run(int argc, char** argv) {
                                 name_in(argc > 0 ? argv[0] : "ddprun"));
     internal = launcher::mapped_exit_status(options.exit_code_map, internal, {});
     if (!options.over_ssh.hosts.empty()) {
+      launcher::raise_open_files_limit();
       return launcher::run_on_hosts(options, own_path(argv[0]));
     }
     if (options.dry_run) return launcher::run_dry(options);

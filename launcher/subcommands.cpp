@@ -13,6 +13,7 @@
 #include "launcher/options/environment_report.h"
 #include "launcher/options/surroundings.h"
 #include "launcher/plot_command.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/watch/run_watch.h"
 #include "launcher/watch/watch_command.h"
 #include "rendezvous/control/first_cause.h"
@@ -57,6 +58,7 @@ int run_doctor_command(const Words& words, const std::string& launcher_path) {
     std::string refusal;
     if (platform.is_here()) told = environment_told({}, launcher_path, platform, refusal);
   }
+  raise_open_files_limit();  // Of which each host takes some.
   return run_doctor(options, launcher_path, told);
 }
 

@@ -65,8 +65,14 @@ MASTER_PORT=${MASTER_PORT:-29500}
 
 # Workers on this node: one for each GPU, or as many as you say.
 if [ -z "${NPROC:-}" ]; then
-  NPROC=${SLURM_GPUS_ON_NODE:-$({ nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true)}
-  [ "$NPROC" -gt 0 ] || NPROC=1
+  if [ -z "${SLURM_GPUS_ON_NODE:-}" ] && [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    # nvidia-smi lists those that it does not name as well.
+    NPROC=1
+    if [[ $CUDA_VISIBLE_DEVICES =~ ^[[:blank:]]*([0-9]|GPU-|MIG-) ]]; then NPROC=gpu; fi
+  else
+    NPROC=${SLURM_GPUS_ON_NODE:-$({ nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true)}
+    [ "$NPROC" -gt 0 ] || NPROC=1
+  fi
 fi
 
 # $DDPRUN, the launcher of this checkout, or the one on PATH.

@@ -147,13 +147,14 @@ void DoctorVisit::start(int number) {
                    },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
                .may_read = [] { return true; }});
-  const std::string problem =
-      host.connection->start(node_command(options_.over_ssh, host.host, launcher_path_, copy_.get(),
-                                          {std::begin(probe_words), std::end(probe_words)}),
-                             environment_);
-  if (problem.empty()) return;
+  const std::vector<std::string> command =
+      node_command(options_.over_ssh, host.host, launcher_path_, copy_.get(),
+                   {std::begin(probe_words), std::end(probe_words)});
+  const int error = host.connection->start(command, environment_);
+  if (error == 0) return;
   host.ended = true;
-  lose(number, problem, "install ssh (openssh-client)");
+  const StartFailure failure = start_failure(command.front(), error);
+  lose(number, failure.what, failure.advice);
 }
 
 void DoctorVisit::on_out(int number, std::string_view bytes) {

@@ -44,6 +44,11 @@ std::string differences(const Members& members,
   return text;
 }
 
+// Names that mean on each machine that machine itself, and say nothing of another one.
+bool means_oneself(const std::string& name) {
+  return name == "localhost" || is_loopback_address(name);
+}
+
 class Comparison {
  public:
   explicit Comparison(const Members& members) : members_(members) {}
@@ -206,6 +211,7 @@ void Comparison::look_at_names() {
   for (const ProbedHost& member : members_) {
     for (const ProbedHost& other : members_) {
       if (&other == &member || is_same_machine(other.facts, member.facts)) continue;
+      if (means_oneself(other.name)) continue;
       for (std::size_t i = 1; i < member.facts.names.size(); ++i) {
         const ResolvedName& name = member.facts.names[i];
         if (name.name != other.name) continue;

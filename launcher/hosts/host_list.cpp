@@ -58,7 +58,7 @@ void require_plain(std::string_view text, std::string_view extra, std::string_vi
 
 Host make_host(const std::string& user, const std::string& name, std::optional<int> workers,
                std::string_view word) {
-  if (!user.empty()) require_plain(user, "._-+\\", word);
+  if (!user.empty()) require_plain(user, "._-+\\@", word);
   require_plain(name, "._-:%", word);
   return {user.empty() ? name : user + "@" + name, name, workers, {}};
 }
@@ -90,10 +90,11 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
   return words;
 }
 
-// "[user@]host[:N]", ranges and IPv6 addresses included.
+// "[user@]host[:N]", ranges and IPv6 addresses included. As for ssh, a user may have an "@" (of a
+// directory service), a host has none.
 std::vector<Host> parse_word(const std::string& word) {
-  const std::size_t at = word.find('@');
-  if (at == 0) require_plain("", "", word);
+  const std::size_t at = word.rfind('@');
+  if (word.rfind('@', 0) == 0) require_plain("", "", word);
   const std::string user = at == word.npos ? "" : word.substr(0, at);
   std::string rest = at == word.npos ? word : word.substr(at + 1);
   std::optional<int> workers;
@@ -165,8 +166,20 @@ void read_slots(const std::string& word, std::vector<Host>& hosts) {
   }
 }
 
+// As Open MPI takes it, "slots = 8" is "slots=8".
+std::string without_blanks_at_equals(const std::string& line) {
+  std::string text;
+  for (const char c : line) {
+    const bool is_blank = c == ' ' || c == '\t';
+    if (is_blank && !text.empty() && text.back() == '=') continue;
+    if (c == '=') text.erase(text.find_last_not_of(" \t") + 1);
+    text += c;
+  }
+  return text;
+}
+
 void read_line(const std::string& line, Collected& collected) {
-  std::istringstream words(line.substr(0, line.find('#')));
+  std::istringstream words(without_blanks_at_equals(line.substr(0, line.find('#'))));
   std::string word;
   if (!(words >> word)) return;
   std::vector<Host> hosts = parse_word(word);
@@ -293,7 +306,10 @@ HostList parse_host_list(const std::string& text) {
   return collected.take("");
 }
 
-HostList parse_hostfile(const std::string& text, const std::string& file) {
+HostList parse_hostfile(const std::string& content, const std::string& file) {
+  constexpr std::string_view utf8_mark = "\xEF\xBB\xBF";  // With which Windows' editors begin.
+  const std::string text =
+      content.rfind(utf8_mark, 0) == 0 ? content.substr(utf8_mark.size()) : content;
   if (is_json(text)) {
     try {
       return parse_json(text);

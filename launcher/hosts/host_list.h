@@ -2,7 +2,7 @@
 // write it down. A core: no sockets, threads or clock.
 //
 //   -H         a:8,b:8   user@a,b   gpu[01-16]:8   [fd00::1]:8
-//   hostfile   the same, one a line, also with "slots=8", "#" begins a comment;
+//   hostfile   the same, one a line, also with "slots=8" or "slots = 8", "#" begins a comment;
 //              or mlx.launch's JSON: [{"ssh": "a", "ips": ["10.0.0.1"]}, ...]
 #pragma once
 
@@ -39,7 +39,7 @@ class HostListError : public std::runtime_error {
 // Both throw HostListError, also for a list without a host. A host that is named again gets the
 // workers of both places, one where there is no number, as in mpirun and PBS's node files.
 HostList parse_host_list(const std::string& text);
-HostList parse_hostfile(const std::string& text, const std::string& file);
+HostList parse_hostfile(const std::string& content, const std::string& file);
 
 // "gpu[08-10]" -> gpu08, gpu09, gpu10; several brackets: the first counts slowest.
 std::vector<std::string> expand_ranges(const std::string& pattern);

@@ -98,7 +98,7 @@ HostsStep HostsState::begun() {
   return {{}, "a round has begun: from here on the coordinator hears of what is lost"};
 }
 
-HostsStep HostsState::ended(int node, bool verdict, TimePoint now) {
+HostsStep HostsState::ended(int node, Verdict verdict, TimePoint now) {
   Place& place = nodes_[static_cast<std::size_t>(node)];
   place.state = Node::Ended;
   HostsStep step{{}, "a node has ended"};
@@ -114,10 +114,16 @@ HostsStep HostsState::ended(int node, bool verdict, TimePoint now) {
     preventer_ = node;
     give_up(SIGTERM, step);
     begin_to_end(now, limits_.killing);
-  } else if (phase_ == Phase::Running && !verdict && !limits_.elastic) {
+  } else if (phase_ == Phase::Running && verdict == Verdict::None && !limits_.elastic &&
+             !limits_.stay) {
     // The coordinator hears of it from its own connection, and ends the job; this is for the case
     // that nobody is left who could.
     step.reason = "a node was lost: the others have to end within the limit";
+    begin_to_end(now, limits_.ending);
+  } else if (phase_ == Phase::Running && verdict == Verdict::Failure && !limits_.elastic) {
+    // All are told of it at the same time; this is for a launcher that hangs where ssh still
+    // answers. Not after a success: what the others have to do for it may take any time.
+    step.reason = "a node tells a failure: the others have to end within the limit";
     begin_to_end(now, limits_.ending);
   }
   return finish_if_done(std::move(step));
@@ -131,6 +137,7 @@ HostsStep HostsState::refuse(const std::string& why, TimePoint now) {
 }
 
 HostsStep HostsState::signal(int signal, TimePoint now) {
+  signalled_ = true;
   const bool ends_now = signal == SIGINT || signal == SIGQUIT;
   if (ends_now) ++interrupts_;
   if (interrupts_ > 2) {
@@ -161,7 +168,7 @@ HostsStep HostsState::deadline_passed(TimePoint now) {
   if (phase_ == Phase::Starting) {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].state != Node::Starting || now < nodes_[i].since + limits_.hello) continue;
-      late_.push_back(static_cast<int>(i));
+      late_.push_back({static_cast<int>(i), phase_});
     }
     if (late_.empty()) return step;
     step.reason = "a node has not said hello in time: all are ended";
@@ -169,18 +176,26 @@ HostsStep HostsState::deadline_passed(TimePoint now) {
     begin_to_end(now, limits_.killing);
   } else if (phase_ == Phase::Opening && now >= until_) {
     step.reason = "node 0 has not opened the endpoint in time: all are ended";
-    late_.push_back(0);
+    late_.push_back({0, phase_});
     kill_all(step);
     begin_to_end(now, limits_.killing);
   } else if (phase_ == Phase::Ending && now >= until_) {
     step.reason = "who has not ended by now is cut off";
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].state != Node::Ended) late_.push_back(static_cast<int>(i));
+      if (nodes_[i].state != Node::Ended) late_.push_back({static_cast<int>(i), phase_});
     }
     kill_all(step);
     until_ = now + limits_.killing;
   }
   return finish_if_done(std::move(step));
+}
+
+// A node that has ended but for its output stands still with the reader, who may take any time
+// (a pager). A signal asks for an end of that as well (output/last_output.h).
+HostsStep HostsState::output_waited(TimePoint now) {
+  if (phase_ != Phase::Ending || !begun_ || signalled_) return {{}, "it holds up no limit"};
+  until_ = now + limits_.ending;
+  return {{}, "the limit begins anew: nodes stand still for whoever reads our output"};
 }
 
 }  // namespace ddprun::launcher

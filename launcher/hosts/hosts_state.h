@@ -4,8 +4,9 @@
 //
 //   Starting ---all nodes are there---> Opening ---node 0 listens---> Running ---all ended---> Done
 //      |                                  |                              |
-//      | one failed, is late, a signal    | the same                     | a signal, one is lost;
-//      |                                  |                              | one ends before a round
+//      | one failed, is late, a signal    | the same                     | a signal, one is lost or
+//      |                                  |                              | tells a failure, or ends
+//      |                                  |                              | before a round
 //      +---------------> Ending <---------+------------------------------+
 //                          | all ended: Done; the deadline: Kill
 #pragma once
@@ -24,6 +25,7 @@ struct HostsLimits {
   std::chrono::milliseconds ending{90'000};   // From a stop until the last one has ended.
   std::chrono::milliseconds killing{10'000};  // The same after a second Ctrl-C.
   bool elastic = false;                       // The others may go on without one.
+  bool stay = false;                          // A node goes on without its connection.
   int least = 0;                              // Nodes that a first round takes; 0: all of them.
 };
 
@@ -51,6 +53,12 @@ class HostsState {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   enum class Phase { Starting, Opening, Running, Ending, Done };
+  // What a node has said of the job before it ended.
+  enum class Verdict { None, Success, Failure };
+  struct Late {
+    int node = 0;
+    Phase phase = Phase::Starting;  // In which it was waited for.
+  };
 
   HostsState(HostsLimits limits, int nodes)
       : limits_(limits), nodes_(static_cast<std::size_t>(nodes)) {}
@@ -59,8 +67,8 @@ class HostsState {
   HostsStep hello(int node, TimePoint now);
   HostsStep opened(TimePoint now);  // By node 0.
   HostsStep begun();                // A round has, on any node.
-  // The connection to `node` has ended. `verdict`: it said before how the job ended.
-  HostsStep ended(int node, bool verdict, TimePoint now);
+  // The connection to `node` has ended.
+  HostsStep ended(int node, Verdict verdict, TimePoint now);
   HostsStep signal(int signal, TimePoint now);
   // Its endpoint cannot be chosen, its version is another one: the job cannot begin.
   HostsStep refuse(const std::string& why, TimePoint now);
@@ -68,13 +76,15 @@ class HostsState {
   // When deadline_passed() is to be called; nothing: never.
   std::optional<TimePoint> deadline() const;
   HostsStep deadline_passed(TimePoint now);
+  // Output of the hosts has waited for whoever reads ours.
+  HostsStep output_waited(TimePoint now);
 
   Phase phase() const { return phase_; }
   bool has_begun() const { return begun_; }
   // The node that ended too early for the job to begin.
   std::optional<int> preventer() const { return preventer_; }
   // Nodes that were killed because they said nothing for too long.
-  const std::vector<int>& late() const { return late_; }
+  const std::vector<Late>& late() const { return late_; }
 
  private:
   enum class Node { Waiting, Starting, Ready, Told, Ended };
@@ -100,9 +110,10 @@ class HostsState {
   Phase phase_ = Phase::Starting;
   TimePoint until_{};  // Of Opening and Ending.
   int interrupts_ = 0;
+  bool signalled_ = false;
   bool begun_ = false;
   std::optional<int> preventer_;
-  std::vector<int> late_;
+  std::vector<Late> late_;
 };
 
 }  // namespace ddprun::launcher

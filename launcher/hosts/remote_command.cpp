@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string_view>
 
@@ -128,13 +130,32 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& options,
   std::vector<std::string> argv{"ssh"};
   argv.insert(argv.end(), options.begin(), options.end());
   // Nobody is there to be asked, a host that is down must not take minutes, and one that goes away
-  // is to be noticed. Forwardings of the user's configuration could be had by one node alone.
-  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10",
-                             "ServerAliveCountMax=3", "ForwardX11=no", "ClearAllForwardings=yes"}) {
+  // is to be noticed. Forwardings of the user's configuration could be had by one node alone. Who
+  // shares a connection of ours would lose it with us, and hold us up at our end; one that is there
+  // we do use (not ControlPath=none), since a second factor may have been asked for it.
+  for (const char* option :
+       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3",
+        "ForwardX11=no", "ClearAllForwardings=yes", "ControlMaster=no"}) {
     argv.insert(argv.end(), {"-o", option});
   }
   argv.insert(argv.end(), {"-T", login, command});
   return argv;
+}
+
+StartFailure start_failure(const std::string& program, int error_number) {
+  const std::string what = "cannot start " + program + ": " + std::strerror(error_number);
+  switch (error_number) {
+    case ENOENT:
+      return {what, program == "ssh" ? "install ssh (openssh-client), or see that it is on PATH"
+                                     : "is this program still there?"};
+    case EMFILE:
+    case ENFILE:
+      return {what, "each host takes four open files: raise the limit (ulimit -Hn)"};
+    case EAGAIN:
+      return {what, "the limit of processes is reached (ulimit -u)"};
+    default:
+      return {what, "does it start by hand?"};
+  }
 }
 
 std::string last_words_of(const std::string& said) {

@@ -47,6 +47,13 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& options,
 std::string ssh_failure(int status, const std::string& said, const std::string& login,
                         bool copies_self);
 
+// Why the program that leads to a host could not be started, and what to do.
+struct StartFailure {
+  std::string what;
+  std::string advice;
+};
+StartFailure start_failure(const std::string& program, int error_number);
+
 // The last lines of it, at most three.
 std::string last_words_of(const std::string& said);
 

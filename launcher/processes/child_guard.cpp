@@ -4,7 +4,6 @@
 #include "launcher/processes/child_guard.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -30,6 +29,7 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
+#include "launcher/processes/close_from.h"
 #include "launcher/processes/process_file.h"
 #include "rendezvous/random_id.h"
 
@@ -85,7 +85,7 @@ void close_what_is_not_ours(int socket) {
   const int null = ::open("/dev/null", O_RDWR);
   for (int fd = 0; fd < kSocketFd; ++fd) ::dup2(null, fd);
   if (socket != kSocketFd) ::dup2(socket, kSocketFd);
-  syscall(SYS_close_range, kSocketFd + 1, ~0U, 0);
+  close_from(kSocketFd + 1);
 }
 
 [[noreturn]] void run_guard(int socket, const std::string& variable, int semaphores) {

@@ -2,7 +2,6 @@
 #include "launcher/processes/child_process.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "launcher/machine/find_program.h"
+#include "launcher/processes/close_from.h"
 #include "rendezvous/blocked_signals.h"
 #include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
@@ -107,7 +107,7 @@ int run_child(void* argument) {
   if (start->spare_fd < 0) syscall(SYS_close, kSpareFd);
   if (start->memory_fd < 0) syscall(SYS_close, kMemoryFd);
   if (start->progress_fd < 0) syscall(SYS_close, kProgressFd);
-  syscall(SYS_close_range, kProgressFd + 1, ~0U, 0);
+  close_from(kProgressFd + 1);
   if (start->cpu_mask != nullptr &&
       syscall(SYS_sched_setaffinity, 0, start->cpu_mask_bytes, start->cpu_mask) < 0) {
     start->binding_error = errno;
@@ -143,8 +143,9 @@ std::vector<unsigned long> cpu_mask(const std::vector<int>& cpus) {
   return mask;
 }
 
-std::string variable(const std::vector<std::string>& environment, const std::string& name) {
-  std::string value;
+std::optional<std::string> variable(const std::vector<std::string>& environment,
+                                    const std::string& name) {
+  std::optional<std::string> value;
   for (const std::string& entry : environment) {
     if (entry.compare(0, name.size() + 1, name + "=") == 0) value = entry.substr(name.size() + 1);
   }
@@ -216,7 +217,7 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
   error_number = EINVAL;
   if (setup.argv.empty()) return std::nullopt;
   const std::string path =
-      find_program(setup.argv[0], variable(setup.environment, "PATH"), error_number);
+      find_program(setup.argv[0], search_path(variable(setup.environment, "PATH")), error_number);
   if (path.empty()) return std::nullopt;
 
   const auto argv = pointers(setup.argv);

@@ -1,5 +1,5 @@
-// Its end is that of the process, and not of its pipes: a master connection that ssh leaves behind
-// (ControlPersist) holds stderr open for hours.
+// Its end is that of the process, and not of its pipes: what a ProxyCommand leaves behind may hold
+// stderr open for hours, as may a master connection, where the user's ssh options ask for one.
 #include "launcher/ssh/host_connection.h"
 
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <asio/write.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "rendezvous/unique_fd.h"
@@ -40,10 +39,10 @@ HostConnection::~HostConnection() {
   child_->send(SIGKILL);
 }
 
-std::string HostConnection::start(const std::vector<std::string>& argv,
-                                  const std::vector<std::string>& environment) {
+int HostConnection::start(const std::vector<std::string>& argv,
+                          const std::vector<std::string>& environment) {
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
-  if (!in || !out || !err) return std::string("cannot make a pipe: ") + std::strerror(errno);
+  if (!in || !out || !err) return errno;
   ChildSetup setup;
   setup.argv = argv;
   setup.environment = environment;
@@ -52,7 +51,7 @@ std::string HostConnection::start(const std::vector<std::string>& argv,
   setup.stderr_fd = err->write.get();
   int error = 0;
   child_ = ChildProcess::spawn(setup, error);
-  if (!child_) return "cannot start " + argv.front() + ": " + std::strerror(error);
+  if (!child_) return error;
   to_child_.assign(in->write.release());
   out_.descriptor.assign(out->read.release());
   err_.descriptor.assign(err->read.release());
@@ -60,7 +59,7 @@ std::string HostConnection::start(const std::vector<std::string>& argv,
   read(out_, events_.on_out);
   read(err_, events_.on_err);
   wait_for_end();
-  return "";
+  return 0;
 }
 
 void HostConnection::read(Input& input, const std::function<void(std::string_view)>& take) {

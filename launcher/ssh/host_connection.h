@@ -33,9 +33,8 @@ class HostConnection {
   HostConnection(const HostConnection&) = delete;
   HostConnection& operator=(const HostConnection&) = delete;
 
-  // Returns why it could not be started, or "".
-  std::string start(const std::vector<std::string>& argv,
-                    const std::vector<std::string>& environment);
+  // Returns 0, or the number of the error for which it could not be started.
+  int start(const std::vector<std::string>& argv, const std::vector<std::string>& environment);
 
   // In order. `owner` keeps the bytes until they are written.
   void send(std::shared_ptr<const void> owner, std::string_view bytes);

@@ -58,6 +58,7 @@ HostsLimits limits_of(const LaunchOptions& options) {
   limits.opening = limits.hello;
   limits.ending = options.shutdown_timeout + options.heartbeat_timeout + milliseconds(30'000);
   limits.elastic = options.backend == RendezvousBackend::C10d;
+  limits.stay = options.stay;
   limits.least = options.nnodes_min;
   return limits;
 }
@@ -110,6 +111,9 @@ class HostsJob {
   int final_status() const;
   Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
   bool elastic() const { return options_.backend == RendezvousBackend::C10d; }
+  bool congested() {
+    return output_.console(false).congested() || output_.console(true).congested();
+  }
 
   const LaunchOptions& options_;
   const std::string launcher_path_;
@@ -185,6 +189,7 @@ int HostsJob::run() {
       for (const auto& node : nodes_) {
         if (node->connection && !node->ended) node->connection->go_on();
       }
+      apply(state_.output_waited(steady_clock::now()));
     });
   }
   signals_.handle(plan_signals(options_, signal_is_ignored));
@@ -209,19 +214,15 @@ void HostsJob::start(int number) {
                .on_out = [this, number](std::string_view bytes) { on_out(number, bytes); },
                .on_err = [this, number](std::string_view bytes) { on_err(number, bytes); },
                .on_end = [this, number](const ExitStatus& status) { on_end(number, status); },
-               .may_read =
-                   [this] {
-                     return !output_.console(false).congested() &&
-                            !output_.console(true).congested();
-                   }});
-  const std::string problem = node.connection->start(
-      node_command(options_.over_ssh, node.host, launcher_path_, copy_.get()), environment_);
-  if (problem.empty()) return;
+               .may_read = [this] { return !congested(); }});
+  const std::vector<std::string> command =
+      node_command(options_.over_ssh, node.host, launcher_path_, copy_.get());
+  const int error = node.connection->start(command, environment_);
+  if (error == 0) return;
   node.ended = true;
-  say(node.host.name + ": " + problem +
-          (node.is_here ? "" : "; install ssh (openssh-client), or see that it is on PATH"),
-      LineKind::Error);
-  apply(state_.ended(number, false, steady_clock::now()));
+  const StartFailure failure = start_failure(command.front(), error);
+  say(node.host.name + ": " + failure.what + "; " + failure.advice, LineKind::Error);
+  apply(state_.ended(number, HostsState::Verdict::None, steady_clock::now()));
 }
 
 void HostsJob::on_out(int number, std::string_view bytes) {
@@ -363,7 +364,11 @@ void HostsJob::on_end(int number, const ExitStatus& status) {
   show_rest(false);
   show_rest(true);
   if (!node.killed && !node.end) note_failure(number, status);
-  apply(state_.ended(number, node.end.has_value(), steady_clock::now()));
+  using Verdict = HostsState::Verdict;
+  const Verdict verdict = !node.end               ? Verdict::None
+                          : node.end->status == 0 ? Verdict::Success
+                                                  : Verdict::Failure;
+  apply(state_.ended(number, verdict, steady_clock::now()));
 }
 
 // It ended without a word on how the job went.
@@ -384,8 +389,11 @@ void HostsJob::note_failure(int number, const ExitStatus& status) {
   } else {
     // What came since it was told its part was shown as it came.
     const std::string words = last_words_of(node.said);
-    say((is_lost ? fmt::format("lost the connection to {} (status {})", node.host.name, code)
-                 : fmt::format("{}: its launcher ended with status {}", node.host.name, code)) +
+    const char* const stays =
+        options_.stay && !node.is_here ? "; what runs there goes on (--stay)" : "";
+    say((is_lost
+             ? fmt::format("lost the connection to {} (status {}){}", node.host.name, code, stays)
+             : fmt::format("{}: its launcher ended with status {}", node.host.name, code)) +
             (words.empty() ? "" : ": " + words),
         LineKind::Error);
   }
@@ -422,7 +430,7 @@ void HostsJob::carry_out(const HostsAct& act) {
       asio::post(io_, [this, node = act.node] {
         if (state_.phase() == HostsState::Phase::Starting) return start(node);
         at(node).ended = true;
-        apply(state_.ended(node, false, steady_clock::now()));
+        apply(state_.ended(node, HostsState::Verdict::None, steady_clock::now()));
       });
       return;
     case HostsAct::What::Tell:
@@ -448,19 +456,27 @@ void HostsJob::wait_for_deadline() {
   timer_.expires_at(*deadline);
   timer_.async_wait([this](const asio::error_code& error) {
     if (error) return;
+    if (congested()) apply(state_.output_waited(steady_clock::now()));
     apply(state_.deadline_passed(steady_clock::now()));
     name_the_late();
   });
 }
 
 void HostsJob::name_the_late() {
+  const HostsLimits limits = limits_of(options_);
   for (; reported_late_ < state_.late().size(); ++reported_late_) {
-    const Node& node = at(state_.late()[reported_late_]);
+    const HostsState::Late& late = state_.late()[reported_late_];
+    const Node& node = at(late.node);
     const std::string words = last_words_of(node.said.empty() ? node.noise : node.said);
-    if (!node.hello) {
+    if (late.phase == HostsState::Phase::Starting) {
       say(fmt::format("{}: no answer within {}{}; does ssh {} true come back?", node.host.name,
-                      rendezvous::time_text(limits_of(options_).hello),
-                      words.empty() ? "" : ": " + words, node.host.login),
+                      rendezvous::time_text(limits.hello), words.empty() ? "" : ": " + words,
+                      node.host.login),
+          LineKind::Error);
+    } else if (late.phase == HostsState::Phase::Opening) {
+      say(fmt::format("{}: its launcher did not open the endpoint within {}; is the machine "
+                      "overloaded? uptime, and dmesg for errors",
+                      node.host.name, rendezvous::time_text(limits.opening)),
           LineKind::Error);
     } else {
       say(node.host.name + " did not end in time: its connection is cut", LineKind::Error);

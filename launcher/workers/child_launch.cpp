@@ -99,9 +99,10 @@ void connect_terminal(Connection& connection) {
   connection.write_end.reset(pty.worker_end);
 }
 
-// A single unprefixed writer keeps the console itself, so that it still sees a terminal. What goes
-// only to a file goes there directly, unless somebody has to cut that. stderr always passes through
-// us for the failure report.
+// A single unprefixed writer keeps the console itself, so that it still sees a terminal; not where
+// it is to outlive who reads that, of which it would die by SIGPIPE. What goes only to a file goes
+// there directly, unless somebody has to cut that. stderr always passes through us for the failure
+// report.
 void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, Connection& err) {
   const WorkerOutput& wanted = spec.output;
   if (wanted.pty) {
@@ -120,7 +121,8 @@ void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, C
   if (!wanted.out.console && !cut && !changes) {
     const std::string& file = wanted.out.file;
     out.write_end.reset(OutputLog::open(file.empty() ? "/dev/null" : file));
-  } else if (!(may_inherit && wanted.out.file.empty() && wanted.prefix.empty())) {
+  } else if (!may_inherit || spec.outlives_session || !wanted.out.file.empty() ||
+             !wanted.prefix.empty()) {
     connect_pipe(out);
   }
   connect_pipe(err);

@@ -21,10 +21,11 @@ struct WorkerSpec {
   int key_fd = -1;        // Of the workers' key; -1 = none. Stays its owner's.
   bool is_spare = false;  // Waits for its rank ...
   int channel_fd = -1;    // ... at this end of its channel (rendezvous/spare_channel.h). As key_fd.
-  bool keeps_channel = false;  // May be given another rank by its channel when it is a worker.
-  int memory_fd = -1;          // Of --restart-memory; -1 = none. Its owner's, too.
-  int progress_fd = -1;        // Of all workers' progress pages; -1 = none. As memory_fd.
-  std::vector<int> cpus;       // It may run on these alone; empty = as inherited.
+  bool keeps_channel = false;     // May be given another rank by its channel when it is a worker.
+  int memory_fd = -1;             // Of --restart-memory; -1 = none. Its owner's, too.
+  int progress_fd = -1;           // Of all workers' progress pages; -1 = none. As memory_fd.
+  bool outlives_session = false;  // It goes on when nobody reads our stdout any more (--stay).
+  std::vector<int> cpus;          // It may run on these alone; empty = as inherited.
 };
 
 }  // namespace ddprun::launcher

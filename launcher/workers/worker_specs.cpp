@@ -286,6 +286,7 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     } else if (inputs.environment(rendezvous::progress_page_variable)) {
       spec.variables.emplace_back(rendezvous::progress_page_variable, "");  // As above.
     }
+    spec.outlives_session = inputs.options.stay;
     spec.keeps_channel = inputs.may_park;
     if (inputs.may_park) {
       spec.variables.emplace_back(rendezvous::rank_variable, std::to_string(rendezvous::spare_fd));

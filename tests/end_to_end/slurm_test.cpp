@@ -411,6 +411,32 @@ TEST_CASE("scripts for Slurm ask srun for the job's CPUs, and take a worker for 
   CHECK(contains(node.output, "--nproc-per-node 4 "));
 }
 
+TEST_CASE("run_node.sh counts the GPUs that CUDA_VISIBLE_DEVICES names, and not the machine's") {
+  const TemporaryFolder folder;
+  write_program(folder / "nvidia-smi", "printf 'GPU %s: of the machine\\n' 0 1 2 3 4 5 6 7\n");
+  write_program(folder / "shown", "echo \"given $*\"\n");
+  const auto workers = [&](const std::string& visible) {
+    const std::string command = visible + " exec " + sources + "/scripts/run_node.sh train";
+    const auto result =
+        run({"/bin/bash", "-c", command}, 60s,
+            {{"PATH", folder.path() + ":" + std::getenv("PATH")}, {"DDPRUN", folder / "shown"}});
+    INFO(result.output);
+    CHECK(result.status == 0);
+    const std::string option = "--nproc-per-node ";
+    const auto at = result.output.find(option);
+    REQUIRE(at != std::string::npos);
+    return result.output.substr(at + option.size(),
+                                result.output.find(' ', at + option.size()) - at - option.size());
+  };
+  CHECK(workers("unset CUDA_VISIBLE_DEVICES;") == "8");
+  for (const char* some : {"2,3", " 0", "GPU-5f,GPU-6a", "MIG-1"}) {
+    CHECK(workers(std::string("export CUDA_VISIBLE_DEVICES='") + some + "';") == "gpu");
+  }
+  for (const char* none : {"", "-1", "NoDevFiles"}) {
+    CHECK(workers(std::string("export CUDA_VISIBLE_DEVICES='") + none + "';") == "1");
+  }
+}
+
 TEST_CASE("run_node.sh, too, does without a TMPDIR that can be written") {
   const TemporaryFolder folder;
   const ProcessResult result = run({sources + "/scripts/run_node.sh", "true"}, 60s,

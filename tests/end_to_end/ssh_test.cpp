@@ -203,6 +203,101 @@ TEST_CASE("17.3: a host whose connection breaks ends the job on the others") {
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: jobs share no connection that ends with one of them") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  std::ofstream(place.folder / "ssh/config", std::ios::app)
+      << "Host *\n  ControlMaster auto\n  ControlPath " << (place.folder / "master-%n") << "\n";
+  Process first(waiting_job(hosts, ""), place.variables());
+  REQUIRE(wait_for_both_hosts(first));
+  const std::string go = place.folder / "go";
+  Process second(launch({"-H", "host-a,host-b", hosts.options()}) +
+                     shell("echo up $RANK; until [ -e " + go + " ]; do sleep 0.05; done"),
+                 place.variables());
+  REQUIRE(wait_for_both_hosts(second));
+
+  first.send_signal(SIGKILL);
+  CHECK(first.wait(30s).ended);
+  std::ofstream(go).close();
+  const ProcessResult result = second.wait(60s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK_FALSE(contains(result.output, "lost the connection"));
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: with --stay a node goes on without its connection, also where it prints") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  const std::string go = place.folder / "go", done = place.folder / "done.";
+  Process job(launch({"-H", "host-a,host-b", hosts.options(), "--stay"}) +
+                  shell("echo up $RANK; until [ -e " + go + " ]; do sleep 0.05; done; echo more; " +
+                        "echo more > " + done + "$RANK"),
+              place.variables());
+  REQUIRE(wait_for_both_hosts(job));
+  const std::vector<int> connections = descendants_running(job.pid(), "ssh");
+  REQUIRE(connections.size() == 2);
+
+  ::kill(connections.back(), SIGKILL);
+  REQUIRE(job.wait_for_output("what runs there goes on (--stay)", 30s));
+  std::ofstream(go).close();
+  const ProcessResult result = job.wait(60s);
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(content_of(done + "0") == "more\n");
+  CHECK(content_of(done + "1") == "more\n");
+  check_nothing_left(place);
+}
+
+TEST_CASE(
+    "17.3: a launcher that hangs on another host holds up the end of a failed job no longer "
+    "than its limit") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  const std::string report = place.folder / "report.json";
+  // Workers tell who their launcher is.
+  Process job(
+      launch({"-H", "host-a,host-b", hosts.options(), "--shutdown-timeout", "1", "--rdzv-conf",
+              "heartbeat_timeout=2,heartbeat_interval=0.5", "--report", report}) +
+          shell("echo \"up $RANK by $PPID.\"; exec sleep 300"),
+      place.variables());
+  REQUIRE(wait_for_both_hosts(job));
+  REQUIRE(job.wait_for_output("[host-b] up 1 by ", 10s));
+  const int launcher = number_after(job.output(), "up 1 by ");
+
+  ::kill(launcher, SIGSTOP);
+  const ProcessResult result = job.wait(90s);
+  ::kill(launcher, SIGCONT);
+
+  INFO(result.output);
+  CHECK(result.ended);
+  CHECK(result.status == 74);
+  CHECK(contains(result.output, "host-b did not end in time: its connection is cut"));
+  CHECK(contains(result.output, "FAILED: "));
+  std::ifstream file(report);
+  CHECK(nlohmann::json::parse(file)["exit_status"] == 74);
+  check_nothing_left(place);
+}
+
+TEST_CASE("17.3: more hosts than the soft limit of open files has room for, and it is handed on") {
+  const Place place;
+  const std::string command = "ulimit -Sn 64 && exec \"$@\"";
+  const ProcessResult result =
+      run(std::vector<std::string>{"/bin/bash", "-c", command, "limited"} +
+              launch({"-H", "host-[01-18]", "--quiet"}) + shell("echo limit $(ulimit -Sn)"),
+          120s, without_sshd(place));
+
+  INFO(result.output);
+  CHECK(result.status == 0);
+  CHECK(count_of(result.output, "limit 64\n") == 18);
+  check_nothing_left(place);
+}
+
 TEST_CASE("17.3: a host that cannot be used is named with ssh's words and what to do") {
   REQUIRE_SSHD();
   struct Wrong {

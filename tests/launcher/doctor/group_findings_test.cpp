@@ -172,6 +172,17 @@ TEST_CASE("17.3: each difference between machines is found, alone", "[doctor]") 
   }
 }
 
+TEST_CASE("17.3: names that mean each machine itself say nothing of another one", "[doctor]") {
+  for (const std::string name : {"localhost", "127.0.0.1", "::1"}) {
+    INFO(name);
+    Members members = healthy_group();
+    members[0].name = name;
+    members[1].facts.names[1] = {name, {"127.0.0.1"}, ""};
+    members[2].facts.names[1] = {name, {}, "unknown"};
+    CHECK(bad_ones(compare_machines(members)).empty());
+  }
+}
+
 TEST_CASE("17.3: a slow answer is no wrong clock", "[doctor]") {
   Members members = healthy_group();
   members[1].clock_ahead_s = 0.9;

@@ -43,6 +43,9 @@ TEST_CASE("17.3: -H names hosts, with users, workers, ranges and addresses", "[h
   CHECK(hosts("a:8,b:8") == "a=8 b=8");
   CHECK(hosts("a,me@b:2") == "a me@b=2");
   CHECK(parse_host_list("me@b").hosts[0].name == "b");
+  // ssh takes the last "@" as well.
+  CHECK(hosts("me@corp.example@gpu1:2,me@x@[::1]") == "me@corp.example@gpu1=2 me@x@::1");
+  CHECK(parse_host_list("me@corp.example@gpu1").hosts[0].name == "gpu1");
   CHECK(hosts("gpu[08-10]:4") == "gpu08=4 gpu09=4 gpu10=4");
   // As scontrol show hostnames: each width kept, the first bracket outermost.
   CHECK(hosts("gpu[001-003,7,09-11]") == "gpu001 gpu002 gpu003 gpu7 gpu09 gpu10 gpu11");
@@ -68,7 +71,8 @@ TEST_CASE("17.3: what is no list of hosts is refused with its place", "[hosts]")
                           "a:-1",
                           "a b",
                           "a;b",
-                          "a@b@c",
+                          "@a@b",
+                          "a@b@",
                           "@a",
                           "gpu[1-",
                           "gpu[]",
@@ -94,6 +98,11 @@ TEST_CASE("17.3: a hostfile has a host on a line, with slots and comments", "[ho
       file("# two racks\na slots=8\n\nb:4   # the old one\nme@c\r\ngpu[1-2] slots=2 max_slots=4") ==
       "a=8 b=4 me@c gpu1=2 gpu2=2");
   CHECK(contains(file("a:2 slots=2"), "has a number already"));
+  CHECK(file("a slots = 8\nb\tslots =4 max_slots= 8\n") == "a=8 b=4");
+  for (const char* bad : {"a = 8", "= 8", "a slots = ", "a slots = = 8"}) {
+    INFO(bad);
+    CHECK(file(bad).rfind("error: ", 0) == 0);
+  }
 }
 
 TEST_CASE("17.3: mlx.launch's JSON separates the login from the data's addresses", "[hosts]") {
@@ -109,4 +118,12 @@ TEST_CASE("17.3: mlx.launch's JSON separates the login from the data's addresses
   CHECK(contains(file("{\"hosts\": [}"), "is none"));
   CHECK(contains(file("[{\"ssh\": \"a[1-2]\", \"ips\": [\"10.0.0.1\"]}]"), "not a range"));
   CHECK(contains(file("[{\"ssh\": \"-oX\"}]"), "expected a host"));
+}
+
+TEST_CASE("17.3: the mark with which Windows' editors begin a file is no part of a host",
+          "[hosts]") {
+  CHECK(file("\xEF\xBB\xBF"
+             "a slots=8\r\nb\r\n") == "a=8 b");
+  CHECK(file("\xEF\xBB\xBF[{\"ssh\": \"a\"}]") == "a");
+  CHECK(contains(file("\xEF\xBB\xBF"), "no host is named"));
 }

@@ -8,6 +8,8 @@
 
 using namespace ddprun::launcher;
 using std::chrono::milliseconds;
+using Phase = HostsState::Phase;
+using Verdict = HostsState::Verdict;
 
 namespace {
 
@@ -47,6 +49,17 @@ HostsState running(int nodes, HostsLimits all = limits()) {
   return state;
 }
 
+std::string late(const HostsState& state) {
+  std::string text;
+  for (const HostsState::Late& one : state.late()) {
+    text += (text.empty() ? "" : ", ") + std::to_string(one.node) +
+            (one.phase == Phase::Starting  ? " starting"
+             : one.phase == Phase::Opening ? " opening"
+                                           : " ending");
+  }
+  return text;
+}
+
 HostsState begun(int nodes, HostsLimits all = limits()) {
   HostsState state = running(nodes, all);
   CHECK(acts(state.begun()).empty());
@@ -65,10 +78,10 @@ TEST_CASE("17.3: node 0 listens before the others are told where", "[hosts]") {
   CHECK_FALSE(state.has_begun());
   state.begun();
   CHECK(state.has_begun());
-  CHECK(acts(state.ended(1, true, at(5))).empty());
+  CHECK(acts(state.ended(1, Verdict::Success, at(5))).empty());
   CHECK_FALSE(state.deadline());
-  CHECK(acts(state.ended(0, true, at(6))).empty());
-  CHECK(acts(state.ended(2, true, at(7))) == "finish");
+  CHECK(acts(state.ended(0, Verdict::Success, at(6))).empty());
+  CHECK(acts(state.ended(2, Verdict::Success, at(7))) == "finish");
   CHECK(state.phase() == HostsState::Phase::Done);
 }
 
@@ -89,10 +102,10 @@ TEST_CASE("17.3: a host that cannot be reached ends the others", "[hosts]") {
   HostsState state(few, 4);
   state.begin(at(0));
   state.hello(0, at(1));  // 1 and 2 are being started, 3 waits.
-  CHECK(acts(state.ended(1, false, at(2))) == "kill 0, kill 2");
+  CHECK(acts(state.ended(1, Verdict::None, at(2))) == "kill 0, kill 2");
   CHECK(acts(state.hello(2, at(3))).empty());
-  CHECK(acts(state.ended(0, false, at(4))).empty());
-  CHECK(acts(state.ended(2, false, at(5))) == "finish");
+  CHECK(acts(state.ended(0, Verdict::None, at(4))).empty());
+  CHECK(acts(state.ended(2, Verdict::None, at(5))) == "finish");
 }
 
 TEST_CASE("17.3: node 0 that ends before it listens ends the others", "[hosts]") {
@@ -100,9 +113,9 @@ TEST_CASE("17.3: node 0 that ends before it listens ends the others", "[hosts]")
   state.begin(at(0));
   state.hello(0, at(1));
   state.hello(1, at(1));
-  CHECK(acts(state.ended(0, true, at(2))) == "kill 1");
+  CHECK(acts(state.ended(0, Verdict::Success, at(2))) == "kill 1");
   CHECK(state.preventer() == 0);
-  CHECK(acts(state.ended(1, false, at(3))) == "finish");
+  CHECK(acts(state.ended(1, Verdict::None, at(3))) == "finish");
 }
 
 TEST_CASE("17.3: a host that says nothing is given up after its own limit", "[hosts]") {
@@ -115,10 +128,10 @@ TEST_CASE("17.3: a host that says nothing is given up after its own limit", "[ho
   CHECK(state.deadline() == at(1'900));
   CHECK(acts(state.deadline_passed(at(1'000))).empty());
   CHECK(acts(state.deadline_passed(at(1'900))) == "kill 0, kill 1");
-  CHECK(state.late() == std::vector<int>{1});
+  CHECK(late(state) == "1 starting");
   // Its ssh hangs, too.
   CHECK(state.deadline() == at(2'400));
-  state.ended(0, false, at(2'000));
+  state.ended(0, Verdict::None, at(2'000));
   CHECK(acts(state.deadline_passed(at(2'400))) == "kill 1");
 }
 
@@ -129,6 +142,7 @@ TEST_CASE("17.3: an endpoint that never opens ends the job", "[hosts]") {
   state.hello(1, at(1));
   CHECK(state.deadline() == at(2'001));
   CHECK(acts(state.deadline_passed(at(2'001))) == "kill 0, kill 1");
+  CHECK(late(state) == "0 opening");
 }
 
 TEST_CASE("17.3: the first Ctrl-C asks, the second reaches everyone too, the third cuts off",
@@ -139,8 +153,8 @@ TEST_CASE("17.3: the first Ctrl-C asks, the second reaches everyone too, the thi
   CHECK(acts(state.signal(SIGINT, at(20))) == "signal 0=2, signal 1=2");
   CHECK(state.deadline() == at(520));
   CHECK(acts(state.signal(SIGINT, at(30))) == "kill 0, kill 1");
-  state.ended(0, true, at(40));
-  CHECK(acts(state.ended(1, false, at(41))) == "finish");
+  state.ended(0, Verdict::Success, at(40));
+  CHECK(acts(state.ended(1, Verdict::None, at(41))) == "finish");
 }
 
 TEST_CASE("17.3: Ctrl-C while hosts are reached ends their connections", "[hosts]") {
@@ -148,40 +162,87 @@ TEST_CASE("17.3: Ctrl-C while hosts are reached ends their connections", "[hosts
   state.begin(at(0));
   state.hello(0, at(1));
   CHECK(acts(state.signal(SIGINT, at(2))) == "kill 0, kill 1");
-  state.ended(1, false, at(3));
-  CHECK(acts(state.ended(0, false, at(4))) == "finish");
+  state.ended(1, Verdict::None, at(3));
+  CHECK(acts(state.ended(0, Verdict::None, at(4))) == "finish");
 }
 
 TEST_CASE("17.3: who does not end after a signal is cut off", "[hosts]") {
   HostsState state = running(2);
   state.signal(SIGTERM, at(10));
-  state.ended(0, true, at(20));
+  state.ended(0, Verdict::Success, at(20));
   CHECK(acts(state.deadline_passed(at(5'010))) == "kill 1");
-  CHECK(state.late() == std::vector<int>{1});
+  CHECK(late(state) == "1 ending");
 }
 
 TEST_CASE("17.3: a lost host bounds the others' end, unless they may go on", "[hosts]") {
   HostsState fixed = begun(3);
-  CHECK(acts(fixed.ended(1, false, at(10))).empty());
+  CHECK(acts(fixed.ended(1, Verdict::None, at(10))).empty());
   CHECK(fixed.deadline() == at(5'010));
   CHECK_FALSE(fixed.preventer());
 
   HostsLimits may_shrink = limits();
   may_shrink.elastic = true;
   HostsState elastic = begun(3, may_shrink);
-  elastic.ended(1, false, at(10));
+  elastic.ended(1, Verdict::None, at(10));
+  CHECK_FALSE(elastic.deadline());
+
+  HostsLimits may_be_lost = limits();
+  may_be_lost.stay = true;
+  HostsState stays = begun(3, may_be_lost);
+  stays.ended(1, Verdict::None, at(10));
+  CHECK_FALSE(stays.deadline());
+  stays.ended(0, Verdict::Success, at(20));
+  CHECK_FALSE(stays.deadline());
+  CHECK(acts(stays.ended(2, Verdict::Success, at(30))) == "finish");
+}
+
+TEST_CASE("17.3: a failure that one host tells bounds the others' end, a success does not",
+          "[hosts]") {
+  HostsState failed = begun(3);
+  CHECK(acts(failed.ended(1, Verdict::Failure, at(10))).empty());
+  CHECK(failed.deadline() == at(5'010));
+  failed.ended(0, Verdict::Failure, at(20));
+  CHECK(failed.deadline() == at(5'010));
+  CHECK(acts(failed.deadline_passed(at(5'010))) == "kill 2");
+  CHECK(late(failed) == "2 ending");
+  CHECK(acts(failed.ended(2, Verdict::None, at(5'020))) == "finish");
+
+  HostsState succeeded = begun(3);
+  succeeded.ended(1, Verdict::Success, at(10));
+  CHECK_FALSE(succeeded.deadline());
+
+  HostsLimits may_shrink = limits();
+  may_shrink.elastic = true;
+  HostsState elastic = begun(3, may_shrink);
+  elastic.ended(1, Verdict::Failure, at(10));
   CHECK_FALSE(elastic.deadline());
 }
 
+TEST_CASE("17.3: who stands still for a slow reader of the output is not late", "[hosts]") {
+  HostsState state = begun(2);
+  CHECK(acts(state.output_waited(at(5))).empty());
+  CHECK_FALSE(state.deadline());
+  state.ended(1, Verdict::Failure, at(10));
+  state.output_waited(at(5'000));
+  CHECK(state.deadline() == at(10'000));
+  CHECK(acts(state.deadline_passed(at(5'010))).empty());
+  CHECK(acts(state.deadline_passed(at(10'000))) == "kill 0");
+
+  HostsState interrupted = begun(2);
+  interrupted.signal(SIGTERM, at(10));
+  interrupted.output_waited(at(5'000));
+  CHECK(interrupted.deadline() == at(5'010));
+}
+
 TEST_CASE("17.3: a host that ends before the first round ends the others at once", "[hosts]") {
-  for (const bool verdict : {false, true}) {
-    INFO(verdict);
+  for (const Verdict verdict : {Verdict::None, Verdict::Success, Verdict::Failure}) {
+    INFO(static_cast<int>(verdict));
     HostsState state = running(3);
     CHECK(acts(state.ended(1, verdict, at(10))) == "signal 0=15, signal 2=15");
     CHECK(state.preventer() == 1);
     CHECK(state.deadline() == at(510));
-    state.ended(2, false, at(20));
-    CHECK(acts(state.ended(0, true, at(30))) == "finish");
+    state.ended(2, Verdict::None, at(20));
+    CHECK(acts(state.ended(0, Verdict::Success, at(30))) == "finish");
     CHECK(state.preventer() == 1);
   }
 }
@@ -191,9 +252,9 @@ TEST_CASE("17.3: an elastic job begins while as many hosts are left as it takes"
   two.elastic = true;
   two.least = 2;
   HostsState state = running(3, two);
-  CHECK(acts(state.ended(1, false, at(10))).empty());
+  CHECK(acts(state.ended(1, Verdict::None, at(10))).empty());
   CHECK_FALSE(state.preventer());
   CHECK_FALSE(state.deadline());
-  CHECK(acts(state.ended(0, false, at(20))) == "signal 2=15");
+  CHECK(acts(state.ended(0, Verdict::None, at(20))) == "signal 2=15");
   CHECK(state.preventer() == 0);
 }

@@ -1,6 +1,8 @@
 // Words that reach another host's shell, the variables that go along, and ssh's failures in words.
 #include "launcher/hosts/remote_command.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <stdexcept>
 #include <string>
 
@@ -37,6 +39,15 @@ TEST_CASE("17.3: the user's ssh options come before ours, and the host after all
   const Words argv = ssh_command({"-p", "22"}, "me@a", "exec x");
   CHECK(Words(argv.begin(), argv.begin() + 3) == Words{"ssh", "-p", "22"});
   CHECK(Words(argv.end() - 3, argv.end()) == Words{"-T", "me@a", "exec x"});
+  CHECK(std::find(argv.begin(), argv.end(), "ControlMaster=no") != argv.end());
+}
+
+TEST_CASE("17.3: what keeps ssh from starting is told with what to do about that", "[hosts]") {
+  CHECK(contains(start_failure("ssh", ENOENT).what, "cannot start ssh: No such file"));
+  CHECK(contains(start_failure("ssh", ENOENT).advice, "install ssh"));
+  CHECK_FALSE(contains(start_failure("/opt/ddprun", ENOENT).advice, "install ssh"));
+  CHECK(contains(start_failure("ssh", EMFILE).what, "Too many open files"));
+  CHECK(contains(start_failure("ssh", EMFILE).advice, "each host takes"));
 }
 
 // The shell of the other host, without the other host.

@@ -69,6 +69,24 @@ std::string output_of(const std::string& script, const std::vector<int>& cpus = 
   return text;
 }
 
+template <std::size_t N>
+bool filter_calls(sock_filter (&steps)[N]) {
+  const sock_fprog program{N, steps};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// From here on close_range fails in this process as it does before Linux 5.9.
+bool refuse_close_range() {
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return filter_calls(steps);
+}
+
 // From here on clone with CLONE_PIDFD fails in this process as it does under qemu.
 bool refuse_clone_with_pidfd() {
   sock_filter steps[] = {
@@ -79,9 +97,7 @@ bool refuse_clone_with_pidfd() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{std::size(steps), steps};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return filter_calls(steps);
 }
 
 }  // namespace
@@ -174,6 +190,31 @@ TEST_CASE("a child has only descriptors 0, 1 and 2, whatever we have open", "[ch
   CHECK(listed.substr(0, 6) == "0\n1\n2\n");
   CHECK(listed.find(std::to_string(leaky) + "\n") == std::string::npos);
   ::close(leaky);
+}
+
+TEST_CASE("a child has no others of our descriptors where the kernel has no close_range",
+          "[child]") {
+  constexpr int cannot_filter = 2, wrong = 1, right = 0;
+  const int pid = ::fork();
+  if (pid == 0) {  // A filter stays until the process ends.
+    // More than one read of the kernel's list holds. What the shell opens to look is below 100.
+    for (int i = 0; i < 300; ++i) ::fcntl(0, F_DUPFD, 100);
+    if (!refuse_close_range()) ::_exit(cannot_filter);
+    ChildSetup setup =
+        setup_of({"sh", "-c",
+                  "for f in /proc/$$/fd/*; do test ${f##*/} -lt 100 || exit 1; done; read x <&3"});
+    setup.key_fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    auto child = start(setup);
+    if (!child) ::_exit(wrong);
+    pollfd ended{child->pidfd(), POLLIN, 0};
+    const auto status = ::poll(&ended, 1, 20'000) == 1 ? child->reap() : std::nullopt;
+    ::_exit(status && status->exit_code == 0 && status->signal == 0 ? right : wrong);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == cannot_filter) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(WEXITSTATUS(status) == right);
 }
 
 TEST_CASE("a child that gets a key has it at descriptor 3, whatever its number was", "[child]") {
@@ -309,6 +350,16 @@ TEST_CASE("a program is found on the search path, and a folder of that name is n
   CHECK(error_number == EACCES);
   CHECK(find_program("", "/bin", error_number).empty());
   CHECK(error_number == ENOENT);
+}
+
+TEST_CASE("a program is found where there is no PATH, and not where that is empty", "[child]") {
+  ChildSetup setup = setup_of({"sh", "-c", "exit 3"});
+  setup.environment = {"SENTINEL=here"};
+  auto child = start(setup);
+  REQUIRE(child);
+  CHECK(wait_for(*child).exit_code == 3);
+  setup.environment = {"PATH="};
+  CHECK_FALSE(start(setup));
 }
 
 TEST_CASE("descendants are found through any number of parents", "[child]") {

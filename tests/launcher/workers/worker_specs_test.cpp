@@ -207,6 +207,14 @@ TEST_CASE("a store of rank 0's own has its own address, and workers know",
   CHECK(variables.at("MASTER_PORT") == "4321");
 }
 
+TEST_CASE("workers that are to outlive the session are told of as such",
+          "[launcher][worker_specs]") {
+  Case job;
+  CHECK_FALSE(job.specs().at(0).outlives_session);
+  job.options.stay = true;
+  CHECK(job.specs().at(0).outlives_session);
+}
+
 TEST_CASE("an inherited NCCL setting is kept", "[launcher][worker_specs]") {
   Case c;
   c.environment.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
