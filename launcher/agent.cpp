@@ -259,7 +259,7 @@ void Agent::on_stop(const rendezvous::Stop& stop) {
   if (stop.final_verdict) job_cause_ = stop.cause;
   why_ = stop.why;
   events_.attempt_verdict(stop);
-  if (stop.cause) watched_.failed(*stop.cause);
+  if (stop.cause) watched_.attempt_ended(*stop.cause);
   // The report that follows a final verdict names the cause, but not why there is no restart.
   const bool news = !stop.final_verdict || attempt_.running() > 0 || options_.max_restarts > 0;
   if (own_signal_ == 0 && news) spdlog::warn("{}", stop.why);

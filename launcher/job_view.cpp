@@ -1,8 +1,11 @@
-// Ages are counted here, from the moment at which something came: clocks of two machines are never
-// compared.
+// Ages are counted here, from the moment at which somebody was asked: clocks of two machines are
+// never compared, and what was told is never older than that. From the moment at which the answers
+// are there it might be: the first one may have waited for the last.
 #include "launcher/job_view.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace ddprun::launcher {
@@ -27,6 +30,53 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
       std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)));
 }
 
+std::vector<NodeLines> lines_of(const std::vector<rendezvous::NodeTold>& nodes) {
+  std::vector<NodeLines> all;
+  for (const rendezvous::NodeTold& node : nodes) {
+    NodeLines& each = all.emplace_back();
+    each.host = node.host;
+    each.node_rank = node.group_rank;
+    if (node.is_own) continue;
+    const auto lines = node.text ? parse_lines(*node.text) : std::nullopt;
+    if (lines) each.lines = *lines;
+    if (!node.tells) each.why = "its ddprun is too old to tell";
+    if (node.tells && !lines) each.why = "it does not answer";
+  }
+  return all;
+}
+
+std::vector<NodeLines> lines_of(const rendezvous::QueryAnswer& answer) {
+  if (auto nodes = answer.text ? parse_nodes(*answer.text) : std::nullopt) return *nodes;
+  NodeLines others;
+  others.host = "other hosts";
+  others.why = answer.refused ? answer.refused->reason
+               : answer.moved ? "another node coordinates the job"
+                              : "the coordinator does not answer: " + answer.why;
+  return {others};
+}
+
+// A question to all nodes, while the others or this one have not answered.
+struct LinesAsked {
+  std::optional<NodeLines> own;
+  std::optional<std::vector<NodeLines>> others;
+  std::function<void(const std::vector<NodeLines>&)> done;
+
+  // This node is among the others where they are known: there it has no lines, or those that the
+  // coordinator has had from it.
+  void tell() {
+    if (!own || !others) return;
+    const auto place = std::find_if(others->begin(), others->end(), [&](const NodeLines& node) {
+      return node.host == own->host && node.node_rank == own->node_rank;
+    });
+    if (place == others->end()) {
+      others->insert(others->begin(), std::move(*own));
+    } else {
+      *place = std::move(*own);
+    }
+    done(*others);
+  }
+};
+
 }  // namespace
 
 JobView::JobView(bool alone, std::string host, int launcher_pid, JobViewWays ways)
@@ -39,16 +89,19 @@ void JobView::refresh(std::function<void()> done) {
   if (waiting_.size() > 1) return;
   rendezvous::Query query;
   query.what = "snapshot";
+  const auto asked_at = Clock::now();
   if (ways_.leads()) {
-    ways_.ask_nodes(query, nodes_limit, [this](const std::vector<rendezvous::NodeTold>& nodes) {
-      take(nodes);
-      looked();
-    });
+    ways_.ask_nodes(query, nodes_limit,
+                    [this, asked_at](const std::vector<rendezvous::NodeTold>& nodes) {
+                      take(nodes, asked_at);
+                      looked();
+                    });
   } else {
-    ways_.ask_coordinator(query, coordinator_limit, [this](const rendezvous::QueryAnswer& answer) {
-      take(answer);
-      looked();
-    });
+    ways_.ask_coordinator(query, coordinator_limit,
+                          [this, asked_at](const rendezvous::QueryAnswer& answer) {
+                            take(answer, asked_at);
+                            looked();
+                          });
   }
 }
 
@@ -74,7 +127,7 @@ void JobView::keep_or_replace(std::vector<Seen> seen) {
   seen_ = std::move(seen);
 }
 
-void JobView::take(const std::vector<rendezvous::NodeTold>& nodes) {
+void JobView::take(const std::vector<rendezvous::NodeTold>& nodes, Clock::time_point asked_at) {
   const auto now = Clock::now();
   std::vector<Seen> seen;
   for (const rendezvous::NodeTold& node : nodes) {
@@ -90,13 +143,13 @@ void JobView::take(const std::vector<rendezvous::NodeTold>& nodes) {
     each.view.node_rank = node.group_rank;
     each.view.silent_s = 0;
     each.heard_at = now - node.silence;
-    each.told_at = now;
+    each.told_at = asked_at;
   }
   problem_.clear();
   keep_or_replace(std::move(seen));
 }
 
-void JobView::take(const rendezvous::QueryAnswer& answer) {
+void JobView::take(const rendezvous::QueryAnswer& answer, Clock::time_point asked_at) {
   const auto job = answer.text ? parse_snapshot(*answer.text, Writer::Peer) : std::nullopt;
   if (!job) {
     problem_ = answer.refused ? answer.refused->reason
@@ -122,7 +175,7 @@ void JobView::take(const rendezvous::QueryAnswer& answer) {
   std::vector<Seen> seen;
   for (NodeView& view : views) {
     if (view.host == host_ && view.launcher_pid == launcher_pid_) continue;
-    const auto told_at = now - duration_of(view.age_s.value_or(0));
+    const auto told_at = asked_at - duration_of(view.age_s.value_or(0));
     const auto heard_at = now - duration_of(view.silent_s.value_or(0));
     seen.push_back({std::move(view), heard_at, told_at});
   }
@@ -144,43 +197,29 @@ std::vector<NodeView> JobView::others() const {
   return views;
 }
 
-void JobView::lines(const rendezvous::Query& query, NodeLines own,
-                    std::function<void(const std::vector<NodeLines>&)> done) {
-  if (alone_) return done({std::move(own)});
-  if (ways_.leads()) {
-    return ways_.ask_nodes(query, lines_of_nodes_limit,
-                           [own = std::move(own), done = std::move(done)](
-                               const std::vector<rendezvous::NodeTold>& nodes) {
-                             std::vector<NodeLines> all;
-                             for (const rendezvous::NodeTold& node : nodes) {
-                               if (node.is_own) {
-                                 all.push_back(own);
-                                 continue;
-                               }
-                               NodeLines& each = all.emplace_back();
-                               each.host = node.host;
-                               each.node_rank = node.group_rank;
-                               const auto lines =
-                                   node.text ? parse_lines(*node.text) : std::nullopt;
-                               if (lines) each.lines = *lines;
-                               if (!node.tells) each.why = "its ddprun is too old to tell";
-                               if (node.tells && !lines) each.why = "it does not answer";
-                             }
-                             done(all);
-                           });
+std::function<void(NodeLines own)> JobView::lines(
+    const rendezvous::Query& query, std::function<void(const std::vector<NodeLines>&)> done) {
+  auto asked = std::make_shared<LinesAsked>();
+  asked->done = std::move(done);
+  if (alone_) {
+    asked->others.emplace();
+  } else if (ways_.leads()) {
+    ways_.ask_nodes(query, lines_of_nodes_limit,
+                    [asked](const std::vector<rendezvous::NodeTold>& nodes) {
+                      asked->others = lines_of(nodes);
+                      asked->tell();
+                    });
+  } else {
+    ways_.ask_coordinator(query, lines_of_job_limit,
+                          [asked](const rendezvous::QueryAnswer& answer) {
+                            asked->others = lines_of(answer);
+                            asked->tell();
+                          });
   }
-  ways_.ask_coordinator(
-      query, lines_of_job_limit,
-      [own = std::move(own), done = std::move(done)](const rendezvous::QueryAnswer& answer) {
-        const auto nodes = answer.text ? parse_nodes(*answer.text) : std::nullopt;
-        if (nodes) return done(*nodes);
-        NodeLines others;
-        others.host = "other hosts";
-        others.why = answer.refused ? answer.refused->reason
-                     : answer.moved ? "another node coordinates the job"
-                                    : "the coordinator does not answer: " + answer.why;
-        done({own, others});
-      });
+  return [asked](NodeLines own) {
+    asked->own = std::move(own);
+    asked->tell();
+  };
 }
 
 }  // namespace ddprun::launcher

@@ -40,9 +40,10 @@ class JobView {
   // Why nothing is known of them; "" = it is.
   const std::string& problem() const { return problem_; }
 
-  // Stacks or logs of all nodes; those of this one are `own`, or come from it by the coordinator.
-  void lines(const rendezvous::Query& query, NodeLines own,
-             std::function<void(const std::vector<NodeLines>&)> done);
+  // Asks all other nodes for their stacks or logs. Those of this one are given to what comes back,
+  // once: `done` gets all as soon as both are there.
+  std::function<void(NodeLines own)> lines(const rendezvous::Query& query,
+                                           std::function<void(const std::vector<NodeLines>&)> done);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -52,8 +53,8 @@ class JobView {
     Clock::time_point told_at;
   };
 
-  void take(const std::vector<rendezvous::NodeTold>& nodes);
-  void take(const rendezvous::QueryAnswer& answer);
+  void take(const std::vector<rendezvous::NodeTold>& nodes, Clock::time_point asked_at);
+  void take(const rendezvous::QueryAnswer& answer, Clock::time_point asked_at);
   void keep_or_replace(std::vector<Seen> seen);
   void looked();
 

@@ -12,7 +12,7 @@
 
 #include "launcher/processes/child_sessions.h"
 #include "launcher/stall/nccl_ras.h"
-#include "launcher/watch/job_stacks.h"
+#include "launcher/watch/job_lines.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/rank_stacks.h"
 #include "rendezvous/time_text.h"
@@ -26,7 +26,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds look_pause{1'000};
 constexpr milliseconds look_pause_least{50};
 constexpr int looks_in_limit = 8;  // Of a limit of seconds the end must not be a second late.
-constexpr milliseconds ras_limit{8'000};  // Its own time-outs are of 5 s.
+constexpr milliseconds py_spy_limit{30'000};  // What it has not told by then the kernel does.
+constexpr milliseconds ras_limit{8'000};      // Its own time-outs are of 5 s.
 constexpr milliseconds gather_limit{60'000};
 constexpr std::size_t notes_kept = 20;
 // On the console: all of one rank that is behind, of the others where they stand.
@@ -68,7 +69,10 @@ struct StallWatch::Gathered {
   bool ras_answered = false;
 
   void take() {
-    for (Rank& rank : ranks) rank.lines = rank_stack_lines(rank.snapshot.pid, rank.own_stack);
+    std::vector<AskedWorker> workers;
+    for (const Rank& rank : ranks) workers.push_back({rank.snapshot.pid, rank.own_stack});
+    auto lines = worker_stack_lines(workers, py_spy_limit);
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].lines = std::move(lines[i]);
     if (ras_address.empty()) return;
     const RasAnswer answer = ask_nccl_ras(ras_address, ras_limit);
     ras_answered = !answer.text.empty();

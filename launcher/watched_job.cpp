@@ -13,7 +13,7 @@
 
 #include "launcher/machine/this_machine.h"
 #include "launcher/report/stack_text.h"
-#include "launcher/watch/job_stacks.h"
+#include "launcher/watch/job_lines.h"
 #include "launcher/watch/log_ends.h"
 #include "launcher/watch/process_use.h"
 #include "launcher/watch/run_folder.h"
@@ -32,6 +32,7 @@ constexpr std::chrono::milliseconds stack_look_pause{10};
 // Of what this node tells others: below Gathering::node_bytes_max.
 constexpr std::size_t node_bytes_max = 384u << 10;
 constexpr std::size_t node_lines_bytes_max = 256u << 10;
+// Above that of node_stack_lines(), so that what it has by then is told.
 constexpr std::chrono::milliseconds lines_limit{12'000};
 
 double seconds_since(steady_clock::time_point begin) {
@@ -127,7 +128,12 @@ void WatchedJob::round_started(const rendezvous::RoundStart& round) {
   since_ = steady_clock::now();
 }
 
-void WatchedJob::failed(const rendezvous::FirstCause& cause) {
+void WatchedJob::attempt_ended(const rendezvous::FirstCause& cause) {
+  // Nobody is to blame for these, and an alert on failures must not go off at each preemption.
+  if (cause.kind == rendezvous::FirstCause::Kind::Interrupted ||
+      rendezvous::asks_to_be_queued_again(cause)) {
+    return;
+  }
   ++failures_total_;
   failures_.push_back({.time_unix_s = ::time(nullptr),
                        .attempt = cause.attempt,
@@ -178,14 +184,16 @@ void WatchedJob::answer_for_job(const rendezvous::Query& query,
   if (query.what != "stacks" && query.what != "logs") {
     return reply(nodes_to_json({}, node_lines_bytes_max));
   }
-  collect_lines(query, [this, query, reply = std::move(reply)](std::vector<std::string> lines) {
-    NodeLines own{.host = host_,
-                  .node_rank = rounds_ > 0 ? round_.group_rank : -1,
-                  .lines = std::move(lines),
-                  .why = {}};
-    view_.lines(query, std::move(own), [reply](const std::vector<NodeLines>& nodes) {
-      reply(nodes_to_json(nodes, rendezvous::Coordinator::answer_bytes_max));
-    });
+  // The others are asked first: all nodes look at their ranks at the same time.
+  const auto take_own =
+      view_.lines(query, [reply = std::move(reply)](const std::vector<NodeLines>& nodes) {
+        reply(nodes_to_json(nodes, rendezvous::Coordinator::answer_bytes_max));
+      });
+  collect_lines(query, [this, take_own](const std::vector<std::string>& lines) {
+    take_own({.host = host_,
+              .node_rank = rounds_ > 0 ? round_.group_rank : -1,
+              .lines = lines,
+              .why = {}});
   });
 }
 
@@ -204,18 +212,22 @@ void WatchedJob::answer_for_node(const rendezvous::Query& query,
 }
 
 // In a thread: logs may lie on a file system whose server is away, and py-spy takes its time.
-void WatchedJob::collect_lines(const rendezvous::Query& query,
-                               std::function<void(std::vector<std::string> lines)> done) {
-  if (std::exchange(collects_, true)) {
+void WatchedJob::collect_lines(const rendezvous::Query& query, LinesDone done) {
+  if (!collecting_.empty()) {
+    // A node that is asked by its people asks the coordinator, which asks it the same once more.
+    const bool same = query.what == collected_.what && query.rank == collected_.rank &&
+                      query.lines == collected_.lines;
+    if (same) return collecting_.push_back(std::move(done));
     return done({"  somebody else asks for stacks or logs just now: ask again"});
   }
+  collected_ = query;
+  collecting_.push_back(std::move(done));
   const std::optional<int> rank = query.rank < 0 ? std::nullopt : std::optional(query.rank);
   auto lines = std::make_shared<std::vector<std::string>>();
-  const auto call = [this, lines, done = std::move(done)](std::function<void()> work) {
-    lines_call_.start(std::move(work), lines_limit, [this, lines, done](const std::string& why) {
-      collects_ = false;
+  const auto call = [this, lines](std::function<void()> work) {
+    lines_call_.start(std::move(work), lines_limit, [this, lines](const std::string& why) {
       // After the limit the thread may still write to what it was given.
-      done(why.empty() ? *lines : std::vector<std::string>{"  " + why});
+      lines_collected(why.empty() ? *lines : std::vector<std::string>{"  " + why});
     });
   };
   if (query.what == "logs") {
@@ -223,9 +235,13 @@ void WatchedJob::collect_lines(const rendezvous::Query& query,
       *lines = log_lines(job, rank, count);
     });
   }
-  collect_stacks(query.rank, [this, lines, rank, call](const std::string& told) {
-    call([lines, rank, told, job = own_snapshot()] { *lines = stack_lines(job, told, rank); });
+  ask_stacks(query.rank, [this, lines, rank, call](const Stacks& told) {
+    call([lines, rank, told, job = own_snapshot()] { *lines = node_stack_lines(job, told, rank); });
   });
+}
+
+void WatchedJob::lines_collected(const std::vector<std::string>& lines) {
+  for (const auto& done : std::exchange(collecting_, {})) done(lines);
 }
 
 // All are asked at once, and have the same time: where they stand shall be one moment.

@@ -32,8 +32,8 @@ class WatchedJob {
   std::string socket_path() const { return socket_.path(); }  // "" = they cannot.
 
   void round_started(const rendezvous::RoundStart& round);
-  // A failure ended the attempt, here or on another node.
-  void failed(const rendezvous::FirstCause& cause);
+  // An attempt ended for this, here or on another node. It is kept if it is a failure.
+  void attempt_ended(const rendezvous::FirstCause& cause);
 
   // With GPUs and the other nodes as they were when they were looked at last.
   JobSnapshot snapshot() const;
@@ -56,8 +56,9 @@ class WatchedJob {
   void tell_snapshot(std::function<void(const std::string&)> reply);
   JobSnapshot own_snapshot() const;
   // Stacks or ends of logs of this node's ranks.
-  void collect_lines(const rendezvous::Query& query,
-                     std::function<void(std::vector<std::string> lines)> done);
+  using LinesDone = std::function<void(const std::vector<std::string>& lines)>;
+  void collect_lines(const rendezvous::Query& query, LinesDone done);
+  void lines_collected(const std::vector<std::string>& lines);
   RankSnapshot rank(int local_rank) const;
   void add_gpus(std::vector<RankSnapshot>& ranks) const;
   const WorkerEnd* end_of(int pid) const;  // In this attempt; null: it runs.
@@ -79,7 +80,8 @@ class WatchedJob {
   JobView view_;
   GpuLook gpus_;
   BackgroundCall lines_call_;
-  bool collects_ = false;
+  rendezvous::Query collected_;        // What `lines_call_` is about ...
+  std::vector<LinesDone> collecting_;  // ... and who waits for it.
   StatusSocket socket_;
 };
 

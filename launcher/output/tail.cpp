@@ -5,16 +5,12 @@
 #include <vector>
 
 namespace ddprun::launcher {
-namespace {
 
-// What a terminal shows of a line that was redrawn with '\r'.
 std::string_view visible_part(std::string_view line) {
   while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   const std::size_t redraw = line.rfind('\r');
   return redraw == line.npos ? line : line.substr(redraw + 1);
 }
-
-}  // namespace
 
 void OutputTail::add(std::string_view bytes) {
   text_ += bytes.substr(bytes.size() - std::min(bytes.size(), kBytesMax));

@@ -7,6 +7,9 @@
 
 namespace ddprun::launcher {
 
+// What a terminal shows of a line that was redrawn with '\r': its last state.
+std::string_view visible_part(std::string_view line);
+
 class OutputTail {
  public:
   static constexpr std::size_t kBytesMax = 8 << 10;

@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,12 +31,24 @@ using std::chrono::milliseconds;
 constexpr milliseconds logs_answer_limit{2'000};
 constexpr int pause_ms = 250;
 constexpr int looks_per_question = 4;  // The launcher is asked once in so many pauses.
+constexpr int looks_per_state = 8;     // A progress bar is shown where it stands as seldom.
 constexpr int lines_of_follow = 10;
+// Files of attempts that are over are read on for a moment, since a launcher's threads may still
+// write to a slow disk; of so many at most, for each is a descriptor.
+constexpr int questions_until_closed = 2;
+constexpr std::size_t over_files_max = 16;
 
 // A launcher's run: an attempt may begin and end between two looks at it, and leaves its folder.
 struct FollowedRun {
   JobSnapshot last;
   std::set<fs::path> known;  // Folders of attempts that are read, or were over at the first look.
+};
+
+// What one rank's stream has written in one attempt.
+struct FollowedLog {
+  RotatedLog log;
+  fs::path attempt;        // Its folder.
+  int questions_over = 0;  // At so many its attempt was over.
 };
 
 // Those of one run, the oldest first.
@@ -64,31 +78,35 @@ class Logs {
     if (looks_.looks().empty()) return 1;
     if (!looks_.is_remote()) add_files(first_lines(), /*with_missed=*/false);
     if (!command_.follow) {
-      if (show_others()) return pass_on(/*last=*/true) ? 0 : 1;
-      if (files_.empty()) return say_that_there_are_none();
-      return pass_on(/*last=*/true) ? 0 : 1;
+      if (!show_others() && files_.empty()) return say_that_there_are_none();
+      return pass_on_rest() ? 0 : 1;
     }
     tell_of_others();
     if (files_.empty() && waits_for_workers()) {
       std::fputs("ddprun logs: no workers yet; what they write follows\n", stderr);
     }
-    for (int i = 1; !files_.empty() || waits_for_workers(); ++i) {
-      if (!pass_on(/*last=*/false)) return 0;
-      ::poll(nullptr, 0, pause_ms);
-      if (i % looks_per_question != 0) continue;
-      looks_.look(logs_answer_limit);
-      if (!looks_.found()) {
-        for (auto& [folder, run] : runs_) add_missed(folder, run, fs::file_time_type::max());
-        pass_on(/*last=*/true);
-        return 0;
-      }
-      // Of attempts that began meanwhile: all lines.
-      add_files(std::nullopt, /*with_missed=*/true);
-    }
-    return say_that_there_are_none();
+    return follow() ? 0 : say_that_there_are_none();
   }
 
  private:
+  // Until the job ends, or nobody reads any more. False: there is nothing to follow.
+  bool follow() {
+    for (int i = 0; !paths_.empty() || waits_for_workers(); ++i) {
+      if (!pass_on_new(/*states=*/i % looks_per_state == 0)) return true;
+      ::poll(nullptr, 0, pause_ms);
+      if (i % looks_per_question != looks_per_question - 1) continue;
+      looks_.look(logs_answer_limit);
+      // Of attempts that began meanwhile: all lines.
+      add_files(std::nullopt, /*with_missed=*/true);
+      if (!looks_.found()) {
+        pass_on_rest();
+        return true;
+      }
+      if (!close_over()) return true;
+    }
+    return false;
+  }
+
   // Of ranks on other hosts, which their launchers read. False: there is nothing.
   bool show_others() {
     bool any = false;
@@ -162,10 +180,36 @@ class Logs {
       if (!look.now.log_dir.empty()) add_run(look.now, with_missed);
       for (const RankSnapshot& rank : look.now.ranks) {
         for (const std::string& path : {rank.stdout_file, rank.stderr_file}) {
-          add_file(path, look.now, rank.rank, lines);
+          add_file(path, look.now.log_dir, look.now, rank.rank, lines);
         }
       }
     }
+    for (auto run = runs_.begin(); run != runs_.end();) {
+      if (!has_ended(run->first)) {
+        ++run;
+        continue;
+      }
+      add_missed(run->first, run->second, fs::file_time_type::max());
+      run = runs_.erase(run);
+    }
+  }
+
+  // Its launcher. One that is silent may be any of those that were not seen.
+  bool has_ended(const fs::path& run) const {
+    const auto is_of_run = [&](const Look& look) {
+      return fs::path(look.now.log_dir).parent_path() == run;
+    };
+    return looks_.notes().empty() &&
+           std::none_of(looks_.looks().begin(), looks_.looks().end(), is_of_run);
+  }
+
+  bool is_over(const fs::path& attempt) const {
+    const auto is_followed = [&](const Look& look) {
+      const fs::path now = look.now.log_dir;
+      return now.parent_path() == attempt.parent_path() && now != attempt;
+    };
+    return has_ended(attempt.parent_path()) ||
+           std::any_of(looks_.looks().begin(), looks_.looks().end(), is_followed);
   }
 
   void add_run(const JobSnapshot& job, bool with_missed) {
@@ -190,21 +234,55 @@ class Logs {
         for (const char* name : {"stdout.log", "stderr.log"}) {
           const fs::path file = attempt / std::to_string(i) / name;
           if (!fs::exists(file, gone)) continue;
-          add_file(file.string(), run.last, run.last.first_rank + i, std::nullopt);
+          add_file(file.string(), attempt, run.last, run.last.first_rank + i, std::nullopt);
         }
       }
     }
   }
 
-  void add_file(const std::string& path, const JobSnapshot& job, int rank,
+  void add_file(const std::string& path, const fs::path& attempt, const JobSnapshot& job, int rank,
                 std::optional<int> lines) {
     if (path.empty() || (command_.rank && rank != *command_.rank)) return;
-    if (paths_.insert(path).second) files_.emplace_back(path, prefix_of(job, rank), lines);
+    if (!paths_.insert(path).second) return;
+    files_.push_back({.log = {path, prefix_of(job, rank), lines}, .attempt = attempt});
   }
 
-  bool pass_on(bool last) {
-    return std::all_of(files_.begin(), files_.end(),
-                       [last](RotatedLog& file) { return file.pass_on(last); });
+  // False, as of the next two: nobody reads any more.
+  bool pass_on_new(bool states) {
+    using Unfinished = RotatedLog::Unfinished;
+    return std::all_of(files_.begin(), files_.end(), [&](FollowedLog& file) {
+      return file.log.pass_on(states ? Unfinished::State : Unfinished::Nothing);
+    });
+  }
+
+  bool pass_on_rest() {
+    for (; !files_.empty(); files_.pop_front()) {
+      if (!files_.front().log.pass_on(RotatedLog::Unfinished::All)) return false;
+    }
+    return true;
+  }
+
+  // Of many that began and ended since the last question, those that are closed at once are opened
+  // one after the other.
+  bool close_over() {
+    std::size_t over = 0;
+    for (FollowedLog& file : files_) {
+      if (!is_over(file.attempt)) continue;
+      ++file.questions_over;
+      ++over;
+    }
+    for (auto file = files_.begin(); file != files_.end();) {
+      const bool closes = file->questions_over >= questions_until_closed ||
+                          (file->questions_over > 0 && over > over_files_max);
+      if (!closes) {
+        ++file;
+        continue;
+      }
+      if (!file->log.pass_on(RotatedLog::Unfinished::All)) return false;
+      file = files_.erase(file);
+      --over;
+    }
+    return true;
   }
 
   int say_that_there_are_none() const {
@@ -221,12 +299,23 @@ class Logs {
   FoundLooks looks_;
   bool several_jobs_ = false;
   std::map<fs::path, FollowedRun> runs_;  // By its folder.
-  std::set<std::string> paths_;           // Of `files_`.
-  std::vector<RotatedLog> files_;         // As their attempts began.
+  std::set<std::string> paths_;           // That are, or were, among `files_`.
+  std::list<FollowedLog> files_;          // As their attempts began.
 };
+
+// Each file that is followed is a descriptor, and a node may have many ranks.
+void raise_soft_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
 
 }  // namespace
 
-int run_logs(const WatchCommand& command) { return Logs(command).run(); }
+int run_logs(const WatchCommand& command) {
+  raise_soft_limit();
+  return Logs(command).run();
+}
 
 }  // namespace ddprun::launcher

@@ -48,9 +48,9 @@ void FoundLooks::remember() {
   notes_.clear();
 }
 
-void FoundLooks::look(std::chrono::milliseconds limit) {
+void FoundLooks::look(std::chrono::milliseconds limit, Time now) {
   remember();
-  if (remote_) return look_at_endpoint(limit);
+  if (remote_) return look_at_endpoint(limit, now);
   std::vector<FoundJob> silent;
   for (FoundJob& found : find_jobs(places_, limit)) {
     if (!found.snapshot) {
@@ -79,7 +79,7 @@ bool FoundLooks::may_be_meant(const FoundJob& silent) const {
 }
 
 // Once it has told something, its silence is news, and no mistake of who asks.
-void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit) {
+void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit, Time now) {
   rendezvous::Query query;
   query.what = "snapshot";
   try {
@@ -88,9 +88,18 @@ void FoundLooks::look_at_endpoint(std::chrono::milliseconds limit) {
     if (!found.snapshot) throw RemoteJobError(1, "ddprun: what answers there is no job");
     found.pid = found.snapshot->launcher_pid;
     told_ = true;
+    silence_.heard();
     add(std::move(found));
   } catch (const RemoteJobError& error) {
     if (!told_ || error.status() != 1) throw;
+    silence_.missed(error.nobody_listens(), now);
+    if (silence_.is_over(now)) return;
+    notes_.push_back(
+        error.nobody_listens()
+            ? fmt::format("nobody listens at {}: the job has ended, or is cut off", remote_->name())
+            : fmt::format("{} does not answer: its launcher is halted or very busy, it is cut off, "
+                          "or another node takes over",
+                          remote_->name()));
   }
 }
 

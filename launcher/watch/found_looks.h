@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "launcher/watch/endpoint_silence.h"
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/remote_job.h"
 #include "launcher/watch/status_text.h"
@@ -21,10 +22,12 @@ class FoundLooks {
   // Its `job`: as is_called() takes it; "" = all. Throws RemoteJobError.
   explicit FoundLooks(const WatchCommand& command);
 
+  using Time = EndpointSilence::Time;
   // Looks again. Who does not answer within `limit`, and is or may be of the job that is meant, is
   // told of in `notes`. Of several launchers of one job, which tell the same, the first is kept. At
-  // an endpoint that has never told anything throws RemoteJobError.
-  void look(std::chrono::milliseconds limit);
+  // an endpoint that has never told anything throws RemoteJobError; at another one found() says
+  // whether its job is taken for over (endpoint_silence.h).
+  void look(std::chrono::milliseconds limit, Time now = std::chrono::steady_clock::now());
   // Every launcher, also when others of its job are here.
   void keep_all() { keeps_all_ = true; }
 
@@ -48,7 +51,7 @@ class FoundLooks {
 
   static Launcher launcher_of(const JobSnapshot& job);
   void remember();
-  void look_at_endpoint(std::chrono::milliseconds limit);
+  void look_at_endpoint(std::chrono::milliseconds limit, Time now);
   void add(FoundJob found);
   bool may_be_meant(const FoundJob& silent) const;
   void drop_repeated();
@@ -57,6 +60,7 @@ class FoundLooks {
   std::optional<RemoteJob> remote_;
   bool keeps_all_ = false;
   bool told_ = false;  // The endpoint has answered once.
+  EndpointSilence silence_;
   std::vector<std::string> places_;
   std::vector<Look> looks_;
   std::vector<FoundJob> jobs_;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "launcher/watch/run_folder.h"
@@ -47,6 +48,13 @@ bool read_some(int connection, std::string& received) {
   if (count < 0) return errno == EAGAIN || errno == EINTR;
   received.append(piece, static_cast<std::size_t>(count));
   return count > 0 && received.size() < answer_bytes_max;
+}
+
+// `error`: an errno, or 0. Without a descriptor a job that runs would look as one that has ended.
+void need_descriptors(int error, const std::string& place) {
+  if (error != EMFILE && error != ENFILE) return;
+  throw std::system_error(error, std::generic_category(),
+                          "cannot look for jobs in " + place + " (ulimit -n raises the limit)");
 }
 
 struct Question {
@@ -89,7 +97,8 @@ UniqueFd connect_to_job(int folder, const std::string& name) {
       0) {
     return connection;
   }
-  if (errno == ECONNREFUSED) ::unlinkat(folder, name.c_str(), 0);
+  // From another host, which a shared folder's name may be of, it is refused while it is in use.
+  if (errno == ECONNREFUSED && is_of_this_machine(name)) ::unlinkat(folder, name.c_str(), 0);
   return {};
 }
 
@@ -98,10 +107,16 @@ std::vector<FoundJob> find_jobs(const std::vector<std::string>& places, millisec
   std::vector<Question> questions;
   for (const std::string& place : places) {
     std::string why;
+    errno = 0;
     const UniqueFd folder = open_run_folder(place, /*make=*/false, why);
+    if (!folder) need_descriptors(errno, place);
     if (!folder) continue;
-    for (const std::string& name : socket_names(folder.get())) {
+    errno = 0;
+    const std::vector<std::string> names = socket_names(folder.get());
+    if (names.empty()) need_descriptors(errno, place);
+    for (const std::string& name : names) {
       UniqueFd connection = connect_to_job(folder.get(), name);
+      if (!connection) need_descriptors(errno, place);
       // Halted for long, it has more askers waiting than it takes.
       const bool is_full = !connection && errno == EAGAIN;
       if (!connection && !is_full) continue;

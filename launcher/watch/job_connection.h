@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// Connects to a launcher's socket; one that nobody listens at is removed. Does not wait. Where it
-// fails errno is EAGAIN if too many wait there already.
+// Connects to a launcher's socket; one of this machine that nobody listens at is removed. Does not
+// wait. Where it fails errno is EAGAIN if too many wait there already.
 rendezvous::UniqueFd connect_to_job(int folder, const std::string& name);
 
 // A launcher that could be found.
@@ -26,7 +26,8 @@ struct FoundJob {
 };
 
 // This user's launchers on this host, in the order in which they were started. All are asked at
-// once and have `limit` together.
+// once and have `limit` together. Throws std::system_error where this process may open no more
+// files: then none is found, and none has ended.
 std::vector<FoundJob> find_jobs(const std::vector<std::string>& places,
                                 std::chrono::milliseconds limit);
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/control/clean_text.h"
@@ -291,7 +292,7 @@ SeenFailure failure_of(const Fields& fields) {
 // ---- who is slow ----
 
 // A step more or less is where ranks are at any moment.
-constexpr std::int64_t steps_apart = 2;
+constexpr double steps_apart = 2;
 constexpr double standing_s = 1;      // Longer than a moment of the scheduler's, and ...
 constexpr double standing_steps = 3;  // ... than so many steps of its own.
 constexpr double least_share = 0.1;   // Of a step; ranks that differ by less are equal.
@@ -305,6 +306,22 @@ bool stands_still(const RankProgress& progress) {
   return age > standing_s && age > standing_steps * progress.step_s;
 }
 
+// How many steps `ahead` had done more when `slow` was heard of, at least. Of two nodes one may
+// have told half a second before the other, and in that time steps go by.
+double steps_behind(const RankSnapshot& slow, const RankSnapshot& ahead) {
+  const double steps =
+      static_cast<double>(ahead.progress->step) - static_cast<double>(slow.progress->step);
+  if (slow.at_other == ahead.at_other) return steps;
+  // A rank that has said nothing since then is where it was.
+  const double since_s = slow.old_s - ahead.progress->age_s.value_or(0);
+  if (since_s <= 0) return steps;
+  const double one_s = slow.progress->step_s, other_s = ahead.progress->step_s;
+  const double step_s =
+      one_s > 0 && other_s > 0 ? std::min(one_s, other_s) : std::max(one_s, other_s);
+  // Where nobody knows how long a step is, it has to stand still to be behind.
+  return step_s > 0 ? steps - since_s / step_s : std::min(steps, 1.0);
+}
+
 // Others are at a later step, or wait in this one. Of several the one that does not wait itself: a
 // rank that waits says nothing either.
 std::optional<Slowest> behind(const std::vector<const RankSnapshot*>& ranks) {
@@ -314,15 +331,18 @@ std::optional<Slowest> behind(const std::vector<const RankSnapshot*>& ranks) {
   };
   const auto [last, first] = std::minmax_element(ranks.begin(), ranks.end(), by_step);
   const RankProgress& slow = *(*last)->progress;
-  const std::int64_t steps = (*first)->progress->step - slow.step;
-  const bool awaited = !slow.waiting_s && (*first)->progress->waiting_s.value_or(0) > standing_s &&
-                       stands_still(slow);
-  if (slow.step < 0 || (steps < 1 && !awaited)) return std::nullopt;
-  if (steps < steps_apart && !stands_still(slow)) return std::nullopt;
-  std::string why = steps < 1 ? fmt::format("is awaited by others{}", phase_text(slow))
-                              : fmt::format("is {} {} behind{}", steps,
+  const bool stands = stands_still(slow);
+  const bool awaited =
+      !slow.waiting_s && (*first)->progress->waiting_s.value_or(0) > standing_s && stands;
+  const double steps = std::floor(steps_behind(**last, **first));
+  const bool same_step = (*first)->progress->step == slow.step;
+  if (slow.step < 0 || (same_step ? !awaited : steps < (stands ? 1 : steps_apart))) {
+    return std::nullopt;
+  }
+  std::string why = same_step ? fmt::format("is awaited by others{}", phase_text(slow))
+                              : fmt::format("is {:.0f} {} behind{}", steps,
                                             steps == 1 ? "step" : "steps", phase_text(slow));
-  if (stands_still(slow)) why += fmt::format(", silent for {:.0f} s", slow.age_s.value_or(0));
+  if (stands) why += fmt::format(", silent for {:.0f} s", slow.age_s.value_or(0));
   return Slowest{(*last)->rank, why};
 }
 
@@ -356,7 +376,8 @@ double own_time_s(const RankProgress& progress) {
 std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
   std::vector<const RankSnapshot*> telling;
   for (const RankSnapshot& rank : ranks) {
-    if (rank.state == RankState::Running && rank.progress) telling.push_back(&rank);
+    const bool tells = rank.state == RankState::Running && rank.progress;
+    if (tells && rank.old_s <= node_silent_s) telling.push_back(&rank);
   }
   if (telling.size() < 2) return std::nullopt;
   if (auto found = behind(telling)) return found;
@@ -365,8 +386,14 @@ std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks) {
 
 std::vector<RankSnapshot> all_ranks(const JobSnapshot& job) {
   std::vector<RankSnapshot> ranks = job.ranks;
-  for (const NodeView& node : job.others) {
-    ranks.insert(ranks.end(), node.ranks.begin(), node.ranks.end());
+  for (std::size_t i = 0; i < job.others.size(); ++i) {
+    const NodeView& node = job.others[i];
+    const double untold_s = node.age_s.value_or(std::numeric_limits<double>::infinity());
+    for (const RankSnapshot& rank : node.ranks) {
+      RankSnapshot& each = ranks.emplace_back(rank);
+      each.at_other = static_cast<int>(i);
+      each.old_s = std::max(untold_s, node.silent_s.value_or(0));
+    }
   }
   std::stable_sort(ranks.begin(), ranks.end(),
                    [](const RankSnapshot& a, const RankSnapshot& b) { return a.rank < b.rank; });

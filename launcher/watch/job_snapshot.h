@@ -73,6 +73,10 @@ struct RankSnapshot {
   std::optional<RankProgress> progress;
   std::string stdout_file;  // "" = none.
   std::string stderr_file;
+  // By all_ranks(), and told to nobody: at which other node (-1: at this one, as it is now), and
+  // how old it may be.
+  int at_other = -1;
+  double old_s = 0;
 };
 
 // A failure that ended an attempt. It stays, however many attempts follow.
@@ -159,7 +163,8 @@ std::int64_t shown_bytes(const GpuUse& gpu);
 // Of a step, on the average of the last ones: until this rank waits for others.
 double own_time_s(const RankProgress& progress);
 
-// Nobody where ranks are equal, or say nothing.
+// Nobody where ranks are equal, or say nothing. Those of a silent node are left out, and nobody is
+// behind by steps that others may have done since its node told of it.
 std::optional<Slowest> slowest_of(const std::vector<RankSnapshot>& ranks);
 
 // Of all nodes, by their numbers; those of a node that has long told nothing are as it told them.

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "launcher/output/log.h"
+#include "launcher/output/tail.h"
 #include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -16,12 +18,23 @@ namespace {
 
 constexpr off_t all_files_bytes_max = 192 << 10;  // Of a node, in equal parts.
 constexpr off_t file_bytes_least = 4 << 10;
+constexpr std::size_t cut_line_bytes_max = 4 << 10;
 
 struct FileEnd {
   std::vector<std::string> lines;
   bool is_whole = true;  // The file has no more.
   bool is_there = false;
 };
+
+// Where lines begin in the end of a file, of which the first may be the end of one. A line that is
+// redrawn may be longer than all that is read, and its last state is whole. Of another one that is,
+// the end is shown.
+std::size_t first_begin(std::string_view text) {
+  const std::size_t end = text.find_first_of("\r\n");
+  const std::size_t length = text.substr(std::min(end, text.size())).starts_with("\r\n") ? 2 : 1;
+  if (end != text.npos && end + length < text.size()) return end + length;
+  return text.size() - std::min(text.size(), cut_line_bytes_max);
+}
 
 FileEnd end_of_file(const std::string& path, off_t bytes_max, int lines_max) {
   FileEnd end;
@@ -34,12 +47,11 @@ FileEnd end_of_file(const std::string& path, off_t bytes_max, int lines_max) {
   std::string text(static_cast<std::size_t>(facts.st_size - from), '\0');
   const ssize_t count = ::pread(fd.get(), text.data(), text.size(), from);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  // The first line may be the end of one.
-  if (from > 0) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  if (from > 0) text.erase(0, first_begin(text));
   end.is_whole = from == 0 && full_logs(path).empty();
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t stop = std::min(text.find('\n', at), text.size());
-    end.lines.push_back(text.substr(at, stop - at));
+    end.lines.emplace_back(visible_part(std::string_view(text).substr(at, stop - at)));
     at = stop + 1;
   }
   const auto wanted = static_cast<std::size_t>(std::max(lines_max, 0));

@@ -11,7 +11,7 @@ namespace ddprun::launcher {
 
 // Of all ranks of this node, or of this one: a line for each line, "[RANK]: TEXT", the last `lines`
 // of each file (0: what is within a bound), and a sentence where there is none, or more than is
-// shown. Reads files, which may block.
+// shown. Of a line that is redrawn ('\r') the last state. Reads files, which may block.
 std::vector<std::string> log_lines(const JobSnapshot& own, std::optional<int> rank, int lines);
 
 }  // namespace ddprun::launcher

@@ -17,12 +17,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "launcher/processes/child_sessions.h"
 #include "launcher/processes/process_file.h"
 #include "rendezvous/control/visible_text.h"
+#include "rendezvous/time_text.h"
 #include "rendezvous/unique_fd.h"
 
 extern char** environ;
@@ -33,7 +35,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds py_spy_limit{10'000};
+// Each has a processor's time for itself, and stops the process that it looks into.
+constexpr std::size_t py_spies_max = 4;
 constexpr std::size_t threads_shown_max =
     12;  // Of a process; the first are its own, later ones pools'.
 constexpr std::size_t py_spy_bytes_max = 1 << 20;
@@ -124,41 +127,90 @@ void add_threads(int pid, std::vector<std::string>& lines) {
   }
 }
 
-// What a program writes, or nothing when it fails or takes too long.
-std::string output_of(const std::vector<std::string>& words) {
+// py-spy at work on a process.
+struct PySpy {
+  std::size_t place = 0;  // Of the process in the question.
+  pid_t pid = -1;
+  rendezvous::UniqueFd out;
+  std::string text;
+};
+
+// False: it is not there, or cannot be started.
+bool start_py_spy(PySpy& spy, int of) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return "";
-  const rendezvous::UniqueFd out(ends[0]);
-  rendezvous::UniqueFd in(ends[1]);
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+  spy.out.reset(ends[0]);
+  const rendezvous::UniqueFd in(ends[1]);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, in.get(), 1);
   ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  std::string words[] = {"py-spy", "dump", "--pid", std::to_string(of)};
+  char* const argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
+                        nullptr};
+  const int failed = ::posix_spawnp(&spy.pid, argv[0], &actions, nullptr, argv, environ);
   ::posix_spawn_file_actions_destroy(&actions);
-  in.reset();
-  if (failed != 0) return "";
-  std::string text;
-  const auto until = steady_clock::now() + py_spy_limit;
+  return failed == 0;
+}
+
+// False: it has said all, or too much.
+bool read_more(PySpy& spy) {
+  char piece[4096];
+  const ssize_t count = ::read(spy.out.get(), piece, sizeof piece);
+  if (count <= 0 || spy.text.size() > py_spy_bytes_max) return false;
+  spy.text.append(piece, static_cast<std::size_t>(count));
+  return true;
+}
+
+void end_py_spy(const PySpy& spy) {
+  ::kill(spy.pid, SIGKILL);  // Ended already, unless it took too long.
+  int status = 0;
+  while (::waitpid(spy.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// Waits until one of them has written or ended. Nothing: none has until then.
+std::vector<pollfd> wait_for_any(const std::vector<PySpy>& spies, steady_clock::time_point until) {
+  std::vector<pollfd> waited;
+  for (const PySpy& spy : spies) waited.push_back({spy.out.get(), POLLIN, 0});
   for (;;) {
     const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
-    pollfd waited{out.get(), POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&waited, 1, static_cast<int>(left.count())) <= 0) break;
-    char piece[4096];
-    const ssize_t count = ::read(out.get(), piece, sizeof piece);
-    if (count <= 0 || text.size() > py_spy_bytes_max) break;
-    text.append(piece, static_cast<std::size_t>(count));
+    if (left.count() <= 0) return {};
+    const int count = ::poll(waited.data(), waited.size(), static_cast<int>(left.count()));
+    if (count > 0) return waited;
+    if (count == 0 || errno != EINTR) return {};
   }
-  ::kill(pid, SIGKILL);  // Ended already, unless it took too long.
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+}
+
+// What py-spy writes of each of these processes, "" where it can tell nothing; nothing of those
+// that it has not come to the end of within the limit.
+std::vector<std::optional<std::string>> python_stacks(const std::vector<int>& pids,
+                                                      milliseconds limit) {
+  const auto until = steady_clock::now() + limit;
+  std::vector<std::optional<std::string>> stacks(pids.size());
+  std::vector<PySpy> at_work;
+  for (std::size_t next = 0;;) {
+    for (; next < pids.size() && at_work.size() < py_spies_max; ++next) {
+      PySpy spy{.place = next, .pid = -1, .out = {}, .text = {}};
+      if (start_py_spy(spy, pids[next])) {
+        at_work.push_back(std::move(spy));
+      } else {
+        stacks[next] = "";
+      }
+    }
+    if (at_work.empty()) return stacks;
+    const std::vector<pollfd> waited = wait_for_any(at_work, until);
+    if (waited.empty()) break;
+    for (std::size_t i = waited.size(); i-- > 0;) {
+      if (waited[i].revents == 0 || read_more(at_work[i])) continue;
+      end_py_spy(at_work[i]);
+      stacks[at_work[i].place] = std::move(at_work[i].text);
+      at_work.erase(at_work.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
-  return text;
+  for (const PySpy& spy : at_work) end_py_spy(spy);
+  return stacks;
 }
 
 void add_text(const std::string& text, std::vector<std::string>& lines) {
@@ -169,29 +221,70 @@ void add_text(const std::string& text, std::vector<std::string>& lines) {
   }
 }
 
-// Python's own stack. False: it is no Python, or nobody can tell.
-bool add_python(const ProcessRow& process, std::vector<std::string>& lines) {
-  if (process.name.rfind("python", 0) != 0) return false;
-  const std::string text = output_of({"py-spy", "dump", "--pid", std::to_string(process.pid)});
-  if (text.empty()) return false;
-  add_text(text, lines);
-  return true;
+// A process of a worker, and where it is.
+struct SeenProcess {
+  std::size_t worker = 0;
+  bool is_worker = false;  // Itself, and not what it has started.
+  ProcessRow row;
+  std::vector<std::string> lines;
+};
+
+// As the kernel tells it, which takes no time: all at one moment.
+std::vector<SeenProcess> see_processes(const std::vector<AskedWorker>& workers) {
+  std::vector<SeenProcess> seen;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    for (ProcessRow& row : read_with_descendants({workers[i].pid})) {
+      SeenProcess& each = seen.emplace_back();
+      each.worker = i;
+      each.is_worker = row.pid == workers[i].pid;
+      add_threads(row.pid, each.lines);
+      each.row = std::move(row);
+    }
+  }
+  return seen;
+}
+
+// A worker's own stack says more than those of its data loaders, should the time not do for all.
+void ask_py_spy(std::vector<SeenProcess>& seen, milliseconds limit) {
+  std::vector<SeenProcess*> python;
+  for (SeenProcess& each : seen) {
+    if (each.row.name.rfind("python", 0) == 0) python.push_back(&each);
+  }
+  std::stable_partition(python.begin(), python.end(),
+                        [](const SeenProcess* each) { return each->is_worker; });
+  std::vector<int> pids;
+  for (const SeenProcess* each : python) pids.push_back(each->row.pid);
+  const auto stacks = python_stacks(pids, limit);
+  for (std::size_t i = 0; i < python.size(); ++i) {
+    std::vector<std::string>& lines = python[i]->lines;
+    if (!stacks[i]) {
+      lines.insert(lines.begin(), fmt::format("    py-spy did not come to its end within {}",
+                                              rendezvous::time_text(limit)));
+    } else if (!stacks[i]->empty()) {
+      lines.clear();
+      add_text(*stacks[i], lines);
+    }
+  }
 }
 
 }  // namespace
 
-std::vector<std::string> rank_stack_lines(int pid, const std::string& own_stack) {
-  std::vector<std::string> lines;
-  for (const ProcessRow& process : read_with_descendants({pid})) {
-    if (process.pid != pid) {
-      lines.push_back(fmt::format("  below it: {} (pid {})", rendezvous::visible_text(process.name),
-                                  process.pid));
+std::vector<std::vector<std::string>> worker_stack_lines(const std::vector<AskedWorker>& workers,
+                                                         milliseconds limit) {
+  std::vector<SeenProcess> seen = see_processes(workers);
+  ask_py_spy(seen, limit);
+  std::vector<std::vector<std::string>> all(workers.size());
+  for (const SeenProcess& process : seen) {
+    std::vector<std::string>& lines = all[process.worker];
+    if (!process.is_worker) {
+      lines.push_back(fmt::format("  below it: {} (pid {})",
+                                  rendezvous::visible_text(process.row.name), process.row.pid));
     }
-    if (process.state == 'T') lines.push_back("    halted by a signal (state T)");
-    if (process.pid == pid) add_text(own_stack, lines);
-    if (!add_python(process, lines)) add_threads(process.pid, lines);
+    if (process.row.state == 'T') lines.push_back("    halted by a signal (state T)");
+    if (process.is_worker) add_text(workers[process.worker].own_stack, lines);
+    lines.insert(lines.end(), process.lines.begin(), process.lines.end());
   }
-  return lines;
+  return all;
 }
 
 // py-spy writes "Process 77: python3 ...", and for each thread "Thread 77 (idle): "MainThread""

@@ -1,15 +1,23 @@
-// Where the processes of one worker are just now, as far as they or the kernel tell.
+// Where the processes of workers are just now, as far as they or the kernel tell.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 namespace ddprun::launcher {
 
-// Of this worker and all processes below it. `own_stack`: what its library has answered, or "".
-// Python is looked into by py-spy where it is on PATH, for 10 s a process at most; of everything
-// else the kernel tells what its threads wait for.
-std::vector<std::string> rank_stack_lines(int pid, const std::string& own_stack);
+struct AskedWorker {
+  int pid = 0;
+  std::string own_stack;  // What its library has answered, or "".
+};
+
+// Of each of these workers, in their order, with all processes below it. Python is looked into by
+// py-spy where it is on PATH, a few processes at a time, the workers first, and all together within
+// `limit`. Of everything else, and where py-spy comes too late, the kernel tells what threads wait
+// for.
+std::vector<std::vector<std::string>> worker_stack_lines(const std::vector<AskedWorker>& workers,
+                                                         std::chrono::milliseconds limit);
 
 // These lines say that Python's main thread is in a collective of torch.distributed.
 bool is_in_collective(const std::vector<std::string>& lines);

@@ -24,6 +24,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int moves_max = 3;
+const std::string refused_connection = "connection refused";  // put_question()'s word for it.
 
 std::optional<std::string> asker_variable(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
@@ -61,12 +62,17 @@ rendezvous::QueryAnswer put(const std::string& host, std::uint16_t port,
   rendezvous::QueryAnswer answer{.why = "its name is not resolved in time"};
   if (!*resolved) return answer;
   answer.why = "its name cannot be resolved: " + (*resolved)->error;
+  bool reached = false;
   for (const std::string& address : (*resolved)->addresses) {
     auto given = std::make_shared<std::optional<rendezvous::QueryAnswer>>();
     rendezvous::query_coordinator(io, address, port, query, tls, limit,
                                   [given](const rendezvous::QueryAnswer& got) { *given = got; });
     run_until([&] { return given->has_value(); });
-    if (*given) answer = **given;
+    if (!*given) continue;
+    // Who listens at one of them and is late tells more than those where nobody does.
+    const bool refused = (*given)->why == refused_connection;
+    if (!refused || !reached) answer = **given;
+    reached = reached || !refused;
     if (answer.why.empty()) return answer;
   }
   return answer;
@@ -131,9 +137,11 @@ std::string RemoteJob::ask(rendezvous::Query query, std::chrono::milliseconds li
                                        name(), answer.refused->reason, query.run_id));
     }
     throw RemoteJobError(
-        1, fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
-                       "with --rdzv-endpoint, or --master-addr and --master-port",
-                       name(), answer.why));
+        1,
+        fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
+                    "with --rdzv-endpoint, or --master-addr and --master-port",
+                    name(), answer.why),
+        answer.why == refused_connection);
   }
 }
 

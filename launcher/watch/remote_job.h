@@ -17,11 +17,14 @@ namespace ddprun::launcher {
 // The job does not answer: the message says who was asked, and what to do.
 class RemoteJobError : public std::runtime_error {
  public:
-  RemoteJobError(int status, const std::string& text) : std::runtime_error(text), status_(status) {}
+  RemoteJobError(int status, const std::string& text, bool nobody_listens = false)
+      : std::runtime_error(text), status_(status), nobody_listens_(nobody_listens) {}
   int status() const { return status_; }
+  bool nobody_listens() const { return nobody_listens_; }  // At none of its addresses.
 
  private:
   int status_;
+  bool nobody_listens_;
 };
 
 class RemoteJob {
@@ -32,8 +35,9 @@ class RemoteJob {
   // A JSON object. Throws RemoteJobError.
   std::string ask(rendezvous::Query query, std::chrono::milliseconds limit);
 
+  std::string name() const;  // HOST:PORT of the coordinator.
+
  private:
-  std::string name() const;
   void read_key();
 
   WatchCommand command_;

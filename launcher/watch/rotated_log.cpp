@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,25 +24,32 @@ constexpr int current = 0;  // The file that is being written has no number yet.
 RotatedLog::RotatedLog(std::string path, std::string prefix, std::optional<int> lines)
     : path_(std::move(path)), prefix_(std::move(prefix)), lines_(lines) {}
 
-bool RotatedLog::pass_on(bool last) {
+bool RotatedLog::pass_on(Unfinished unfinished) {
   if (!fd_ && !open_first()) return true;
-  std::string text;
+  const auto write = [this](std::string_view line) { return write_line(line); };
   for (;;) {
     // Asked first: to a file that has a next one nothing is added any more.
     const auto next = next_file();
     char piece[piece_bytes];
     for (ssize_t count; (count = ::read(fd_.get(), piece, sizeof piece)) > 0;) {
-      text.append(piece, static_cast<std::size_t>(count));
-      if (text.size() >= piece_bytes && !write_lines(text, /*last=*/false)) return false;
+      if (!shown_.add({piece, static_cast<std::size_t>(count)}, write)) return false;
     }
     if (!next || !open_next(*next)) break;
   }
-  return write_lines(text, last);
+  if (unfinished == Unfinished::State && !shown_.show_state(write)) return false;
+  if (unfinished == Unfinished::All && !shown_.finish(write)) return false;
+  return std::fflush(stdout) == 0;
 }
 
 rendezvous::UniqueFd RotatedLog::file(int number) const {
   const std::string path = number == current ? path_ : full_log_path(path_, number);
-  return rendezvous::UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  rendezvous::UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened && (errno == EMFILE || errno == ENFILE)) {
+    throw std::system_error(
+        errno, std::generic_category(),
+        "cannot read " + path + " (ulimit -n raises the limit, --rank N reads one rank's files)");
+  }
+  return opened;
 }
 
 // The first file, or from the newest backwards to the one in which the last lines begin.
@@ -120,21 +128,6 @@ int RotatedLog::seek_to_last(int lines) {
   }
   if (lines == 0) ::lseek(fd_.get(), facts.st_size, SEEK_SET);
   return facts.st_size == 0 ? lines : std::max(lines - met - 1, 0);
-}
-
-bool RotatedLog::write_lines(std::string& text, bool last) {
-  rest_ += text;
-  text.clear();
-  std::size_t at = 0;
-  for (std::size_t end; (end = rest_.find('\n', at)) != rest_.npos; at = end + 1) {
-    if (!write_line(std::string_view(rest_).substr(at, end - at))) return false;
-  }
-  rest_.erase(0, at);
-  if (last && !rest_.empty()) {
-    if (!write_line(rest_)) return false;
-    rest_.clear();
-  }
-  return std::fflush(stdout) == 0;
 }
 
 bool RotatedLog::write_line(std::string_view line) const {

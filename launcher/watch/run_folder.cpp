@@ -12,9 +12,40 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
+#include "rendezvous/random_id.h"
+
 namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t boot_chars = 12;
+
+// "" = the kernel does not tell, in some sandboxes: then names say no machine.
+const std::string& own_boot() {
+  static const std::string boot = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    std::erase(id, '-');
+    return id.substr(0, boot_chars);
+  }();
+  return boot;
+}
+
+// "" = the name says none.
+std::string boot_of(const std::string& name) {
+  const std::size_t begin = name.find('-');
+  const std::size_t end = name.rfind('-');
+  return begin == end ? "" : name.substr(begin + 1, end - begin - 1);
+}
+
+bool may_be_of_this_machine(const std::string& name) {
+  const std::string boot = boot_of(name);
+  return boot.empty() || own_boot().empty() || boot == own_boot();
+}
+
+}  // namespace
 
 std::vector<std::string> run_folder_places(
     const std::function<std::optional<std::string>(const std::string& name)>& environment,
@@ -44,7 +75,9 @@ rendezvous::UniqueFd open_run_folder(const std::string& path, bool make, std::st
   rendezvous::UniqueFd folder(
       ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder) {
-    why = fmt::format("cannot open the folder {}: {}", path, std::strerror(errno));
+    const int error = errno;
+    why = fmt::format("cannot open the folder {}: {}", path, std::strerror(error));
+    errno = error;
     return {};
   }
   struct stat facts {};
@@ -54,6 +87,14 @@ rendezvous::UniqueFd open_run_folder(const std::string& path, bool make, std::st
     return {};
   }
   return folder;
+}
+
+std::string new_socket_name() {
+  return fmt::format("{}-{}-{}", ::getpid(), own_boot(), rendezvous::random_id(4));
+}
+
+bool is_of_this_machine(const std::string& name) {
+  return !own_boot().empty() && boot_of(name) == own_boot();
 }
 
 std::vector<std::string> socket_names(int folder) {
@@ -67,7 +108,8 @@ std::vector<std::string> socket_names(int folder) {
   }
   while (const dirent* entry = ::readdir(entries.get())) {
     // One that begins with a dot is not ready yet.
-    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) != 0) {
+    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) != 0 &&
+        may_be_of_this_machine(entry->d_name)) {
       names.emplace_back(entry->d_name);
     }
   }

@@ -25,7 +25,6 @@
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/run_folder.h"
 #include "rendezvous/json_text.h"
-#include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -97,7 +96,7 @@ std::string StatusSocket::Impl::open_in(const std::string& wanted) {
 }
 
 std::string StatusSocket::Impl::listen(const std::string& wanted) {
-  name = fmt::format("{}-{}", ::getpid(), rendezvous::random_id(4));
+  name = new_socket_name();
   // It gets its name when it can answer: until then connections are refused, as a dead one's are.
   const std::string unready = "." + name;
   asio::error_code error;

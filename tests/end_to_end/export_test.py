@@ -25,10 +25,12 @@ BIN = pathlib.Path(sys.argv[2]).resolve()
 IN_BROWSER = sys.argv[3:] == ["browser"]
 LIMIT_S = 120  # Of each wait; none is this long on a machine that does anything else as well.
 
-# Rank 1 of the first attempt fails when the file `fail` is there; all end when `end` is.
+# Rank 1 of the first attempt fails when the file `fail` is there, and asks to be queued again when `again` is; all end
+# when `end` is.
 WORKER = """
 while [ ! -e end ]; do
   if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ -e fail ]; then echo 'no <b>luck</b>' >&2; exit 7; fi
+  if [ $RANK = 1 ] && [ -e again ]; then exit 75; fi
   sleep 0.1
 done
 """
@@ -131,6 +133,21 @@ class Metrics(unittest.TestCase):
             self.assertEqual(sample(last, r'ddprun_workers\{.*state="succeeded"\}'), 2)
             self.assertEqual(sample(last, r'ddprun_node_state\{.*state="running"\}'), 0)
             self.assertEqual([path.name for path in job.folder.iterdir() if "prom" in path.name], ["job.prom"])
+
+    def test_who_stops_a_job_or_asks_to_be_queued_again_is_no_failure(self):
+        for what in ("SIGTERM", "exit 75"):
+            with self.subTest(what=what), Job("--metrics-file", "job.prom", "--status-page", "0") as job:
+                url = job.url("status page")
+                job.wait_for("two workers", lambda: len(json.loads(get(url + "status.json"))["ranks"]) == 2)
+                if what == "SIGTERM":
+                    job.process.terminate()
+                else:
+                    (job.folder / "again").touch()
+                self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
+                last = (job.folder / "job.prom").read_text()
+                self.assertEqual(sample(last, r'ddprun_node_state\{.*state="done"\}'), 1, last)
+                self.assertEqual(sample(last, r"ddprun_failures_total\{.*\}"), 0, last)
+                self.assertNotIn("ddprun_last_failure_time_seconds{", last)
 
     def test_a_port_that_is_taken_ends_the_job_before_it_begins(self):
         with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as taken:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import unittest
 
@@ -54,8 +55,9 @@ class WithJob(unittest.TestCase):
         self.environment.update(DDPRUN_RUN_DIR=str(self.folder / "run"), TMPDIR=str(self.folder), TZ="UTC")
         self.stop = self.folder / "stop"
 
-    def start(self, *words):
-        process = subprocess.Popen([DDPRUN, *words], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+    def start(self, *words, open_files=None):
+        limited = ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh"] if open_files else []
+        process = subprocess.Popen([*limited, DDPRUN, *words], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
         def end():
@@ -194,6 +196,45 @@ class Watching(WithJob):
         self.assertEqual(job.wait(patience(30)), 1)
         self.assertEqual(sorted(rest.split("\n")[:-1]), sorted(f"{what} {i}" for i in (1, 2, 3) for what in ("attempt", "error")))
 
+    def test_logs_are_followed_over_restarts_with_few_descriptors(self):
+        attempts = 8
+        script = (f"i=$TORCHELASTIC_RESTART_COUNT; echo attempt $i\n"
+                  f"until [ -e {self.folder}/go.$i ]; do sleep 0.02; done\n[ $i = {attempts - 1} ]\n")
+        job = self.read_files_job(script, "--nproc-per-node", "2", "--max-restarts", str(attempts), "--restart-backoff", "0")
+        self.until(lambda: "[1]: attempt 0" in self.ask("logs", "night")[1], "the first attempt's lines")
+        # Two ranks of two files each: not enough for those of all attempts at once.
+        follower = self.start("logs", "-f", "night", open_files=28)
+        for i in range(attempts):
+            self.assertEqual(sorted(follower.stdout.readline() for _ in range(2)),
+                             [f"[{rank}]: attempt {i}\n" for rank in range(2)])
+            (self.folder / f"go.{i}").touch()
+        self.assertEqual(follower.stdout.read(), "")
+        self.assertEqual((follower.wait(patience(30)), job.wait(patience(30))), (0, 0))
+
+        # Where not even one attempt's can be open it is said, and no end of the job.
+        self.start("--nproc-per-node", "8", "--redirects", "3", "--log-dir", str(self.folder / "logs"), "sleep", "1000")
+        self.until(lambda: any(len(job["ranks"]) == 8 for job in self.snapshot()), "eight ranks")
+        follower = self.start("logs", "-f", "sleep", open_files=16)
+        self.assertIn("Too many open files", follower.stdout.read())
+        self.assertEqual(follower.wait(patience(30)), 70)
+
+    def test_a_progress_bar_is_followed_by_its_states(self):
+        job = self.read_files_job(f"echo begin; i=0\nuntil [ -e {self.stop} ]; do i=$((i + 1)); printf '\\rstep %d' $i >&2; sleep 0.02; done\n"
+                                  f"printf '\\rstep %d\\n' $i >&2; echo end\n")
+        self.until(lambda: "begin" in self.ask("logs", "night")[1], "the first line")
+        follower = self.start("logs", "-f", "night")
+        self.assertEqual(follower.stdout.readline(), "begin\n")
+        limit = threading.Timer(patience(30), self.stop.touch)  # Its end would come to a follower in any case.
+        limit.start()
+        self.stack.callback(limit.cancel)
+        seen = [int(re.fullmatch(r"step (\d+)\n", follower.stdout.readline()).group(1)) for _ in range(2)]
+        self.assertLess(seen[0], seen[1])
+        self.assertFalse(self.stop.exists())
+        self.assertRegex(self.ask("logs", "night")[1], r"\Abegin\nstep \d+\n\Z")
+        self.stop.touch()
+        self.assertRegex(follower.stdout.read(), r"\A(step \d+\n)*end\n(step \d+\n)?\Z")
+        self.assertEqual((follower.wait(patience(30)), job.wait(patience(30))), (0, 0))
+
     def test_logs_are_read_over_rotated_files_from_the_first_and_from_the_last(self):
         numbers = [str(1000 + i) for i in range(3000)]
         more = [str(4000 + i) for i in range(3000)]
@@ -299,6 +340,34 @@ class Nodes(WithJob):
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
 
+    def test_stacks_of_all_nodes_are_taken_at_the_same_time(self):
+        calls = self.folder / "calls"
+        calls.mkdir()
+        spy = self.folder / "bin" / "py-spy"
+        spy.parent.mkdir()
+        # Nobody is answered before all four ranks of both nodes are looked into.
+        spy.write_text(f"""#!/bin/sh
+: > {calls}/$3
+while [ $(ls {calls} | wc -l) -lt 4 ]; do sleep 0.02; done
+echo "Process $3: one of $(ls {calls} | wc -l)"
+""")
+        spy.chmod(0o700)
+        self.environment["PATH"] = f"{spy.parent}:{self.environment['PATH']}"
+        for rank in range(2):
+            self.node(rank)
+        for host in (1, 0):
+            seen = self.all_tell(host)
+            for call in calls.iterdir():
+                call.unlink()
+            status, text, error = self.ask("stacks")
+            self.assertEqual(status, 0, error)
+            self.assertNotIn("py-spy did not", text)
+            ranks = sorted(seen["ranks"] + seen["others"][0]["ranks"], key=lambda rank: rank["rank"])
+            self.assertEqual(re.findall(r"(?m)^node (\d) on |^rank (\d) |^    Process (\d+): one of 4$", text),
+                             [found for rank in ranks for found in
+                              ([(str(rank["rank"] // 2), "", "")] if rank["rank"] % 2 == 0 else []) +
+                              [("", str(rank["rank"]), ""), ("", "", str(rank["pid"]))]], text)
+
     def test_every_host_shows_all_nodes_to_who_has_the_secret_alone(self):
         right, wrong = self.secret_file("right", "r" * 64), self.secret_file("wrong", "w" * 64)
         metrics = self.folder / "metrics"
@@ -387,7 +456,21 @@ class Nodes(WithJob):
         seen = self.all_tell("elsewhere", *endpoint, "night")
         self.assertEqual(len(seen["others"]), 1)
         self.assertEqual(self.ask("status", *endpoint, "day")[0], 73)
+
+        # A coordinator that is late for a while has not ended, for who looks on.
+        top = self.start("top", "-i", "0.1", *endpoint, "night")
+        self.assertIn("night: ", top.stdout.readline())
+        jobs[0].send_signal(signal.SIGSTOP)
+        for wanted in ("does not answer", "night: "):
+            for line in top.stdout:
+                if wanted in line:
+                    break
+            else:
+                self.fail(f"top ended before it said: {wanted}")
+            jobs[0].send_signal(signal.SIGCONT)
         self.stop.touch()
+        self.assertIn("nobody listens", top.stdout.read())
+        self.assertEqual(top.wait(patience(30)), 0)
         for job in jobs:
             self.assertEqual(job.wait(patience(30)), 0)
 

@@ -246,3 +246,52 @@ TEST_CASE("17.2: the slowest is looked for among all nodes", "[watch]") {
   CHECK(all_ranks(job).size() == 4);
   CHECK(all_ranks(job)[3].rank == 3);
 }
+
+TEST_CASE("17.2: what another node told a while ago blames nobody for steps done since",
+          "[watch]") {
+  // Steps of 0.1 s, in lockstep: node 1 told half a second ago.
+  JobSnapshot job{.ranks = {telling(0, 25, 0), telling(1, 25, 0)}};
+  const auto slow_among = [&](std::vector<RankSnapshot> others, double age_s, double silent_s = 0) {
+    job.others = {{.silent_s = silent_s, .age_s = age_s, .ranks = std::move(others)}};
+    return slow(all_ranks(job));
+  };
+  CHECK(slow_among({telling(2, 20, 0), telling(3, 20, 0)}, 0.5) == "nobody");
+  CHECK(slow_among({telling(2, 17, 0), telling(3, 20, 0)}, 0.5) == "2 is 3 steps behind");
+  // What stands in this node's own memory is of now.
+  CHECK(slow_among({telling(2, 28, 0), telling(3, 28, 0)}, 0.5) == "0 is 3 steps behind");
+  CHECK(slow_among({telling(2, 26, 0), telling(3, 30, 0)}, 2.5) == "0 is 5 steps behind");
+  // Of one node's ranks all was told at once.
+  job.ranks = {telling(0, 9, 0)};
+  CHECK(slow_among({telling(2, 5, 0), telling(3, 9, 0)}, 2.5) == "2 is 4 steps behind");
+
+  // The others have stood since before it told: they were ahead of it then.
+  job.ranks = {telling(0, 25, 0, 9.5)};
+  CHECK(slow_among({telling(2, 24, 0, 9.0)}, 0.5) == "2 is 1 step behind, silent for 9 s");
+  // They go on: perhaps it does, too.
+  job.ranks = {telling(0, 25, 0)};
+  CHECK(slow_among({telling(2, 24, 0, 9.0)}, 0.5) == "nobody");
+
+  // Nobody knows how long a step is, as with programs that tell their steps alone.
+  const auto brief = [](int rank, std::int64_t step, double age_s) {
+    return RankSnapshot{.rank = rank, .progress = RankProgress{.step = step, .age_s = age_s}};
+  };
+  job.ranks = {brief(0, 25, 0.01)};
+  CHECK(slow_among({brief(2, 19, 0.01)}, 0.5) == "nobody");
+  CHECK(slow_among({brief(2, 19, 4.0)}, 0.5) == "2 is 1 step behind, silent for 4 s");
+
+  // Of a silent node nobody knows where it is.
+  job.ranks = {telling(0, 2'000, 0)};
+  CHECK(slow_among({telling(2, 5, 0, 9.0)}, 2.5) == "2 is 1970 steps behind, silent for 9 s");
+  CHECK(slow_among({telling(2, 5, 0, 9.0)}, 3.5) == "nobody");
+  CHECK(slow_among({telling(2, 5, 0, 9.0)}, 0.5, 3.5) == "nobody");
+}
+
+TEST_CASE("17.2: steps of no sense that another machine tells overflow nothing", "[watch]") {
+  JobSnapshot job{.ranks = {telling(0, 5, 0)}};
+  RankSnapshot odd = telling(1, INT64_MAX - 1, 0);
+  odd.progress->step_s = 1e-310;
+  job.others = {{.age_s = 1.0, .ranks = {odd, telling(2, INT64_MIN, 0)}}};
+  CHECK(slow(all_ranks(job)) == "nobody");
+  job.others[0].ranks[1].progress->step = 0;
+  CHECK(slow(all_ranks(job)).starts_with("2 is 92233"));
+}

@@ -84,3 +84,25 @@ TEST_CASE("17.2: the ends of a node's logs, each line with its rank", "[watch]")
   CHECK(end[0].find("the rest of " + file) != std::string::npos);
   CHECK(end[1] == "[4]: last");
 }
+
+TEST_CASE("17.2: of a progress bar the last state is told, however long it is drawn", "[watch]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string file = folder / "0.log";
+  const JobSnapshot own{.ranks = {{.rank = 4, .stderr_file = file}}};
+  std::string bar;
+  for (int i = 0; i < 20'000; ++i) bar += "\rstep " + std::to_string(i) + " of 20000";
+
+  std::ofstream(file) << "begin\n" << bar;
+  Lines told = log_lines(own, 4, 20);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].find("the rest of " + file) != std::string::npos);
+  CHECK(told[1] == "[4]: step 19999 of 20000");
+
+  std::ofstream(file) << "begin\r\n" << bar << "\r\nend\r\n";
+  CHECK(log_lines(own, 4, 2) == Lines{"[4]: step 19999 of 20000", "[4]: end"});
+
+  std::ofstream(file) << "begin\n" << std::string(1'000'000, 'x') << "the end of it";
+  told = log_lines(own, 4, 20);
+  REQUIRE(told.size() == 2);
+  CHECK(told[1].ends_with("the end of it"));
+}

@@ -1,6 +1,7 @@
 // A launcher's socket and who looks for it: found, answered, silent, dead, not to be trusted.
 #include "launcher/watch/status_socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <system_error>
 
 #include "launcher/watch/job_connection.h"
 #include "launcher/watch/process_use.h"
@@ -17,6 +19,7 @@
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
+#include "tests/testing/text.h"
 #include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
@@ -36,6 +39,12 @@ JobSnapshot mirrored(const ddprun::rendezvous::Query& query) {
           .launcher_pid = ::getpid(),
           .node_rank = query.rank,
           .nodes = query.lines};
+}
+
+// That a launcher with this pid would give its socket here.
+std::string name_of(pid_t pid) {
+  const std::string own = new_socket_name();
+  return std::to_string(pid) + own.substr(own.find('-'));
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ TEST_CASE("17.2: a dead launcher's socket is no job, and is removed by who looks
   const pid_t ended = ::fork();
   if (ended == 0) ::_exit(0);
   REQUIRE(::waitpid(ended, nullptr, 0) == ended);
-  const std::string dead = scratch / (std::to_string(ended) + "-dead");
+  const std::string dead = scratch / name_of(ended);
   unserved_socket(dead, true);  // Closed at once: the name stays.
   CHECK(find_jobs({scratch.path()}, patience(5s)).empty());
   CHECK_FALSE(fs::exists(dead));
@@ -86,6 +95,41 @@ TEST_CASE("17.2: a dead launcher's socket is no job, and is removed by who looks
   unserved_socket(dead, true);
   const Listening launcher(scratch.path(), mirrored);
   CHECK_FALSE(fs::exists(dead));
+}
+
+TEST_CASE("17.2: in a folder of several hosts the sockets of others are left alone", "[watch]") {
+  const TemporaryFolder scratch;
+  ::chmod(scratch.path().c_str(), 0700);
+  // Refused, as a socket is that another host's launcher listens at.
+  const std::string other = scratch / "1-000000000000-00000000";
+  const std::string unknown = scratch / "1-00000000";  // Of a machine that does not tell its boot.
+  unserved_socket(other, true);
+  unserved_socket(unknown, true);
+
+  CHECK(find_jobs({scratch.path()}, patience(5s)).empty());
+  { const Listening launcher(scratch.path(), mirrored); }
+
+  CHECK(fs::exists(other));
+  CHECK(fs::exists(unknown));
+}
+
+TEST_CASE("17.2: who may open no more files does not say that no job runs", "[watch]") {
+  const TemporaryFolder scratch;
+  ::chmod(scratch.path().c_str(), 0700);
+  const UniqueFd first = unserved_socket(scratch / "1-first", true);
+  const UniqueFd second = unserved_socket(scratch / "2-second", true);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  for (const rlim_t left : {0, 1, 2}) {  // Not even for the folder; its names; the second socket.
+    const UniqueFd next(::dup(first.get()));
+    const rlimit lowered{static_cast<rlim_t>(next.get()) + 1 + left, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+    const std::string said =
+        ddprun::testing::message_of<std::system_error>([&] { find_jobs({scratch.path()}, 1ms); });
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(ddprun::testing::contains(said, "Too many open files"));
+  }
+  CHECK(find_jobs({scratch.path()}, 1ms).size() == 2);
 }
 
 TEST_CASE("17.2: a launcher that does not answer is named with its process", "[watch]") {
