@@ -72,12 +72,41 @@ void put(Curve& curve, double step, std::optional<double> value) {
   curve.push_back({step, *value});
 }
 
+// The words of `train --metrics`.
+bool is_of_metrics(const std::string& event) {
+  return event == "start" || event == "train" || event == "validation" || event == "end" ||
+         event == "stopped" || event == "loss_scale" || event == "verify_sync" ||
+         event == "checkpoint_copied" || event == "checkpoint" || event == "bad_images";
+}
+
+bool is_of_event_log(const RecordJson& line) {
+  return number(line, "time_unix_us") && line.contains("launcher_pid");
+}
+
 // Reads the lines of one file of metrics; what they mean depends on those before.
 class MetricsReader {
  public:
-  explicit MetricsReader(RunRecords& run) : run_(run) {}
+  // The beginning of a file may be lost. Of a run's first file it was `rank`'s; of a later one it
+  // may be anybody's, and is no part of a curve.
+  MetricsReader(RunRecords& run, std::int64_t rank)
+      : run_(run), whose_is_known_(run.files_of_metrics == 0), rank_(rank) {}
 
   bool take(const std::string& event, const RecordJson& line) {
+    if (!is_of_metrics(event)) return false;
+    if (taken_++ == 0) ++run_.files_of_metrics;
+    whose_is_known_ = whose_is_known_ || event == "start";
+    if (whose_is_known_) {
+      add(event, line);
+    } else {
+      ++left_out_;
+    }
+    return true;
+  }
+  // Lines before the first one that says whose they are.
+  std::size_t left_out() const { return left_out_; }
+
+ private:
+  void add(const std::string& event, const RecordJson& line) {
     const auto time_s = number(line, "time");
     const auto step = whole(line, "step");
     if (event == "start") {
@@ -89,18 +118,8 @@ class MetricsReader {
     } else if (event == "end" || event == "stopped") {
       if (rank_ == 0 && step) run_.steps_done = static_cast<double>(*step);
       if (rank_ == 0) run_.ended = event == "end" ? "end" : "stopped: " + words(line, "reason");
-    } else if (!known(event)) {
-      return false;
     }
     if (rank_ == 0 && time_s && !beside_run_) note_time(*time_s);
-    return true;
-  }
-
- private:
-  static bool known(const std::string& event) {
-    return event == "train" || event == "validation" || event == "loss_scale" ||
-           event == "verify_sync" || event == "checkpoint_copied" || event == "checkpoint" ||
-           event == "bad_images";
   }
 
   void note_time(double time_s) {
@@ -122,7 +141,7 @@ class MetricsReader {
       run_.steps_wanted = whole(line, "total_steps").value_or(0);
       run_.ended.clear();
       run_.beginnings.push_back(
-          {from, last_step_, time_s, whole(line, "restart_count").value_or(0)});
+          {from, last_step_.value_or(0), time_s, whole(line, "restart_count").value_or(0)});
       for (Curve* curve :
            {&run_.train_loss, &run_.validation_loss, &run_.train_top1, &run_.validation_top1,
             &run_.averaged_top1, &run_.learning_rate, &run_.images_per_s}) {
@@ -140,8 +159,8 @@ class MetricsReader {
       put(run_.learning_rate, step, number(line, "lr"));
       put(run_.images_per_s, step, number(line, "images_per_s"));
     }
-    // The times of a line are means over the steps since the line before.
-    const double steps = step - last_step_;
+    // The times of a line are means over the steps since the line before, which may be lost.
+    const double steps = step - last_step_.value_or(step);
     last_step_ = step;
     const auto step_s = number(line, "step_s");
     const auto data_s = number(line, "data_s");
@@ -169,8 +188,11 @@ class MetricsReader {
   }
 
   RunRecords& run_;
-  std::int64_t rank_ = 0;
-  double last_step_ = 0;
+  bool whose_is_known_;
+  std::size_t taken_ = 0;
+  std::size_t left_out_ = 0;
+  std::int64_t rank_;
+  std::optional<double> last_step_;
   bool beside_run_ = false;  // The lines are of `train --evaluate`, in the file of what it counts.
 };
 
@@ -205,9 +227,8 @@ void end_attempt(LauncherTrack& track, double time_s, bool succeeded) {
 
 // Of an event log. Returns whether the line is one of it.
 bool take_event(RunRecords& run, const std::string& event, const RecordJson& line) {
-  const auto time_us = number(line, "time_unix_us");
-  if (!time_us || line.find("launcher_pid") == line.end()) return false;
-  const double time_s = *time_us / 1e6;
+  if (!is_of_event_log(line)) return false;
+  const double time_s = number(line, "time_unix_us").value_or(0) / 1e6;
   LauncherTrack& track = track_of(run, line, time_s);
   track.last_s = std::max(track.last_s, time_s);
   if (event == "attempt_started") {
@@ -232,7 +253,8 @@ bool take_event(RunRecords& run, const std::string& event, const RecordJson& lin
   return true;
 }
 
-// The lines of a text, the last one with whether it has an end.
+// The lines of a text, the last one with whether it has an end. Until `take` says that no more is
+// wanted.
 template <class Take>
 void for_each_line(std::string_view text, const Take& take) {
   std::size_t number = 0;
@@ -242,7 +264,7 @@ void for_each_line(std::string_view text, const Take& take) {
     std::string_view line = text.substr(0, end);
     text.remove_prefix(whole_line ? end + 1 : text.size());
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    take(++number, line, whole_line);
+    if (!take(++number, line, whole_line)) return;
   }
 }
 
@@ -254,34 +276,50 @@ RecordJson parsed(std::string_view line) {
 }  // namespace
 
 std::optional<std::int64_t> rank_of_metrics(std::string_view text) {
-  const RecordJson line = parsed(text.substr(0, text.find('\n')));
-  if (!line.is_object() || line.contains("launcher_pid")) return std::nullopt;
-  return whole(line, "rank").value_or(0);
+  std::optional<std::int64_t> rank;
+  for_each_line(text, [&](std::size_t, std::string_view line, bool) {
+    const RecordJson record = parsed(line);
+    if (!record.is_object()) return true;
+    if (!rank && is_of_event_log(record)) return false;
+    const std::string event = words(record, "event");
+    if (!is_of_metrics(event)) return true;
+    // Until it says so itself, as after a restart in a file that has lost its beginning.
+    rank = event == "start" ? whole(record, "rank").value_or(0) : 0;
+    return event != "start";
+  });
+  return rank;
 }
 
 std::size_t add_records(RunRecords& run, std::string_view text, const std::string& file) {
-  MetricsReader metrics(run);
+  MetricsReader metrics(run, rank_of_metrics(text).value_or(0));
   std::size_t understood = 0, broken = 0, first_broken = 0;
   for_each_line(text, [&](std::size_t number, std::string_view line, bool has_end) {
-    if (line.empty()) return;
+    if (line.empty()) return true;
     const RecordJson record = parsed(line);
     if (!record.is_object()) {
       if (!has_end) {
         // Whoever writes it has not come to its end, or never will.
         run.notes.push_back(
             fmt::format("{}: line {}, the last one, is only half there; left out", file, number));
-        return;
+        return true;
       }
       if (broken++ == 0) first_broken = number;
-      return;
+      return true;
     }
     const std::string event = words(record, "event");
     if (take_event(run, event, record) || metrics.take(event, record)) ++understood;
+    return true;
   });
   if (broken > 0) {
     run.notes.push_back(fmt::format("{}: {} no JSON object (the first: line {}); left out", file,
                                     broken == 1 ? "1 line is" : fmt::format("{} lines are", broken),
                                     first_broken));
+  }
+  if (const std::size_t count = metrics.left_out(); count > 0) {
+    run.notes.push_back(
+        fmt::format("{}: its beginning is lost, and {} not say of which rank {}; left out", file,
+                    count == 1 ? "1 line does" : fmt::format("{} lines do", count),
+                    count == 1 ? "it is" : "they are"));
   }
   return understood;
 }

@@ -80,10 +80,12 @@ struct RunRecords {
   std::map<std::int64_t, RankTime> ranks;
   std::vector<LauncherTrack> launchers;
   std::vector<std::string> notes;  // What was left out, and why.
+  int files_of_metrics = 0;        // That it was read from.
 };
 
-// Which rank wrote a file of metrics: its first line says so, otherwise 0. Nothing for what is no
-// file of metrics, as an event log.
+// Which rank wrote a file of metrics: its first "start" says so, otherwise 0. Nothing for what is
+// no file of metrics, as an event log: that is told by the first line of either, since a file may
+// have lost its beginning in the middle of a line.
 std::optional<std::int64_t> rank_of_metrics(std::string_view text);
 
 // Adds what `text` says, read from `file`, which notes name. Returns how many lines were

@@ -115,6 +115,46 @@ TEST_CASE("another rank's file adds its times alone", "[plot]") {
   CHECK(run.ranks.at(1).steps == 10);
 }
 
+TEST_CASE("a later file without its beginning adds nothing until it says whose it is", "[plot]") {
+  RunRecords run;
+  add_records(run, begin_line + train_line(10, 1, 1005), "m_0.jsonl");
+  std::string again = begin_line;
+  again.replace(again.find("\"rank\":0"), 8, "\"rank\":1");
+  const std::string cut = train_line(590, 5, 1010).substr(20) + train_line(600, 5, 1015);
+  add_records(run, cut, "m_1.jsonl");
+  CHECK(run.notes.back() ==
+        "m_1.jsonl: its beginning is lost, and 1 line does not say of which rank it is; left out");
+  add_records(run, cut + again + train_line(10, 7, 1020), "m_1.jsonl");
+
+  CHECK(run.train_loss == Curve{{10, 1}});
+  CHECK(run.images_per_s == Curve{{10, 100}});
+  CHECK(run.steps_done == 10);
+  CHECK(run.ranks.at(0).steps == 10);
+  CHECK(run.ranks.at(1).steps == 10);
+  CHECK(run.notes.size() == 4);
+}
+
+TEST_CASE("a file that has lost its beginning is rank 0's, or of the rank that it says later",
+          "[plot]") {
+  const std::string cut =
+      begin_line.substr(9) + train_line(590, 9, 1005) + train_line(600, 8, 1010);
+  CHECK(rank_of_metrics(cut) == 0);
+  const RunRecords run = records_of(cut);
+  CHECK(run.train_loss == Curve{{590, 9}, {600, 8}});
+  CHECK(run.ranks.at(0).steps == 10);  // Of how many steps the first line tells nobody knows.
+
+  std::string again = begin_line;
+  again.replace(again.find("\"rank\":0"), 8, "\"rank\":3");
+  CHECK(rank_of_metrics(cut + again) == 3);
+  CHECK(records_of(cut + again).train_loss.empty());
+  CHECK(rank_of_metrics(R"({"event":"no word of ours"})"
+                        "\n" +
+                        again) == 3);
+  // What is no file of metrics joins the run before it, broken or not.
+  CHECK_FALSE(rank_of_metrics("ent\":1}\n" + event_line("attempt_started", 101) + again));
+  CHECK_FALSE(rank_of_metrics("no JSON\n"));
+}
+
 TEST_CASE("a line that is half there, or none, is left out and said", "[plot]") {
   const std::string text = begin_line + "no JSON\n[1]\n" + train_line(10, 2, 1005) +
                            train_line(20, 1, 1006).substr(0, 30);
