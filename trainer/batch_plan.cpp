@@ -23,6 +23,16 @@ int replicas_of(const TrainOptions& options, int world_size) {
       replicas, world_size, replicas));
 }
 
+// Each replica takes one image of each of its micro batches at least.
+std::string advice_on_large_batch(const TrainOptions& options, int replicas, std::int64_t images) {
+  if (replicas > images) {
+    return fmt::format("{} at most {} {}", options.shards ? "train with" : "start", images,
+                       replicas_text(options));
+  }
+  if (replicas * options.accumulate <= images) return "choose a smaller one";
+  return fmt::format("--accumulate can be {} at most", images / replicas);
+}
+
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -55,12 +65,12 @@ BatchPlan plan_batches(const TrainOptions& options, std::int64_t dataset_size, i
   BatchPlan plan = plan_batch_sizes(options, world_size);
   if (plan.global_batch_size > dataset_size) {
     throw UsageError(fmt::format(
-        "a batch of {} images ({} {}{} x {} {}) is larger than the data, which has {}: "
-        "choose a smaller one",
+        "a batch of {} images ({} {}{} x {} {}) is larger than the data, which has {}: {}",
         plan.global_batch_size, options.global_batch_size ? "--global-batch-size" : "--batch-size",
         plan.micro_batch_size,
         options.accumulate > 1 ? fmt::format(" x --accumulate {}", options.accumulate) : "",
-        plan.replicas, replicas_text(options), dataset_size));
+        plan.replicas, replicas_text(options), dataset_size,
+        advice_on_large_batch(options, plan.replicas, dataset_size)));
   }
   // Rounded up, as the sampler pads: a rank with a step less would leave the others waiting.
   plan.samples_per_worker = divide_up(dataset_size, plan.replicas);

@@ -64,7 +64,7 @@ std::unique_ptr<Reporter> make_reporter(const TrainingJob& job) {
       .rank_told = job.options.print_all_ranks && job.env.world_size > 1 ? job.env.rank : -1,
       .step_lines = job.options.step_lines || job.options.print_all_ranks,
       .metrics = metrics_path(job.options.metrics, job.env.rank),
-      .tensorboard = job.options.tensorboard,
+      .tensorboard = events_folder(job.options.tensorboard, job.options.evaluate),
       .page_of = job.options.metrics};
   if (job.is_first_rank()) options.page = job.options.report;
   if (const std::size_t columns = terminal_columns(); columns > 0) {
@@ -140,15 +140,6 @@ void open_place(TrainingJob& job) {
   if (job.options.profile.empty() || job.options.evaluate) return;
   open_profiler(job);
   job.place.communicator = worker::trace(std::move(job.place.communicator), *job.profiler);
-}
-
-// Data that cannot be opened was given wrong; what cannot be read of it later is another matter.
-std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train) {
-  try {
-    return open_dataset(options, train);
-  } catch (const DataError& error) {
-    throw UsageError(error.what());
-  }
 }
 
 void open_sets(TrainingJob& job) {

@@ -99,13 +99,21 @@ std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train) {
   }
 }
 
+std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train) {
+  try {
+    return open_dataset(options, train);
+  } catch (const DataError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 std::int64_t image_size_of(const TrainOptions& options, const Dataset& dataset) {
   const ImageShape shape = dataset.shape();
   if (options.image_size != 0) return options.image_size;
   if (shape.height == 0) return side_of_files;
   if (shape.height != shape.width) {
-    throw DataError(fmt::format("images of {}x{} pixels are not square: give --image-size",
-                                shape.height, shape.width));
+    throw UsageError(fmt::format("images of {}x{} pixels are not square: give --image-size",
+                                 shape.height, shape.width));
   }
   return shape.height;
 }

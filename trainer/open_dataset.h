@@ -13,7 +13,12 @@ namespace ddprun::trainer {
 // good for. The synthetic validation set has other images than the training set.
 std::unique_ptr<Dataset> open_dataset(const TrainOptions& options, bool train);
 
-// The side that images have in training: --image-size, or the data set's own, or 224.
+// The same with UsageError: data that cannot be opened was given wrong, and what cannot be read of
+// it later is another matter.
+std::unique_ptr<Dataset> open_given(const TrainOptions& options, bool train);
+
+// The side that images have in training: --image-size, or the data set's own, or 224. Throws
+// UsageError for images that are not square.
 std::int64_t image_size_of(const TrainOptions& options, const Dataset& dataset);
 
 // How images of `dataset` become samples of `image_size`: in training with --augment's changes, in

@@ -31,10 +31,20 @@ namespace {
 constexpr int failure_exit_code = 1;
 constexpr int usage_exit_code = 2;
 
-void download(const TrainOptions& options) {
+// A spare has opened what there was of the set while the workers fetched the rest: that is opened
+// anew.
+void download(const TrainOptions& options, TrainingJob& begun) {
   PublishedSet set = published_set(name_of(options.dataset));
   if (!options.download_from.empty()) set = mirrored(std::move(set), options.download_from);
-  download_set(set, options.data, [](const std::string& line) { std::cout << line << std::endl; });
+  try {
+    download_set(set, options.data,
+                 [](const std::string& line) { std::cout << line << std::endl; });
+  } catch (const ForeignFileError& error) {
+    throw UsageError(error.what());
+  }
+  begun.model.reset();  // Which is made for the images.
+  begun.training_set.reset();
+  begun.validation_set.reset();
 }
 
 // As all data that was given wrong: no attempt would find it better.
@@ -60,7 +70,7 @@ void verify_data(const TrainOptions& options, const worker::WorkerEnv& env) {
 }
 
 void print_sample_order(const TrainOptions& options, const worker::WorkerEnv& env) {
-  const auto dataset = open_dataset(options, /*train=*/true);
+  const auto dataset = open_given(options, /*train=*/true);
   for (const std::int64_t index :
        sample_order(dataset->size(), env, options.seed, *options.print_sample_order)) {
     std::cout << index << '\n';
@@ -199,7 +209,7 @@ bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::Wor
 // Returns the exit status.
 int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker::WorkerEnv& env) {
   const auto started = start_of_job(env);
-  if (options.download) download(options);
+  if (options.download) download(options, *begun);
   if (options.verify_data) verify_data(options, env);
   if (options.print_sample_order) {
     print_sample_order(options, env);

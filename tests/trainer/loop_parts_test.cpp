@@ -364,6 +364,24 @@ TEST_CASE("batches that cannot be are refused by name", "[trainer][plan]") {
   options.global_batch_size = 10;
   CHECK(contains(error(100, 3), "--global-batch-size 10"));
   CHECK(contains(error(9, 2), "larger than the data"));
+  CHECK(contains(error(9, 2), "which has 9: choose a smaller one"));
+}
+
+TEST_CASE("where no batch is small enough, what else can be smaller is said", "[trainer][plan]") {
+  TrainOptions options;
+  const auto error = [&](std::int64_t images, int world) {
+    return message_of<UsageError>([&] { plan_batches(options, images, world); });
+  };
+  options.batch_size = 1;
+  CHECK(contains(error(2, 3), "which has 2: start at most 2 workers"));
+  CHECK(error(3, 3) == "");
+  options.accumulate = 4;
+  CHECK(contains(error(11, 3), "which has 11: --accumulate can be 3 at most"));
+  options.accumulate = 3;
+  CHECK(error(11, 3) == "");
+  options.accumulate = 1;
+  options.shards = 5;
+  CHECK(contains(error(4, 2), "which has 4: train with at most 4 shards"));
 }
 
 TEST_CASE("a last batch of one small image is refused for normalised networks", "[trainer][plan]") {

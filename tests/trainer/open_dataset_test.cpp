@@ -3,6 +3,7 @@
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/made_up_sets.h"
+#include "trainer/data/memory_dataset.h"
 
 using namespace ddprun::trainer;
 
@@ -101,4 +102,17 @@ TEST_CASE("data that cannot be looked at is not called missing", "[trainer][data
     CHECK(contains(error, "cannot look at " + loop.string()));
     CHECK(contains(error, "Too many levels of symbolic links"));
   }
+}
+
+TEST_CASE("data that does not fit the options was given wrong", "[trainer][data]") {
+  const MemoryDataset oblong(MemoryDataset::Contents{.shape = {1, 20, 28}});
+  TrainOptions options;
+  CHECK(contains(message_of<UsageError>([&] { image_size_of(options, oblong); }),
+                 "images of 20x28 pixels are not square: give --image-size"));
+  options.image_size = 24;
+  CHECK(image_size_of(options, oblong) == 24);
+
+  options.data = "/nonexistent";
+  CHECK(contains(message_of<UsageError>([&] { open_given(options, /*train=*/true); }),
+                 "/nonexistent"));
 }

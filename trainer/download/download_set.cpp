@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "trainer/data/data_file.h"
-#include "trainer/data/dataset.h"
 #include "trainer/download/http_fetch.h"
 #include "trainer/download/tar_members.h"
 
@@ -105,7 +104,7 @@ bool is_there(const fs::path& folder, const PublishedFile& file) {
   if (!fs::exists(fs::symlink_status(path, ignored))) return false;
   const std::string difference = difference_of(path, file);
   if (difference.empty()) return true;
-  throw DataError(
+  throw ForeignFileError(
       fmt::format("--download: {} is there, but {}: it is not the published file. Move it away to "
                   "have that one, or leave out --download to use yours",
                   path.string(), difference));

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 
+#include "trainer/data/dataset.h"
 #include "trainer/download/published_sets.h"
 
 namespace ddprun::trainer {
@@ -19,8 +20,14 @@ namespace ddprun::trainer {
 // A line for people.
 using Say = std::function<void(const std::string&)>;
 
+// What is there under a published file's name, and is another one. No later start finds it better.
+class ForeignFileError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 // Afterwards every file of the set is in `folder`, with the published size and sum. What is there
-// and is another file than the published one stays, and is an error. Throws DataError.
+// and is another file than the published one stays, and is a ForeignFileError. Throws DataError.
 void download_set(const PublishedSet& set, const std::filesystem::path& folder, const Say& say);
 
 }  // namespace ddprun::trainer

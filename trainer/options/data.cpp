@@ -1,5 +1,6 @@
 // Options of `train`: the data set and how it is read.
 #include <algorithm>
+#include <cmath>
 
 #include "trainer/options/parts.h"
 
@@ -51,6 +52,27 @@ void add_range(CLI::App& app, const std::string& name, double& min, double& max,
       ->default_str(shown);
 }
 
+// One text here, too: lists that are given one after the other CLI11 would join.
+void add_channel_numbers(CLI::App& app, const std::string& name, std::vector<float>& numbers,
+                         const std::string& help, const std::string& shown) {
+  app.add_option_function<std::string>(
+         name,
+         [&numbers, name](const std::string& text) {
+           numbers.clear();
+           for (const std::string& part : split_list(text)) {
+             const auto number = parse_number<float>(part);
+             if (!number || !std::isfinite(*number)) {
+               throw CLI::ValidationError(
+                   name,
+                   "needs a number for each channel, such as 0.5,0.5,0.5, not '" + text + "'");
+             }
+             numbers.push_back(*number);
+           }
+         },
+         help)
+      ->type_name(shown);
+}
+
 void add_augment_options(CLI::App& app, TrainOptions& options) {
   AugmentOptions& augment = options.augment;
   app.add_option_function<std::string>(
@@ -68,12 +90,10 @@ void add_augment_options(CLI::App& app, TrainOptions& options) {
   add_count(app, "--val-resize-size", options.val_resize_size, 0, 2 * image_size_max,
             "Validation: the shorter side before the middle is cut out [imagefolder, csv: 8/7 of "
             "--image-size; others: --image-size]");
-  app.add_option("--mean", options.mean, "Subtracted from pixels of 0 to 1 [the data set's]")
-      ->delimiter(',')
-      ->type_name("M,M,M");
-  app.add_option("--std", options.deviation, "Divides what is left of pixels [the data set's]")
-      ->delimiter(',')
-      ->type_name("S,S,S");
+  add_channel_numbers(app, "--mean", options.mean,
+                      "Subtracted from pixels of 0 to 1 [the data set's]", "M,M,M");
+  add_channel_numbers(app, "--std", options.deviation,
+                      "Divides what is left of pixels [the data set's]", "S,S,S");
 }
 
 bool lists_files(DatasetKind kind) {

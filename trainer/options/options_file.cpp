@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 #include "trainer/options/train_options.h"
 
@@ -59,6 +60,24 @@ bool begins_list(std::string_view line) {
   return sign != line.npos && trimmed(line.substr(sign + 1)).starts_with('[');
 }
 
+// The option that a line is for, however it is written: lr_gamma and "lr-gamma" are one.
+std::string option_of(std::string_view line) {
+  std::string name(trimmed(line.substr(0, line.find('='))));
+  std::erase_if(name, [](char c) { return c == '"' || c == '\''; });
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// `lines` has those of the names before.
+void refuse_second(std::string_view line, int number, std::map<std::string, int>& lines) {
+  if (line.starts_with('[')) lines.clear();  // A section is refused elsewhere, and by its name.
+  if (line.empty()) return;
+  const auto [first, is_new] = lines.emplace(option_of(line), number);
+  if (is_new) return;
+  fail(number, first->first + " stands on line " + std::to_string(first->second) +
+                   " already: leave one of the two out");
+}
+
 }  // namespace
 
 std::string plain_options(std::string_view text) {
@@ -66,10 +85,12 @@ std::string plain_options(std::string_view text) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   std::string result;
   int list_begin = 0;  // The line of the list that is open, or 0.
+  std::map<std::string, int> lines;
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = without_comment(trimmed(text.substr(0, end)), number);
     text.remove_prefix(std::min(end + 1, text.size()));
+    if (list_begin == 0) refuse_second(line, number, lines);
     if (list_begin == 0 && begins_list(line)) list_begin = number;
     if (line.ends_with(']')) list_begin = 0;
     result += line;

@@ -9,7 +9,9 @@
 #include <iostream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -27,10 +29,33 @@ namespace {
 constexpr std::int64_t epochs_by_default = 90;
 constexpr int usage_exit_code = 2;
 
-// Of each pair one alone may be given.
-constexpr std::array<std::array<const char*, 2>, 3> rivals{{{"batch-size", "global-batch-size"},
-                                                            {"lr-step-epochs", "lr-milestones"},
-                                                            {"warmup-steps", "warmup-epochs"}}};
+// Two of which one alone may be given, unless `other` has one of the values in `beside`.
+struct Rivals {
+  std::string_view one, other;
+  std::array<std::string_view, 2> beside{};
+
+  bool may_stand(std::string_view value_of_other) const {
+    return std::find(beside.begin(), beside.end(), value_of_other) != beside.end();
+  }
+};
+
+constexpr std::array<Rivals, 7> rivals{{{"batch-size", "global-batch-size"},
+                                        {"warmup-steps", "warmup-epochs"},
+                                        {"lr-step-epochs", "lr-milestones"},
+                                        {"lr-step-epochs", "lr-schedule", {"step"}},
+                                        {"lr-milestones", "lr-schedule", {"multistep"}},
+                                        {"sync-bn", "shards"},
+                                        {"weights", "resume", {"auto", "none"}}}};
+
+// Those of which the first alone gives way. Whoever adds --no-validation to a file that says
+// `evaluate` must not get a training.
+constexpr std::array<Rivals, 7> yielding{{{"lr-gamma", "lr-schedule", {"step", "multistep"}},
+                                          {"new-head", "resume", {"auto", "none"}},
+                                          {"no-validation", "evaluate"},
+                                          {"max-time", "evaluate"},
+                                          {"profile", "evaluate"},
+                                          {"profile-steps", "evaluate"},
+                                          {"profile-ops", "evaluate"}}};
 
 // Lists as the options take them: [30, 60] is --lr-milestones 30,60.
 class ConfigFile : public CLI::ConfigTOML {
@@ -47,7 +72,8 @@ class ConfigFile : public CLI::ConfigTOML {
         throw CLI::ConfigError(item.fullname() + " is an empty list: leave its line out");
       }
     }
-    std::erase_if(found, [&](const CLI::ConfigItem& item) { return gives_way(item.name); });
+    refuse_second_names(found);
+    std::erase_if(found, [&](const CLI::ConfigItem& item) { return gives_way(item); });
     return found;
   }
 
@@ -66,12 +92,39 @@ class ConfigFile : public CLI::ConfigTOML {
     }
   }
 
+  // Of `overlap` and `no-overlap` CLI11 would take the first. The same name twice is known before.
+  void refuse_second_names(const std::vector<CLI::ConfigItem>& found) const {
+    std::map<const CLI::Option*, std::string> names;
+    for (const CLI::ConfigItem& item : found) {
+      const CLI::Option* const option = app_.get_option_no_throw("--" + item.name);
+      if (option == nullptr) continue;
+      const auto [first, is_new] = names.emplace(option, item.name);
+      if (is_new || first->second == item.name) continue;
+      throw CLI::ConfigError(first->second + " and " + item.name +
+                             " set the same: leave one of the two out");
+    }
+  }
+
+  // The last value on the command line; nothing where the option is not there.
+  std::optional<std::string> given(std::string_view name) const {
+    const std::vector<std::string> values = app_.get_option("--" + std::string(name))->results();
+    return values.empty() ? std::nullopt : std::optional(values.back());
+  }
+
   // The command line wins, also by an option that cannot stand beside this one.
-  bool gives_way(const std::string& name) const {
-    return std::any_of(rivals.begin(), rivals.end(), [&](const auto& pair) {
-      return (name == pair[0] && app_.count("--" + std::string(pair[1])) > 0) ||
-             (name == pair[1] && app_.count("--" + std::string(pair[0])) > 0);
-    });
+  bool gives_way(const CLI::ConfigItem& item) const {
+    const auto to_other = [&](const Rivals& pair) {
+      if (item.name != pair.one) return false;
+      const std::optional<std::string> other = given(pair.other);
+      return other && !pair.may_stand(*other);
+    };
+    const auto to_one = [&](const Rivals& pair) {
+      return item.name == pair.other && given(pair.one) &&
+             !pair.may_stand(item.inputs.empty() ? "" : item.inputs.front());
+    };
+    return std::any_of(rivals.begin(), rivals.end(), to_other) ||
+           std::any_of(rivals.begin(), rivals.end(), to_one) ||
+           std::any_of(yielding.begin(), yielding.end(), to_other);
   }
 
   const CLI::App& app_;

@@ -102,6 +102,10 @@ std::filesystem::path metrics_path(const std::string& option, int rank) {
   return std::string(option).replace(at, mark.size(), std::to_string(rank));
 }
 
+std::filesystem::path events_folder(const std::filesystem::path& option, bool evaluation) {
+  return evaluation && !option.empty() ? option / "evaluation" : option;
+}
+
 Reporter::Reporter(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {
   if (options_.enabled && !options_.tensorboard.empty()) {
     tensorboard_.emplace(options_.tensorboard);

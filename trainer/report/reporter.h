@@ -102,6 +102,12 @@ std::string progress_line(const StepReport& report, std::size_t columns, double 
 // Where this rank's JSON lines go; empty: nowhere. `option` as --metrics was given.
 std::filesystem::path metrics_path(const std::string& option, int rank);
 
+// Where TensorBoard's events go; empty: nowhere. `option` as --tensorboard was given. Those of an
+// evaluation are a run of their own, below the training's: TensorBoard shows nothing more of a file
+// once a newer one lies beside it, nor what a newer one has the same or an earlier step of, and the
+// training may be going on.
+std::filesystem::path events_folder(const std::filesystem::path& option, bool evaluation);
+
 class Reporter {
  public:
   struct Options {

@@ -1,7 +1,14 @@
-// The program `train` on folders of images, lists and STL-10, as two workers, and on images that
-// cannot be read.
-#include <functional>
+// The program `train` on folders of images, lists and STL-10, as two workers, on images that cannot
+// be read, and on sets that come while it is started.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <functional>
+#include <future>
+
+#include "rendezvous/spare_channel.h"
+#include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/trainer/data/data_scratch.h"
 #include "tests/trainer/data/jpeg_writer.h"
@@ -164,6 +171,73 @@ TEST_CASE("two workers download MNIST before they train on it", "[trainer][progr
   CHECK(server.requests().size() == 4);
   CHECK(content_of(folder / "set/t10k-labels-idx1-ubyte.gz") ==
         content_of(mnist + "/t10k-labels-idx1-ubyte.gz"));
+}
+
+TEST_CASE("a spare that opened a part of a set trains on what has been downloaded meanwhile",
+          "[trainer][program][data]") {
+  namespace rendezvous = ddprun::rendezvous;
+  const ScratchFolder folder;
+  const auto write_set = [&](std::uint32_t images) {
+    fs::create_directories(folder / "set");
+    for (const bool part : {true, false}) write_mnist(folder / "set", part, images);
+  };
+  write_set(8);
+  std::future<Result> spare;  // Ends when its launcher, which is this test, hangs up.
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const rendezvous::UniqueFd launcher(ends[0]), inherited(ends[1]);
+  ::fcntl(launcher.get(), F_SETFD, FD_CLOEXEC);
+  const std::string environment = std::string(rendezvous::spare_variable) + "=" +
+                                  std::to_string(inherited.get()) +
+                                  " RANK=" + rendezvous::no_rank_yet;
+  // Such files serve as well as the published ones, so nothing is fetched.
+  const std::string arguments = std::string("--dataset mnist --data") + argument(folder / "set") +
+                                " --download --model convnet --device cpu --batch-size 4 "
+                                "--epochs 1 --metrics" +
+                                argument(folder / "metrics");
+  spare = std::async(std::launch::async,
+                     [&] { return run_train(/*workers=*/0, arguments, folder, environment); });
+  pollfd ready{launcher.get(), POLLIN, 0};
+  REQUIRE(::poll(&ready, 1, /*timeout_ms=*/120'000) == 1);
+
+  write_set(20);
+  const std::string rank = rendezvous::rank_message(
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}});
+  REQUIRE(::send(launcher.get(), rank.data(), rank.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(rank.size()));
+
+  const Result result = spare.get();
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(contains(result.output, "MNIST train: 20 images"));
+  CHECK(events(folder / "metrics", "start").at(0)["images"] == 20);
+  CHECK(events(folder / "metrics", "validation").at(0)["images"] == 20);
+}
+
+TEST_CASE("data that was given wrong ends with 2", "[trainer][program][data]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const std::string& arguments, const std::string& told) {
+    const Result result = run_train(0, "--model convnet --device cpu " + arguments, folder);
+    INFO(arguments << "\n" << result.output);
+    CHECK(result.code == 2);
+    CHECK(contains(result.output, told));
+  };
+  fs::create_directory(folder / "oblong");
+  for (const std::string part : {"train", "t10k"}) {
+    write_bytes(folder / ("oblong/" + part + "-images-idx3-ubyte"),
+                big_endian(0x803) + big_endian(1) + big_endian(20) + big_endian(28) +
+                    std::string(20 * 28, 'x'));
+    write_bytes(folder / ("oblong/" + part + "-labels-idx1-ubyte"),
+                idx_labels(std::string(1, '\0')));
+  }
+  refused("--dataset mnist --steps 1 --data" + argument(folder / "oblong"),
+          "images of 20x28 pixels are not square");
+  refused("--dataset mnist --print-sample-order --data" + argument(folder / "none"),
+          "give the folder of the MNIST files");
+  fs::create_directory(folder / "other");
+  write_bytes(folder / "other/train-images-idx3-ubyte.gz", "mine");
+  refused("--dataset mnist --steps 1 --download --data" + argument(folder / "other"),
+          "it is not the published file");
 }
 
 TEST_CASE("a PNG that is called .jpg does not end a run", "[trainer][program][data]") {

@@ -238,6 +238,11 @@ TEST_CASE("a file that is there is never overwritten", "[trainer][download]") {
     CHECK(contains(said, mine.size() == 4 ? "has 4 bytes instead of 100000" : "has the MD5 "));
     CHECK(contains(said, "Move it away"));
     CHECK(content_of(publisher.folder / "data/a.bin") == mine);
+    // Told from what another start may find mended, such as a network that is down.
+    CHECK(message_of<ForeignFileError>([&] {
+            download_set(publisher.set(server.address()), publisher.folder / "data",
+                         [](const std::string&) {});
+          }) == said);
   }
   CHECK(server.requests().empty());
 }

@@ -62,6 +62,23 @@ TEST_CASE("what would be read as another value is refused with its line", "[trai
   CHECK(contains(read_file("data = \"a").problem, "/job.toml: line 1"));
 }
 
+TEST_CASE("an option that stands in the file twice is refused with both lines",
+          "[trainer][options]") {
+  CHECK(contains(read_file("lr = 0.1\nsteps = 2\nlr = 0.01").problem,
+                 "/job.toml: line 3: lr stands on line 1 already"));
+  // CLI11 makes one list of lines beside each other.
+  CHECK(contains(read_file("lr_milestones = [3]\nlr-milestones = [5]").problem,
+                 "line 2: lr-milestones stands on line 1"));
+  CHECK(contains(read_file("data = 'a'\n\ndata = 'b'").problem, "line 3: data stands on line 1"));
+  CHECK(contains(read_file("\"lr\" = 1\nsteps = 2\nlr = 1").problem, "line 3: lr stands on"));
+  CHECK(contains(read_file("overlap = true\nno-overlap = true").problem,
+                 "/job.toml: overlap and no-overlap set the same"));
+  CHECK(read_file("lr-milestones = [\n3,\n3e0\n]").problem.find("already") == std::string::npos);
+  CHECK(contains(read_file("lr = 1\n[optimizer]\nlr = 2").problem, "it has no sections"));
+  // On the command line the last one counts.
+  CHECK(read_file("lr = 0.1", {"--lr", "1", "--lr", "2"}).options->learning_rate.base == 2);
+}
+
 TEST_CASE("an empty list is refused, whatever option it is for", "[trainer][options]") {
   std::ostringstream help;
   std::streambuf* const before = std::cout.rdbuf(help.rdbuf());
@@ -100,6 +117,67 @@ TEST_CASE("the command line wins over what cannot stand beside it", "[trainer][o
   CHECK(contains(mixed, "--sync-bn has no meaning with --model convnet"));
   CHECK(contains(mixed, "Options stand in the file "));
   CHECK(contains(read_file("batch-size = x").problem, "Options stand in the file "));
+}
+
+TEST_CASE("a schedule on the command line takes the place of the file's", "[trainer][options]") {
+  const auto rate_of = [](const std::string& text, std::vector<const char*> words) {
+    const CommandLine command_line = read_file(text, std::move(words));
+    INFO(text << ": " << command_line.problem);
+    REQUIRE(command_line.options);
+    return command_line.options->learning_rate;
+  };
+  const auto step = rate_of("lr-milestones = [1]", {"--lr-schedule", "step"});
+  CHECK(step.milestones.empty());
+  const auto cosine = rate_of("lr-milestones = [1]\nlr-gamma = 0.2", {"--lr-schedule", "cosine"});
+  CHECK(cosine.schedule == LearningRateSchedule::Cosine);
+  CHECK(cosine.milestones.empty());
+  CHECK(rate_of("lr-step-epochs = 9", {"--lr-schedule", "cosine"}).step_epochs == 30);
+  for (const char* schedule : {"cosine", "step"}) {
+    const std::string file = std::string("lr-schedule = '") + schedule + "'";
+    const auto rate = rate_of(file, {"--lr-milestones", "3,5"});
+    CHECK(rate.schedule == LearningRateSchedule::Step);
+    CHECK(rate.milestones == std::vector<std::int64_t>{3, 5});
+  }
+  CHECK(rate_of("lr-schedule = 'cosine'", {"--lr-step-epochs", "9"}).schedule ==
+        LearningRateSchedule::Step);
+
+  // What a schedule uses stays.
+  CHECK(rate_of("lr-step-epochs = 9\nlr-gamma = 0.2", {"--lr-schedule", "step"}).step_epochs == 9);
+  const auto several = rate_of("lr-milestones = [4]", {"--lr-schedule", "multistep"});
+  CHECK(several.milestones == std::vector<std::int64_t>{4});
+  CHECK(rate_of("lr-schedule = 'multistep'", {"--lr-milestones", "7"}).schedule ==
+        LearningRateSchedule::MultiStep);
+}
+
+TEST_CASE("a file for training does for an evaluation and for other ways to begin, too",
+          "[trainer][options]") {
+  const CommandLine evaluation = read_file(
+      "lr = 0.1\nlr-milestones = [30, 60]\nno-validation = true\nverify-sync = true\n"
+      "max-time = '1h'\nprofile = 'trace'\nprofile-steps = '1:2'\nprofile-ops = true\n",
+      {"--evaluate", "--weights", "w"});
+  INFO(evaluation.problem);
+  REQUIRE(evaluation.options);
+  CHECK(evaluation.options->evaluate);
+  CHECK(evaluation.options->validation);
+
+  const auto shards = read_file("sync-bn = true\nmodel = 'resnet18'", {"--shards", "4"}).options;
+  REQUIRE(shards);
+  CHECK_FALSE(shards->sync_batch_norm);
+  const auto from_checkpoint =
+      read_file("weights = 'w'\nnew-head = true", {"--resume", "c.safetensors"}).options;
+  REQUIRE(from_checkpoint);
+  CHECK(from_checkpoint->weights.empty());
+  const auto from_weights = read_file("resume = 'c.safetensors'", {"--weights", "w"}).options;
+  REQUIRE(from_weights);
+  CHECK(from_weights->resume == "auto");
+  for (const char* beside : {"auto", "none"}) {
+    CHECK(read_file("weights = 'w'", {"--resume", beside}).options->weights == "w");
+    CHECK(read_file(std::string("resume = '") + beside + "'", {"--weights", "w"}).options->resume ==
+          beside);
+  }
+  // What was to evaluate does not train.
+  CHECK(contains(read_file("evaluate = true\nweights = 'w'", {"--no-validation"}).problem,
+                 "contradict"));
 }
 
 TEST_CASE("an option that needs no number is true without one", "[trainer][options]") {

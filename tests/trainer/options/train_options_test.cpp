@@ -265,6 +265,16 @@ TEST_CASE("augmentations are a list of words", "[trainer][options]") {
   CHECK(parse({"--crop-ratio", "2,1"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5"}).exit_code == 2);
   CHECK(parse({"--mean", "0.5", "--std", "0"}).exit_code == 2);
+  const auto last =
+      parse({"--mean", "0.1,0.2,0.3", "--std", "1,1,1", "--mean", "0.5,0.25,0.1", "--std", "1,1,2"})
+          .options;
+  REQUIRE(last);
+  CHECK(last->mean == std::vector<float>{0.5F, 0.25F, 0.1F});
+  CHECK(last->deviation == std::vector<float>{1, 1, 2});
+  for (const char* wrong : {"", "0.5,", "0.5,x,0.5", "nan,1,1", "inf"}) {
+    CHECK(contains(said({"--mean", wrong, "--std", "1,1,1"}), "--mean"));
+    CHECK(contains(said({"--mean", wrong, "--std", "1,1,1"}), "needs a number for each channel"));
+  }
   CHECK(parse({"--on-bad-image", "ignore"}).exit_code == 2);
   CHECK(parse({"--dataset", "csv", "--no-validation"}).exit_code == 2);
   CHECK(parse({"--dataset", "csv", "--data", "list.csv"}).exit_code == 2);

@@ -128,18 +128,30 @@ TEST_CASE("TensorBoard's own reader shows a run that was interrupted as one",
 
 TEST_CASE("an evaluation takes nothing back of what TensorBoard shows", "[trainer][program]") {
   const ScratchFolder folder;
-  const auto events_of = [&](const std::string& name, const std::string& more) {
-    train(folder, "--checkpoint-dir " + in_quotes(folder / "checkpoints") + " --tensorboard " +
-                      in_quotes(folder / name) + " " + more);
-    const std::filesystem::directory_iterator files(folder / name);
-    REQUIRE(files != std::filesystem::directory_iterator());
-    return content_of(files->path());
+  // The names of event files, but not of folders.
+  const auto files_in = [](const std::filesystem::path& path) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    return files;
   };
+  const std::string arguments = "--checkpoint-dir " + in_quotes(folder / "checkpoints") +
+                                " --tensorboard " + in_quotes(folder / "tb");
   // Event.session_log with the status START: later steps of other files are dropped.
   const std::string session_start = "\x3a\x02\x08\x01";
+  train(folder, "--epochs 1 " + arguments);
+  const auto of_training = files_in(folder / "tb");
+  REQUIRE(of_training.size() == 1);
+  CHECK(contains(content_of(of_training[0]), session_start));
 
-  CHECK(contains(events_of("training", "--epochs 1"), session_start));
-  const std::string evaluation = events_of("evaluation", "--evaluate");
+  train(folder, "--evaluate " + arguments);
+
+  // A newer file beside the training's would hide what that has yet to write.
+  CHECK(files_in(folder / "tb") == of_training);
+  const auto of_evaluation = files_in(folder / "tb/evaluation");
+  REQUIRE(of_evaluation.size() == 1);
+  const std::string evaluation = content_of(of_evaluation[0]);
   CHECK_FALSE(contains(evaluation, session_start));
   CHECK(contains(evaluation, "val/prec1"));
 }
