@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <future>
 #include <iostream>
 #include <vector>
@@ -35,6 +37,44 @@ void give_up_ruined(TrainingJob& job) {
                    job.env.rank, job.state.step)
             << std::endl;
   drop_state(job);
+}
+
+// Saved by whoever comes first of those that wait at one time on this host.
+constexpr std::chrono::milliseconds others_limit{20'000};
+
+// This worker may know of better weights than those that somebody came to write. 0: the next
+// validation's are better.
+double written_best(const CheckpointFolder& folder, const TrainingJob& job) {
+  if (!folder.has_best()) return 0;
+  try {
+    const double written = accuracy_in(folder.read_best(), "best.safetensors", job.identity);
+    return std::min(job.state.best_prec1, written);
+  } catch (const SafetensorsAccessError&) {
+    return job.state.best_prec1;
+  } catch (const std::runtime_error&) {  // Damaged: as good as none.
+    return 0;
+  }
+}
+
+// False: there is nothing to save.
+bool save_in_folder(TrainingJob& job) {
+  if (!is_finite(*job.model)) {
+    give_up_ruined(job);
+    return false;
+  }
+  CheckpointFolder folder(job.options.checkpoint_dir,
+                          static_cast<std::size_t>(job.options.keep_checkpoints),
+                          CheckpointFolder::Access::Save, others_limit);
+  if (const auto there = folder.list(); !there.empty()) {
+    // Where nodes have folders of their own, those of another run may lie in this one.
+    check_identity(folder.read(there.back()), folder.path_of(there.back()).string(), job.identity,
+                   IdentityCheck::Strict);
+    if (there.back().step >= job.state.step) return false;
+  }
+  job.state.best_prec1 = written_best(folder, job);
+  folder.save({job.state.epoch, job.state.step},
+              make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts));
+  return true;
 }
 
 std::vector<torch::Tensor> model_tensors(const TrainingJob& job) {
@@ -72,14 +112,34 @@ void leave_attempt(TrainingJob& job) {
 
 // A pass over the weights of a ResNet-50 takes longer than all else here; and the wait for a rank
 // has nothing to do.
-bool next_rank(TrainingJob& job) {
+bool next_rank(TrainingJob& job, const worker::Membership::GiveUp& give_up) {
   auto sound = job.holds_state ? std::async(std::launch::async,
                                             [&model = *job.model] { return is_finite(model); })
                                : std::future<bool>();
-  if (!job.members->next_rank()) return false;
+  if (!job.members->next_rank(give_up)) return false;
   // A loss that would have said so may not have come any more.
   if (sound.valid() && !sound.get()) give_up_ruined(job);
   return true;
+}
+
+bool could_save_alone(const TrainingJob& job) {
+  return job.holds_state && !job.options.checkpoint_dir.empty() && !job.options.evaluate;
+}
+
+// stdout and stderr, since what tells people otherwise is gone with the attempt.
+void save_alone(TrainingJob& job, StopReason reason) noexcept {
+  const std::int64_t step = job.state.step;
+  try {
+    leave_attempt(job);
+    if (!save_in_folder(job)) return;
+    std::cout << stop_text({reason, step, job.state.epoch, job.options.checkpoint_dir,
+                            job.options.resume})
+              << std::endl;
+  } catch (const std::exception& error) {
+    std::cerr << fmt::format("train: rank {}: told to stop, and step {} could not be saved: {}",
+                             job.env.rank, step, error.what())
+              << std::endl;
+  }
 }
 
 worker::StateLead find_state(TrainingJob& job) {

@@ -14,7 +14,15 @@ void leave_attempt(TrainingJob& job);
 
 // Waits for a rank in another attempt (worker::Membership). Weights that are infinite or no numbers
 // are given up meanwhile, with a warning. False: there is none.
-bool next_rank(TrainingJob& job);
+bool next_rank(TrainingJob& job, const worker::Membership::GiveUp& give_up);
+
+// Whether this worker, without its peers, holds what belongs into the folder of checkpoints.
+bool could_save_alone(const TrainingJob& job);
+
+// Leaves the attempt and saves that, as a worker that is told to end while it waits for others: the
+// state may be in its memory alone. Not where a checkpoint of this run is as far, which another
+// one's may be by now. Tells what came of it, and never throws.
+void save_alone(TrainingJob& job, StopReason reason) noexcept;
 
 // Whose state the attempt begins with. Collective, where the job recovers in place; otherwise, and
 // where nobody holds one: nobody's. Throws worker::CommunicatorError.

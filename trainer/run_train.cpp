@@ -159,6 +159,7 @@ std::chrono::steady_clock::time_point start_of_job(const worker::WorkerEnv& env)
 StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const worker::WorkerEnv& env,
                        StopSignals& signals, std::chrono::steady_clock::time_point started) {
   make_training_job(job, options, env);
+  signals.interrupt_meeting(-1);
   StopReason stop = StopReason::None;
   if (options.evaluate) {
     validate(job, /*in_epoch=*/false);
@@ -177,8 +178,14 @@ StopReason run_attempt(TrainingJob& job, const TrainOptions& options, const work
 // What a job that recovers in place has done since its last checkpoint is in its workers alone. So
 // from the second attempt on a signal waits for a step that all agree on also where this worker has
 // done none yet: it may have just come, and would take the others with it.
-void keep_what_is_done(StopSignals& signals, const worker::WorkerEnv& place) {
+void keep_what_is_done(const TrainingJob& job, StopSignals& signals,
+                       const worker::WorkerEnv& place) {
   signals.hold(/*tell=*/place.rank == 0);
+  if (!could_save_alone(job)) return;
+  // Peers that were told to stop, too, before they had anything to keep, never come.
+  constexpr double meeting_s = 2;
+  signals.set_patience(meeting_s);
+  signals.interrupt_meeting(job.members->options().interrupt_fd);
 }
 
 // What is being written is not lost with the attempt: a signal, which the launcher sends when a
@@ -189,18 +196,25 @@ void finish_write(TrainingJob& job) {
 }
 
 // Whether this worker has a rank in another attempt, which is in `env` then: it was thrown out of
-// the last one by what became of its peers, and its launcher has said so.
+// the last one by what became of its peers, and its launcher has said so. Not one that is told to
+// end meanwhile, where it has something to save first.
 bool has_next_attempt(TrainingJob& job, const TrainOptions& options, worker::WorkerEnv& env,
                       StopSignals& signals) {
   if (!job.members || !job.members->offered()) return false;
   finish_write(job);
   // Where no attempt follows the launcher says so by SIGTERM, and there is no step to agree on.
-  signals.let_go();
-  if (!job.members->attempt_is_over()) return false;
+  worker::Membership::GiveUp told_to_end;
+  if (could_save_alone(job)) {
+    signals.stand_alone();
+    told_to_end = [&signals] { return signals.is_told_to_end(); };
+  } else {
+    signals.let_go();
+  }
+  if (!job.members->attempt_is_over(told_to_end)) return false;
   leave_attempt(job);
-  if (!next_rank(job)) return false;
+  if (!next_rank(job, told_to_end)) return false;
   const worker::WorkerEnv place = read_environment(options);
-  keep_what_is_done(signals, place);
+  keep_what_is_done(job, signals, place);
   env = meet(options, place);
   worker::change_error_file(env);
   return true;
@@ -220,7 +234,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
   TrainingJob& job = *owned;
   if (options.recovers_in_place()) {
     job.members = std::make_unique<worker::Membership>();
-    if (env.restart_count > 0 && job.members->offered()) keep_what_is_done(signals, env);
+    if (env.restart_count > 0 && job.members->offered()) keep_what_is_done(job, signals, env);
   }
   for (;;) {
     try {
@@ -228,6 +242,10 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
     } catch (const std::exception& error) {
       const bool thrown_out = dynamic_cast<const worker::CommunicatorError*>(&error) != nullptr;
       if (thrown_out && has_next_attempt(job, options, env, signals)) continue;
+      if (thrown_out && job.members && could_save_alone(job) && signals.is_told_to_end()) {
+        save_alone(job, signals.wish());
+        return exit_status_of(signals.wish());
+      }
       if (job.members && job.members->job_is_over()) return failure_exit_code;  // Not its doing.
       // Here and not in run_train(): on the way there the exception would close the communicator,
       // and peers that notice could fail, and be blamed, before this rank has said what was the

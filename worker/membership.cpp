@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -34,6 +35,10 @@ using Phase = MembershipState::Phase;
 // Nothing was heard for so long: the peers have met, and the step at hand is none of those that a
 // loss has made late.
 constexpr int quiet_ms = 1'000;
+
+constexpr std::chrono::milliseconds ask_again{50};
+
+using Clock = std::chrono::steady_clock;
 
 // A program in between may have closed it, and opened something else at its number.
 bool is_channel(int fd) {
@@ -65,6 +70,9 @@ struct Membership::Impl {
 
   bool begin(int fd);
   bool say(char byte);
+
+  bool wait(std::unique_lock<std::mutex>& lock, Clock::time_point until, const GiveUp& give_up,
+            const std::function<bool()>& done);
 
   void listen();
   void hear(std::string_view bytes);
@@ -137,6 +145,18 @@ void Membership::Impl::hang_up() {
   changed.notify_all();
 }
 
+// False: the time is up, or whoever waits has given up, which nobody would tell this thread of.
+bool Membership::Impl::wait(std::unique_lock<std::mutex>& lock, Clock::time_point until,
+                            const GiveUp& give_up, const std::function<bool()>& done) {
+  if (!give_up) return changed.wait_until(lock, until, done);
+  for (;;) {
+    if (done()) return true;
+    const auto now = Clock::now();
+    if (now >= until || give_up()) return false;
+    changed.wait_until(lock, std::min(until, now + ask_again));
+  }
+}
+
 bool Membership::Impl::say(char byte) {
   for (;;) {
     if (::send(channel.get(), &byte, 1, MSG_NOSIGNAL) == 1) return true;
@@ -177,11 +197,12 @@ Membership::Guard::~Guard() {
   members_->impl_->guarded = nullptr;
 }
 
-bool Membership::attempt_is_over() {
+bool Membership::attempt_is_over(const GiveUp& give_up) {
   if (!offered()) return false;
   std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait_for(lock, impl_->limits.word_limit.value_or(impl_->launchers_limit),
-                          [&] { return impl_->state.phase() != Phase::Working; });
+  const auto limit = impl_->limits.word_limit.value_or(impl_->launchers_limit);
+  impl_->wait(lock, Clock::now() + limit, give_up,
+              [&] { return impl_->state.phase() != Phase::Working; });
   return impl_->state.phase() == Phase::Over;
 }
 
@@ -190,8 +211,8 @@ std::string Membership::why() const {
   return impl_->state.why();
 }
 
-bool Membership::next_rank() {
-  if (!attempt_is_over()) return false;
+bool Membership::next_rank(const GiveUp& give_up) {
+  if (!attempt_is_over(give_up)) return false;
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->state.phase() != Phase::Over) return false;
@@ -203,7 +224,8 @@ bool Membership::next_rank() {
   rendezvous::Environment environment;
   {
     std::unique_lock lock(impl_->mutex);
-    impl_->changed.wait(lock, [&] { return impl_->state.phase() != Phase::Parked; });
+    impl_->wait(lock, Clock::time_point::max(), give_up,
+                [&] { return impl_->state.phase() != Phase::Parked; });
     if (impl_->state.phase() != Phase::Given) return false;
     environment = impl_->state.take_rank();
     impl_->parked = false;

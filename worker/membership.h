@@ -31,6 +31,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,16 +83,21 @@ class Membership {
   };
   Guard guard(Communicator& communicator);
 
+  // Asked every 50 ms by who waits: whether it is to wait no more. A signal handler can set what
+  // this looks at.
+  using GiveUp = std::function<bool()>;
+
   // After a CommunicatorError: waits, for at most the limit, for the word that the attempt is over.
   // False: it has not come, so that this worker failed by itself, or the launcher is gone.
-  bool attempt_is_over();
+  bool attempt_is_over(const GiveUp& give_up = {});
   // What the launcher said of it.
   std::string why() const;
 
   // The same, then says that this process has left the attempt, and waits without a limit for a
   // rank. True: it is in the environment. False: also if the job is over. What this process holds
-  // that the next attempt needs (a lock, the end of a file) must be given up before.
-  bool next_rank();
+  // that the next attempt needs (a lock, the end of a file) must be given up before. A launcher
+  // that has no rank for it any more sends SIGTERM, and gives it the time to save what it holds.
+  bool next_rank(const GiveUp& give_up = {});
   // next_rank() was false because nobody needs this process any more, and not for a failure.
   bool job_is_over() const;
 

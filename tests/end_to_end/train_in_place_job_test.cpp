@@ -240,6 +240,46 @@ TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done 
   require_saved_by_sigterm(ended.output, folder / "first");
 }
 
+// Peers that were told to stop before they had anything to keep do not come any more.
+TEST_CASE("16.3: SIGTERM while the peers of the next attempt are met keeps what was done",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+                   training(folder, "met", "1000000");
+  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:meet 6"));
+  INFO(ended.output);
+  CHECK(ended.status == 75);
+  require_saved_by_sigterm(ended.output, folder / "met");
+}
+
+// Both nodes of a job that is preempted are told, but not at the same moment.
+TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the job is stopped",
+          "[recovery][launcher]") {
+  for (const int lost_by : {SIGTERM, SIGKILL}) {
+    CAPTURE(lost_by);
+    TemporaryFolder folder;
+    const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+    const auto node =
+        launch({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id",
+                "parked", "--nproc-per-node", "2", "--max-restarts", "3"}) +
+        training(folder, "job", "1000000");
+    Process first(node, one_thread);
+    require_output(first, "waiting for 1 more node");
+    Process second(node, one_thread);
+    require_output(first, "attempt 0 rank 0 of 4 is pid");
+    wait_until_it_trains(first, folder / "job.jsonl", 0);
+    second.send_signal(lost_by);
+    require_output(first, "waiting for 1 more node (1 of 2 nodes here");
+    const auto gone = second.wait(limit);
+    first.send_signal(SIGTERM);
+    const auto stopped = first.wait(limit);
+    INFO(gone.output << stopped.output);
+    CHECK(stopped.status == 75);
+    // The second node's workers may have saved the same step, as they were told to end.
+    require_saved_by_sigterm(gone.output + stopped.output, folder / "job");
+  }
+}
+
 TEST_CASE("16.3: an image that a survivor could not read before a recovery is told of after it",
           "[recovery][launcher]") {
   TemporaryFolder folder;

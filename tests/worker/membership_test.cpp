@@ -325,6 +325,21 @@ TEST_CASE("a parked worker that nobody needs is told so", "[worker][membership]"
   }
 }
 
+TEST_CASE("16.3: who waits for a word or a rank may give up, as on a signal",
+          "[worker][membership]") {
+  for (const bool parked : {false, true}) {
+    Channel channel;
+    Membership members({.word_limit = 1h});
+    REQUIRE(channel.hear() == rendezvous::can_park);
+    if (parked) channel.send(over);
+    int asked = 0;
+    CHECK_FALSE(members.next_rank([&] { return ++asked > 2; }));
+    CHECK(asked > 2);
+    CHECK_FALSE(members.job_is_over());
+    if (parked) CHECK(channel.hear() == rendezvous::gives_rank_back);
+  }
+}
+
 TEST_CASE("16.3: an attempt that is over before its rank was taken is left at once",
           "[worker][membership]") {
   Channel channel;

@@ -118,36 +118,6 @@ std::string joined(const std::string& a, const std::string& b) {
   return a.empty() || b.empty() ? a + b : a + ", " + b;
 }
 
-// All differences at once, so that the user need not find them one by one. Returns the warnings of
-// what is let through.
-std::vector<std::string> check_identity(const Safetensors& file, const std::string& name,
-                                        const RunIdentity& identity, IdentityCheck check) {
-  const std::string shape = differences_in({"model", "classes"}, file, name, identity);
-  const std::string data =
-      joined(differences_in({"dataset", "image", "seed"}, file, name, identity),
-             data_difference(file.metadata, identity.data));
-  const bool allowed = shape.empty() && check == IdentityCheck::Anyway;
-  if (!(shape + data).empty() && !allowed) {
-    throw ForeignCheckpointError(
-        fmt::format("{} is a checkpoint of another run: {}. Give that run's options{}, or another "
-                    "--checkpoint-dir",
-                    name, joined(shape, data),
-                    shape.empty() ? " and data, --resume-anyway to go on all the same" : ""));
-  }
-  std::vector<std::string> warnings;
-  if (!data.empty()) {
-    warnings.push_back(
-        fmt::format("{} is a checkpoint of another run: {}. --resume-anyway goes on", name, data));
-  }
-  if (!tells_data(file.metadata) && !identity.data.list_checksum.empty()) {
-    warnings.push_back(fmt::format(
-        "{} does not tell which images it was trained on, as those of older versions: that they "
-        "are the same is not checked",
-        name));
-  }
-  return warnings;
-}
-
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), names_listed_max); ++i) {
@@ -181,6 +151,35 @@ std::vector<std::string> take_unknown_parts(Safetensors& file) {
 }
 
 }  // namespace
+
+// All at once, so that the user need not find them one by one.
+std::vector<std::string> check_identity(const Safetensors& file, const std::string& name,
+                                        const RunIdentity& identity, IdentityCheck check) {
+  const std::string shape = differences_in({"model", "classes"}, file, name, identity);
+  const std::string data =
+      joined(differences_in({"dataset", "image", "seed"}, file, name, identity),
+             data_difference(file.metadata, identity.data));
+  const bool allowed = shape.empty() && check == IdentityCheck::Anyway;
+  if (!(shape + data).empty() && !allowed) {
+    throw ForeignCheckpointError(
+        fmt::format("{} is a checkpoint of another run: {}. Give that run's options{}, or another "
+                    "--checkpoint-dir",
+                    name, joined(shape, data),
+                    shape.empty() ? " and data, --resume-anyway to go on all the same" : ""));
+  }
+  std::vector<std::string> warnings;
+  if (!data.empty()) {
+    warnings.push_back(
+        fmt::format("{} is a checkpoint of another run: {}. --resume-anyway goes on", name, data));
+  }
+  if (!tells_data(file.metadata) && !identity.data.list_checksum.empty()) {
+    warnings.push_back(fmt::format(
+        "{} does not tell which images it was trained on, as those of older versions: that they "
+        "are the same is not checked",
+        name));
+  }
+  return warnings;
+}
 
 Safetensors make_weights(const RunIdentity& identity, const TrainingState& state,
                          const torch::nn::Module& model) {

@@ -87,6 +87,11 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
                                       const CheckpointParts& parts,
                                       IdentityCheck check = IdentityCheck::Strict);
 
+// Throws ForeignCheckpointError, with all differences at once, where a file is of another run.
+// Returns the warnings of what is let through.
+std::vector<std::string> check_identity(const Safetensors& file, const std::string& name,
+                                        const RunIdentity& identity, IdentityCheck check);
+
 // How many optimizer steps were done. `name` is the file's, for the CheckpointError of one that
 // does not tell.
 std::int64_t step_of(const Safetensors& file, const std::string& name);

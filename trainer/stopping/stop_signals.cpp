@@ -23,6 +23,8 @@ std::atomic<bool> on_terminal{false};
 std::atomic<bool> all_agreed{false};
 std::atomic<int> waits_for_disk{0};  // That many DiskWaits live.
 std::atomic<bool> waits_for_writer{false};
+std::atomic<bool> alone{false};
+std::atomic<int> meeting_fd{-1};
 std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
@@ -60,7 +62,7 @@ void on_ending_signal(int signal) {
     return;
   }
   ending_signal = signal;
-  if (!all_agreed) ::alarm(patience_whole_s);
+  if (!all_agreed && !alone) ::alarm(patience_whole_s);
   if (telling) {
     // A terminal shows ^C behind the row that is there.
     if (on_terminal) say("\n");
@@ -81,6 +83,12 @@ void on_alarm(int) {
     ::alarm(patience_whole_s);
     return;
   }
+  if (const int event_fd = meeting_fd.exchange(-1); event_fd >= 0) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(event_fd, &one, sizeof one);
+    ::alarm(patience_whole_s);  // Of who does not come to stand_alone() by that.
+    return;
+  }
   say("train: told to stop, but not all workers have come to a common step: ending without saving "
       "it\n");
   end_by(ending_signal);
@@ -96,7 +104,8 @@ Handler handler_of(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  holding = telling = all_agreed = usr1_seen = waits_for_writer = false;
+  holding = telling = all_agreed = usr1_seen = waits_for_writer = alone = false;
+  meeting_fd = -1;
   ending_signal = 0;
   ending_since_ms = 0;
   on_terminal = ::isatty(STDERR_FILENO) == 1;
@@ -121,16 +130,27 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::hold(bool tell) {
+  alone = false;
   telling = tell;
   holding = true;
 }
 
 void StopSignals::let_go() {
   holding = false;
+  meeting_fd = -1;
   waits_for_writer = false;  // It may be among those that are gone.
   // One that came a moment earlier ends it, too: its peers are gone, and with them the common step.
   if (ending_signal != 0) on_alarm(SIGALRM);
 }
+
+void StopSignals::stand_alone() {
+  alone = holding = true;
+  telling = waits_for_writer = false;
+  meeting_fd = -1;
+  ::alarm(0);
+}
+
+void StopSignals::interrupt_meeting(int event_fd) { meeting_fd = event_fd; }
 
 void StopSignals::set_patience(double seconds) {
   constexpr double seconds_max = 3600;

@@ -29,9 +29,17 @@ class StopSignals {
   // Until the next hold() they end the process again, and one that came before does so now, unless
   // all have agreed: it waits for others, and is in no step.
   void let_go();
+  // Until the next hold() this process alone looks after its wish, by itself and at once: it waits
+  // for others, and has something to keep that nobody else may have. No patience runs out.
+  void stand_alone();
+  // While the peers are met, in place of the end that comes when the patience is over: the eventfd
+  // becomes readable, which ends the meeting. Once; -1: no more.
+  void interrupt_meeting(int event_fd);
   void set_patience(double seconds);  // Of a signal that comes from now on.
 
   StopReason wish() const;  // The most urgent so far.
+  // Not one that only announces an end.
+  bool is_told_to_end() const { return wish() > StopReason::Asked; }
 
   // This thread waits for the disk, for as long as one of these lives: no vote can come meanwhile,
   // and what was saved before would be lost. The patience begins anew then.

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,51 @@ TEST_CASE("16.3: a wish ends a process at once whose peers are gone, unless they
     signals.let_go();
   });
   CHECK(end == survived);
+}
+
+TEST_CASE("16.3: who waits for others and has something to keep sees to its wish alone",
+          "[trainer][stop]") {
+  for (const bool before : {true, false}) {
+    const int end = end_of_child([&] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      ::raise(SIGUSR1);
+      if (before) ::raise(SIGTERM);
+      signals.stand_alone();
+      if (signals.is_told_to_end() != before) ::_exit(1);
+      if (!before) ::raise(SIGTERM);
+      if (!signals.is_told_to_end() || ::alarm(0) != 0) ::_exit(2);  // And no patience runs out.
+    });
+    CHECK(end == survived);
+  }
+  const int again = end_of_child([] {
+    StopSignals signals;
+    signals.stand_alone();
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    if (::alarm(0) == 0) ::_exit(1);  // With others once more.
+  });
+  CHECK(again == survived);
+}
+
+TEST_CASE("16.3: a wish that no peer comes to hear interrupts their meeting first",
+          "[trainer][stop]") {
+  for (const bool leaves : {true, false}) {
+    const int end = end_of_child([&] {
+      const int interrupted = ::eventfd(0, EFD_NONBLOCK);
+      StopSignals signals;
+      signals.hold(/*tell=*/false);
+      signals.interrupt_meeting(interrupted);
+      ::raise(SIGTERM);
+      ::raise(SIGALRM);
+      eventfd_t count = 0;
+      if (::eventfd_read(interrupted, &count) != 0) ::_exit(1);
+      if (leaves) signals.stand_alone();
+      if (::alarm(0) != 0) ::raise(SIGALRM);
+    });
+    CHECK(end == (leaves ? survived : 128 + SIGTERM));
+  }
 }
 
 TEST_CASE("what all have agreed on is waited for", "[trainer][stop]") {
