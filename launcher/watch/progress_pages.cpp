@@ -14,12 +14,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
-
-#include "launcher/processes/signal_masks.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -51,8 +50,14 @@ std::string plain_words(const char* text, std::size_t bytes_max) {
 }
 
 // What a page says is a program's word; a signal that it does not handle would end it.
-bool is_its_own(int pid, int signal) {
-  return signal >= SIGRTMIN && signal <= SIGRTMAX && handles_signal(pid, signal);
+bool handles_signal(int pid, int signal) {
+  if (signal < SIGRTMIN || signal > SIGRTMAX) return false;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("SigCgt:", 0) != 0) continue;
+    return (std::strtoull(line.c_str() + 7, nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -153,7 +158,7 @@ std::optional<std::uint32_t> ProgressPages::ask_stack(int local_rank, int pid) c
   if (pages_ == nullptr || local_rank < 0 || local_rank >= workers_) return std::nullopt;
   const rendezvous::StackPageLayout& page = *stack_page(local_rank);
   const int signal = page.signal;
-  if (page.pid != pid || !is_its_own(pid, signal)) return std::nullopt;
+  if (page.pid != pid || !handles_signal(pid, signal)) return std::nullopt;
   const std::uint32_t before = std::atomic_ref(stack_page(local_rank)->answers).load();
   if (::syscall(SYS_tgkill, pid, pid, signal) != 0) return std::nullopt;
   return before;

@@ -34,7 +34,6 @@
 
 #include "launcher/processes/child_guard.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/signal_masks.h"
 #include "launcher/processes/worker_members.h"
 #include "launcher/workers/attempt_workers.h"
 #include "launcher/workers/child_launch.h"
@@ -689,20 +688,8 @@ void WorkerGroup::kill_worker(int local_rank) {
 }
 
 void WorkerGroup::forward_signal(int signal) {
-  // Nobody passes on a signal to end a worker by it, as one would that has not come to set its
-  // handler. SIGWINCH ends none.
-  const auto pass_on = [&](const auto& worker) {
-    if (signal == SIGWINCH || has_answer_to_signal(worker->child.pid(), signal)) {
-      worker->child.send(signal);
-    } else {
-      spdlog::warn("{} is not passed on to pid {}, which has no handler of it",
-                   rendezvous::signal_name(signal), worker->child.pid());
-    }
-  };
-  for (const auto& worker : impl_->workers.processes()) {
-    if (!worker->gone) pass_on(worker);
-  }
-  for (const auto& worker : impl_->kept_workers.processes()) pass_on(worker);
+  for (const auto& worker : impl_->workers.processes()) worker->child.send(signal);
+  for (const auto& worker : impl_->kept_workers.processes()) worker->child.send(signal);
 }
 
 void WorkerGroup::guard(int workers, LeftBehind left) {

@@ -413,22 +413,6 @@ TEST_CASE("a signal is passed on without stopping", "[group]") {
   CHECK_FALSE(job.exits.at(0).stopped_by_us);
 }
 
-TEST_CASE("a signal that is passed on ends no worker that has no handler of it", "[group]") {
-  Job job;
-  job.group->start({shell(0, "echo up; sleep 1000; echo no"),
-                    shell(1, "trap 'exit 0' USR1; echo also up; while :; do :; done")});
-  REQUIRE(job.wait_for("[0]:up"));
-  REQUIRE(job.wait_for("[1]:also up"));
-  job.group->forward_signal(SIGUSR1);
-  REQUIRE(job.run_until([&] { return job.exits.size() == 1; }));
-  CHECK(job.exits.at(0).rank == 1);
-  CHECK(job.exits.at(0).success());
-
-  job.group->stop(SIGTERM, 10s);
-  REQUIRE(job.run_until_reaped());
-  CHECK(job.exits.at(1).signal == SIGTERM);
-}
-
 TEST_CASE("what a worker leaves behind does not outlive the group", "[group]") {
   const std::string how = GENERATE(
       as<std::string>(), "sleep 1000 & echo left $!", "setsid sleep 1000 & echo left $!",
