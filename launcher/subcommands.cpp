@@ -66,6 +66,7 @@ int run_doctor_command(const Words& words, const std::string& launcher_path) {
 
 int run_subcommand(const Words& arguments, const std::string& launcher_path) {
   if (is_watch_command(arguments.at(0))) {
+    raise_open_files_limit();  // Each file that `logs -f` follows is one, and a node may have many.
     return run_watch(parse_watch_command(arguments));
   }
   static const std::map<std::string, std::function<int(const Words&, const std::string&)>> runs = {

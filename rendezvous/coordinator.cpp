@@ -109,6 +109,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     Gathering gathering;
     std::unique_ptr<asio::steady_timer> limit;
     std::function<void(const std::vector<NodeTold>&)> done;
+    bool brief = false;  // Its time is so short that who was late once is not waited for again.
   };
   std::map<int, Asked> asked;
   int next_number = 1;
@@ -289,7 +290,7 @@ void Coordinator::Impl::tell(PeerId id, int number, const std::string& text) {
 
 void Coordinator::Impl::end_gathering(int number) {
   auto ended = asked.extract(number);
-  late = ended.mapped().gathering.late();
+  if (ended.mapped().brief) late = ended.mapped().gathering.late();
   // Not from inside of whoever asks, which may be in the middle of something.
   asio::post(io, [done = std::move(ended.mapped().done), nodes = ended.mapped().gathering.nodes()] {
     done(nodes);
@@ -464,8 +465,10 @@ void Coordinator::ask_nodes(Query query, std::chrono::milliseconds limit,
   Impl& impl = *impl_;
   query.number = impl.next_number++;
   auto nodes = impl.job ? impl.job->nodes(Clock::now()) : std::vector<NodeTold>{};
-  Impl::Asked question{Gathering(query.number, std::move(nodes), impl.late),
-                       std::make_unique<asio::steady_timer>(impl.io, limit), std::move(done)};
+  const bool brief = query.what == "snapshot";
+  Impl::Asked question{
+      Gathering(query.number, std::move(nodes), brief ? impl.late : Gathering::Late{}),
+      std::make_unique<asio::steady_timer>(impl.io, limit), std::move(done), brief};
   for (const PeerId peer : question.gathering.to_ask()) {
     const auto found = impl.peers.find(peer);
     if (found == impl.peers.end()) {

@@ -90,7 +90,7 @@ bool is_strangers_file(const std::string& path, const struct stat& file) {
   const std::filesystem::path where = parent.empty() ? "." : parent;
   struct stat folder = {};
   if (::stat(where.c_str(), &folder) != 0) return false;  // It is gone, and the file with it.
-  if ((folder.st_mode & S_ISVTX) == 0 || (folder.st_mode & S_IWOTH) == 0) return false;
+  if ((folder.st_mode & S_IWOTH) == 0) return false;
   if (file.st_uid == ::geteuid() || file.st_uid == 0 || file.st_uid == folder.st_uid) return false;
   return owner_of_own_file(where) != file.st_uid;
 }

@@ -34,21 +34,33 @@ void reject_names_of_workers(const Variables& variables, Platform& platform) {
                            "--nnodes $WORLD_SIZE --node-rank $RANK --master-addr $MASTER_ADDR");
 }
 
+bool is_from_variable(const SplitArguments& split, const char* name) {
+  const GivenOption* option = split.find(name);
+  return option != nullptr && is_variable_of_option(*option);
+}
+
+// With --nnodes 1 typed in a pod that is not the first of its job: a job of its own, which has no
+// other node's number or address.
+void leave_place_among_pods(SplitArguments& split) {
+  const GivenOption* nodes = split.find("nnodes");
+  if (nodes == nullptr || is_variable_of_option(*nodes) || nodes->value != "1") return;
+  if (!is_from_variable(split, "node-rank") || split.find("node-rank")->value == "0") return;
+  for (const char* name : {"node-rank", "master-addr", "rdzv-endpoint"}) {
+    if (is_from_variable(split, name)) split.options.erase(name);
+  }
+}
+
 // The command line wins over a pod's variables, which are of its job of several nodes. Two
 // variables that contradict each other are left to whoever reads them.
 std::vector<std::string> leave_job_of_pods(SplitArguments& split) {
   std::vector<std::string> notes;
   if (is_variable_of_option(*split.find("standalone"))) return notes;
-  const auto from_variable = [&](const char* name) {
-    const GivenOption* option = split.find(name);
-    return option != nullptr && is_variable_of_option(*option);
-  };
-  if (from_variable("nnodes")) {
+  if (is_from_variable(split, "nnodes")) {
     const GivenOption nodes = *split.find("nnodes");
     split.options.erase("nnodes");
     if (nodes.value != "1") notes.push_back(nodes.source + " has no effect with --standalone");
   }
-  if (from_variable("node-rank")) split.options.erase("node-rank");
+  if (is_from_variable(split, "node-rank")) split.options.erase("node-rank");
   return notes;
 }
 
@@ -172,6 +184,7 @@ std::vector<std::string> add_platform(SplitArguments& split, const Platform& pla
   const auto given = [&](const char* option) { return split.find(option) != nullptr; };
   const GivenOption* alone = split.find("standalone");
   if (alone != nullptr && alone->value != "0") return leave_job_of_pods(split);
+  leave_place_among_pods(split);
   const bool has_endpoint = given("master-addr") || given("rdzv-endpoint");
   // Whoever says all of it knows better: run_node.sh, or a step that holds several jobs.
   if (given("nnodes") && given("node-rank") && has_endpoint) return {};

@@ -533,6 +533,7 @@ int HostsJob::final_status() const {
   }
   if (own_signal_ != 0) return 128 + own_signal_;
   const bool had_begun =
+      state_.has_begun() ||
       std::any_of(nodes_.begin() + 1, nodes_.end(), [](const auto& node) { return node->told; });
   // What nodes tell was mapped there.
   return mapped_exit_status(options_.exit_code_map,

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -303,19 +302,8 @@ class Logs {
   std::list<FollowedLog> files_;          // As their attempts began.
 };
 
-// Each file that is followed is a descriptor, and a node may have many ranks.
-void raise_soft_limit() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 }  // namespace
 
-int run_logs(const WatchCommand& command) {
-  raise_soft_limit();
-  return Logs(command).run();
-}
+int run_logs(const WatchCommand& command) { return Logs(command).run(); }
 
 }  // namespace ddprun::launcher

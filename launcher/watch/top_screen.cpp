@@ -20,6 +20,7 @@
 
 #include "launcher/watch/found_looks.h"
 #include "launcher/watch/job_lines.h"
+#include "launcher/watch/remote_job.h"
 #include "launcher/watch/status_text.h"
 #include "rendezvous/unique_fd.h"
 
@@ -131,6 +132,7 @@ class Top {
   void draw();
   void read_keys(LentTerminal& terminal);
   void key(const std::string& bytes);
+  void take_stacks();
   void on_signal(int signal, LentTerminal& terminal);
   // Waits for a key, a signal or the time of the next look; true: it is time to look.
   bool wait(LentTerminal& terminal, const WatchedSignals& signals, milliseconds limit);
@@ -179,6 +181,20 @@ void Top::draw() {
   if (!write_out(text + "\033[J")) quits_ = true;
 }
 
+// Of another host's job there may be no answer just now, which is no reason to end.
+void Top::take_stacks() {
+  try {
+    for (const FoundJob& job : looks_.jobs()) {
+      for (std::string& line : job_stack_lines(looks_, job, std::nullopt)) {
+        stacks_.push_back(std::move(line));
+      }
+    }
+  } catch (const RemoteJobError& error) {
+    if (error.status() != 1) throw;
+    stacks_.push_back(error.what());
+  }
+}
+
 void Top::key(const std::string& bytes) {
   if (bytes == "\033[A" || bytes == "\033OA" || bytes == "k") {
     if (scroll_ > 0) --scroll_;
@@ -194,11 +210,7 @@ void Top::key(const std::string& bytes) {
   } else if (bytes == "q" || bytes == "Q") {
     quits_ = true;
   } else if (bytes == "s") {
-    for (const FoundJob& job : looks_.jobs()) {
-      for (std::string& line : job_stack_lines(looks_, job, std::nullopt)) {
-        stacks_.push_back(std::move(line));
-      }
-    }
+    take_stacks();
     scroll_ = 0;
   }
 }

@@ -270,11 +270,10 @@ bool StoreSessions::is_unproved(const Connection& connection) const {
 }
 
 // Who comes from a host of the job is no stranger, and may all the same be another user's process.
-// Nothing where no proof is asked for.
+// Nothing where no proof is asked for, or it is awaited already: a first byte wins no time.
 void StoreSessions::await_proof(ConnectionId id, Clock::time_point now) {
   const Connection& connection = *connections_[id].connection;
-  if (!is_unproved(connection)) return;
-  unproved_.remove(token_of(id));
+  if (!is_unproved(connection) || unproved_.contains(token_of(id))) return;
   if (const auto oldest = unproved_.add(token_of(id), connection.from.to_string(), now)) {
     reset_silent(static_cast<ConnectionId>(*oldest),
                  "it has not proved the job's key (--store-auth), and others came");

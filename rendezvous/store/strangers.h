@@ -55,6 +55,7 @@ class Strangers {
   std::vector<Id> take_due(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
+  bool contains(Id id) const { return by_id_.contains(id); }
   std::size_t size() const { return by_id_.size(); }
   const Limits& limits() const { return limits_; }
 

@@ -253,6 +253,25 @@ TEST_CASE("17.3: with --stay a node goes on without its connection, also where i
   check_nothing_left(place);
 }
 
+TEST_CASE("17.3: a job of one host that was lost had begun, whether it goes on or not") {
+  REQUIRE_SSHD();
+  const Place place;
+  const SshHosts hosts(place);
+  Process job(launch({"-H", "host-a", hosts.options()}) + shell("echo up; exec sleep 1000"),
+              place.variables());
+  REQUIRE(job.wait_for_output("up", 30s));
+  const std::vector<int> connections = descendants_running(job.pid(), "ssh");
+  REQUIRE(connections.size() == 1);
+
+  ::kill(connections[0], SIGKILL);
+  const ProcessResult result = job.wait(60s);
+
+  INFO(result.output);
+  CHECK(result.status == 74);
+  CHECK_FALSE(contains(result.output, "did not begin"));
+  check_nothing_left(place);
+}
+
 TEST_CASE(
     "17.3: a launcher that hangs on another host holds up the end of a failed job no longer "
     "than its limit") {

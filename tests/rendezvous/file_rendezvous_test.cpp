@@ -225,9 +225,11 @@ TEST_CASE("15.3: what another user has made in a folder where anybody may is not
   std::ofstream(path) << planted.to_text();
   REQUIRE(::chown(path.c_str(), other_user, other_user) == 0);
 
-  REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);
-  for (const int rank : {0, 1}) {
-    CHECK(has(error_of([&] { meet(path, rank); }), "belongs to another user, uid 54321"));
+  for (const mode_t everybodys : {01777, 0777}) {
+    REQUIRE(::chmod(folder.path().c_str(), everybodys) == 0);
+    for (const int rank : {0, 1}) {
+      CHECK(has(error_of([&] { meet(path, rank); }), "belongs to another user, uid 54321"));
+    }
   }
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 

@@ -203,6 +203,10 @@ TEST_CASE("17.3: the command line wins over a pod's PET_NNODES, as in torchrun",
     CHECK(alone.endpoint_host == "127.0.0.1");
     REQUIRE_FALSE(alone.notes.empty());
     CHECK(alone.notes[0] == "PET_NNODES=2 has no effect with --standalone");
+    const LaunchOptions typed = options({"--nnodes=1"});
+    CHECK(typed.nnodes_max == 1);
+    CHECK(typed.node_rank == 0);
+    CHECK(typed.endpoint_host == "127.0.0.1");
     pod.variables["PET_NODE_RANK"] = "0";
     CHECK(options({"--nnodes=1"}).nnodes_max == 1);
   }
