@@ -9,6 +9,7 @@
 #include <iostream>
 #include <vector>
 
+#include "trainer/checkpoint/folder_claim.h"
 #include "trainer/consistency/verify_sync.h"
 #include "trainer/ruined_state.h"
 #include "trainer/shards/sharded_batch.h"
@@ -39,7 +40,7 @@ void give_up_ruined(TrainingJob& job) {
   drop_state(job);
 }
 
-// Saved by whoever comes first of those that wait at one time on this host.
+// Of those that are told to end at one time the first saves. Who takes longer counts as dead.
 constexpr std::chrono::milliseconds others_limit{20'000};
 
 // This worker may know of better weights than those that somebody came to write. 0: the next
@@ -56,21 +57,38 @@ double written_best(const CheckpointFolder& folder, const TrainingJob& job) {
   }
 }
 
+// -1: there is none. Where nodes have folders of their own, those of another run may lie in this
+// one, and must not be replaced: ForeignCheckpointError.
+std::int64_t newest_step(CheckpointFolder& folder, const TrainingJob& job) {
+  const auto check = job.options.resume_anyway ? IdentityCheck::Anyway : IdentityCheck::Strict;
+  auto names = folder.list();
+  for (; !names.empty(); names.pop_back()) {
+    try {
+      check_identity(folder.read(names.back()), folder.path_of(names.back()).string(), job.identity,
+                     check);
+      return names.back().step;
+    } catch (const CheckpointError&) {
+      throw;
+    } catch (const SafetensorsAccessError&) {  // It may be sound.
+      return names.back().step;
+    } catch (const SafetensorsError&) {  // As where one is gone on from.
+      folder.set_aside(names.back());
+    }
+  }
+  return -1;
+}
+
 // False: there is nothing to save.
 bool save_in_folder(TrainingJob& job) {
   if (!is_finite(*job.model)) {
     give_up_ruined(job);
     return false;
   }
+  const FolderClaim claim(job.options.checkpoint_dir, others_limit);
   CheckpointFolder folder(job.options.checkpoint_dir,
                           static_cast<std::size_t>(job.options.keep_checkpoints),
                           CheckpointFolder::Access::Save, others_limit);
-  if (const auto there = folder.list(); !there.empty()) {
-    // Where nodes have folders of their own, those of another run may lie in this one.
-    check_identity(folder.read(there.back()), folder.path_of(there.back()).string(), job.identity,
-                   IdentityCheck::Strict);
-    if (there.back().step >= job.state.step) return false;
-  }
+  if (newest_step(folder, job) >= job.state.step) return false;
   job.state.best_prec1 = written_best(folder, job);
   folder.save({job.state.epoch, job.state.step},
               make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts));

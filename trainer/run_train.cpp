@@ -182,9 +182,6 @@ void keep_what_is_done(const TrainingJob& job, StopSignals& signals,
                        const worker::WorkerEnv& place) {
   signals.hold(/*tell=*/place.rank == 0);
   if (!could_save_alone(job)) return;
-  // Peers that were told to stop, too, before they had anything to keep, never come.
-  constexpr double meeting_s = 2;
-  signals.set_patience(meeting_s);
   signals.interrupt_meeting(job.members->options().interrupt_fd);
 }
 
@@ -243,6 +240,8 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
       const bool thrown_out = dynamic_cast<const worker::CommunicatorError*>(&error) != nullptr;
       if (thrown_out && has_next_attempt(job, options, env, signals)) continue;
       if (thrown_out && job.members && could_save_alone(job) && signals.is_told_to_end()) {
+        finish_write(job);
+        signals.stand_alone();  // Also where no launcher offers another attempt.
         save_alone(job, signals.wish());
         return exit_status_of(signals.wish());
       }

@@ -240,16 +240,32 @@ TEST_CASE("16.3: SIGTERM in the first step after a recovery keeps what was done 
   require_saved_by_sigterm(ended.output, folder / "first");
 }
 
-// Peers that were told to stop before they had anything to keep do not come any more.
+// A peer that was told to stop before it had anything to keep does not come any more. Here it is
+// halted, and ends by SIGKILL.
 TEST_CASE("16.3: SIGTERM while the peers of the next attempt are met keeps what was done",
           "[recovery][launcher]") {
   TemporaryFolder folder;
-  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1"}) +
+  const double grace = static_cast<double>(patience(8'000ms).count()) / 1e3;
+  const auto job = launch({"--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                           "--shutdown-timeout", std::to_string(grace)}) +
                    training(folder, "met", "1000000");
-  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:meet 6"));
+  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:meet 6 1 1 halt:meet 0"));
   INFO(ended.output);
   CHECK(ended.status == 75);
+  CHECK(contains(ended.output, "SIGTERM: saved step 6 "));
   require_saved_by_sigterm(ended.output, folder / "met");
+}
+
+// The peers have come, and the first step takes as long as it takes.
+TEST_CASE("16.3: SIGTERM after the peers were met waits for a step of all of them",
+          "[recovery][launcher]") {
+  TemporaryFolder folder;
+  const auto job = launch({"--standalone", "--nproc-per-node", "1:2", "--max-restarts", "1"}) +
+                   training(folder, "state", "1000000");
+  const auto ended = run(job, limit, with_wish("0 1 backward 6 1 0 stop:state 6"));
+  INFO(ended.output);
+  CHECK(ended.status == 75);
+  require_saved_by_sigterm(ended.output, folder / "state");
 }
 
 // Both nodes of a job that is preempted are told, but not at the same moment.
@@ -269,6 +285,7 @@ TEST_CASE("16.3: what workers hold that wait for a lost node is saved when the j
     require_output(first, "attempt 0 rank 0 of 4 is pid");
     wait_until_it_trains(first, folder / "job.jsonl", 0);
     second.send_signal(lost_by);
+    // Its own workers may have had the others agree on a step before their node said goodbye.
     require_output(first, "waiting for 1 more node (1 of 2 nodes here");
     const auto gone = second.wait(limit);
     first.send_signal(SIGTERM);

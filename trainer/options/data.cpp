@@ -59,12 +59,14 @@ void add_channel_numbers(CLI::App& app, const std::string& name, std::vector<flo
          name,
          [&numbers, name](const std::string& text) {
            numbers.clear();
-           for (const std::string& part : split_list(text)) {
+           for (std::string part : split_list(text)) {
+             std::erase(part, ' ');
              const auto number = parse_number<float>(part);
              if (!number || !std::isfinite(*number)) {
                throw CLI::ValidationError(
                    name,
-                   "needs a number for each channel, such as 0.5,0.5,0.5, not '" + text + "'");
+                   "needs a number for each channel, with commas, such as 0.5,0.5,0.5, not '" +
+                       text + "'");
              }
              numbers.push_back(*number);
            }

@@ -107,8 +107,11 @@ class ConfigFile : public CLI::ConfigTOML {
 
   // The last value on the command line; nothing where the option is not there.
   std::optional<std::string> given(std::string_view name) const {
-    const std::vector<std::string> values = app_.get_option("--" + std::string(name))->results();
-    return values.empty() ? std::nullopt : std::optional(values.back());
+    const CLI::Option* const option = app_.get_option("--" + std::string(name));
+    const std::vector<std::string> values = option->results();
+    const bool is_flag = option->get_items_expected_max() == 0;
+    if (values.empty() || (is_flag && values.back() == "false")) return std::nullopt;
+    return values.back();
   }
 
   // The command line wins, also by an option that cannot stand beside this one.

@@ -29,6 +29,7 @@ std::atomic<bool> usr1_seen{false};
 std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
 std::atomic<unsigned> patience_whole_s{10};    // Until a vote knows how long steps take.
+constexpr unsigned meeting_patience_s = 2;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
 
@@ -40,6 +41,12 @@ std::int64_t monotonic_ms() {
 
 void say(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Of who has been told to end.
+void begin_patience() {
+  if (all_agreed || alone) return;
+  ::alarm(meeting_fd >= 0 ? meeting_patience_s : patience_whole_s.load());
 }
 
 void end_by(int signal) {
@@ -62,7 +69,7 @@ void on_ending_signal(int signal) {
     return;
   }
   ending_signal = signal;
-  if (!all_agreed && !alone) ::alarm(patience_whole_s);
+  begin_patience();
   if (telling) {
     // A terminal shows ^C behind the row that is there.
     if (on_terminal) say("\n");
@@ -74,7 +81,7 @@ void on_ending_signal(int signal) {
 }
 
 void on_alarm(int) {
-  if (all_agreed) return;
+  if (all_agreed || alone) return;
   if (waits_for_disk > 0) {
     say("train: told to stop, and still writing a checkpoint; another signal ends at once, without "
         "it\n");
@@ -130,9 +137,12 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::hold(bool tell) {
-  alone = false;
   telling = tell;
-  holding = true;
+  const bool held = holding.exchange(true);
+  if (!alone.exchange(false) && held) return;
+  // Another attempt begins. A wish of before, which nobody came to, is one of its beginning.
+  all_agreed = false;
+  if (ending_signal != 0) begin_patience();
 }
 
 void StopSignals::let_go() {
@@ -150,7 +160,10 @@ void StopSignals::stand_alone() {
   ::alarm(0);
 }
 
-void StopSignals::interrupt_meeting(int event_fd) { meeting_fd = event_fd; }
+void StopSignals::interrupt_meeting(int event_fd) {
+  meeting_fd = event_fd;
+  if (ending_signal != 0) begin_patience();
+}
 
 void StopSignals::set_patience(double seconds) {
   constexpr double seconds_max = 3600;
@@ -172,7 +185,7 @@ StopSignals::DiskWait::DiskWait() { ++waits_for_disk; }
 
 StopSignals::DiskWait::~DiskWait() {
   if (--waits_for_disk > 0) return;
-  if (ending_signal != 0 && !all_agreed) ::alarm(patience_whole_s);
+  if (ending_signal != 0) begin_patience();
 }
 
 void StopSignals::writer_may_wait() { waits_for_writer = true; }

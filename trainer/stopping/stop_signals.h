@@ -32,8 +32,9 @@ class StopSignals {
   // Until the next hold() this process alone looks after its wish, by itself and at once: it waits
   // for others, and has something to keep that nobody else may have. No patience runs out.
   void stand_alone();
-  // While the peers are met, in place of the end that comes when the patience is over: the eventfd
-  // becomes readable, which ends the meeting. Once; -1: no more.
+  // While the peers are met, who may have been told to end before they had anything to keep: after
+  // 2 s the eventfd becomes readable, which ends the meeting, and then the patience begins. -1: no
+  // more, and it begins now.
   void interrupt_meeting(int event_fd);
   void set_patience(double seconds);  // Of a signal that comes from now on.
 

@@ -1,6 +1,10 @@
 // A folder of checkpoints keeps what is not its own, and what another process is at work on.
 #include "trainer/checkpoint/checkpoint_folder.h"
 
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
 
@@ -8,6 +12,7 @@
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/folder_claim.h"
 
 using namespace ddprun::trainer;
 
@@ -175,4 +180,26 @@ TEST_CASE("a name that is too long for the system is refused by name", "[trainer
   const auto message = message_of<CheckpointError>([&] { const CheckpointFolder folder(path); });
   CHECK(contains(message, "--checkpoint-dir"));
   CHECK(contains(message, path.string()));
+}
+
+TEST_CASE("16.3: a folder is claimed by one at a time, until that one counts as dead",
+          "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto folder = scratch.path() / "new";
+  auto first = std::make_optional<FolderClaim>(folder, std::chrono::milliseconds{0});
+  const auto claim = folder / "saving.claim";
+  CHECK(std::filesystem::exists(claim));
+  std::atomic<bool> released{false};
+  auto second = std::async(std::launch::async, [&] {
+    const FolderClaim next(folder, std::chrono::hours{1});
+    return released && std::filesystem::exists(claim);
+  });
+  released = true;
+  first.reset();
+  CHECK(second.get());
+  CHECK_FALSE(std::filesystem::exists(claim));
+
+  std::ofstream(claim) << "";  // Of a process that was killed.
+  { const FolderClaim next(folder, std::chrono::milliseconds{0}); }
+  CHECK_FALSE(std::filesystem::exists(claim));
 }

@@ -192,14 +192,35 @@ TEST_CASE("16.3: who waits for others and has something to keep sees to its wish
     });
     CHECK(end == survived);
   }
-  const int again = end_of_child([] {
+  for (const bool before : {true, false}) {  // With others once more.
+    const int end = end_of_child([&] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      signals.agreed();  // In the attempt that is over.
+      signals.stand_alone();
+      if (before) ::raise(SIGTERM);
+      signals.hold(/*tell=*/false);
+      if (!before) ::raise(SIGTERM);
+      if (::alarm(0) < 3000) ::_exit(1);
+    });
+    CHECK(end == survived);
+  }
+}
+
+TEST_CASE("16.3: only the meeting of peers is short of patience", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    const int interrupted = ::eventfd(0, EFD_NONBLOCK);
     StopSignals signals;
-    signals.stand_alone();
+    signals.set_patience(3600);
     signals.hold(/*tell=*/false);
+    signals.interrupt_meeting(interrupted);
     ::raise(SIGTERM);
-    if (::alarm(0) == 0) ::_exit(1);  // With others once more.
+    if (::alarm(1) > 10) ::_exit(1);
+    signals.interrupt_meeting(-1);  // They have come.
+    if (::alarm(0) < 3000) ::_exit(2);
   });
-  CHECK(again == survived);
+  CHECK(end == survived);
 }
 
 TEST_CASE("16.3: a wish that no peer comes to hear interrupts their meeting first",
