@@ -11,6 +11,7 @@
 
 #include "trainer/checkpoint/folder_claim.h"
 #include "trainer/consistency/verify_sync.h"
+#include "trainer/resume.h"
 #include "trainer/ruined_state.h"
 #include "trainer/shards/sharded_batch.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -30,32 +31,21 @@ void drop_state(TrainingJob& job) {
   job.bad_images.clear();
 }
 
+// What tells people otherwise is gone with the attempt.
+void warn(const TrainingJob& job, const std::string& text) {
+  std::cerr << fmt::format("train: warning: rank {}: {}", job.env.rank, text) << std::endl;
+}
+
 void give_up_ruined(TrainingJob& job) {
   job.holds_state = false;
-  std::cerr << fmt::format(
-                   "train: warning: rank {}: the weights after step {} are infinite or no numbers, "
-                   "and are given to nobody: the job goes on from its last checkpoint",
-                   job.env.rank, job.state.step)
-            << std::endl;
+  warn(job, fmt::format("the weights after step {} are infinite or no numbers, and are given to "
+                        "nobody: the job goes on from its last checkpoint",
+                        job.state.step));
   drop_state(job);
 }
 
 // Of those that are told to end at one time the first saves. Who takes longer counts as dead.
 constexpr std::chrono::milliseconds others_limit{20'000};
-
-// This worker may know of better weights than those that somebody came to write. 0: the next
-// validation's are better.
-double written_best(const CheckpointFolder& folder, const TrainingJob& job) {
-  if (!folder.has_best()) return 0;
-  try {
-    const double written = accuracy_in(folder.read_best(), "best.safetensors", job.identity);
-    return std::min(job.state.best_prec1, written);
-  } catch (const SafetensorsAccessError&) {
-    return job.state.best_prec1;
-  } catch (const std::runtime_error&) {  // Damaged: as good as none.
-    return 0;
-  }
-}
 
 // -1: there is none. Where nodes have folders of their own, those of another run may lie in this
 // one, and must not be replaced: ForeignCheckpointError.
@@ -89,7 +79,8 @@ bool save_in_folder(TrainingJob& job) {
                           static_cast<std::size_t>(job.options.keep_checkpoints),
                           CheckpointFolder::Access::Save, others_limit);
   if (newest_step(folder, job) >= job.state.step) return false;
-  job.state.best_prec1 = written_best(folder, job);
+  job.state.best_prec1 = written_best(folder, job.identity, job.state.best_prec1,
+                                      [&job](const std::string& text) { warn(job, text); });
   folder.save({job.state.epoch, job.state.step},
               make_checkpoint(job.identity, job.state, *job.model, job.checkpoint_parts));
   return true;
@@ -144,7 +135,6 @@ bool could_save_alone(const TrainingJob& job) {
   return job.holds_state && !job.options.checkpoint_dir.empty() && !job.options.evaluate;
 }
 
-// stdout and stderr, since what tells people otherwise is gone with the attempt.
 void save_alone(TrainingJob& job, StopReason reason) noexcept {
   const std::int64_t step = job.state.step;
   try {
@@ -154,9 +144,7 @@ void save_alone(TrainingJob& job, StopReason reason) noexcept {
                             job.options.resume})
               << std::endl;
   } catch (const std::exception& error) {
-    std::cerr << fmt::format("train: rank {}: told to stop, and step {} could not be saved: {}",
-                             job.env.rank, step, error.what())
-              << std::endl;
+    warn(job, fmt::format("told to stop, and step {} could not be saved: {}", step, error.what()));
   }
 }
 

@@ -274,17 +274,10 @@ void forget_missing_best(TrainingJob& job) {
 
 // What workers have in memory may tell of a best one that nobody came to write.
 void keep_to_written_best(TrainingJob& job) {
-  forget_missing_best(job);
-  if (!job.folder || job.options.evaluate || job.state.best_prec1 == 0) return;
-  try {
-    const double written = accuracy_in(job.folder->read_best(), "best.safetensors", job.identity);
-    job.state.best_prec1 = std::min(job.state.best_prec1, written);
-  } catch (const SafetensorsAccessError&) {  // It may be what memory tells of.
-  } catch (const std::runtime_error& error) {
-    job.reporter->warning(
-        fmt::format("{}; the next validation's weights replace it", error.what()));
-    job.state.best_prec1 = 0;
-  }
+  if (!job.folder || job.options.evaluate) return;
+  job.state.best_prec1 =
+      written_best(*job.folder, job.identity, job.state.best_prec1,
+                   [&job](const std::string& text) { job.reporter->warning(text); });
 }
 
 // What another rank gave tells of a folder that only rank 0 sees.
@@ -306,6 +299,19 @@ void know_validation(TrainingJob& job) {
 }
 
 }  // namespace
+
+double written_best(const CheckpointFolder& folder, const RunIdentity& identity, double known,
+                    const std::function<void(const std::string& text)>& warn) {
+  if (known == 0 || !folder.has_best()) return 0;
+  try {
+    return std::min(known, accuracy_in(folder.read_best(), "best.safetensors", identity));
+  } catch (const SafetensorsAccessError&) {  // It may be what is known of.
+    return known;
+  } catch (const std::runtime_error& error) {
+    warn(fmt::format("{}; the next validation's weights replace it", error.what()));
+    return 0;
+  }
+}
 
 void check_new_start(const TrainingJob& job) {
   if (job.options.resume == "none" && job.env.restart_count == 0) check_folder_is_free(job, -1);

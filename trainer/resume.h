@@ -1,6 +1,9 @@
 // Where training starts: from the seed, from given weights, or from a checkpoint.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "trainer/training_job.h"
 #include "worker/state_lead.h"
 
@@ -24,6 +27,12 @@ worker::StateLead find_snapshot(TrainingJob& job);
 // Says so, once all ranks have its state, and that they do. Collective. Throws TrainingError on all
 // ranks alike.
 void verify_snapshot(TrainingJob& job, const worker::StateLead& lead);
+
+// The best accuracy that counts from here on: what the folder's best weights tell of themselves, if
+// that is less than what is known. Somebody may know of better ones that nobody came to write. 0:
+// there are none, or they are damaged, which is told; the next validation's replace them.
+double written_best(const CheckpointFolder& folder, const RunIdentity& identity, double known,
+                    const std::function<void(const std::string& text)>& warn);
 
 // Gives all ranks the state and parts of the lead, which is rank 0 where nobody held a state before
 // (the model is DistributedDataParallel's business), and finds the place in the data for this

@@ -30,8 +30,9 @@ std::mutex& mutex() {
 // One handshake of a store that is there takes far less.
 constexpr std::chrono::milliseconds taken_port_limit{5'000};
 
-// "", or why rank 0's port is another's. Never destroyed.
-std::string port_taken(const WorkerEnv& env) {
+// Hosts the store, unless this process does already. It is never destroyed. "", or why not: the
+// port is another's.
+std::string try_to_host(const WorkerEnv& env) {
   static auto* const hosted = new std::map<std::uint16_t, rendezvous::HostedStore>;
   const std::lock_guard lock(mutex());
   if (hosted->count(env.master_port) != 0) return "";
@@ -48,8 +49,8 @@ std::string port_taken(const WorkerEnv& env) {
 // A port in use is no error if somebody hosts a store there already. If not, nobody else will: to
 // wait for one until the limit of all others would be in vain.
 void host_store(const WorkerEnv& env, const CommunicatorOptions& options) {
-  const std::string taken = port_taken(env);
-  if (taken.empty()) return;
+  const std::string problem = try_to_host(env);
+  if (problem.empty()) return;
   const rendezvous::StoreClientOptions look = {
       .timeout = std::min(options.connect_timeout, taken_port_limit),
       .hosted_by = "another store",
@@ -60,7 +61,7 @@ void host_store(const WorkerEnv& env, const CommunicatorOptions& options) {
   } catch (const rendezvous::StoreInterrupted& error) {
     throw CommunicatorError(error.what());
   } catch (const rendezvous::StoreError& error) {
-    throw CommunicatorError("rank 0 cannot host the store: " + taken +
+    throw CommunicatorError("rank 0 cannot host the store: " + problem +
                             ", and whoever has the port serves no store to this job: " +
                             error.what() + "; give this job another port");
   }

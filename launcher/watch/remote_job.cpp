@@ -24,7 +24,6 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int moves_max = 3;
-const std::string refused_connection = "connection refused";  // put_question()'s word for it.
 
 std::optional<std::string> asker_variable(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
@@ -70,9 +69,8 @@ rendezvous::QueryAnswer put(const std::string& host, std::uint16_t port,
     run_until([&] { return given->has_value(); });
     if (!*given) continue;
     // Who listens at one of them and is late tells more than those where nobody does.
-    const bool refused = (*given)->why == refused_connection;
-    if (!refused || !reached) answer = **given;
-    reached = reached || !refused;
+    if (!(*given)->nobody_listens || !reached) answer = **given;
+    reached = reached || !(*given)->nobody_listens;
     if (answer.why.empty()) return answer;
   }
   return answer;
@@ -141,7 +139,7 @@ std::string RemoteJob::ask(rendezvous::Query query, std::chrono::milliseconds li
         fmt::format("ddprun: no job tells at {}: {}; the endpoint is what the nodes were given "
                     "with --rdzv-endpoint, or --master-addr and --master-port",
                     name(), answer.why),
-        answer.why == refused_connection);
+        answer.nobody_listens);
   }
 }
 

@@ -31,7 +31,9 @@ class OpenQuestion : public std::enable_shared_from_this<OpenQuestion> {
     socket_.async_connect(to, [self = shared_from_this()](const asio::error_code& error) {
       if (self->over_) return;
       // The kernel's words for it, without the number that asio adds.
-      if (error == asio::error::connection_refused) return self->end({.why = "connection refused"});
+      if (error == asio::error::connection_refused) {
+        return self->end({.why = "connection refused", .nobody_listens = true});
+      }
       if (error) return self->end({.why = error.message()});
       self->ask();
     });

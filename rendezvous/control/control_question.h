@@ -28,6 +28,7 @@ struct ControlQuestion {
 struct QuestionEnd {
   std::string why;  // "" = the answer is whole.
   TlsFailure tls = TlsFailure::None;
+  bool nobody_listens = false;  // The host is there, and refuses the connection.
 };
 
 // `hear` gets each message of the answer and returns whether that was the last one; then, or when

@@ -39,6 +39,7 @@ void note_failure(const QuestionEnd& end, QueryAnswer& answer) {
     answer.refused = Refused{.reason = "this secret, or this job's id, is another one"};
   } else {
     answer.why = end.why;
+    answer.nobody_listens = end.nobody_listens;
   }
 }
 

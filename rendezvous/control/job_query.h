@@ -23,6 +23,7 @@ struct QueryAnswer {
   std::optional<Refused> refused;   // The job does not answer us; `reason` lacks the address.
   std::optional<Seat> moved;        // Another node coordinates the job; "" = it is not known there.
   std::string why;                  // Nobody answers as a ddprun would.
+  bool nobody_listens = false;      // That is why.
 };
 
 // Asks at `address` (numeric), and calls `done` once, from the loop, after `limit` at the latest.
