@@ -58,7 +58,8 @@ _ddprun_options() {
   )
 }
 
-# Sets `offer` to the options of the command $1; fails where it is a program.
+# Sets `offer` to the options of the command $1, and `files` where other words are files'
+# names; fails where it is a program.
 _ddprun_command() {
   case $1 in
     status) offer=(-h --json --endpoint --secret-file --auth) ;;
@@ -66,6 +67,7 @@ _ddprun_command() {
     logs) offer=(-h -f --follow --rank -n --lines --endpoint --secret-file --auth) ;;
     stacks) offer=(-h --rank --endpoint --secret-file --auth) ;;
     doctor) offer=(-h -H --hosts --hostfile --write-hostfile --master-port --timeout --ssh-options --copy-self --color --json) ;;
+    plot) offer=(-h -o --output --help) files=1 ;;
     *) return 1 ;;
   esac
 }
@@ -115,15 +117,17 @@ _ddprun_hand_on() {
 
 _ddprun() {
   local words begins program place option='' current joined_option='' offer=() switches valued
+  local files=''
   _ddprun_options
   _ddprun_words
+  current=${words[${#words[@]} - 1]}
+  COMPREPLY=()
   if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
-    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "${words[${#words[@]} - 1]}")
+    [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
+    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
     return
   fi
   _ddprun_place
-  current=${words[${#words[@]} - 1]}
-  COMPREPLY=()
   if [[ $place == option && $current == --*=* ]]; then
     place=value option=${current%%=*} current=${current#*=}
     option=${option//_/-}

@@ -435,7 +435,8 @@ void Agent::end(int status, milliseconds linger) {
   report(status);
   events_.job_ended(status, why_, job_cause_);
   goodbye_timer_.cancel();
-  export_.end(status, [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
+  export_.end(status, watched_.last_snapshot(),
+              [this, linger] { membership_.leave(linger, [this] { drain_output(); }); });
 }
 
 void Agent::drain_output() {
@@ -460,9 +461,9 @@ void Agent::report(int status) {
                         .stalls = stalls_.notes()};
   if (has_cause_to_blame(failure)) {
     failure.culprits_error_file = attempt_.error_file_of(*job_cause_);
-    const bool told = tells_all(failure) || !usage_text(failure).empty();
-    failure.log_dir = attempt_.keep_files(told);
+    attempt_.keep_files(/*errors_told=*/tells_all(failure) || !usage_text(failure).empty());
   }
+  failure.log_dir = attempt_.kept_path();
   if (starter_ == nullptr) return tell_end_of_job(failure, options_, own_signal_, output_);
   const LastWords words = last_words(failure, own_signal_);
   starter_->keep_end({.status = status,

@@ -11,17 +11,23 @@
 #include <map>
 #include <utility>
 
+#include "launcher/attempt_choices.h"
 #include "launcher/machine/local_addresses.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/table.h"
+#include "launcher/options/value_sources.h"
+#include "launcher/options/values.h"
+#include "launcher/stall/nccl_ras.h"
 #include "launcher/workers/worker_specs.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/control/resolve.h"
 #include "rendezvous/counted.h"
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/host_name.h"
 #include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
+#include "rendezvous/spare_channel.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/worker_key_place.h"
 
@@ -30,6 +36,8 @@ namespace {
 
 using rendezvous::counted;
 using rendezvous::time_text;
+
+constexpr const char* guard_variable = "DDPRUN_GUARD";  // Given by ChildGuard::variable().
 
 class Plan {
  public:
@@ -74,16 +82,23 @@ class Plan {
   void describe_watching();
   void describe_workers();
   rendezvous::RoundStart first_round() const;
-  std::string source_of_variable(const std::string& name) const;
+  WorkerSpecInputs spec_inputs(const rendezvous::RoundStart& round) const;
+  std::string source_of_store() const;
+  std::string source_of_variable(const std::string& name, const std::string& value) const;
   std::string value_now(const std::string& name, std::string value, int local_rank) const;
 
   bool elastic() const { return options_.backend == RendezvousBackend::C10d; }
   bool ranks_known() const { return !elastic() || options_.nnodes_max == 1; }
+  // Rank 0 of the workers opens one.
+  bool has_own_store() const { return own_store_host(options_, first_round()).has_value(); }
+  // Whose it is depends on how many nodes come.
+  bool store_unknown() const {
+    return options_.worker_store && options_.nnodes_min == 1 && !ranks_known();
+  }
 
   // "--nnodes=2", "PET_NNODES=2" or "default".
   std::string source(const std::string& option) const {
-    const auto found = options_.sources.find(option_row(option).name);
-    return found == options_.sources.end() ? "default" : found->second;
+    return source_of(options_, option_row(option).name);
   }
   // Of the first of several options that was given.
   std::string source(std::initializer_list<const char*> names) const {
@@ -166,8 +181,7 @@ void Plan::describe_endpoint() {
       facts_.plan.master_addr.empty() ? options_.endpoint_host : facts_.plan.master_addr;
   row("endpoint",
       fmt::format("{}, {}", address, options_.endpoint_port == 0 ? port : "port " + port),
-      fmt::format("address: {}; port: {}", source({"standalone", "rdzv-endpoint", "master-addr"}),
-                  source({"standalone", "master-port", "rdzv-endpoint"})));
+      fmt::format("address: {}; port: {}", source_of_address(options_), source_of_port(options_)));
   const std::string where =
       facts_.plan.bind_address.empty() ? "all interfaces" : facts_.plan.bind_address;
   switch (facts_.plan.role) {
@@ -186,7 +200,7 @@ void Plan::describe_endpoint() {
   }
   if (!facts_.resolve_error.empty()) row("", "cannot resolve it now: " + facts_.resolve_error, "");
   if (!facts_.plan.warning.empty()) row("", "warning: " + facts_.plan.warning, "");
-  row("job id", options_.run_id, source({"rdzv-id", "standalone"}));
+  row("job id", options_.run_id, source_of_run_id(options_));
   if (!options_.tie_breaker.empty()) {
     row("tie", "who goes on when half of the nodes are lost: " + options_.tie_breaker + ".*",
         source("tie-breaker"));
@@ -229,7 +243,14 @@ rendezvous::RoundStart Plan::first_round() const {
   return round;
 }
 
-std::string Plan::source_of_variable(const std::string& name) const {
+std::string Plan::source_of_store() const {
+  const std::string own = "rank 0 of the workers opens the store";
+  if (store_unknown()) return own + " in a round of one node";
+  return has_own_store() ? own : "ddprun hosts the store";
+}
+
+std::string Plan::source_of_variable(const std::string& name, const std::string& value) const {
+  if (value.empty() && name.starts_with("DDPRUN_")) return "an outer launcher's is not for these";
   const std::map<std::string, std::string> known = {
       {"RANK", "first rank of this node + local rank"},
       {"LOCAL_RANK", options_.virtual_local_rank ? source("virtual-local-rank") : "the worker"},
@@ -240,13 +261,14 @@ std::string Plan::source_of_variable(const std::string& name) const {
       {"GROUP_WORLD_SIZE", source("nnodes")},
       {"ROLE_NAME", source("role")},
       {"ROLE_WORLD_SIZE", "all workers of that role"},
-      {"MASTER_ADDR", source({"standalone", "rdzv-endpoint", "master-addr"})},
-      {"MASTER_PORT", source({"standalone", "master-port", "rdzv-endpoint"})},
+      {"MASTER_ADDR",
+       has_own_store() ? "this node: " + source("local-addr") : source_of_address(options_)},
+      {"MASTER_PORT", has_own_store() ? "free in this attempt" : source_of_port(options_)},
       {"DDPRUN_TERM", "the attempt's coordinator: 0 is the first one"},
       {"TORCHELASTIC_RESTART_COUNT", "the attempt"},
       {"TORCHELASTIC_MAX_RESTARTS", source("max-restarts")},
-      {"TORCHELASTIC_RUN_ID", source({"rdzv-id", "standalone"})},
-      {"TORCHELASTIC_USE_AGENT_STORE", "ddprun hosts the store"},
+      {"TORCHELASTIC_RUN_ID", source_of_run_id(options_)},
+      {"TORCHELASTIC_USE_AGENT_STORE", source_of_store()},
       {"TORCHELASTIC_ERROR_FILE", source("log-dir")},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", source("signals-to-handle")},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -256,9 +278,14 @@ std::string Plan::source_of_variable(const std::string& name) const {
                               : source("omp-threads")},
       {"GLIBC_TUNABLES", "default, huge pages for malloc"},
       {"CUDA_VISIBLE_DEVICES", source("virtual-local-rank")},
+      {ras_address_variable, "a free port, to ask NCCL who is missing in a stall"},
       {rendezvous::worker_key_variable, "descriptor with the workers' key"},
       {rendezvous::restart_memory_variable, "descriptor of --restart-memory"},
       {rendezvous::progress_page_variable, "where to say how far it is: ddprun status"},
+      {rendezvous::rank_variable, "descriptor by which it may stay for another attempt"},
+      {rendezvous::word_limit_variable, "how long it waits for word of a lost peer"},
+      {"DDPRUN_LAUNCHED_AT", "when ddprun was started, in seconds of CLOCK_MONOTONIC"},
+      {guard_variable, "by which the guard knows what workers have started"},
       {"DDPRUN_ENCRYPT_GRADIENTS", source("encrypt-gradients")},
       {"DDPRUN_TERMINAL_COLUMNS", "for progress lines"}};
   const auto found = known.find(name);
@@ -271,9 +298,12 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
   const bool of_round = name == "RANK" || name == "ROLE_RANK" || name == "WORLD_SIZE" ||
                         name == "ROLE_WORLD_SIZE" || name.rfind("GROUP_", 0) == 0;
   if (of_round && !ranks_known()) return "...";
-  const bool unknown = meets_in_etcd(options_) || options_.endpoint_port == 0;
-  if (name == "MASTER_PORT" && unknown) return "...";
-  if (name == "MASTER_ADDR" && meets_in_etcd(options_)) return "...";
+  const bool unknown_place = meets_in_etcd(options_) || store_unknown();
+  const bool unknown_port = unknown_place || has_own_store() || options_.endpoint_port == 0;
+  if (name == "MASTER_PORT" && unknown_port) return "...";
+  if (name == "MASTER_ADDR" && unknown_place) return "...";
+  if (name == "TORCHELASTIC_USE_AGENT_STORE" && store_unknown()) return "...";
+  if (name == "DDPRUN_LAUNCHED_AT" || name == guard_variable) return "...";
   const std::string folder = fmt::format("/attempt_0/{}/", local_rank);
   if (const auto at = value.rfind(folder); at != value.npos) {
     value.replace(at, folder.size(), "/attempt_0/LOCAL_RANK/");
@@ -284,9 +314,8 @@ std::string Plan::value_now(const std::string& name, std::string value, int loca
 // What is written or served while the job runs.
 void Plan::describe_watching() {
   const auto url = [](const ListenPlace& place, const char* path) {
-    const bool v6 = place.host.find(':') != place.host.npos;
-    return fmt::format("http://{}:{}{}", v6 ? "[" + place.host + "]" : place.host,
-                       place.port == 0 ? "a free port" : std::to_string(place.port), path);
+    const std::string port = place.port == 0 ? "a free port" : std::to_string(place.port);
+    return fmt::format("http://{}{}", rendezvous::host_and_port(place.host, port), path);
   };
   if (!options_.metrics_file.empty()) {
     row("metrics", options_.metrics_file, source("metrics-file"));
@@ -297,24 +326,42 @@ void Plan::describe_watching() {
   if (options_.status_page) row("page", url(*options_.status_page, "/"), source("status-page"));
 }
 
-void Plan::describe_workers() {
-  const rendezvous::RoundStart round = first_round();
-  const WorkerSpecInputs inputs{
+// With what a launch has for its first attempt; only the start knows some of the values.
+WorkerSpecInputs Plan::spec_inputs(const rendezvous::RoundStart& round) const {
+  WorkerSpecInputs inputs{
       .options = options_,
       .round = round,
+      .launched_at_s = 0,
       .attempt_dir = options_.log_dir.empty()
                          ? fmt::format("TMPDIR/ddprun_{}_XXXXXX/attempt_0", options_.run_id)
                          : fmt::format("{}/{}_XXXXXX/attempt_0", options_.log_dir, options_.run_id),
       .environment = facts_.environment,
-      .console_columns = 0,
+      .console_columns = facts_.console_columns,
       .cpus = [this] { return facts_.cpus; },
       .places = facts_.places,
       // Any number but -1: nothing is started.
       .key_fd = needs_secret(options_) ? rendezvous::worker_key_fd : -1,
       .memory_fd = options_.restart_memory > 0 ? rendezvous::restart_memory_fd : -1,
-      .progress_fd = rendezvous::progress_page_fd};
-  const auto specs = make_worker_specs(inputs);
+      .progress_fd = rendezvous::progress_page_fd,
+      .may_park = another_may_follow(options_, round),
+      .word_limit = peer_word_limit(options_),
+      .worker_store = {}};
+  if (const auto host = own_store_host(options_, round)) {
+    inputs.worker_store = WorkerStore{.host = *host, .port = 0};
+  }
+  const bool has_ras_address = facts_.environment(ras_address_variable).has_value();
+  if (facts_.gpus > 0 && !has_ras_address && asks_nccl_ras(options_, facts_.environment)) {
+    inputs.ras_address = "...";
+  }
+  return inputs;
+}
+
+void Plan::describe_workers() {
+  const rendezvous::RoundStart round = first_round();
+  const WorkerSpecInputs inputs = spec_inputs(round);
+  auto specs = make_worker_specs(inputs);
   for (const std::string& note : placement_notes(inputs)) row("cpus", note, "");
+  for (WorkerSpec& spec : specs) spec.variables.emplace_back(guard_variable, "");
   using Values = std::map<std::string, std::string>;
   std::vector<Values> workers;
   for (const WorkerSpec& spec : specs) {
@@ -332,7 +379,7 @@ void Plan::describe_workers() {
     });
     if (!same) own.push_back(name);
     text_ += fmt::format("  {:<60} {}\n", same ? name + "=" + value : name + "=(below)",
-                         source_of_variable(name));
+                         source_of_variable(name, value));
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const bool same_command = specs[i].argv == specs.front().argv;
@@ -370,6 +417,8 @@ int run_dry(const LaunchOptions& options) {
   facts.environment = environment_variable;
   facts.cpus = cpus_at_once();
   facts.places = asked_places(options);
+  facts.gpus = count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), "/dev");
+  facts.console_columns = terminal_columns();
   std::fputs(describe_launch(options, facts).c_str(), stdout);
   const bool hosts = facts.plan.role == EndpointPlan::Role::Host;
   return hosts && !facts.resolve_error.empty() ? rendezvous::exit_status::internal : 0;

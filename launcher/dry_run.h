@@ -17,6 +17,8 @@ struct DryRunFacts {
   EnvironmentLookup environment;
   int cpus = 1;                    // That this process may use.
   std::vector<WorkerCpus> places;  // As in WorkerSpecInputs.
+  int gpus = 0;                    // That workers may use.
+  int console_columns = 0;         // Of the terminal on stdout; 0: it is none.
 };
 
 // A core: the plan as text, for people.

@@ -11,6 +11,7 @@
 #include <exception>
 #include <utility>
 
+#include "launcher/attempt_choices.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/values.h"
 #include "launcher/report/failure_advice.h"
@@ -152,8 +153,8 @@ WorkerSpecInputs LocalAttempt::spec_inputs() {
           .memory_fd = restart_memory(),
           .progress_fd = pages_.fd(),
           .ras_address = sets_ras_address_ ? ras_address_ : "",
-          .may_park = another_may_follow(),
-          .word_limit = word_limit(),
+          .may_park = another_may_follow(options_, round_),
+          .word_limit = peer_word_limit(options_),
           .filled = filled_,
           .worker_store = {}};
 }
@@ -173,21 +174,6 @@ void LocalAttempt::stand_by() {
   }
 }
 
-// Whatever ends this one: a failure, or that nodes come and go.
-bool LocalAttempt::another_may_follow() const {
-  const bool elastic = options_.backend == RendezvousBackend::C10d && options_.nnodes_max > 1;
-  return elastic || round_.max_restarts > 0;
-}
-
-// Whoever is gone is known by then: a process, also one that closes its connections long before it
-// ends (Python's finalizers), and a node that fell silent, also where it was the coordinator's, and
-// the next one has to miss the node's workers first. A worker that has lost a peer and hears
-// nothing for so long has lost a connection alone, and nobody but itself can say so.
-milliseconds LocalAttempt::word_limit() const {
-  const bool one_node = options_.nnodes_max == 1;
-  return cause_wait + (one_node ? milliseconds{0} : 2 * options_.heartbeat_timeout);
-}
-
 void LocalAttempt::tell_who_went_on() const {
   std::string kept;
   for (std::size_t i = 0; i < pids_.size(); ++i) {
@@ -201,7 +187,7 @@ void LocalAttempt::tell_who_went_on() const {
 // One for all attempts. NCCL's own default is one port for all jobs of a machine, which the first
 // process takes, whoever's it is. Where there is no GPU nobody would listen.
 void LocalAttempt::choose_ras_address() {
-  if (!options_.stall_watch || environment_variable("NCCL_RAS_ENABLE").value_or("") == "0") return;
+  if (!asks_nccl_ras(options_, environment_variable)) return;
   if (const auto own = environment_variable(ras_address_variable)) {
     ras_address_ = *own;
     return;
@@ -219,16 +205,14 @@ int LocalAttempt::restart_memory() {
 }
 
 SpareEvents LocalAttempt::spare_events() {
-  return {.on_started = [this](int local_rank, int pid) { events_.spare_started(local_rank, pid); },
+  return {.on_started = [this](int place, int pid) { events_.spare_started(place, pid); },
           .on_ready =
-              [this](int local_rank, int pid, std::int64_t warmed_ms) {
-                events_.spare_ready(local_rank, pid, warmed_ms);
+              [this](int place, int pid, std::int64_t warmed_ms) {
+                events_.spare_ready(place, pid, warmed_ms);
                 look_whether_it_can_grow();
               },
-          .on_ended =
-              [this](int local_rank, int pid, const ExitStatus& status) {
-                events_.spare_ended(local_rank, pid, status);
-              },
+          .on_ended = [this](int place, int pid,
+                             const ExitStatus& status) { events_.spare_ended(place, pid, status); },
           .on_given_up = [this] { look_whether_it_can_grow(); }};
 }
 
@@ -259,15 +243,13 @@ void LocalAttempt::look_whether_it_can_grow() {
 }
 
 std::optional<WorkerStore> LocalAttempt::worker_store() const {
-  if (!options_.worker_store) return std::nullopt;
-  if (round_.group_world_size > 1) {
-    if (!told_choices_)
-      spdlog::warn(
-          "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
-          "ddprun's store, which starts empty in every attempt");
-    return std::nullopt;
+  if (const auto host = own_store_host(options_, round_)) return WorkerStore{*host, free_port()};
+  if (options_.worker_store && !told_choices_) {
+    spdlog::warn(
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with several nodes: the workers use "
+        "ddprun's store, which starts empty in every attempt");
   }
-  return WorkerStore{options_.local_addr.empty() ? "127.0.0.1" : options_.local_addr, free_port()};
+  return std::nullopt;
 }
 
 FirstCause LocalAttempt::blame_start(const std::string& message, int exit_code, bool retriable) {
@@ -539,9 +521,8 @@ std::string LocalAttempt::log_folder() const {
   return any ? attempt_dir_ : "";
 }
 
-std::string LocalAttempt::keep_files(bool errors_told) {
+void LocalAttempt::keep_files(bool errors_told) {
   directory_.keep_files(errors_told ? RunDirectory::Keep::WhatIsNotTold : RunDirectory::Keep::All);
-  return directory_.kept_path();
 }
 
 }  // namespace ddprun::launcher

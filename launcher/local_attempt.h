@@ -103,8 +103,10 @@ class LocalAttempt {
   // The error file of the worker on this node that `cause` blames, as it was read; "" = none.
   std::string error_file_of(const rendezvous::FirstCause& cause) const;
 
-  // After a failure: error files stay. Returns where to look for files, or "".
-  std::string keep_files(bool errors_told);
+  // After a failure: error files stay.
+  void keep_files(bool errors_told);
+  // Where to look for files once the job is over; "" when none stay.
+  std::string kept_path() const { return directory_.kept_path(); }
 
   // Where files hold what the workers have written; "" when none does.
   std::string log_folder() const;
@@ -117,8 +119,6 @@ class LocalAttempt {
   void choose_ras_address();
   void fail_of(const WorkerEnd& worker);
   int restart_memory();  // -1: none is asked for. Throws std::system_error.
-  bool another_may_follow() const;
-  std::chrono::milliseconds word_limit() const;
   void tell_who_went_on() const;
   SpareEvents spare_events();
   // What is removed should the launcher be killed: this folder, and the status socket.

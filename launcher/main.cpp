@@ -1,5 +1,4 @@
 // ddprun: options -> agent -> exit status.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <climits>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line/standard_streams.h"
 #include "launcher/agent.h"
 #include "launcher/dry_run.h"
 #include "launcher/hosts/node_channel.h"
@@ -68,13 +68,6 @@ int run_here(const ddprun::launcher::LaunchOptions& options,
   return ddprun::launcher::run_agent(options, starter);
 }
 
-// Or the next files that are opened would be stdout and stderr to all that writes there.
-void fill_closed_streams() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
-  }
-}
-
 // Where a script that starts launchers (scripts/run_node.sh) wants to read that this one was not
 // killed, and with what it ended: a shell tells a SIGKILL from a status of 137 in no other way.
 // Workers do not inherit it, since they may be launchers, too.
@@ -119,7 +112,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fill_closed_streams();
+  ddprun::command_line::fill_closed_streams();
   // Who started us may ignore it, and the kernel would then reap our children before we do.
   std::signal(SIGCHLD, SIG_DFL);
   const std::string status_file = take_status_file();

@@ -274,6 +274,15 @@ JobSnapshot WatchedJob::snapshot() const {
   return job;
 }
 
+// An attempt's start clears the pages, so none of them is of an earlier one.
+JobSnapshot WatchedJob::last_snapshot() const {
+  JobSnapshot job = snapshot();
+  for (RankSnapshot& rank : job.ranks) {
+    if (!rank.progress) rank.progress = attempt_.progress(rank.local_rank);
+  }
+  return job;
+}
+
 JobSnapshot WatchedJob::own_snapshot() const {
   JobSnapshot job{
       .run_id = options_.run_id,

@@ -49,7 +49,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     std::shared_ptr<ControlConnection> connection;
     std::string remote_name;                    // Kept for when it is gone ...
     std::string host;                           // ... and so is this.
-    std::unique_ptr<asio::steady_timer> limit;  // Until it is heard, for its hello or its goodbye.
+    std::unique_ptr<asio::steady_timer> limit;  // For its hello, our answer or its goodbye.
     std::vector<std::string> addresses;         // Known with its hello.
     bool dismissed = false;                     // Was told to go; nobody waits for it any more.
     bool looks = false;                         // Has asked, and takes no part in the job.
@@ -67,7 +67,8 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void adopt(asio::ip::tcp::socket socket, std::string received);
   void hear(PeerId id, bool speaks_plain, bool speaks_tls);
   void refuse_unproved(PeerId id, const char* reason);
-  void limit(Peer& peer, PeerId id, const char* complaint);
+  void limit(Peer& peer, PeerId id, const char* complaint,
+             std::chrono::seconds time = answer_limit);
   void dismiss(PeerId id);
   void on_line(PeerId id, std::string_view line);
   void look(PeerId id, const Query& query);
@@ -179,8 +180,9 @@ void Coordinator::Impl::refuse_unproved(PeerId id, const char* reason) {
   dismiss(id);
 }
 
-void Coordinator::Impl::limit(Peer& peer, PeerId id, const char* complaint) {
-  peer.limit = std::make_unique<asio::steady_timer>(io, answer_limit);
+void Coordinator::Impl::limit(Peer& peer, PeerId id, const char* complaint,
+                              std::chrono::seconds time) {
+  peer.limit = std::make_unique<asio::steady_timer>(io, time);
   peer.limit->async_wait([weak = weak_from_this(), id, complaint](const asio::error_code& error) {
     const auto self = weak.lock();
     if (self && !error) self->drop(id, complaint);
@@ -266,11 +268,7 @@ void Coordinator::Impl::look(PeerId id, const Query& query) {
     return dismiss(id);
   }
   strangers.remove(id);
-  peer.limit = std::make_unique<asio::steady_timer>(io, look_limit);
-  peer.limit->async_wait([weak = weak_from_this(), id](const asio::error_code& error) {
-    const auto self = weak.lock();
-    if (self && !error) self->drop(id, "the answer to it took too long");
-  });
+  limit(peer, id, "the answer to it took too long", look_limit);
   callbacks.on_query(query,
                      [weak = weak_from_this(), id, number = query.number](const std::string& text) {
                        if (const auto self = weak.lock()) self->tell(id, number, text);

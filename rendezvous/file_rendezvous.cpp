@@ -18,9 +18,11 @@
 #include <system_error>
 #include <thread>
 
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/time_text.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -56,29 +58,40 @@ struct FileState {
   std::string foreign;           // What it is instead, if it is not ours; "" = ours, empty or none.
 };
 
-// At most file_bytes_max of it; fewer bytes where reading fails.
-std::string read_start(int fd) {
-  std::string text(file_bytes_max, '\0');
+// Nothing lies there: it was never made, or another host has just removed it or put a new one in
+// its place (ESTALE). The next look finds what is there then.
+bool is_gone(int error) { return error == ENOENT || error == ENOTDIR || error == ESTALE; }
+
+FileState unreadable(int error) {
+  if (is_gone(error)) return {};
+  return {std::nullopt, std::string("cannot be read: ") + std::strerror(error)};
+}
+
+// At most file_bytes_max of it into `text`. 0, or the error at which reading has ended.
+int read_start(int fd, std::string& text) {
+  text.resize(file_bytes_max);
   std::size_t size = 0;
+  int error = 0;
   while (size < text.size()) {
     const ssize_t got = ::read(fd, text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
     if (got <= 0) break;
     size += static_cast<std::size_t>(got);
   }
   text.resize(size);
-  return text;
+  return error;
 }
 
 // The owner that a file of ours gets in this folder: on a file system of another host it may be
 // nobody, or one for all users.
 std::optional<uid_t> owner_of_own_file(const std::filesystem::path& folder) {
   std::string path = folder / ".ddprun-owner-XXXXXX";
-  const int fd = ::mkostemp(path.data(), O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
+  if (!fd) return std::nullopt;
   struct stat status = {};
-  const bool known = ::fstat(fd, &status) == 0;
-  ::close(fd);
+  const bool known = ::fstat(fd.get(), &status) == 0;
+  fd.reset();
   ::unlink(path.c_str());
   return known ? std::optional(status.st_uid) : std::nullopt;
 }
@@ -97,17 +110,13 @@ bool is_strangers_file(const std::string& path, const struct stat& file) {
 
 FileState read_file(const std::string& path) {
   // Without O_NONBLOCK a named pipe would keep us here.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) {
-    // ESTALE: another host just replaced it.
-    const bool none = errno == ENOENT || errno == ENOTDIR || errno == ESTALE;
-    return {std::nullopt, none ? "" : std::string("cannot be read: ") + std::strerror(errno)};
-  }
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd) return unreadable(errno);
   struct stat status = {};
-  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  const std::string text = regular ? read_start(fd) : "";
-  ::close(fd);
-  if (!regular) return {std::nullopt, "is not a regular file"};
+  if (::fstat(fd.get(), &status) != 0) return unreadable(errno);
+  if (!S_ISREG(status.st_mode)) return {std::nullopt, "is not a regular file"};
+  std::string text;
+  if (const int error = read_start(fd.get(), text)) return unreadable(error);
   if (is_strangers_file(path, status)) {
     return {std::nullopt, "belongs to another user, uid " + std::to_string(status.st_uid) +
                               ", in a folder that anybody may write to"};
@@ -130,15 +139,16 @@ FileState read_file(const std::string& path) {
 void write_note(const std::string& path, const FileNote& note) {
   const std::string temporary = path + "." + note.token.substr(0, 8) + ".tmp";
   const std::string text = note.to_text();
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd >= 0) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
-  bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == ssize_t(text.size());
-  written = written && ::fsync(fd) == 0;  // Other hosts must see it, not only this one.
+  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const bool made = fd.valid();
+  if (made) errno = ENOSPC;  // What a short write means, for which the kernel sets none.
+  bool written = made && ::write(fd.get(), text.data(), text.size()) == ssize_t(text.size());
+  written = written && ::fsync(fd.get()) == 0;  // Other hosts must see it, not only this one.
   int error = errno;
-  if (fd >= 0) ::close(fd);
+  fd.reset();
   if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return;
   if (written) error = errno;
-  if (fd >= 0) ::unlink(temporary.c_str());
+  if (made) ::unlink(temporary.c_str());
   throw FileRendezvousError("cannot write the rendezvous file " + path + ": " +
                             std::strerror(error));
 }
@@ -251,8 +261,8 @@ void FileRendezvous::host_it(const std::string& address, milliseconds timeout) {
     for (const auto& [host, port] : old->stores) {
       if (!answering_store(*old, host, port, deadline)) continue;
       throw FileRendezvousError("the rendezvous file " + path_ +
-                                " belongs to a job that still runs, with its store at " + host +
-                                ":" + std::to_string(port) + ": give each job a file of its own");
+                                " belongs to a job that still runs, with its store at " +
+                                host_and_port(host, port) + ": give each job a file of its own");
     }
   }
   try {

@@ -273,8 +273,8 @@ void StoreClient::queue_push(std::string_view key, std::string_view value, Limit
 // Another client may take the item between the WAIT and the QUEUE_POP.
 std::string StoreClient::queue_pop(std::string_view key, Limit limit) {
   const std::string call = call_text("queue_pop", key);
-  // GET of a key that is not there is answered with nothing, at once: PyTorch's clients wait
-  // first, and so do ours.
+  // QUEUE_POP of an empty queue is answered with 0, at once: PyTorch's clients wait first, and so
+  // do ours.
   const std::string owned(key);
   const auto until = impl_->deadline(limit);
   for (;;) {

@@ -2,8 +2,12 @@
 // alike.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace ddprun::rendezvous {
@@ -32,5 +36,24 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// A second descriptor for what `fd` is, closed on exec, with the lowest free number from `at_least`
+// on. Throws std::system_error: a -1 that is passed on means something else to each who gets it.
+inline UniqueFd duplicate(int fd, int at_least = 0) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, at_least));
+  if (!copy) {
+    throw std::system_error(errno, std::generic_category(),
+                            "cannot duplicate descriptor " + std::to_string(fd));
+  }
+  return copy;
+}
+
+// To an object of asio's, which owns what it was assigned. Where it takes nothing, it throws, and
+// the descriptor is closed.
+template <typename Owner>
+void hand_over(UniqueFd fd, Owner& owner) {
+  owner.assign(fd.get());
+  fd.release();
+}
 
 }  // namespace ddprun::rendezvous

@@ -20,6 +20,7 @@
 #include "launcher/doctor/probe_server.h"
 #include "launcher/machine/this_machine.h"
 #include "launcher/options/help.h"
+#include "launcher/output/write_all.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,16 +29,7 @@ namespace {
 // connection does not say so, or that a driver's library never returns.
 constexpr unsigned kPatience_s = 900;
 
-bool write_out(const std::string& line) {
-  std::size_t written = 0;
-  while (written < line.size()) {
-    const ssize_t count = ::write(STDOUT_FILENO, line.data() + written, line.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    written += static_cast<std::size_t>(count);
-  }
-  return true;
-}
+bool write_out(const std::string& line) { return write_all(STDOUT_FILENO, line) == 0; }
 
 class Probe {
  public:

@@ -142,15 +142,17 @@ _ddprun_hand_on() {
 
 _ddprun() {
   local words begins program place option='' current joined_option='' offer=() switches valued
+  local files=''
   _ddprun_options
   _ddprun_words
+  current=${words[${#words[@]} - 1]}
+  COMPREPLY=()
   if ((${#words[@]} > 1)) && _ddprun_command "${words[0]}"; then
-    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "${words[${#words[@]} - 1]}")
+    [[ -n $files && $current != -* ]] && return  # Bash itself offers files.
+    mapfile -t COMPREPLY < <(compgen -W "${offer[*]}" -- "$current")
     return
   fi
   _ddprun_place
-  current=${words[${#words[@]} - 1]}
-  COMPREPLY=()
   if [[ $place == option && $current == --*=* ]]; then
     place=value option=${current%%=*} current=${current#*=}
     option=${option//_/-}
@@ -189,34 +191,47 @@ std::string with_subcommands(std::string text, const char* between) {
   return text.replace(text.find(mark), mark.size(), subcommands(between));
 }
 
-// Commands with options of their own, but plot, of which the operands count.
+// Those of parse_plot() (launcher/plot_command.cpp), which are too few for a table there.
+const std::vector<WatchOptionRow>& plot_options() {
+  static const std::vector<WatchOptionRow> options = {
+      {"output", 'o', "FILE", "The page; report.html unless given."},
+      {"help", 'h', "", "What a run is, with examples."}};
+  return options;
+}
+
+// Commands with options of their own.
 struct CommandOptions {
+  enum class Operand { None, Job, Files };
   std::string name;
   const std::vector<WatchOptionRow>& options;
-  bool takes_job = false;
+  Operand operand = Operand::None;
 };
 
 std::vector<CommandOptions> commands_with_options() {
   std::vector<CommandOptions> all;
   for (const WatchCommandRow& command : watch_table()) {
-    all.push_back({command.name, command.options, true});
+    all.push_back({command.name, command.options, CommandOptions::Operand::Job});
   }
-  all.push_back({"doctor", doctor_option_table(), false});
+  all.push_back({"doctor", doctor_option_table()});
+  all.push_back({"plot", plot_options(), CommandOptions::Operand::Files});
   return all;
 }
 
 // A function that sets `offer` to the options of a command, and fails for any other word.
 std::string bash_commands() {
   std::string text =
-      "# Sets `offer` to the options of the command $1; fails where it is a program.\n"
+      "# Sets `offer` to the options of the command $1, and `files` where other words are files'\n"
+      "# names; fails where it is a program.\n"
       "_ddprun_command() {\n  case $1 in\n";
   for (const CommandOptions& command : commands_with_options()) {
     std::string options = "-h";
     for (const WatchOptionRow& option : command.options) {
-      if (option.letter != 0) options += fmt::format(" -{}", option.letter);
+      if (option.letter != 0 && option.letter != 'h') options += fmt::format(" -{}", option.letter);
       options += fmt::format(" --{}", option.name);
     }
-    text += fmt::format("    {}) offer=({}) ;;\n", command.name, options);
+    const bool files = command.operand == CommandOptions::Operand::Files;
+    text +=
+        fmt::format("    {}) offer=({}){} ;;\n", command.name, options, files ? " files=1" : "");
   }
   return text + "    *) return 1 ;;\n  esac\n}\n\n";
 }
@@ -226,8 +241,10 @@ std::string zsh_commands() {
   for (const CommandOptions& command : commands_with_options()) {
     text += fmt::format("    {})\n      shift words\n      ((CURRENT -= 1))\n      _arguments -s",
                         command.name);
+    const bool files = command.operand == CommandOptions::Operand::Files;
     for (const WatchOptionRow& option : command.options) {
-      const std::string value = *option.value == '\0' ? "" : fmt::format(":{}:", option.value);
+      const std::string value =
+          *option.value == '\0' ? "" : fmt::format(":{}:{}", option.value, files ? "_files" : "");
       const std::string meaning = command_line::zsh_quoted(option.meaning);
       const std::string equals = value.empty() ? "" : "=";
       text += fmt::format(" \\\n        '--{}{}[{}]{}'", option.name, equals, meaning, value);
@@ -236,7 +253,8 @@ std::string zsh_commands() {
                             meaning, value);
       }
     }
-    if (command.takes_job) text += " \\\n        '1:job:'";
+    if (command.operand == CommandOptions::Operand::Job) text += " \\\n        '1:job:'";
+    if (files) text += " \\\n        '*:run:_files'";
     text += "\n      return\n      ;;\n";
   }
   return text + "  esac\nfi\n\n";

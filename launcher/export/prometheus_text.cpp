@@ -128,6 +128,10 @@ void tell_nodes(Exposition& out, const JobSnapshot& job) {
            [](const NodeView& node) { return node.silent_s; });
 }
 
+bool has_ended(const RankSnapshot& rank) {
+  return rank.state != RankState::Running && rank.state != RankState::Parked;
+}
+
 // What the kernel knows, of any program.
 void tell_processes(Exposition& out, const JobSnapshot& job) {
   const auto of_use = [&](const char* name, const char* type, const char* help, auto member) {
@@ -137,10 +141,7 @@ void tell_processes(Exposition& out, const JobSnapshot& job) {
     });
   };
   tell_ranks(out, job, "ddprun_rank_up", "gauge", "1 while the worker's process lives.",
-             [](const RankSnapshot& rank) {
-               const bool up = rank.state == RankState::Running || rank.state == RankState::Parked;
-               return std::optional<int>(up ? 1 : 0);
-             });
+             [](const RankSnapshot& rank) { return std::optional<int>(has_ended(rank) ? 0 : 1); });
   of_use("ddprun_rank_resident_bytes", "gauge", "Memory of the worker and what it has started.",
          &ProcessUse::rss_bytes);
   of_use("ddprun_rank_cpu_seconds_total", "counter", "Processor time of these.",
@@ -176,32 +177,35 @@ void tell_progress(Exposition& out, const JobSnapshot& job) {
       return said ? std::optional<Number>((*rank.progress).*member) : std::nullopt;
     });
   };
-  const auto of_optional = [&](const char* name, const char* help, auto member) {
+  // Of a worker that has ended the last word stays true, but nothing of it goes at any pace.
+  const auto of_pace = [&](const char* name, const char* help, double RankProgress::*member) {
     tell_ranks(out, job, name, "gauge", help, [&](const RankSnapshot& rank) {
-      return rank.progress ? (*rank.progress).*member : std::nullopt;
+      const bool said = rank.progress && !has_ended(rank) && (*rank.progress).*member >= 0;
+      return said ? std::optional((*rank.progress).*member) : std::nullopt;
     });
   };
   of_progress("ddprun_rank_step", "gauge", "Steps of the job that are done.", &RankProgress::step);
   of_progress("ddprun_rank_steps_wanted", "gauge", "Steps of the whole job.",
               &RankProgress::total_steps);
   of_progress("ddprun_rank_epoch", "gauge", "The epoch, from 1.", &RankProgress::epoch);
-  of_optional("ddprun_rank_loss", "The last loss that the worker looked at.", &RankProgress::loss);
+  tell_ranks(
+      out, job, "ddprun_rank_loss", "gauge", "The last loss that the worker looked at.",
+      [](const RankSnapshot& rank) { return rank.progress ? rank.progress->loss : std::nullopt; });
   of_progress("ddprun_rank_images_total", "counter", "Images that this process has trained on.",
               &RankProgress::images);
-  of_progress("ddprun_rank_images_per_second", "gauge", "Of this rank, over its last steps.",
-              &RankProgress::images_per_s);
-  of_progress("ddprun_rank_step_seconds", "gauge", "A step, over the last ones.",
-              &RankProgress::step_s);
-  of_progress("ddprun_rank_data_seconds", "gauge", "Of it, waiting for data.",
-              &RankProgress::data_s);
-  of_progress("ddprun_rank_wait_seconds", "gauge", "Of it, waiting for other ranks.",
-              &RankProgress::wait_s);
+  of_pace("ddprun_rank_images_per_second", "Of this rank, over its last steps.",
+          &RankProgress::images_per_s);
+  of_pace("ddprun_rank_step_seconds", "A step, over the last ones.", &RankProgress::step_s);
+  of_pace("ddprun_rank_data_seconds", "Of it, waiting for data.", &RankProgress::data_s);
+  of_pace("ddprun_rank_wait_seconds", "Of it, waiting for other ranks.", &RankProgress::wait_s);
   of_progress("ddprun_rank_data_seconds_total", "counter",
               "Waiting for data since the process's start.", &RankProgress::data_total_s);
   of_progress("ddprun_rank_wait_seconds_total", "counter",
               "Waiting for other ranks since the process's start.", &RankProgress::wait_total_s);
-  of_optional("ddprun_rank_silent_seconds", "Since the worker said anything of itself.",
-              &RankProgress::age_s);
+  tell_ranks(out, job, "ddprun_rank_silent_seconds", "gauge",
+             "Since the worker said anything of itself.", [](const RankSnapshot& rank) {
+               return rank.progress && !has_ended(rank) ? rank.progress->age_s : std::nullopt;
+             });
 }
 
 }  // namespace

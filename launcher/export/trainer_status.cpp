@@ -29,14 +29,14 @@ std::string rfc3339(std::int64_t unix_s) {
   return text;
 }
 
-void add_progress(StatusJson& status, const RankProgress& progress) {
+void add_progress(StatusJson& status, const RankProgress& progress, bool is_over) {
   if (progress.step < 0 || progress.total_steps <= 0) return;
   const std::int64_t done = std::min(progress.step, progress.total_steps);
   // 100 is for a job that has ended well.
   status["progressPercentage"] = std::min<std::int64_t>(
       99, static_cast<std::int64_t>(100.0 * static_cast<double>(done) /
                                     static_cast<double>(progress.total_steps)));
-  if (progress.step_s > 0 && progress.step_s < 1e6) {
+  if (!is_over && progress.step_s > 0 && progress.step_s < 1e6) {
     status["estimatedRemainingSeconds"] = static_cast<std::int64_t>(
         std::min(2e9, static_cast<double>(progress.total_steps - done) * progress.step_s));
   }
@@ -53,11 +53,11 @@ std::string trainer_status(const JobSnapshot& job, std::int64_t now_unix_s,
   });
   if (first != job.ranks.end()) {
     const RankProgress& progress = *first->progress;
-    add_progress(status, progress);
+    add_progress(status, progress, exit_status.has_value());
     if (progress.step >= 0) add_metric(metrics, "step", std::to_string(progress.step));
     if (progress.epoch >= 0) add_metric(metrics, "epoch", std::to_string(progress.epoch));
     if (progress.loss) add_metric(metrics, "loss", fmt::format("{:.6g}", *progress.loss));
-    if (progress.images_per_s > 0) {
+    if (!exit_status && progress.images_per_s > 0) {
       add_metric(metrics, "images_per_second_of_rank",
                  fmt::format("{:.6g}", progress.images_per_s));
     }

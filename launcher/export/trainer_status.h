@@ -19,7 +19,8 @@ struct TrainerServer {
   std::string url, authority_file, token_file;
 };
 
-// `exit_status`: the job is over; otherwise it goes on. What is not known is left out.
+// `exit_status`: the job is over, and nothing goes at any pace; otherwise it goes on. What is not
+// known is left out.
 std::string trainer_status(const JobSnapshot& job, std::int64_t now_unix_s,
                            std::optional<int> exit_status);
 

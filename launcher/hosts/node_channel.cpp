@@ -12,27 +12,36 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
+
+#include "launcher/output/write_all.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::UniqueFd;
+
 constexpr std::size_t kRequestBytesMax = 64 << 20;  // Far above what execve takes.
 constexpr std::size_t kSecretBytesMax = 8192;
-constexpr int kAboveWorkers = 10;  // Descriptors up to 5 mean something to workers.
+constexpr int kAboveWorkers = 10;  // Descriptors up to 6 mean something to workers.
 
 [[noreturn]] void no_starter(const std::string& what) {
   throw std::runtime_error("this is the launcher of one node, started by ddprun -H, and " + what);
 }
 
-void write_out(const std::string& line) {
-  std::size_t written = 0;
-  while (written < line.size()) {
-    const ssize_t count = ::write(STDOUT_FILENO, line.data() + written, line.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // Nobody is there to hear it.
-    written += static_cast<std::size_t>(count);
+// Best effort: where it fails nobody is there to hear it.
+void write_out(const std::string& line) { write_all(STDOUT_FILENO, line); }
+
+// What stdin was; /dev/null is in its place.
+UniqueFd take_stdin() {
+  UniqueFd taken = rendezvous::duplicate(STDIN_FILENO, kAboveWorkers);
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing || ::dup2(nothing.get(), STDIN_FILENO) < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot put /dev/null in its place");
   }
+  return taken;
 }
 
 // One byte, or -1 at the end.
@@ -49,12 +58,11 @@ int read_byte(int fd) {
 }  // namespace
 
 NodeChannel::NodeChannel(const std::string& version) {
-  fd_ = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kAboveWorkers);
-  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0 || nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0) {
-    no_starter(std::string("cannot read its stdin: ") + std::strerror(errno));
+  try {
+    fd_ = take_stdin();
+  } catch (const std::system_error& error) {
+    no_starter(std::string("cannot take its stdin over: ") + error.what());
   }
-  ::close(nothing);
   const char* connection = std::getenv("SSH_CONNECTION");
   write_out(to_line(
       NodeHello{.version = version, .ssh_connection = connection != nullptr ? connection : ""}));
@@ -64,15 +72,9 @@ NodeChannel::NodeChannel(const std::string& version) {
   if (request_.has_secret) take_secret();
 }
 
-NodeChannel::~NodeChannel() {
-  input_.reset();
-  if (fd_ >= 0) ::close(fd_);
-  if (secret_fd_ >= 0) ::close(secret_fd_);
-}
-
 std::string NodeChannel::read_line_of_stdin(std::size_t bytes_max) const {
   std::string line;
-  for (int byte = 0; (byte = read_byte(fd_)) != '\n';) {
+  for (int byte = 0; (byte = read_byte(fd_.get())) != '\n';) {
     if (byte < 0) no_starter("that one is gone");
     if (line.size() == bytes_max) no_starter("was told too much");
     line += static_cast<char>(byte);
@@ -83,16 +85,20 @@ std::string NodeChannel::read_line_of_stdin(std::size_t bytes_max) const {
 // Straight into a pipe, from which it is read once.
 void NodeChannel::take_secret() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) no_starter(std::strerror(errno));
-  secret_fd_ = ends[0];
-  std::size_t size = 0;
-  int byte = 0;
-  while ((byte = read_byte(fd_)) >= 0 && byte != '\n' && size < kSecretBytesMax) {
-    const auto letter = static_cast<char>(byte);
-    if (::write(ends[1], &letter, 1) == 1) ++size;
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    no_starter(std::string("has no pipe for the job's secret: ") + std::strerror(errno));
   }
-  ::close(ends[1]);
-  if (byte != '\n') no_starter("that one is gone");
+  secret_fd_.reset(ends[0]);
+  const UniqueFd to_reader(ends[1]);
+  std::size_t size = 0;
+  for (int byte = 0; (byte = read_byte(fd_.get())) != '\n'; ++size) {
+    if (byte < 0) no_starter("that one is gone");
+    if (size == kSecretBytesMax) {
+      no_starter("was given a secret of more than " + std::to_string(kSecretBytesMax) + " bytes");
+    }
+    const auto letter = static_cast<char>(byte);
+    write_all(to_reader.get(), {&letter, 1});
+  }
 }
 
 void NodeChannel::watch(asio::io_context& io, std::function<void(int signal)> on_signal,
@@ -100,8 +106,8 @@ void NodeChannel::watch(asio::io_context& io, std::function<void(int signal)> on
   on_signal_ = std::move(on_signal);
   on_gone_ = std::move(on_gone);
   // Its own copy: closing it must leave fd_ to the destructor.
-  input_ = std::make_unique<asio::posix::stream_descriptor>(
-      io, ::fcntl(fd_, F_DUPFD_CLOEXEC, kAboveWorkers));
+  input_ = std::make_unique<asio::posix::stream_descriptor>(io);
+  rendezvous::hand_over(rendezvous::duplicate(fd_.get(), kAboveWorkers), *input_);
   wait();
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "launcher/hosts/node_request.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -19,13 +20,12 @@ class NodeChannel {
   // Takes stdin over, says hello, and waits for the request. Throws std::runtime_error when none
   // comes, or none that is understood.
   explicit NodeChannel(const std::string& version);
-  ~NodeChannel();
   NodeChannel(const NodeChannel&) = delete;
   NodeChannel& operator=(const NodeChannel&) = delete;
 
   const NodeRequest& request() const { return request_; }
   // A descriptor from which the job's secret can be read once, for --secret-file=/dev/fd/N.
-  int secret_fd() const { return secret_fd_; }
+  int secret_fd() const { return secret_fd_.get(); }
 
   // From here on: each signal that is passed on, and once the end of the connection.
   void watch(asio::io_context& io, std::function<void(int signal)> on_signal,
@@ -43,8 +43,8 @@ class NodeChannel {
   void take_secret();
   void wait();
 
-  int fd_ = -1;  // What was stdin.
-  int secret_fd_ = -1;
+  rendezvous::UniqueFd fd_;  // What was stdin.
+  rendezvous::UniqueFd secret_fd_;
   NodeRequest request_;
   std::optional<NodeEnd> end_;
   std::unique_ptr<asio::posix::stream_descriptor> input_;

@@ -66,7 +66,7 @@ class CoordinatorSearch {
   rendezvous::Milliseconds patience(TimePoint now) const;
   // Says to the next coordinator that it is in the round that goes on.
   bool resumes() const { return resumes_; }
-  bool is_new() const { return replaced_id_.empty() && round_.succession().attempt < 0; }
+  bool is_new() const { return replaced_id_.empty() && round_.succession().round.attempt < 0; }
   bool joins() const { return joins_until_.has_value(); }
   bool is_over(TimePoint now) const { return !joins_until_ || now >= *joins_until_; }
 

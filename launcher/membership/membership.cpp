@@ -418,7 +418,7 @@ void Membership::join_again() {
 void Membership::look_for_leader() {
   if (!successor_) return;
   make_successor(options_.join_timeout);
-  if (search_.round().succession().attempt < 0) return;
+  if (search_.round().succession().round.attempt < 0) return;
   successor_->heard(search_.round().succession());
   successor_->coordinator_lost();
 }
@@ -426,7 +426,7 @@ void Membership::look_for_leader() {
 void Membership::stand_by() {
   arbiter_.drop();
   // The job that this node founded has begun no round, and goes on nowhere.
-  if (search_.round().succession().attempt < 0) arbiter_.forget(say_if_left_behind);
+  if (search_.round().succession().round.attempt < 0) arbiter_.forget(say_if_left_behind);
   if (meeting_) meeting_->stop();
   endpoint_->stand_by();
   make_successor(election_limit(options_));  // One that can follow.
@@ -465,7 +465,7 @@ rendezvous::Hello Membership::hello() const {
   if (endpoint_ && successor_) hello.standby_port = endpoint_->port();
   const RoundMemory& round = search_.round();
   hello.term = round.succession().term;
-  hello.attempt = round.succession().attempt;
+  hello.attempt = round.succession().round.attempt;
   hello.tells = true;
   if (search_.resumes()) hello.resumes = round.seat();
   if (search_.resumes() && round.workers() > 0) hello.nproc = round.workers();

@@ -25,7 +25,7 @@ class RoundMemory {
   // This node goes, or the job's verdict is out.
   bool ends() const { return ends_; }
   // It stands by beside a round that others are in.
-  bool only_waits() const { return !seat_ && !ends_ && succession_.attempt >= 0; }
+  bool only_waits() const { return !seat_ && !ends_ && succession_.round.attempt >= 0; }
   bool finish_heard() const { return finish_heard_; }
   // Everywhere, and not only for this coordinator, which may have to end where others go on.
   bool job_is_over() const { return job_is_over_; }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "launcher/options/values.h"
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 
 namespace ddprun::launcher {
@@ -59,9 +60,7 @@ bool asks_etcd(const SplitArguments& given, const LaunchOptions& result) {
 }
 
 std::string endpoint_text(const LaunchOptions& options) {
-  const std::string& host = options.endpoint_host;
-  const bool is_ipv6 = host.find(':') != host.npos;
-  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(options.endpoint_port);
+  return rendezvous::host_and_port(options.endpoint_host, options.endpoint_port);
 }
 
 // etcd's, and not the job's, which is found there. A node alone has nobody to find it.
@@ -186,37 +185,51 @@ bool meets_in_etcd(const LaunchOptions& options) {
   return url.substr(url.find("://") + 3) == endpoint_text(options);
 }
 
-void decide_conf(const SplitArguments& given, LaunchOptions& result) {
-  const auto* option = given.find("rdzv-conf");
-  if (option == nullptr) return;
-  const milliseconds positive(1);
-  std::optional<int> attempts;
-  bool interval_given = false;
-  bool timeout_given = false;
-  const auto conf = parse_conf(*option);
+HeartbeatPace settle_heartbeat(const HeartbeatWords& words, const HeartbeatPace& usual) {
+  HeartbeatPace result{words.interval.value_or(usual.interval),
+                       words.timeout.value_or(usual.timeout)};
+  // For torchrun a node is lost after keep_alive_max_attempt intervals, and its heartbeat_timeout
+  // limits one call: with 5 s each, its defaults, that is 15 s, and no mistake.
+  const bool limits_a_call = words.attempts || result.timeout <= result.interval || !words.timeout;
+  if ((words.attempts || words.interval) && limits_a_call) {
+    result.lost_after = words.attempts.value_or(3);
+    result.timeout = result.interval * result.lost_after;
+  }
+  // A timeout alone moves the interval along: three heartbeats must fit into it.
+  if (!words.interval) result.interval = std::min(result.interval, result.timeout / 3);
+  return result;
+}
+
+namespace {
+
+// What does not belong to the heartbeat goes straight into `result`.
+HeartbeatWords read_conf(const SplitArguments& given, const GivenOption& option,
+                         LaunchOptions& result) {
+  HeartbeatWords words;
+  const auto conf = parse_conf(option);
   for (const auto& [key, value] : conf) {
-    const auto seconds = [&, &text = value] { return parse_seconds(*option, text, positive); };
+    const auto seconds = [&, &text = value] {
+      return parse_seconds(option, text, milliseconds(1));
+    };
     // torchrun's names in its static and its c10d backend; the latter reads no timeout.
     if (key == "join_timeout" || (key == "timeout" && !conf.contains("join_timeout"))) {
       result.join_timeout = seconds();
     } else if (key == "timeout") {
       result.notes.push_back("--rdzv-conf timeout has no effect beside join_timeout");
     } else if (key == "last_call_timeout") {
-      result.last_call_timeout = parse_seconds(*option, value, milliseconds(0));
+      result.last_call_timeout = parse_seconds(option, value, milliseconds(0));
     } else if (key == "start_timeout") {
       result.start_timeout = seconds();
     } else if (key == "heartbeat_timeout") {
-      result.heartbeat_timeout = seconds();
-      timeout_given = true;
+      words.timeout = seconds();
     } else if (key == "keep_alive_interval") {
-      result.heartbeat_interval = seconds();
-      interval_given = true;
+      words.interval = seconds();
     } else if (key == "keep_alive_max_attempt") {
-      attempts = parse_count({value, option->source}, 1, 1000);
+      words.attempts = parse_count({value, option.source}, 1, 1000);
     } else if (key == "is_host") {
-      result.is_host = parse_bool(*option, value);
+      result.is_host = parse_bool(option, value);
     } else if (key == "takeover") {
-      result.takeover = parse_bool(*option, value);
+      result.takeover = parse_bool(option, value);
     } else if (asks_etcd(given, result) && is_etcd_key(key)) {
       continue;  // decide_etcd()
     } else if (key == "rank") {
@@ -225,28 +238,29 @@ void decide_conf(const SplitArguments& given, LaunchOptions& result) {
       result.notes.push_back("--rdzv-conf " + key + " has no effect");
     }
   }
-  // For torchrun a node is lost after keep_alive_max_attempt intervals, and its heartbeat_timeout
-  // limits one call: with 5 s each, its defaults, that is 15 s, and no mistake.
-  const bool limits_a_call =
-      attempts || result.heartbeat_timeout <= result.heartbeat_interval || !timeout_given;
-  if ((attempts || interval_given) && limits_a_call) {
-    result.heartbeat_timeout = result.heartbeat_interval * attempts.value_or(3);
-    if (timeout_given) {
-      result.notes.push_back(
-          "--rdzv-conf heartbeat_timeout has no effect: a node counts as lost after " +
-          std::to_string(attempts.value_or(3)) + " times keep_alive_interval");
-    }
+  return words;
+}
+
+}  // namespace
+
+void decide_conf(const SplitArguments& given, LaunchOptions& result) {
+  const auto* option = given.find("rdzv-conf");
+  if (option == nullptr) return;
+  const HeartbeatWords words = read_conf(given, *option, result);
+  const HeartbeatPace heartbeat =
+      settle_heartbeat(words, {result.heartbeat_interval, result.heartbeat_timeout});
+  if (words.timeout && heartbeat.lost_after > 0) {
+    result.notes.push_back(
+        "--rdzv-conf heartbeat_timeout has no effect: a node counts as lost after " +
+        std::to_string(heartbeat.lost_after) + " times keep_alive_interval");
   }
-  // A timeout alone moves the interval along: three heartbeats must fit into it.
-  if (!interval_given) {
-    result.heartbeat_interval = std::min(result.heartbeat_interval, result.heartbeat_timeout / 3);
-  }
-  if (result.heartbeat_interval.count() < 1 ||
-      result.heartbeat_timeout <= result.heartbeat_interval) {
+  if (heartbeat.interval.count() < 1 || heartbeat.timeout <= heartbeat.interval) {
     throw usage_error(option->source +
                       ": expected heartbeat_timeout above keep_alive_interval, or "
                       "every node would count as lost");
   }
+  result.heartbeat_interval = heartbeat.interval;
+  result.heartbeat_timeout = heartbeat.timeout;
 }
 
 namespace {

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
-
 #include "launcher/options/endpoint_options.h"
+#include "launcher/options/value_sources.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,14 +23,6 @@ class EnvironmentReport {
     line.resize(line.find_last_not_of(' ') + 1);
     text_ += line + "\n";
   }
-  // Of the first of these options that has a value from anywhere.
-  std::string source(std::initializer_list<const char*> names) const {
-    for (const char* name : names) {
-      const auto found = options_.sources.find(name);
-      if (found != options_.sources.end()) return found->second;
-    }
-    return "default";
-  }
   void add_chosen();
   void add_said();
   void add_rejected();
@@ -47,21 +38,20 @@ void EnvironmentReport::add_chosen() {
   row("nodes",
       elastic ? fmt::format("{} to {}", options_.nnodes_min, options_.nnodes_max)
               : std::to_string(options_.nnodes_max),
-      source({"nnodes"}));
+      source_of(options_, "nnodes"));
   if (!options_.over_ssh.hosts.empty()) {
     text_ += "           ddprun starts all of them over ssh, and reads no platform\n";
     return;
   }
   const bool joins = options_.backend == RendezvousBackend::C10d && !options_.node_rank_given;
   row("node rank", joins && !one_node ? "as they join" : std::to_string(options_.node_rank),
-      source({"node-rank"}));
+      source_of(options_, "node-rank"));
   const bool etcd = meets_in_etcd(options_);
-  row(etcd ? "etcd" : "address", options_.endpoint_host,
-      source({"standalone", "rdzv-endpoint", "master-addr"}));
+  row(etcd ? "etcd" : "address", options_.endpoint_host, source_of_address(options_));
   row("port", options_.endpoint_port == 0 ? "a free one" : std::to_string(options_.endpoint_port),
-      source({"standalone", "master-port", "rdzv-endpoint"}));
-  row("job id", options_.run_id, source({"rdzv-id", "standalone"}));
-  row("workers", std::to_string(options_.nproc_per_node), source({"nproc-per-node"}));
+      source_of_port(options_));
+  row("job id", options_.run_id, source_of_run_id(options_));
+  row("workers", std::to_string(options_.nproc_per_node), source_of(options_, "nproc-per-node"));
 }
 
 // Where nothing can be started: the platform's words alone.

@@ -15,7 +15,7 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/output/color.h"
-#include "launcher/output/log.h"
+#include "launcher/output/log_rotation.h"
 #include "rendezvous/arbiter/etcd_servers.h"
 
 namespace ddprun::launcher {

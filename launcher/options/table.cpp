@@ -161,7 +161,7 @@ const std::vector<OptionRow>& option_table() {
       {"exit-code-map", 0, "NAME=N,...", "none", Failures, false,
        "Other exit statuses for ddprun's own, as in lost=138,preempted=138 for a scheduler that "
        "tries again from 128 on: internal (70), timeout (71), coordinator (72), refused (73), lost "
-       "(74), preempted (75). A worker's own code stays."},
+       "(74), preempted (75). A worker's own code stays, except 75."},
       {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", Failures, true,
        "Signals that shut the job down: the first asks the workers to stop; a second SIGINT or "
        "SIGQUIT kills them."},

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,9 +17,9 @@
 #include <limits>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "command_line/nearest.h"
+#include "launcher/machine/this_machine.h"
 #include "rendezvous/control/control_message.h"
 #include "rendezvous/control/first_cause.h"
 #include "rendezvous/store/access_list.h"
@@ -145,18 +144,11 @@ int count_gpus(const std::optional<std::string>& visible_devices,
   return count;
 }
 
-int count_allowed_cpus() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                 const std::string& device_folder) {
   const std::string text = trimmed(given.value);
   if (const auto number = whole_number(text, 1, kWorkersMax)) return *number;
-  if (text == "cpu") return count_allowed_cpus();
+  if (text == "cpu") return usable_cpus();
   if (text == "gpu" || text == "auto") {
     const auto visible = environment("CUDA_VISIBLE_DEVICES");
     const int gpus = count_gpus(visible, device_folder);
@@ -166,7 +158,7 @@ int parse_nproc(const GivenOption& given, const EnvironmentLookup& environment,
                         "), of a kind that is not counted here; give a number, or name the GPUs "
                         "in CUDA_VISIBLE_DEVICES");
     }
-    if (text == "auto") return count_allowed_cpus();
+    if (text == "auto") return usable_cpus();
     throw usage_error(given.source + ": no GPU is visible: " +
                       (visible ? "CUDA_VISIBLE_DEVICES=\"" + *visible + "\" names none"
                                : "there is no " + device_folder + "/nvidia0") +
@@ -246,12 +238,9 @@ ListenPlace parse_listen(const GivenOption& given) {
                          ::inet_pton(AF_INET6, place.host.c_str(), &address) == 1;
     if (!numeric) fail(given, expected);
   }
-  unsigned number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (error != std::errc() || end != port.data() + port.size() || number > 65535) {
-    fail(given, expected);
-  }
-  place.port = static_cast<std::uint16_t>(number);
+  const auto number = whole_number(port, 0, 65'535);
+  if (!number) fail(given, expected);
+  place.port = static_cast<std::uint16_t>(*number);
   return place;
 }
 

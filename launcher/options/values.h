@@ -38,7 +38,6 @@ WorkerRange parse_workers(const GivenOption& given, const EnvironmentLookup& env
 // Without asking CUDA, which takes seconds and would hold a context on every GPU: the entries of
 // CUDA_VISIBLE_DEVICES, or the device files nvidia0, nvidia1 ...
 int count_gpus(const std::optional<std::string>& visible_devices, const std::string& device_folder);
-int count_allowed_cpus();
 
 // "host", "host:port", "[v6]", "[v6]:port" or a bare IPv6 address. Brackets are taken off.
 struct HostPort {

@@ -12,46 +12,63 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
+
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
+
+using rendezvous::UniqueFd;
 
 // At a time where it may hang, so that each write that returns is a sign of life.
 constexpr std::size_t kFileWriteBytes = 256 << 10;
 constexpr std::size_t kTerminalWriteBytes = 4096;
 
-// Closed with the last who holds it.
-std::shared_ptr<const int> owned(int fd) {
-  return {new int(fd), [](const int* held) {
-            ::close(*held);
-            delete held;
-          }};
-}
+// What is written to: our own, closed with the last who writes, or the caller's.
+struct Sink {
+  explicit Sink(UniqueFd ours) : own(std::make_shared<const UniqueFd>(std::move(ours))) {
+    fd = own->get();
+  }
+  explicit Sink(int callers) : fd(callers) {}
+
+  int fd = -1;
+  std::shared_ptr<const UniqueFd> own;
+};
 
 Written outcome(ssize_t count) {
   if (count > 0) return {static_cast<std::size_t>(count), 0};
   return {0, count < 0 ? errno : EIO};
 }
 
-WriteCall write_to(std::shared_ptr<const int> fd) {
-  return [fd = std::move(fd)](std::string_view text) {
+WriteCall write_to(Sink sink) {
+  return [sink = std::move(sink)](std::string_view text) {
     for (;;) {
-      const Written written = outcome(::write(*fd, text.data(), text.size()));
+      const Written written = outcome(::write(sink.fd, text.data(), text.size()));
       if (written.error != EINTR) return written;
     }
   };
 }
 
-WriteCall write_in_pieces(const std::shared_ptr<const int>& fd, std::size_t bytes) {
-  return [fd, bytes, write = write_to(fd)](std::string_view text) {
+WriteCall write_in_pieces(const Sink& sink, std::size_t bytes) {
+  return [fd = sink.fd, bytes, write = write_to(sink)](std::string_view text) {
     for (;;) {
       const Written written = write(text.substr(0, bytes));
       if (written.error != EAGAIN) return written;
-      pollfd writable{*fd, POLLOUT, 0};  // Somebody else has set O_NONBLOCK on a shared terminal.
+      pollfd writable{fd, POLLOUT, 0};  // Somebody else has set O_NONBLOCK on a shared terminal.
       ::poll(&writable, 1, -1);
     }
   };
+}
+
+// A thread may hang in it for longer than the caller keeps it open.
+Sink sink_to_keep(int fd) {
+  try {
+    return Sink(rendezvous::duplicate(fd));
+  } catch (const std::system_error&) {  // A console is better than none.
+    return Sink(fd);
+  }
 }
 
 WriteCall send_to(int fd) {
@@ -80,20 +97,18 @@ ConsoleTarget console_target(int fd) {
     // Opened anew: O_NONBLOCK belongs to the open file, which a shell or the workers may share, and
     // would be left set on their terminal.
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
-    const int own = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (own >= 0) {
-      target.write = write_to(owned(own));
+    UniqueFd own(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (own) {
+      target.write = write_to(Sink(std::move(own)));
       return target;
     }
     // Another user's, as after su: of a terminal, "writable" promises room for one byte only.
   }
-  // A thread may hang in it for longer than the caller keeps it open.
-  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  const auto held = copy >= 0 ? owned(copy) : std::make_shared<const int>(fd);
+  const Sink sink = sink_to_keep(fd);
   // /dev/null and its like take everything at once.
   target.may_hang = !S_ISCHR(status.st_mode) || target.is_terminal;
-  target.write = !target.may_hang ? write_to(held)
-                                  : write_in_pieces(held, target.is_file ? kFileWriteBytes
+  target.write = !target.may_hang ? write_to(sink)
+                                  : write_in_pieces(sink, target.is_file ? kFileWriteBytes
                                                                          : kTerminalWriteBytes);
   return target;
 }

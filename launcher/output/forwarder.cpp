@@ -26,11 +26,15 @@
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::UniqueFd;
+
 constexpr std::size_t kReadBytes = 256 << 10;
 // More than any pipe holds: drain() must end though a grandchild goes on writing.
 constexpr std::size_t kDrainBytesMax = 2 << 20;
 // At a time: each write that returns shows that the file's server is alive.
 constexpr std::size_t kLogWriteBytes = 256 << 10;
+// Longer than a pause within a line that is written in pieces, shorter than anybody's patience.
+constexpr std::chrono::milliseconds kQuiet{300};
 
 WriteCall write_log(std::shared_ptr<OutputLog> log) {
   return [log = std::move(log)](std::string_view text) -> Written {
@@ -42,7 +46,7 @@ WriteCall write_log(std::shared_ptr<OutputLog> log) {
 
 }  // namespace
 
-class OutputForwarder::Stream {
+class OutputForwarder::Stream : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(asio::io_context& io) : out(io), err(io) {}
   OutputStream out;
@@ -64,7 +68,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   }
 
   OutputConsole& err() { return separate_err ? *separate_err : *out; }
-  void set_up(OutputStream& stream, const WorkerOutput& worker, int fd);
+  static void set_up(OutputStream& stream, const WorkerOutput& worker, UniqueFd fd);
   void direct(OutputStream& stream, const WorkerOutput& worker);
   void connect_console(OutputStream& stream, const WorkerOutput& worker, const std::string& prefix);
   std::shared_ptr<BackgroundWriter> add_file(WriteCall write, std::function<void(int)> on_failed);
@@ -73,6 +77,7 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   void watch(const std::shared_ptr<Stream>& worker, OutputStream& stream);
   bool read_once(Stream& worker, OutputStream& stream);
   void take(Stream& worker, OutputStream& stream, std::string_view bytes);
+  static void show_when_quiet(Stream& worker, OutputStream& stream);
   void resume();
   void set_size(OutputStream& stream) const;
   void watch_size();
@@ -100,9 +105,9 @@ struct OutputForwarder::Impl : std::enable_shared_from_this<Impl> {
   bool told_missing = false;
 };
 
-void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker, int fd) {
-  if (fd < 0) return;
-  stream.descriptor.assign(fd);
+void OutputForwarder::Impl::set_up(OutputStream& stream, const WorkerOutput& worker, UniqueFd fd) {
+  if (!fd) return;
+  rendezvous::hand_over(std::move(fd), stream.descriptor);
   stream.descriptor.native_non_blocking(true);
   stream.is_pty = worker.pty;
 }
@@ -214,6 +219,18 @@ void OutputForwarder::Impl::take(Stream& worker, OutputStream& stream, std::stri
   if (stream.is_err) worker.tail.add(bytes);
   const bool alone = stream.prefix.empty() && !stream.collapsing && streams.size() == 1;
   stream.take(bytes, alone);
+  if (stream.holds_prompt()) show_when_quiet(worker, stream);
+}
+
+// Each read puts it off. Without it a debugger's prompt comes after its answer.
+void OutputForwarder::Impl::show_when_quiet(Stream& worker, OutputStream& stream) {
+  stream.quiet.expires_after(kQuiet);
+  stream.quiet.async_wait([weak = worker.weak_from_this(), &stream](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    stream.show_prompt();
+    if (stream.holds_prompt()) show_when_quiet(*self, stream);  // When the bar has ended.
+  });
 }
 
 void OutputForwarder::Impl::resume() {
@@ -331,11 +348,11 @@ void OutputForwarder::on_resized(std::function<void()> handler) {
 }
 
 std::shared_ptr<OutputForwarder::Stream> OutputForwarder::add(const WorkerOutput& output,
-                                                              int out_fd, int err_fd) {
+                                                              UniqueFd out, UniqueFd err) {
   auto worker = std::make_shared<Stream>(impl_->io);
   worker->err.is_err = true;
-  impl_->set_up(worker->out, output, out_fd);  // Both before anything throws: they are ours now.
-  impl_->set_up(worker->err, output, err_fd);
+  Impl::set_up(worker->out, output, std::move(out));
+  Impl::set_up(worker->err, output, std::move(err));
   impl_->direct(worker->out, output);
   impl_->direct(worker->err, output);
 

@@ -4,7 +4,8 @@
 //   pipe --read--> file
 //            \---> whole lines, prefix --> console buffer --> stdout or stderr
 //
-// A line longer than 1 MiB is passed on in pieces. A line being redrawn with '\r' (a progress bar)
+// A line longer than 1 MiB is passed on in pieces, and on a terminal one that stands unfinished for
+// 0.3 s, since it may be a prompt. A line being redrawn with '\r' (a progress bar)
 // is passed on as it comes, of one rank at a time: the lowest that draws one; of the others' bars
 // the last state is shown when their line ends. A line that has to be written meanwhile stands
 // above the bar on a terminal, and below it elsewhere.
@@ -24,6 +25,7 @@
 #include "launcher/output/console.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/output/write_call.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -46,13 +48,14 @@ class OutputForwarder {
   // They are nobody's controlling terminal, so the kernel does not tell the workers.
   void on_resized(std::function<void()> handler);
 
-  // One worker's two streams. `out_fd`/`err_fd`: read ends, owned from here on (also when this
-  // throws); -1 when that stream is not piped (inherited, or redirected to a file by the child
-  // itself). Log files are appended to; one that cannot be written is complained of once, and the
-  // worker goes on without it. Throws std::system_error when one cannot be opened.
-  // With `output.pty` they are our ends of pseudo-terminals, whose size is set here.
+  // One worker's two streams. `out`, `err`: read ends; none when that stream is not piped
+  // (inherited, or redirected to a file by the child itself). Log files are appended to; one that
+  // cannot be written is complained of once, and the worker goes on without it. Throws
+  // std::system_error when one cannot be opened. With `output.pty` they are our ends of
+  // pseudo-terminals, whose size is set here.
   class Stream;
-  std::shared_ptr<Stream> add(const WorkerOutput& output, int out_fd, int err_fd);
+  std::shared_ptr<Stream> add(const WorkerOutput& output, rendezvous::UniqueFd out,
+                              rendezvous::UniqueFd err);
 
   // From here on this worker's output goes where `output` says; what has come so far, also a line
   // that has not ended, where it was said before. Throws as add().

@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "launcher/output/log.h"
+#include "launcher/output/write_all.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,10 +22,9 @@ bool is_of_keyboard(int signal) { return signal == SIGINT || signal == SIGQUIT; 
 // Where stderr is the console that is stuck, a person at a keyboard may still read the terminal
 // that the job was started from.
 void tell_terminal(const std::string& line) {
-  const int terminal = ::open("/dev/tty", O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (terminal < 0) return;
-  write_all(terminal, "\n" + line + "\n");
-  ::close(terminal);
+  const rendezvous::UniqueFd terminal(
+      ::open("/dev/tty", O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
+  if (terminal) write_all(terminal.get(), "\n" + line + "\n");
 }
 
 std::string place_of_copy(const std::string& log_folder, std::size_t lacking) {

@@ -45,7 +45,10 @@ class OutputLines {
     }
   }
 
-  // Shows what is left: the stream has ended.
+  // There is text of a line that has not ended, and none that redraws it.
+  bool holds_text() const { return !rest_.empty() && !redrawn_; }
+
+  // Shows what is left: the stream has ended, or stands in the middle of a line.
   template <typename Show>
   void finish(Show&& show) {
     if (!rest_.empty()) show(std::string_view(rest_));

@@ -2,6 +2,7 @@
 #include "launcher/output/log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,19 +13,34 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/output/write_all.h"
+
 namespace ddprun::launcher {
 
-int write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
+namespace {
+
+using rendezvous::UniqueFd;
+
+// None of ours is so high, and there is room behind it.
+constexpr int kLogNumberMax = 1'000'000'000;
+
+UniqueFd open_to_append(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
 }
+
+// Where to cut a file that may hold something already.
+LogCut cut_of(const std::string& path, std::size_t bytes_max) {
+  struct stat status {};
+  if (bytes_max == 0 || ::stat(path.c_str(), &status) != 0 || status.st_size <= 0) {
+    return LogCut(bytes_max);
+  }
+  char last = '\n';
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file && ::pread(file.get(), &last, 1, status.st_size - 1) != 1) last = '\n';
+  return LogCut(bytes_max, static_cast<std::size_t>(status.st_size), last == '\n');
+}
+
+}  // namespace
 
 LogCut::Step LogCut::fill(std::string_view bytes, std::size_t count) {
   size_ += count;
@@ -65,17 +81,20 @@ LogCut::Step LogCut::next(std::string_view bytes) {
 }
 
 OutputLog::OutputLog(std::string path, LogRotation rotation)
-    : path_(std::move(path)), rotation_(rotation), cut_(rotation.bytes_max), fd_(open(path_)) {}
-
-OutputLog::~OutputLog() {
-  if (fd_ >= 0) ::close(fd_);
+    : path_(std::move(path)),
+      rotation_(rotation),
+      fd_(open(path_)),
+      cut_(cut_of(path_, rotation.bytes_max)) {
+  if (rotation.bytes_max == 0) return;
+  const std::vector<int> full = full_logs(path_);
+  if (!full.empty()) full_files_ = full.back();
 }
 
-int OutputLog::open(const std::string& path) {
+UniqueFd OutputLog::open(const std::string& path) {
   std::error_code ignored;  // open() says what is wrong.
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) {
+  UniqueFd fd = open_to_append(path);
+  if (!fd) {
     throw std::system_error(errno, std::generic_category(), "cannot write the log file " + path);
   }
   return fd;
@@ -87,7 +106,7 @@ int OutputLog::write(std::string_view bytes) {
     if (step.new_file) {
       if (const int error = begin_next_file()) return error;
     }
-    if (const int error = write_all(fd_, bytes.substr(0, step.bytes))) return error;
+    if (const int error = write_all(fd_.get(), bytes.substr(0, step.bytes))) return error;
     bytes.remove_prefix(step.bytes);
   }
   return 0;
@@ -101,22 +120,26 @@ std::vector<int> full_logs(const std::string& path) {
   const std::filesystem::path whole(path);
   const std::string begin = whole.filename().string() + ".";
   std::vector<int> numbers;
+  const auto folder = whole.has_parent_path() ? whole.parent_path() : ".";
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(whole.parent_path(), error), end;
-       !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(begin)) continue;
     int number = 0;
     const char* const last = name.data() + name.size();
     const auto [stop, problem] = std::from_chars(name.data() + begin.size(), last, number);
-    if (problem == std::errc() && stop == last && number > 0) numbers.push_back(number);
+    if (problem != std::errc() || stop != last) continue;
+    if (number > 0 && number <= kLogNumberMax) numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
 
 int OutputLog::begin_next_file() {
-  ++full_files_;
+  do {
+    ++full_files_;  // Never over one that is there, whoever has written it meanwhile.
+  } while (::access(full_log_path(path_, full_files_).c_str(), F_OK) == 0);
   // The file being written keeps its plain name, for whoever follows it with tail -F.
   if (std::rename(path_.c_str(), full_log_path(path_, full_files_).c_str()) != 0) {
     if (errno != ENOENT) return errno;
@@ -125,9 +148,9 @@ int OutputLog::begin_next_file() {
   if (rotation_.keep >= 0 && full_files_ > rotation_.keep) {
     ::unlink(full_log_path(path_, full_files_ - rotation_.keep).c_str());
   }
-  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return errno;
-  ::close(std::exchange(fd_, fd));
+  UniqueFd fd = open_to_append(path_);
+  if (!fd) return errno;
+  fd_ = std::move(fd);
   return 0;
 }
 

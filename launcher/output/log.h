@@ -6,21 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/output/log_rotation.h"
+#include "rendezvous/unique_fd.h"
+
 namespace ddprun::launcher {
-
-// Writes all of it; returns the errno of the failure, or 0.
-int write_all(int fd, std::string_view bytes);
-
-struct LogRotation {
-  std::size_t bytes_max = 0;  // Of one file; 0 = one file, however long.
-  int keep = -1;              // How many full files stay beside the current one; -1 = all.
-};
 
 // Where a file ends and the next begins: at the last line's end within `bytes_max`. A line whose
 // beginning is already in the file is completed there, and cut only at twice `bytes_max`. Pure.
 class LogCut {
  public:
-  explicit LogCut(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  // `size`, `line_start`: of what the current file holds already.
+  explicit LogCut(std::size_t bytes_max, std::size_t size = 0, bool line_start = true)
+      : bytes_max_(bytes_max), size_(size), line_start_(line_start) {}
 
   struct Step {
     bool new_file = false;  // Begin the next file before writing.
@@ -33,8 +30,8 @@ class LogCut {
   Step fill(std::string_view bytes, std::size_t count);
 
   std::size_t bytes_max_;
-  std::size_t size_ = 0;
-  bool line_start_ = true;  // The current file ends with a whole line, or is empty.
+  std::size_t size_;
+  bool line_start_;  // The current file ends with a whole line, or is empty.
   bool full_ = false;
 };
 
@@ -44,29 +41,26 @@ std::string full_log_path(const std::string& path, int number);
 std::vector<int> full_logs(const std::string& path);
 
 // Opened for appending, closed on exec. Full files get numbers behind their name in the order in
-// which they became full ("stdout.log.1" is the oldest), and keep them.
+// which they became full ("stdout.log.1" is the oldest), and keep them. One that is there already
+// is gone on with: what it holds counts, and so do its full files.
 class OutputLog {
  public:
   // Makes the folders too. Throws std::system_error, naming the path.
   explicit OutputLog(std::string path, LogRotation rotation = {});
-  ~OutputLog();
-  OutputLog(const OutputLog&) = delete;
-  OutputLog& operator=(const OutputLog&) = delete;
 
   // 0, or the errno of what went wrong.
   int write(std::string_view bytes);
-  const std::string& path() const { return path_; }
 
   // The descriptor alone, for a child that writes by itself. Throws as the constructor does.
-  static int open(const std::string& path);
+  static rendezvous::UniqueFd open(const std::string& path);
 
  private:
   int begin_next_file();
 
   std::string path_;
   LogRotation rotation_;
+  rendezvous::UniqueFd fd_;
   LogCut cut_;
-  int fd_;
   int full_files_ = 0;
 };
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -13,31 +12,27 @@
 namespace ddprun::launcher {
 namespace {
 
-[[noreturn]] void fail(const char* what, const Pty& pty) {
-  const int error = errno;
-  for (const int fd : {pty.our_end, pty.worker_end}) {
-    if (fd >= 0) ::close(fd);
-  }
-  throw std::system_error(error, std::generic_category(), what);
+[[noreturn]] void fail(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
 }
 
 }  // namespace
 
 Pty open_pty() {
   Pty pty;
-  pty.our_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (pty.our_end < 0) fail("cannot open a pseudo-terminal (/dev/ptmx)", pty);
-  if (::unlockpt(pty.our_end) != 0) fail("cannot unlock a pseudo-terminal", pty);
+  pty.our_end.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pty.our_end) fail("cannot open a pseudo-terminal (/dev/ptmx)");
+  if (::unlockpt(pty.our_end.get()) != 0) fail("cannot unlock a pseudo-terminal");
   // By descriptor and not by name: /dev/pts may be another one in a container.
-  pty.worker_end = ::ioctl(pty.our_end, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (pty.worker_end < 0) fail("cannot open the worker's end of a pseudo-terminal", pty);
+  pty.worker_end.reset(::ioctl(pty.our_end.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pty.worker_end) fail("cannot open the worker's end of a pseudo-terminal");
   termios modes{};
-  if (::tcgetattr(pty.worker_end, &modes) != 0) fail("cannot set up a pseudo-terminal", pty);
+  const int terminal = pty.worker_end.get();
+  if (::tcgetattr(terminal, &modes) != 0) fail("cannot set up a pseudo-terminal");
   // Or the terminal would make \r\n of \n, and log files would not hold what the worker wrote.
   modes.c_oflag &= ~static_cast<tcflag_t>(OPOST);
   modes.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-  if (::tcsetattr(pty.worker_end, TCSANOW, &modes) != 0)
-    fail("cannot set up a pseudo-terminal", pty);
+  if (::tcsetattr(terminal, TCSANOW, &modes) != 0) fail("cannot set up a pseudo-terminal");
   return pty;
 }
 

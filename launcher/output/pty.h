@@ -1,6 +1,8 @@
 // Pseudo-terminals for workers (--pty).
 #pragma once
 
+#include "rendezvous/unique_fd.h"
+
 namespace ddprun::launcher {
 
 struct TerminalSize {
@@ -12,8 +14,8 @@ struct TerminalSize {
 // "\r\n" in log files. A worker may change that. It is nobody's controlling terminal: sessions and
 // signals of a worker are as with a pipe, and nothing typed reaches it.
 struct Pty {
-  int our_end = -1;     // Closed on exec, as the other.
-  int worker_end = -1;  // Both are the caller's.
+  rendezvous::UniqueFd our_end;  // Closed on exec, as the other.
+  rendezvous::UniqueFd worker_end;
 };
 Pty open_pty();  // Throws std::system_error.
 

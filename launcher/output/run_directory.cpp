@@ -124,9 +124,9 @@ std::string RunDirectory::make_attempt(int attempt, int workers, const Before& b
   return dir;
 }
 
-std::string RunDirectory::make_spare(int local_rank) const {
+std::string RunDirectory::make_spare(int place) const {
   if (root_.empty()) return "";
-  const std::string dir = fmt::format("{}/spare_{}", root_, local_rank);
+  const std::string dir = fmt::format("{}/spare_{}", root_, place);
   if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
     throw_errno("cannot make the directory", dir);
   }

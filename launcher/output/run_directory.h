@@ -2,7 +2,7 @@
 //
 //   <log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
 //   <log dir>/<run id>_<random>/attempt_<n>.2/...  when attempt n comes a second time
-//   <log dir>/<run id>_<random>/spare_<local rank>/{stdout.log,stderr.log}
+//   <log dir>/<run id>_<random>/spare_<place>/{stdout.log,stderr.log}
 //
 // torchrun's layout, and the output of spares until they have a rank. Without a log dir it is made
 // below $TMPDIR, or where that cannot be written in /tmp, /var/tmp or the current folder, and goes
@@ -46,9 +46,9 @@ class RunDirectory {
   // nobody removes. Throws std::runtime_error, naming the path.
   std::string make_attempt(int attempt, int workers, const Before& before_temporary = {});
 
-  // The folder of a local rank's spare, made if it is not there, beside the attempts' after the
-  // first of these; "" when there are no files. Throws as make_attempt().
-  std::string make_spare(int local_rank) const;
+  // The folder of a place's spare (local_places.h), made if it is not there, beside the attempts'
+  // after the first of these; "" when there are no files. Throws as make_attempt().
+  std::string make_spare(int place) const;
 
   // The path to tell the user; "" when nothing stays behind.
   std::string kept_path() const;

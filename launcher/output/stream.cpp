@@ -18,6 +18,18 @@ void OutputStream::take(std::string_view bytes, bool alone) {
   console->write_some();
 }
 
+// Not where the console is a pipe or a file: who reads it later, or line by line, wants whole
+// lines.
+bool OutputStream::holds_prompt() const {
+  return console != nullptr && console->is_terminal() && lines_.holds_text();
+}
+
+void OutputStream::show_prompt() {
+  if (!holds_prompt() || !console->may_leave_open(this)) return;
+  lines_.finish([this](std::string_view text) { show(text); });
+  console->write_some();
+}
+
 bool OutputStream::congested() const {
   return (console != nullptr && console->congested()) || (log && log->congested()) ||
          (filtered && filtered->congested());

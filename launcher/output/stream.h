@@ -6,6 +6,7 @@
 #pragma once
 
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,10 +21,14 @@
 namespace ddprun::launcher {
 
 struct OutputStream {
-  explicit OutputStream(asio::io_context& io) : descriptor(io) {}
+  explicit OutputStream(asio::io_context& io) : descriptor(io), quiet(io) {}
 
   // Passes bytes on to everything but the descriptor. `alone`: nobody else writes to the console.
   void take(std::string_view bytes, bool alone);
+  // The beginning of a line waits for the rest of it, and somebody may sit at the console and wait
+  // for just that: it is a prompt.
+  bool holds_prompt() const;
+  void show_prompt();  // Unless it would tear another's progress bar.
   // Console or files are behind: to be read no further for now.
   bool congested() const;
   void end();  // No more comes. Closes descriptor and files.
@@ -32,6 +37,7 @@ struct OutputStream {
   void leave_destinations();
 
   asio::posix::stream_descriptor descriptor;  // Closed: not piped, or ended.
+  asio::steady_timer quiet;                   // Runs while it holds a prompt.
   OutputConsole* console = nullptr;           // Null: not shown.
   std::shared_ptr<CollapsingConsole> collapsing;
   std::string prefix;  // With its color.

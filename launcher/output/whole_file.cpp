@@ -13,12 +13,14 @@
 #include <fstream>
 #include <system_error>
 
-#include "launcher/output/log.h"
+#include "launcher/output/write_all.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using rendezvous::UniqueFd;
 
 std::string folder_of(const std::string& path) {
   const std::string folder = fs::path(path).parent_path().string();
@@ -71,10 +73,9 @@ mode_t usual_mode() {
 
 // A pipe that nobody reads must not hold the launcher up.
 std::string write_special(const std::string& path, std::string_view content) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (fd < 0) return std::strerror(errno);
-  const int error = write_all(fd, content);
-  ::close(fd);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd) return std::strerror(errno);
+  const int error = write_all(fd.get(), content);
   return error == 0 ? "" : std::strerror(error);
 }
 
@@ -99,11 +100,11 @@ std::string write_whole_file(const std::string& path, std::string_view content) 
   if (is_strangers_link(path)) return strangers_link;
   const std::string target = target_of(path);
   std::string temporary = target + ".XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return std::string("cannot make a file beside it: ") + std::strerror(errno);
-  int error = write_all(fd, content);
-  if (error == 0 && ::fchmod(fd, usual_mode()) != 0) error = errno;
-  if (::close(fd) != 0 && error == 0) error = errno;
+  UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (!fd) return std::string("cannot make a file beside it: ") + std::strerror(errno);
+  int error = write_all(fd.get(), content);
+  if (error == 0 && ::fchmod(fd.get(), usual_mode()) != 0) error = errno;
+  if (::close(fd.release()) != 0 && error == 0) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) error = errno;
   if (error == 0) return "";
   ::unlink(temporary.c_str());

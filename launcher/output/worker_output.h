@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/output/log.h"
+#include "launcher/output/log_rotation.h"
 #include "launcher/output/prefix.h"
 
 namespace ddprun::launcher {

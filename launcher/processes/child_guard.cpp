@@ -140,18 +140,17 @@ void ChildGuard::start() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot make a socket for the guard");
   }
+  rendezvous::UniqueFd ours(sockets[0]);
+  const rendezvous::UniqueFd theirs(sockets[1]);
   pid_ = ::fork();
   if (pid_ == 0) {
-    ::close(sockets[0]);
-    run_guard(sockets[1], variable_, semaphores_);
+    ours.reset();
+    run_guard(theirs.get(), variable_, semaphores_);
   }
-  const int fork_error = errno;
-  ::close(sockets[1]);
-  socket_ = sockets[0];
   if (pid_ < 0) {
-    ::close(std::exchange(socket_, -1));
-    throw std::system_error(fork_error, std::generic_category(), "cannot start the guard process");
+    throw std::system_error(errno, std::generic_category(), "cannot start the guard process");
   }
+  socket_ = std::move(ours);
   add_spawned_child(pid_);
 }
 
@@ -161,13 +160,12 @@ ChildGuard::~ChildGuard() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   remove_spawned_child(pid_);
-  ::close(socket_);
 }
 
 bool ChildGuard::replace_if_ended() {
   if (pid_ <= 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
   remove_spawned_child(pid_);
-  ::close(std::exchange(socket_, -1));
+  socket_.reset();
   pid_ = -1;
   start();
   // The workers keep the variable that they were started with, and so does the new guard.
@@ -199,13 +197,14 @@ void ChildGuard::send_left_behind() {
   const int record = 0;
   std::string message(reinterpret_cast<const char*>(&record), sizeof record);
   message += left_.folder + '\0' + left_.socket;
-  while (::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  while (::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) < 0 &&
+         errno == EINTR) {
   }
 }
 
 // A guard that somebody killed is no error here: SIGCHLD tells of it, and it is replaced then.
 void ChildGuard::tell(int record) {
-  while (::send(socket_, &record, sizeof record, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  while (::send(socket_.get(), &record, sizeof record, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 

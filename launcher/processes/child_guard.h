@@ -10,6 +10,7 @@
 #include <string>
 
 #include "launcher/processes/child_sessions.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -52,7 +53,7 @@ class ChildGuard {
   int semaphores_;
   std::set<int> sessions_;  // For a guard that takes another one's place.
   LeftBehind left_;
-  int socket_ = -1;
+  rendezvous::UniqueFd socket_;
   int pid_ = -1;
 };
 

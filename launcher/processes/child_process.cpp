@@ -1,7 +1,6 @@
 // clone by hand, because posix_spawn can set neither a parent-death signal nor a semaphore's undo.
 #include "launcher/processes/child_process.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 #include <cerrno>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "launcher/machine/find_program.h"
@@ -23,6 +23,7 @@
 #include "rendezvous/progress_page.h"
 #include "rendezvous/restart_memory_place.h"
 #include "rendezvous/spare_channel.h"
+#include "rendezvous/unique_fd.h"
 #include "rendezvous/worker_key_place.h"
 
 namespace ddprun::launcher {
@@ -152,8 +153,29 @@ std::optional<std::string> variable(const std::vector<std::string>& environment,
   return value;
 }
 
-// A duplicate that dup3 onto 0 to 5 cannot disturb; -1 stays -1. The caller closes it.
-int above_standard(int fd) { return fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, kProgressFd + 1); }
+// Duplicates that dup3 onto 0 to 6 cannot disturb, for as long as the start takes.
+class AboveStandard {
+ public:
+  // Throws std::system_error.
+  void copy(const ChildSetup& setup, ChildStart& start) {
+    start.stdin_fd = copy_of(setup.stdin_fd);
+    start.stdout_fd = copy_of(setup.stdout_fd);
+    start.stderr_fd = copy_of(setup.stderr_fd);
+    start.key_fd = copy_of(setup.key_fd);
+    start.spare_fd = copy_of(setup.spare_fd);
+    start.memory_fd = copy_of(setup.memory_fd);
+    start.progress_fd = copy_of(setup.progress_fd);
+  }
+
+ private:
+  int copy_of(int fd) {
+    if (fd < 0) return -1;
+    copies_.push_back(rendezvous::duplicate(fd, kProgressFd + 1));
+    return copies_.back().get();
+  }
+
+  std::vector<rendezvous::UniqueFd> copies_;
+};
 
 // ThreadSanitizer takes any clone for a fork, also one that shares our memory, and all other
 // threads for gone from then on. It does not know glibc's second name.
@@ -223,25 +245,24 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
   const auto argv = pointers(setup.argv);
   const auto environment = pointers(setup.environment);
   const auto mask = cpu_mask(setup.cpus);
-  ChildStart start{path.c_str(),
-                   argv.data(),
-                   environment.data(),
-                   above_standard(setup.stdin_fd),
-                   above_standard(setup.stdout_fd),
-                   above_standard(setup.stderr_fd),
-                   above_standard(setup.key_fd),
-                   above_standard(setup.spare_fd),
-                   above_standard(setup.memory_fd),
-                   above_standard(setup.progress_fd),
-                   ::getpid(),
-                   setup.death_marks.id,
-                   setup.death_marks.operations.data(),
-                   setup.death_marks.operations.size(),
-                   mask.empty() ? nullptr : mask.data(),
-                   mask.size() * sizeof(unsigned long),
-                   inherited_open_files ? &*inherited_open_files : nullptr,
-                   0,
-                   0};
+  ChildStart start{};
+  AboveStandard above;
+  try {
+    above.copy(setup, start);
+  } catch (const std::system_error& error) {
+    error_number = error.code().value();
+    return std::nullopt;
+  }
+  start.path = path.c_str();
+  start.argv = argv.data();
+  start.environment = environment.data();
+  start.parent_pid = ::getpid();
+  start.marks_id = setup.death_marks.id;
+  start.marks = setup.death_marks.operations.data();
+  start.mark_count = setup.death_marks.operations.size();
+  start.cpu_mask = mask.empty() ? nullptr : mask.data();
+  start.cpu_mask_bytes = mask.size() * sizeof(unsigned long);
+  start.open_files = inherited_open_files ? &*inherited_open_files : nullptr;
   int pidfd = -1;
   int pid = -1;
   {
@@ -250,36 +271,14 @@ std::optional<ChildProcess> ChildProcess::spawn(const ChildSetup& setup, int& er
     error_number = pid < 0 ? errno : start.error_number;
     if (pid > 0 && error_number == 0) spawned_pids.insert(pid);
   }
-  for (int fd : {start.stdin_fd, start.stdout_fd, start.stderr_fd, start.key_fd, start.spare_fd,
-                 start.memory_fd, start.progress_fd}) {
-    if (fd >= 0) ::close(fd);
-  }
   if (pid < 0) return std::nullopt;
+  rendezvous::UniqueFd owned(pidfd);
   if (error_number != 0) {
     while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
     }
-    ::close(pidfd);
     return std::nullopt;
   }
-  return ChildProcess(pid, pidfd, start.binding_error);
-}
-
-ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(other.pid_),
-      pidfd_(std::exchange(other.pidfd_, -1)),
-      binding_error_(other.binding_error_),
-      reaped_(other.reaped_) {}
-
-ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
-  std::swap(pid_, other.pid_);
-  std::swap(pidfd_, other.pidfd_);
-  std::swap(binding_error_, other.binding_error_);
-  std::swap(reaped_, other.reaped_);
-  return *this;
-}
-
-ChildProcess::~ChildProcess() {
-  if (pidfd_ >= 0) ::close(pidfd_);
+  return ChildProcess(pid, std::move(owned), start.binding_error);
 }
 
 bool ChildProcess::has_ended() const {
@@ -312,7 +311,7 @@ std::optional<ExitStatus> ChildProcess::reap() {
 }
 
 void ChildProcess::send(int signal) const {
-  if (!reaped_) syscall(SYS_pidfd_send_signal, pidfd_, signal, nullptr, 0);
+  if (!reaped_) syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
 }
 
 void ChildProcess::send_to_group(int signal) const {

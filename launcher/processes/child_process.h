@@ -7,10 +7,12 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/processes/death_order.h"
 #include "launcher/processes/exit_status.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
@@ -31,19 +33,16 @@ struct ChildSetup {
   std::vector<int> cpus;                 // It may run on these alone; empty = as we do.
 };
 
+// Its end closes the pidfd; it neither kills nor reaps.
 class ChildProcess {
  public:
   // Starts it. On failure returns nothing and sets `error_number` (ENOENT: no such program,
-  // EACCES: not executable, ENOEXEC: neither a binary nor a script with "#!", EAGAIN ...); no
-  // process is left. When this process dies, by any signal, so does the child.
+  // EACCES: not executable, ENOEXEC: neither a binary nor a script with "#!", EAGAIN, EMFILE ...);
+  // no process is left. When this process dies, by any signal, so does the child.
   static std::optional<ChildProcess> spawn(const ChildSetup& setup, int& error_number);
 
-  ChildProcess(ChildProcess&& other) noexcept;
-  ChildProcess& operator=(ChildProcess&& other) noexcept;
-  ~ChildProcess();  // Closes the pidfd; neither kills nor reaps.
-
   int pid() const { return pid_; }
-  int pidfd() const { return pidfd_; }
+  int pidfd() const { return pidfd_.get(); }
   // Why it could not be bound to ChildSetup::cpus, and runs where we may: an errno, or 0.
   int binding_error() const { return binding_error_; }
 
@@ -60,11 +59,11 @@ class ChildProcess {
   void send_to_group(int signal) const;
 
  private:
-  ChildProcess(int pid, int pidfd, int binding_error)
-      : pid_(pid), pidfd_(pidfd), binding_error_(binding_error) {}
+  ChildProcess(int pid, rendezvous::UniqueFd pidfd, int binding_error)
+      : pid_(pid), pidfd_(std::move(pidfd)), binding_error_(binding_error) {}
 
   int pid_ = -1;
-  int pidfd_ = -1;
+  rendezvous::UniqueFd pidfd_;
   int binding_error_ = 0;
   bool reaped_ = false;
 };

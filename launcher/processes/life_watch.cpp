@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <ctime>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/blocked_signals.h"
@@ -52,7 +53,11 @@ LifeWatch::LifeWatch(std::vector<std::uint32_t*> words, OnEnding on_ending)
   holders_.resize(words_.size());
   if (words_.empty()) return;
   const rendezvous::BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {  // Which does not say what could not be had.
+    throw std::system_error(error.code(), "cannot start a thread (ulimit -u, ulimit -d)");
+  }
 }
 
 LifeWatch::~LifeWatch() {

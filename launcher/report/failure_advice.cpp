@@ -46,7 +46,8 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {{"unrecognized arguments: *--local-rank=", "unrecognized arguments: *--local_rank="},
        true,
-       "the program does not know --local-rank: leave out --pass-local-rank and read LOCAL_RANK"},
+       "the program does not know --local-rank: leave out --pass-local-rank and read LOCAL_RANK; "
+       "or, where it knows --local_rank, put '--local_rank=${local_rank}' behind it"},
       // Memory.
       {{"CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
         "CUDA_ERROR_OUT_OF_MEMORY", "HIP out of memory"},
@@ -246,6 +247,12 @@ int signal_of(const FirstCause& cause) {
 std::string_view advice_for_signal(const FirstCause& cause) {
   switch (signal_of(cause)) {
     case SIGBUS:
+      // `train` has its shared memory reserved before it uses any.
+      if (cause.message.find("ddprun::trainer::") != cause.message.npos) {
+        return "a bus error in train is most often its program or a library of it that was "
+               "replaced while it ran (install a new one under another name), or a disk or file "
+               "server that fails (dmesg -T)";
+      }
       return "a bus error is most often a full /dev/shm (df /dev/shm): enlarge it (docker run "
              "--shm-size=8g or --ipc=host); otherwise a mapped file that became shorter";
     case SIGILL:

@@ -9,28 +9,25 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rendezvous/unique_fd.h"
+
 namespace ddprun::launcher {
 
 std::optional<RegularFile> read_regular_file(const std::string& path, std::size_t bytes_max) {
   // O_NONBLOCK: the open itself waits for a pipe's writer. For a regular file it means nothing.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(fd);
-    return std::nullopt;
-  }
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   RegularFile file;
   file.modified_ns = status.st_mtim.tv_sec * INT64_C(1'000'000'000) + status.st_mtim.tv_nsec;
   char buffer[16'384];
   while (file.content.size() < bytes_max) {
     const ssize_t count =
-        ::read(fd, buffer, std::min(sizeof buffer, bytes_max - file.content.size()));
+        ::read(fd.get(), buffer, std::min(sizeof buffer, bytes_max - file.content.size()));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     file.content.append(buffer, static_cast<std::size_t>(count));
   }
-  ::close(fd);
   return file;
 }
 

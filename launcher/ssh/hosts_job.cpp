@@ -94,6 +94,7 @@ class HostsJob {
   void on_end(int node, const ExitStatus& status);
   void note_failure(int node, const ExitStatus& status);
   void on_signal(int signal);
+  void pass_on(int signal);
   bool choose_endpoint_once();
   std::vector<std::string> arguments_of(int node);
 
@@ -145,18 +146,8 @@ HostsJob::HostsJob(const LaunchOptions& options, const std::string& launcher_pat
       output_(io_),
       last_output_(io_, output_),
       signals_(io_, {.on_end = [this](int signal) { on_signal(signal); },
-                     .on_forward =
-                         [this](int signal) {
-                           for (const auto& node : nodes_) {
-                             if (node->told) node->connection->send(signal_line(signal));
-                           }
-                         },
-                     .on_tell =
-                         [this] {
-                           for (const auto& node : nodes_) {
-                             if (node->told) node->connection->send(signal_line(SIGUSR1));
-                           }
-                         }}),
+                     .on_forward = [this](int signal) { pass_on(signal); },
+                     .on_tell = [this] { pass_on(SIGUSR1); }}),
       timer_(io_),
       state_(limits_of(options), static_cast<int>(options.over_ssh.hosts.size())) {
   const OverSsh& over_ssh = options.over_ssh;
@@ -414,6 +405,12 @@ void HostsJob::on_signal(int signal) {
         LineKind::Warning);
   }
   apply(state_.signal(signal, steady_clock::now()));
+}
+
+void HostsJob::pass_on(int signal) {
+  for (const auto& node : nodes_) {
+    if (node->told) node->connection->send(signal_line(signal));
+  }
 }
 
 // ---- what the state answers ----

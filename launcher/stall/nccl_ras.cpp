@@ -92,7 +92,10 @@ bool RasClient::open() {
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     rendezvous::UniqueFd fd(
         ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) continue;
+    if (!fd) {
+      fail(std::string("cannot be asked: ") + std::strerror(errno));
+      continue;
+    }
     socket_ = std::move(fd);
     if (::connect(socket_.get(), each->ai_addr, each->ai_addrlen) == 0) return true;
     int error = errno;

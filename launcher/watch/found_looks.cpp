@@ -6,22 +6,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <utility>
 
+#include "launcher/machine/this_machine.h"
 #include "launcher/watch/run_folder.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds all_nodes_limit{20'000};
-
-std::optional<std::string> watcher_variable(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 std::string socket_of(const FoundJob& job) {
   return job.name.empty() ? "" : job.folder + "/" + job.name;
@@ -30,7 +25,7 @@ std::string socket_of(const FoundJob& job) {
 }  // namespace
 
 FoundLooks::FoundLooks(const WatchCommand& command)
-    : job_(command.job), places_(run_folder_places(watcher_variable, ::geteuid())) {
+    : job_(command.job), places_(run_folder_places(environment_variable, ::geteuid())) {
   if (!command.endpoint_host.empty()) remote_.emplace(command);
 }
 

@@ -9,13 +9,14 @@
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/address.hpp>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "launcher/machine/this_machine.h"
 #include "rendezvous/control/job_query.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/secure/job_secret.h"
 #include "rendezvous/secure/psk.h"
 #include "rendezvous/secure/security_error.h"
@@ -24,11 +25,6 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int moves_max = 3;
-
-std::optional<std::string> asker_variable(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 // A job whose nodes meet at such an address needs no secret, unless it was asked for.
 bool is_loopback_name(const std::string& host) {
@@ -87,8 +83,8 @@ RemoteJob::RemoteJob(const WatchCommand& command)
 
 void RemoteJob::read_key() {
   std::string file = command_.secret_file;
-  if (file.empty()) file = asker_variable("DDPRUN_SECRET_FILE").value_or("");
-  if (file.empty()) file = rendezvous::usual_secret_file(asker_variable);
+  if (file.empty()) file = environment_variable("DDPRUN_SECRET_FILE").value_or("");
+  if (file.empty()) file = rendezvous::usual_secret_file(environment_variable);
   try {
     if (file.empty()) throw rendezvous::SecurityError("there is no home folder (HOME is not set)");
     const rendezvous::SecretBytes secret = rendezvous::read_secret(file);
@@ -102,10 +98,7 @@ void RemoteJob::read_key() {
   }
 }
 
-std::string RemoteJob::name() const {
-  const bool brackets = host_.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", brackets ? "[" : "", host_, brackets ? "]" : "", port_);
-}
+std::string RemoteJob::name() const { return rendezvous::host_and_port(host_, port_); }
 
 std::string RemoteJob::ask(rendezvous::Query query, std::chrono::milliseconds limit) {
   query.run_id = command_.job.empty() ? "none" : command_.job;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/output/write_all.h"
 #include "launcher/watch/found_looks.h"
 #include "launcher/watch/job_lines.h"
 #include "launcher/watch/remote_job.h"
@@ -33,15 +33,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds answer_limit{1'000};
 
 // All of it; false when nobody reads any more.
-bool write_out(const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += static_cast<std::size_t>(count);
-  }
-  return true;
-}
+bool write_out(const std::string& text) { return write_all(STDOUT_FILENO, text) == 0; }
 
 // What the terminal is lent for: a second screen without a cursor, and keys that come at once.
 class LentTerminal {

@@ -84,7 +84,7 @@ std::string advice(const std::string& program, int error_number) {
   }
 }
 
-StartError start_error(const WorkerSpec& spec, int error_number) {
+StartError spawn_error(const WorkerSpec& spec, int error_number) {
   const std::string program = spec.argv.empty() ? "" : spec.argv[0];
   std::string message = "cannot start worker " + std::to_string(spec.local_rank) + ": '" + program +
                         "': " + std::strerror(error_number);
@@ -94,9 +94,8 @@ StartError start_error(const WorkerSpec& spec, int error_number) {
 }
 
 void connect_terminal(Connection& connection) {
-  const Pty pty = open_pty();
-  connection.read_end.reset(pty.our_end);
-  connection.write_end.reset(pty.worker_end);
+  Pty pty = open_pty();
+  connection = {std::move(pty.our_end), std::move(pty.worker_end)};
 }
 
 // A single unprefixed writer keeps the console itself, so that it still sees a terminal; not where
@@ -120,7 +119,7 @@ void connect_output(const WorkerSpec& spec, bool may_inherit, Connection& out, C
   const bool cut = !wanted.out.file.empty() && wanted.out.rotation.bytes_max > 0;
   if (!wanted.out.console && !cut && !changes) {
     const std::string& file = wanted.out.file;
-    out.write_end.reset(OutputLog::open(file.empty() ? "/dev/null" : file));
+    out.write_end = OutputLog::open(file.empty() ? "/dev/null" : file);
   } else if (!may_inherit || spec.outlives_session || !wanted.out.file.empty() ||
              !wanted.prefix.empty()) {
     connect_pipe(out);
@@ -137,10 +136,9 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   std::shared_ptr<OutputForwarder::Stream> stream;
   try {
     connect_output(spec, may_inherit_stdout, out, err);
-    stream = output.add(spec.output, out.read_end.release(), err.read_end.release());
+    stream = output.add(spec.output, std::move(out.read_end), std::move(err.read_end));
   } catch (const std::system_error& error) {
-    throw StartError("cannot start worker " + std::to_string(spec.local_rank) + ": " + error.what(),
-                     error.code().value());
+    throw start_error(spec.local_rank, error);
   }
   RankChannel channel;
   if (spec.keeps_channel && !spec.is_spare) {
@@ -166,7 +164,7 @@ LaunchedChild launch_child(const WorkerSpec& spec, OutputForwarder& output,
   auto child = ChildProcess::spawn(setup, error_number);
   if (!child) {
     output.drain(*stream);
-    throw start_error(spec, error_number);
+    throw spawn_error(spec, error_number);
   }
   if (child->binding_error() != 0) {
     spdlog::warn("worker {} runs unbound: the kernel does not let it have CPUs {}: {}",

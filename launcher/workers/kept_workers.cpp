@@ -28,9 +28,7 @@ KeptWorkers::Process KeptWorkers::take(const WorkerSpec& worker, const DeathMark
     if (process->channel && process->give_rank(output_, worker, marks)) return process;
   } catch (const std::system_error& error) {
     end(process, guard, others);
-    throw StartError(
-        "cannot start worker " + std::to_string(worker.local_rank) + ": " + error.what(),
-        error.code().value());
+    throw start_error(worker.local_rank, error);
   }
   if (process->channel) {
     spdlog::warn(

@@ -38,7 +38,7 @@ struct SpareLimits {
   int ready_by_times = 10;
   std::chrono::milliseconds ready_by_least{60'000};
   std::chrono::milliseconds pause{1'000};  // After a spare's death; doubled for the second.
-  int deaths_max = 3;                      // In a row, for one local rank.
+  int deaths_max = 3;                      // In a row, for one place.
 };
 
 class SparePlan {

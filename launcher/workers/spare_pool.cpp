@@ -2,7 +2,6 @@
 // should costs the job nothing but its memory: wherever one fails, a worker is started cold.
 #include "launcher/workers/spare_pool.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -16,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -31,9 +31,15 @@
 
 namespace ddprun::launcher {
 
+namespace {
+
+using rendezvous::UniqueFd;
 using SpareClock = std::chrono::steady_clock;
 
-// Not in an anonymous namespace for the reason that Worker is not (worker_group.cpp).
+constexpr std::chrono::milliseconds priority_pause{110};  // restore_priority(); the kernel's: 100.
+// A process that was killed is gone as soon as the kernel has freed its memory.
+constexpr std::chrono::seconds kill_wait{5};
+
 struct SpareProcess {
   SpareProcess(asio::io_context& io, LaunchedChild started)
       : child(std::move(started.process)), stream(std::move(started.stream)), ended(io), said(io) {}
@@ -45,11 +51,6 @@ struct SpareProcess {
   SpareClock::time_point started_at = SpareClock::now();
   bool ready = false;
 };
-
-namespace {
-
-using rendezvous::UniqueFd;
-constexpr std::chrono::milliseconds priority_pause{110};  // restore_priority(); the kernel's: 100.
 
 std::string end_text(const ExitStatus& status) {
   return status.signal != 0 ? "was killed by " + rendezvous::signal_name(status.signal)
@@ -78,13 +79,13 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
         priority_timer(io) {}
 
   void look();
-  void start_one(int local_rank);
-  void watch(int local_rank, const std::shared_ptr<SpareProcess>& spare);
-  void on_said(int local_rank, const std::shared_ptr<SpareProcess>& spare);
-  void on_ended(int local_rank, const std::shared_ptr<SpareProcess>& spare);
-  void give_up_waiting(int local_rank);
+  void start_one(int place);
+  void watch(int place, const std::shared_ptr<SpareProcess>& spare);
+  void on_said(int place, const std::shared_ptr<SpareProcess>& spare);
+  void on_ended(int place, const std::shared_ptr<SpareProcess>& spare);
+  void give_up_waiting(int place);
   void reap(const std::shared_ptr<SpareProcess>& spare, SpareClock::time_point limit);
-  void account(int local_rank, const ExitStatus& status, const std::string& who);
+  void account(int place, const ExitStatus& status, const std::string& who);
   void leave_background(int pid);
   std::optional<LaunchedChild> take(const WorkerSpec& worker, const DeathMarks& marks);
   void stop();
@@ -98,8 +99,8 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
   asio::steady_timer start_timer;     // When the plan wants to be asked again.
   asio::steady_timer priority_timer;  // For `background`.
   std::vector<int> background;        // Pids whose priority the kernel would not restore yet.
-  std::vector<WorkerSpec> specs;      // By local rank.
-  std::map<int, std::shared_ptr<SpareProcess>> spares;  // By local rank: those without a rank.
+  std::vector<WorkerSpec> specs;      // By place.
+  std::map<int, std::shared_ptr<SpareProcess>> spares;  // By place: those without a rank.
   std::vector<std::shared_ptr<SpareProcess>> dying;  // Killed for being late: no spares any more.
   bool stopped = false;
 };
@@ -108,10 +109,10 @@ struct SparePool::Impl : std::enable_shared_from_this<Impl> {
 void SparePool::Impl::look() {
   if (stopped) return;
   const auto now = SpareClock::now();
-  while (const auto local_rank = plan.overdue(now)) give_up_waiting(*local_rank);
-  while (const auto local_rank = plan.next(now)) {
-    if (*local_rank >= static_cast<int>(specs.size())) return;
-    start_one(*local_rank);
+  while (const auto place = plan.overdue(now)) give_up_waiting(*place);
+  while (const auto place = plan.next(now)) {
+    if (*place >= static_cast<int>(specs.size())) return;
+    start_one(*place);
   }
   start_timer.cancel();
   const auto due = plan.due(now);
@@ -123,53 +124,58 @@ void SparePool::Impl::look() {
   });
 }
 
-void SparePool::Impl::start_one(int local_rank) {
-  plan.started(local_rank, SpareClock::now());
-  WorkerSpec spec = specs[static_cast<std::size_t>(local_rank)];
+void SparePool::Impl::start_one(int place) {
+  plan.started(place, SpareClock::now());
+  WorkerSpec spec = specs[static_cast<std::size_t>(place)];
+  std::shared_ptr<SpareProcess> spare;
   try {
-    RankChannel channel = make_rank_channel(local_rank);
+    RankChannel channel = make_rank_channel(place);
     spec.channel_fd = channel.theirs.get();
-    auto spare = std::make_shared<SpareProcess>(
+    spare = std::make_shared<SpareProcess>(
         io, launch_child(spec, output, guard.variable(), /*may_inherit_stdout=*/false, {}));
     lower_priority(spare->child.pid());
     guard.add_session(spare->child.pid());
-    spare->said.assign(channel.ours.release());
-    spares[local_rank] = spare;
-    watch(local_rank, spare);
-    if (events.on_started) events.on_started(local_rank, spare->child.pid());
-  } catch (const StartError& error) {
-    account(local_rank, {.exit_code = 126}, std::string("a spare (") + error.what() + ")");
+    rendezvous::hand_over(std::move(channel.ours), spare->said);
+    rendezvous::hand_over(rendezvous::duplicate(spare->child.pidfd()), spare->ended);
+  } catch (const std::exception& error) {  // Out of descriptors, perhaps with a process by then.
+    if (spare) {
+      kill_spare(spare->child);
+      reap(spare, SpareClock::now() + kill_wait);
+    }
+    return account(place, {.exit_code = 126}, std::string("a spare (") + error.what() + ")");
   }
+  spares[place] = spare;
+  watch(place, spare);
+  if (events.on_started) events.on_started(place, spare->child.pid());
 }
 
-void SparePool::Impl::watch(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
-  spare->ended.assign(::fcntl(spare->child.pidfd(), F_DUPFD_CLOEXEC, 0));
+void SparePool::Impl::watch(int place, const std::shared_ptr<SpareProcess>& spare) {
   const auto wait = asio::posix::stream_descriptor::wait_read;
-  spare->ended.async_wait(
-      wait, [weak = weak_from_this(), local_rank, spare](const asio::error_code& error) {
-        const auto self = weak.lock();
-        if (!error && self) self->on_ended(local_rank, spare);
-      });
-  spare->said.async_wait(
-      wait, [weak = weak_from_this(), local_rank, spare](const asio::error_code& error) {
-        const auto self = weak.lock();
-        if (!error && self) self->on_said(local_rank, spare);
-      });
+  spare->ended.async_wait(wait,
+                          [weak = weak_from_this(), place, spare](const asio::error_code& error) {
+                            const auto self = weak.lock();
+                            if (!error && self) self->on_ended(place, spare);
+                          });
+  spare->said.async_wait(wait,
+                         [weak = weak_from_this(), place, spare](const asio::error_code& error) {
+                           const auto self = weak.lock();
+                           if (!error && self) self->on_said(place, spare);
+                         });
 }
 
 // It is ready, or has closed its end: a program that does not know what the descriptor is for.
-void SparePool::Impl::on_said(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
+void SparePool::Impl::on_said(int place, const std::shared_ptr<SpareProcess>& spare) {
   char byte = 0;
   if (::recv(spare->said.native_handle(), &byte, 1, MSG_DONTWAIT) != 1) return;
   spare->ready = true;
-  plan.ready(local_rank, SpareClock::now());
+  plan.ready(place, SpareClock::now());
   const auto warmed =
       std::chrono::duration_cast<std::chrono::milliseconds>(SpareClock::now() - spare->started_at);
-  spdlog::debug("the spare of local rank {} (pid {}) is ready after {} ms", local_rank,
-                spare->child.pid(), warmed.count());
+  spdlog::debug("the spare of place {} (pid {}) is ready after {} ms", place, spare->child.pid(),
+                warmed.count());
   // Now and not when it is needed: it sleeps from here on, and would lose time then.
   leave_background(spare->child.pid());
-  if (events.on_ready) events.on_ready(local_rank, spare->child.pid(), warmed.count());
+  if (events.on_ready) events.on_ready(place, spare->child.pid(), warmed.count());
   look();
 }
 
@@ -186,44 +192,44 @@ void SparePool::Impl::leave_background(int pid) {
   });
 }
 
-void SparePool::Impl::on_ended(int local_rank, const std::shared_ptr<SpareProcess>& spare) {
-  if (!spare->ready) on_said(local_rank, spare);  // Its last word may have come together with this.
+void SparePool::Impl::on_ended(int place, const std::shared_ptr<SpareProcess>& spare) {
+  if (!spare->ready) on_said(place, spare);  // Its last word may have come together with this.
   const auto status = spare->child.reap();
   if (!status) return;  // Held by a debugger.
   const int pid = spare->child.pid();
   guard.remove_session(pid);
   output.drain(*spare->stream);
   const bool was_late = std::erase(dying, spare) > 0;
-  if (!was_late) spares.erase(local_rank);
-  if (events.on_ended) events.on_ended(local_rank, pid, *status);
+  if (!was_late) spares.erase(place);
+  if (events.on_ended) events.on_ended(place, pid, *status);
   if (stopped || was_late) return;
-  account(local_rank, *status,
-          "the spare of local rank " + std::to_string(local_rank) + " (pid " + std::to_string(pid) +
-              ") " + end_text(*status));
+  account(place, *status,
+          "the spare of place " + std::to_string(place) + " (pid " + std::to_string(pid) + ") " +
+              end_text(*status));
   look();
 }
 
 // It neither asks for a rank nor ends. Its place is free at once: a process that hangs in the
 // kernel outlives SIGKILL.
-void SparePool::Impl::give_up_waiting(int local_rank) {
-  const auto limit = plan.ready_by(local_rank).value_or(std::chrono::milliseconds{0});
-  const auto spare = spares.at(local_rank);
+void SparePool::Impl::give_up_waiting(int place) {
+  const auto limit = plan.ready_by(place).value_or(std::chrono::milliseconds{0});
+  const auto spare = spares.at(place);
   // This launcher may have been stopped, and the word has been here for long.
-  if (on_said(local_rank, spare); spare->ready) return;
+  if (on_said(place, spare); spare->ready) return;
   const std::string in = read_wait_channel(spare->child.pid());
   kill_spare(spare->child);
   dying.push_back(spare);
-  spares.erase(local_rank);
-  account(local_rank, {.signal = SIGKILL},
-          fmt::format("the spare of local rank {} (pid {}) had not asked for a rank within {} "
+  spares.erase(place);
+  account(place, {.signal = SIGKILL},
+          fmt::format("the spare of place {} (pid {}) had not asked for a rank within {} "
                       "(--spare-timeout) and was killed{}",
-                      local_rank, spare->child.pid(), rendezvous::time_text(limit),
+                      place, spare->child.pid(), rendezvous::time_text(limit),
                       in.empty() ? "" : ", waiting in the kernel's " + in));
 }
 
-void SparePool::Impl::account(int local_rank, const ExitStatus& status, const std::string& who) {
+void SparePool::Impl::account(int place, const ExitStatus& status, const std::string& who) {
   const bool succeeded = status.signal == 0 && status.exit_code == 0;
-  const SparePlan::End end = plan.ended(local_rank, succeeded, SpareClock::now());
+  const SparePlan::End end = plan.ended(place, succeeded, SpareClock::now());
   const std::string follows = end.for_all    ? "; the job goes on without spares"
                               : end.given_up ? "; the job goes on without a spare for it"
                                              : "; the job goes on";
@@ -248,29 +254,25 @@ std::optional<LaunchedChild> SparePool::Impl::take(const WorkerSpec& worker,
   if (stopped || found == spares.end()) return std::nullopt;
   const auto spare = found->second;
   if (!spare->ready || spare->child.has_ended()) return std::nullopt;
-  // Before it hears its rank: what it writes then is the worker's.
+  UniqueFd channel;
   try {
+    if (worker.keeps_channel) channel = rendezvous::duplicate(spare->said.native_handle());
+    // Before it hears its rank: what it writes then is the worker's.
     output.redirect(*spare->stream, worker.output);
   } catch (const std::system_error& error) {
     kill_spare(spare->child);
-    throw StartError(
-        "cannot start worker " + std::to_string(worker.local_rank) + ": " + error.what(),
-        error.code().value());
+    throw start_error(worker.local_rank, error);
   }
   if (!send_whole(spare->said.native_handle(), rank_message_for(worker, marks))) {
     spdlog::warn(
-        "the spare of local rank {} (pid {}) does not take its rank ({}); a worker is "
+        "the spare of place {} (pid {}) does not take its rank ({}); a worker is "
         "started anew",
-        worker.local_rank, spare->child.pid(), std::strerror(errno));
+        worker.place, spare->child.pid(), std::strerror(errno));
     kill_spare(spare->child);
     return std::nullopt;
   }
   plan.take(worker.place);
   spares.erase(found);
-  UniqueFd channel;
-  if (worker.keeps_channel) {
-    channel.reset(::fcntl(spare->said.native_handle(), F_DUPFD_CLOEXEC, 0));
-  }
   spare->ended.close();
   spare->said.close();
   return LaunchedChild{std::move(spare->child), spare->stream, std::move(channel)};
@@ -280,19 +282,18 @@ void SparePool::Impl::stop() {
   stopped = true;
   start_timer.cancel();
   priority_timer.cancel();
-  for (const auto& [local_rank, spare] : spares) kill_spare(spare->child);
+  for (const auto& [place, spare] : spares) kill_spare(spare->child);
 }
 
-// Waits: a process that was killed is gone as soon as the kernel has freed its memory.
 void SparePool::Impl::reap_all() {
-  constexpr std::chrono::seconds kill_wait{5};
   const auto limit = SpareClock::now() + kill_wait;
-  for (const auto& [local_rank, spare] : spares) reap(spare, limit);
+  for (const auto& [place, spare] : spares) reap(spare, limit);
   for (const auto& spare : dying) reap(spare, limit);
   spares.clear();
   dying.clear();
 }
 
+// Waits for the end of one that was killed.
 void SparePool::Impl::reap(const std::shared_ptr<SpareProcess>& spare,
                            SpareClock::time_point limit) {
   spare->ended.close();
@@ -330,12 +331,6 @@ std::optional<LaunchedChild> SparePool::take(const WorkerSpec& worker, const Dea
 }
 
 void SparePool::stop() { impl_->stop(); }
-
-std::vector<int> SparePool::pids() const {
-  std::vector<int> pids;
-  for (const auto& [local_rank, spare] : impl_->spares) pids.push_back(spare->child.pid());
-  return pids;
-}
 
 int SparePool::ready() const { return impl_->plan.ready_count(); }
 

@@ -23,9 +23,9 @@ namespace ddprun::launcher {
 
 // For the event log. They come from the io_context's thread.
 struct SpareEvents {
-  std::function<void(int local_rank, int pid)> on_started;
-  std::function<void(int local_rank, int pid, std::int64_t warmed_ms)> on_ready;
-  std::function<void(int local_rank, int pid, const ExitStatus& status)> on_ended;
+  std::function<void(int place, int pid)> on_started;
+  std::function<void(int place, int pid, std::int64_t warmed_ms)> on_ready;
+  std::function<void(int place, int pid, const ExitStatus& status)> on_ended;
   std::function<void()> on_given_up = {};  // For one place, or all: that spare will never be ready.
 };
 
@@ -49,7 +49,6 @@ class SparePool {
   // The job is over: kills them, and starts none any more.
   void stop();
 
-  std::vector<int> pids() const;
   int ready() const;
   bool is_ready(int place) const;
   bool has_given_up(int place) const;

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace ddprun::launcher {
 
@@ -17,5 +18,10 @@ class StartError : public std::runtime_error {
  private:
   int error_number_;
 };
+
+inline StartError start_error(int local_rank, const std::system_error& error) {
+  return {"cannot start worker " + std::to_string(local_rank) + ": " + error.what(),
+          error.code().value()};
+}
 
 }  // namespace ddprun::launcher

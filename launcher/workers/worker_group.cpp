@@ -191,13 +191,17 @@ void WorkerGroup::Impl::start_one(const WorkerSpec& spec, bool may_inherit_stdou
   std::optional<LaunchedChild> spare = spares ? spares->take(spec, marks) : std::nullopt;
   const bool was_spare = spare.has_value();
   auto worker = std::make_shared<WorkerProcess>(
-      io,
       was_spare ? std::move(*spare)
                 : launch_child(spec, output, guard->variable(), may_inherit_stdout, marks),
       spec);
   worker->was_spare = was_spare;
   guard->add_session(worker->child.pid());
   workers.add(worker);
+  try {
+    worker->open(io);
+  } catch (const std::system_error& error) {  // Out of descriptors.
+    throw start_error(spec.local_rank, error);
+  }
   // Now, not after the last start: epoll tells in which order they die from here on.
   watch(worker);
   if (worker->channel) watch_channel(worker);

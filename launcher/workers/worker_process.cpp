@@ -2,7 +2,6 @@
 // the group's.
 #include "launcher/workers/worker_process.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -17,14 +16,17 @@
 
 namespace ddprun::launcher {
 
-WorkerProcess::WorkerProcess(asio::io_context& io, LaunchedChild started, const WorkerSpec& worker)
+WorkerProcess::WorkerProcess(LaunchedChild started, const WorkerSpec& worker)
     : spec(worker),
       child(std::move(started.process)),
       stream(std::move(started.stream)),
-      started_at(std::chrono::steady_clock::now()) {
+      unopened_channel(std::move(started.channel)),
+      started_at(std::chrono::steady_clock::now()) {}
+
+void WorkerProcess::open(asio::io_context& io) {
   // asio closes what it is given; the child keeps its own.
-  ended.emplace(io, ::fcntl(child.pidfd(), F_DUPFD_CLOEXEC, 0));
-  if (started.channel) channel.emplace(io, started.channel.release());
+  rendezvous::hand_over(rendezvous::duplicate(child.pidfd()), ended.emplace(io));
+  if (unopened_channel) rendezvous::hand_over(std::move(unopened_channel), channel.emplace(io));
 }
 
 bool WorkerProcess::hear() {

@@ -18,11 +18,16 @@
 #include "launcher/workers/parking.h"
 #include "launcher/workers/worker_end.h"
 #include "launcher/workers/worker_spec.h"
+#include "rendezvous/unique_fd.h"
 
 namespace ddprun::launcher {
 
 struct WorkerProcess {
-  WorkerProcess(asio::io_context& io, LaunchedChild started, const WorkerSpec& worker);
+  WorkerProcess(LaunchedChild started, const WorkerSpec& worker);
+
+  // From here on its end and its words can be waited for. Throws std::system_error, and not from
+  // the constructor: whoever owns it has a process to end then.
+  void open(asio::io_context& io);
 
   // Reads what it has said. False: it has closed its end, or the channel is gone already.
   bool hear();
@@ -48,6 +53,7 @@ struct WorkerProcess {
   std::shared_ptr<OutputForwarder::Stream> stream;
   std::optional<asio::posix::stream_descriptor> ended;    // A duplicate of the pidfd.
   std::optional<asio::posix::stream_descriptor> channel;  // Ours, while it keeps its own.
+  rendezvous::UniqueFd unopened_channel;                  // Until open().
   Parking parking;
   int index = 0;  // In the group.
   std::chrono::steady_clock::time_point started_at;

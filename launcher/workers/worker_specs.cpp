@@ -143,11 +143,63 @@ Prefixed line_prefix(const WorkerSpecInputs& inputs, int local_rank) {
   return {prefix, both || has(tee, Std::Out), both || has(tee, Std::Err)};
 }
 
+WorkerOutput output_of(const WorkerSpecInputs& inputs, int local_rank) {
+  WorkerOutput output;
+  output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
+  output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
+  const Prefixed prefixed = line_prefix(inputs, local_rank);
+  output.out.prefixed = prefixed.out;
+  output.err.prefixed = prefixed.err;
+  output.collapsed_prefix = prefixed.prefix;
+  output.prefix = output.collapsed_prefix.of(local_rank);
+  output.local_rank = local_rank;
+  output.pty = inputs.options.pty;
+  output.collapse = inputs.options.collapse_output && inputs.options.nproc_per_node > 1;
+  return output;
+}
+
 // A worker whose stdout we forward to a terminal sees only a pipe. This tells it that it may draw a
 // progress line, and how much of the terminal's width our prefix leaves.
-std::string columns_left(const WorkerSpecInputs& inputs, const WorkerOutput& output) {
+std::optional<std::string> columns_left(const WorkerSpecInputs& inputs,
+                                        const WorkerOutput& output) {
+  if (inputs.console_columns == 0 || !output.out.console) return std::nullopt;
   const int taken = output.out.prefixed ? columns_of(output.prefix) : 0;
   return std::to_string(std::max(1, inputs.console_columns - taken));
+}
+
+// Ours, or nothing: what an outer launcher has put into our environment is not for our workers.
+void give(const WorkerSpecInputs& inputs, WorkerSpec& spec, const char* name,
+          const std::optional<std::string>& value, const char* nothing = "") {
+  if (value || inputs.environment(name)) spec.variables.emplace_back(name, value.value_or(nothing));
+}
+
+// The number that a worker has the descriptor at, where it has one.
+std::optional<std::string> number_of(int fd, int place) {
+  return fd >= 0 ? std::optional(std::to_string(place)) : std::nullopt;
+}
+
+std::optional<std::string> page_of(const WorkerSpecInputs& inputs, int local_rank) {
+  if (inputs.progress_fd < 0) return std::nullopt;
+  return fmt::format("{}:{}", rendezvous::progress_page_fd,
+                     rendezvous::progress_page_stride * static_cast<std::size_t>(local_rank));
+}
+
+// What no program of torchrun's needs.
+void add_own_variables(const WorkerSpecInputs& inputs, WorkerSpec& spec) {
+  namespace rdzv = rendezvous;
+  give(inputs, spec, "DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output), "0");
+  give(inputs, spec, rdzv::worker_key_variable, number_of(inputs.key_fd, rdzv::worker_key_fd));
+  give(inputs, spec, rdzv::restart_memory_variable,
+       number_of(inputs.memory_fd, rdzv::restart_memory_fd));
+  give(inputs, spec, rdzv::progress_page_variable, page_of(inputs, spec.local_rank));
+  std::optional<std::string> channel, word_limit, sealed;
+  if (inputs.may_park) channel = std::to_string(rdzv::spare_fd);
+  if (inputs.may_park) word_limit = std::to_string(inputs.word_limit.count());
+  if (inputs.options.encrypt_gradients) sealed = "1";
+  give(inputs, spec, rdzv::rank_variable, channel);
+  give(inputs, spec, rdzv::word_limit_variable, word_limit);
+  give(inputs, spec, rdzv::spare_variable, std::nullopt);
+  give(inputs, spec, "DDPRUN_ENCRYPT_GRADIENTS", sealed);
 }
 
 // "worker 3", "workers 0-3": neighbours with the same place are told of together.
@@ -244,65 +296,16 @@ std::vector<WorkerSpec> make_worker_specs(const WorkerSpecInputs& inputs) {
     spec.place = place_of(inputs, local_rank);
     spec.rank = inputs.round.rank_base + local_rank;
     spec.argv = worker_argv(inputs.options, local_rank);
-    spec.variables = variables(inputs, local_rank);
     const auto place = static_cast<std::size_t>(spec.place);
     if (place < inputs.places.size()) spec.cpus = inputs.places[place].cpus;
-    spec.output.out = stream_output(inputs, local_rank, Std::Out, "stdout");
-    spec.output.err = stream_output(inputs, local_rank, Std::Err, "stderr");
-    const Prefixed prefixed = line_prefix(inputs, local_rank);
-    spec.output.out.prefixed = prefixed.out;
-    spec.output.err.prefixed = prefixed.err;
-    spec.output.collapsed_prefix = prefixed.prefix;
-    spec.output.prefix = spec.output.collapsed_prefix.of(local_rank);
-    spec.output.local_rank = local_rank;
-    spec.output.pty = inputs.options.pty;
-    spec.output.collapse = inputs.options.collapse_output && inputs.options.nproc_per_node > 1;
-    if (inputs.console_columns > 0 && spec.output.out.console) {
-      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS", columns_left(inputs, spec.output));
-    } else if (inputs.environment("DDPRUN_TERMINAL_COLUMNS")) {
-      spec.variables.emplace_back("DDPRUN_TERMINAL_COLUMNS",
-                                  "0");  // An outer launcher's is not ours.
-    }
+    spec.output = output_of(inputs, local_rank);
+    spec.variables = variables(inputs, local_rank);
+    add_own_variables(inputs, spec);
     spec.key_fd = inputs.key_fd;
-    if (inputs.key_fd >= 0) {
-      spec.variables.emplace_back(rendezvous::worker_key_variable,
-                                  std::to_string(rendezvous::worker_key_fd));
-    } else if (inputs.environment(rendezvous::worker_key_variable)) {
-      spec.variables.emplace_back(rendezvous::worker_key_variable, "");  // As above.
-    }
     spec.memory_fd = inputs.memory_fd;
-    if (inputs.memory_fd >= 0) {
-      spec.variables.emplace_back(rendezvous::restart_memory_variable,
-                                  std::to_string(rendezvous::restart_memory_fd));
-    } else if (inputs.environment(rendezvous::restart_memory_variable)) {
-      spec.variables.emplace_back(rendezvous::restart_memory_variable, "");  // As above.
-    }
     spec.progress_fd = inputs.progress_fd;
-    if (inputs.progress_fd >= 0) {
-      spec.variables.emplace_back(
-          rendezvous::progress_page_variable,
-          fmt::format("{}:{}", rendezvous::progress_page_fd,
-                      rendezvous::progress_page_stride * static_cast<std::size_t>(local_rank)));
-    } else if (inputs.environment(rendezvous::progress_page_variable)) {
-      spec.variables.emplace_back(rendezvous::progress_page_variable, "");  // As above.
-    }
     spec.outlives_session = inputs.options.stay;
     spec.keeps_channel = inputs.may_park;
-    if (inputs.may_park) {
-      spec.variables.emplace_back(rendezvous::rank_variable, std::to_string(rendezvous::spare_fd));
-      spec.variables.emplace_back(rendezvous::word_limit_variable,
-                                  std::to_string(inputs.word_limit.count()));
-    } else if (inputs.environment(rendezvous::rank_variable)) {
-      spec.variables.emplace_back(rendezvous::rank_variable, "");  // As above.
-    }
-    if (inputs.environment(rendezvous::spare_variable)) {
-      spec.variables.emplace_back(rendezvous::spare_variable, "");  // As above.
-    }
-    if (inputs.options.encrypt_gradients) {
-      spec.variables.emplace_back("DDPRUN_ENCRYPT_GRADIENTS", "1");
-    } else if (inputs.environment("DDPRUN_ENCRYPT_GRADIENTS")) {
-      spec.variables.emplace_back("DDPRUN_ENCRYPT_GRADIENTS", "");  // As above.
-    }
     specs.push_back(std::move(spec));
   }
   return specs;

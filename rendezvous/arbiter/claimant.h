@@ -29,7 +29,6 @@ class Claimant {
   void want(WordWish wish, Seat self, TimePoint now);
   // Nothing is wanted any more: what was given lapses.
   void drop();
-  bool wants() const { return wish_.has_value(); }
 
   // The task that is due; none while one is under way.
   std::optional<ArbiterTask> next(TimePoint now);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <random>
 
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/random_id.h"
 #include "rendezvous/time_text.h"
 #include "rendezvous/wire/store_attempt.h"
@@ -63,7 +64,7 @@ StoreConnection::StoreConnection(std::string host, std::uint16_t port, std::stri
                                  Prove prove, int interrupt_fd)
     : host_(std::move(host)),
       port_(port),
-      name_(host_ + ":" + std::to_string(port)),
+      name_(host_and_port(host_, port)),
       hosted_by_(std::move(hosted_by)),
       prove_(std::move(prove)),
       interrupt_fd_(interrupt_fd) {}
@@ -125,12 +126,12 @@ bool StoreConnection::try_address(const addrinfo& address, Deadline deadline) {
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   if (::connect(fd_.get(), address.ai_addr, address.ai_addrlen) == 0) return true;
-  if (errno == EINPROGRESS && !poll_until(POLLOUT, deadline)) {
-    problem_ = "no answer to the connection request";
-    return false;
-  }
-  int error = errno;
+  int error = errno;  // Before poll(): one that a signal interrupts leaves EINTR behind.
   if (error == EINPROGRESS) {
+    if (!poll_until(POLLOUT, deadline)) {
+      problem_ = "no answer to the connection request";
+      return false;
+    }
     socklen_t size = sizeof error;
     getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }

@@ -21,6 +21,7 @@
 #include "rendezvous/control/control_connection.h"
 #include "rendezvous/control/liveness.h"
 #include "rendezvous/control/resolve.h"
+#include "rendezvous/host_and_port.h"
 #include "rendezvous/store/socket_owner.h"
 #include "rendezvous/time_text.h"
 
@@ -73,11 +74,9 @@ struct ControlClient::Impl : std::enable_shared_from_this<ControlClient::Impl> {
   bool refused_key();
   bool is_foreign(const ControlMessage& message);
   void lost(const std::string& why, bool silent = false);
-  std::string endpoint() const {
-    const bool brackets = options.host.find(':') != std::string::npos;  // An IPv6 address.
-    return fmt::format("{}{}{}:{}", brackets ? "[" : "", options.host, brackets ? "]" : "",
-                       options.port);
-  }
+  // This client is over: nothing is sent, heard or waited for any more.
+  void stop();
+  std::string endpoint() const { return host_and_port(options.host, options.port); }
   // Rounded up: of the time that a name's look-up has taken people need no milliseconds.
   std::int64_t limit_s() const {
     return std::chrono::ceil<std::chrono::seconds>(options.join_timeout).count();
@@ -135,7 +134,7 @@ asio::awaitable<std::string> ControlClient::Impl::try_once() {
   }
   if (closed) co_return "";
   if (callbacks.on_addresses && callbacks.on_addresses(resolved.addresses)) {
-    closed = true;
+    stop();
     co_return "";
   }
   std::string why;
@@ -179,7 +178,7 @@ asio::awaitable<std::string> ControlClient::Impl::try_address(std::string addres
 }
 
 void ControlClient::Impl::give_up(const std::string& why) {
-  closed = true;
+  stop();
   callbacks.on_unreachable(fmt::format("{} at {} did not answer within {} s: {}",
                                        options.waiting_for, endpoint(), limit_s(), why));
 }
@@ -229,11 +228,8 @@ void ControlClient::Impl::limit_answer() {
   answer.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
     if (!self || error || self->closed || self->answered || !self->connection) return;
-    self->closed = true;
-    self->beat.cancel();
-    self->proof.cancel();
-    self->connection->close();
     if (!self->closed_unanswered.empty()) return self->give_up(self->closed_unanswered);
+    self->stop();
     self->callbacks.on_unreachable(
         fmt::format("{} at {} took the connection, but did not answer within {} s; is a ddprun of "
                     "this job listening there, and its machine alive?",
@@ -283,9 +279,7 @@ bool ControlClient::Impl::refused_key() {
   const TlsFailure failure = connection->tls_failure();
   if (closed || connection->proved()) return false;
   if (failure != TlsFailure::WrongKey && failure != TlsFailure::PlainPeer) return false;
-  closed = true;
-  proof.cancel();
-  answer.cancel();
+  stop();
   callbacks.on_message(Refused{
       .reason =
           failure == TlsFailure::PlainPeer
@@ -320,9 +314,7 @@ bool ControlClient::Impl::is_foreign(const ControlMessage& message) {
   const int fd = connection->native_handle();
   const auto owner = on_this_machine && !options.tls ? SocketOwner(fd).of_peer(fd) : std::nullopt;
   if (owner && !is_own_user(*owner)) {
-    closed = true;
-    answer.cancel();
-    connection->close();
+    stop();
     callbacks.on_message(
         Refused{.reason = fmt::format(
                     "{} at {} is not taken for the coordinator of this job: another user of this "
@@ -370,15 +362,19 @@ void ControlClient::Impl::schedule_beat() {
 
 void ControlClient::Impl::lost(const std::string& why, bool silent) {
   if (closed) return;
+  stop();
+  callbacks.on_lost(
+      fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
+                  answered ? "" : " before it answered; is a ddprun of this job listening there?"),
+      silent);
+}
+
+void ControlClient::Impl::stop() {
   closed = true;
   beat.cancel();
   proof.cancel();
   answer.cancel();
   if (connection) connection->close();
-  callbacks.on_lost(
-      fmt::format("{} at {}: {}{}", options.waiting_for, endpoint(), why,
-                  answered ? "" : " before it answered; is a ddprun of this job listening there?"),
-      silent);
 }
 
 ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,
@@ -387,13 +383,7 @@ ControlClient::ControlClient(asio::io_context& io, ControlClientOptions options,
   impl_->start_connecting();
 }
 
-ControlClient::~ControlClient() {
-  impl_->closed = true;
-  impl_->beat.cancel();
-  impl_->proof.cancel();
-  impl_->answer.cancel();
-  if (impl_->connection) impl_->connection->close();
-}
+ControlClient::~ControlClient() { impl_->stop(); }
 
 void ControlClient::send(const ControlMessage& message) {
   if (impl_->connection && !impl_->closed) impl_->connection->send(message);

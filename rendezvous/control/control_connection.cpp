@@ -9,6 +9,8 @@
 #include <asio/write.hpp>
 #include <utility>
 
+#include "rendezvous/host_and_port.h"
+
 namespace ddprun::rendezvous {
 
 ControlConnection::ControlConnection(asio::ip::tcp::socket socket, std::string received,
@@ -51,16 +53,14 @@ void ControlConnection::queue(std::string bytes) {
 }
 
 void ControlConnection::close_after_sending() {
-  // Only our direction: closing a socket with unread bytes in it makes the kernel send RST, which
-  // may overtake the last line on its way to the peer.
   if (tls_ && !closing_ && !closed_) {
     tls_->close();
     queue(tls_->take_to_send());
   }
   closing_ = true;
   asio::error_code ignored;
-  // Only our half: to close on unread bytes would reset the connection, and our last message with
-  // it.
+  // Only our direction: closing a socket with unread bytes in it makes the kernel send RST, which
+  // may overtake the last line on its way to the peer.
   if (unsent_.empty() && !closed_) socket_.shutdown(socket_.shutdown_send, ignored);
 }
 
@@ -159,9 +159,7 @@ std::string printed(const asio::ip::tcp::endpoint& endpoint, bool with_port) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
   }
-  if (!with_port) return address.to_string();
-  return fmt::format(fmt::runtime(address.is_v6() ? "[{}]:{}" : "{}:{}"), address.to_string(),
-                     endpoint.port());
+  return with_port ? host_and_port(address.to_string(), endpoint.port()) : address.to_string();
 }
 
 }  // namespace

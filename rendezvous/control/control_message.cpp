@@ -42,6 +42,8 @@ class Writer {
   void number(const char* name, const std::optional<int>& value, std::int64_t, std::int64_t) {
     if (value) object_[name] = *value;
   }
+  // Once more, under a name that agents of this version have read it by.
+  void again(const char* name, int value) { object_[name] = value; }
   void flag(const char* name, const bool& value) { object_[name] = value; }
   void id(const char* name, const std::string& value, std::size_t bytes_max) {
     object_[name] = clean_text(value, bytes_max);
@@ -108,6 +110,7 @@ class Reader {
     number(name, number_value, min, max);
     value = number_value;
   }
+  void again(const char*, int) const {}
   void flag(const char* name, bool& value) {
     const json* field = find(name);
     if (field == nullptr) return;
@@ -282,8 +285,8 @@ void seat_fields(Visitor& visit, auto& seat) {
 template <class Visitor>
 void succession_fields(Visitor& visit, auto& succession) {
   visit.number("term", succession.term, 0, INT_MAX);
-  visit.number("attempt", succession.attempt, -1, INT_MAX);
-  if (visit.has("round_term")) visit.number("round_term", succession.round_term, 0, INT_MAX);
+  visit.number("attempt", succession.round.attempt, -1, INT_MAX);
+  if (visit.has("round_term")) visit.number("round_term", succession.round.term, 0, INT_MAX);
   visit.number("nodes", succession.nodes, 0, nodes_limit);
   visit.number("restarts_used", succession.restarts_used, 0, INT_MAX);
   if (visit.has("max_restarts")) visit.number("max_restarts", succession.max_restarts, 0, INT_MAX);
@@ -296,12 +299,7 @@ void succession_fields(Visitor& visit, auto& succession) {
   if (visit.has("before_attempt")) {
     visit.number("before_attempt", succession.before_round.attempt, -1, INT_MAX);
   }
-  if (visit.has("round_term")) {
-    visit.number("round_term", succession.round.term, 0, INT_MAX);
-  }
-  if (visit.has("round_attempt")) {
-    visit.number("round_attempt", succession.round.attempt, -1, INT_MAX);
-  }
+  visit.again("round_attempt", succession.round.attempt);
   if (visit.has("job")) visit.id("job", succession.job, name_bytes_max);
 }
 
@@ -311,7 +309,7 @@ void ask_fields(Visitor& visit, auto& ask) {
   visit.id("to", ask.to, name_bytes_max);
   visit.id("candidate", ask.candidate, name_bytes_max);
   visit.number("term", ask.term, 0, INT_MAX);
-  visit.number("round_term", ask.round_term, 0, INT_MAX);
+  visit.number("round_term", ask.heard_term, 0, INT_MAX);  // The name is older than its meaning.
   visit.number("attempt", ask.attempt, -1, INT_MAX);
 }
 

@@ -107,7 +107,9 @@ struct AskVote {
   std::string to;  // node_id: an agent that joined anew sits in no council any more.
   std::string candidate;
   int term = 0;
-  int round_term = 0;  // With `attempt`: the last round that the candidate has heard of.
+  // Of the last succession that the candidate has heard: the term in which it was said (which may
+  // be above that of its round), and its attempt.
+  int heard_term = 0;
   int attempt = -1;
 };
 struct Vote {  // The answer.
@@ -163,16 +165,14 @@ struct Moved {
 // more, without `before`, when the round is settled (rendezvous/job/quorum.h).
 struct Succession {
   int term = 0;
-  int attempt = -1;
-  int round_term = 0;  // In which this attempt's round was closed; stays when another one leads.
-  int nodes = 0;       // In the round.
+  RoundName round = {};  // Its term stays when another coordinator goes on with it.
+  int nodes = 0;         // In the round.
   int restarts_used = 0;
   std::optional<int> max_restarts = {};  // Whoever leads on keeps to it; nothing: to its own.
   std::string coordinator;               // node_id
   Council council;                       // Of this round.
   Council before;               // Of the last settled round, as long as this one is not ...
   RoundName before_round = {};  // ... and which one that is.
-  RoundName round = {};  // This one. Its term stays when another coordinator goes on with it.
   // With an arbiter: the job's random name there, so that no word of an earlier job counts.
   std::string job = {};
 };

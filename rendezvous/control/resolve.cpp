@@ -2,7 +2,6 @@
 // do, and nothing else may wait for it (Ctrl-C in particular).
 #include "rendezvous/control/resolve.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/eventfd.h>
@@ -118,7 +117,7 @@ asio::awaitable<Resolved> resolve(std::string host) {
   Resolved failed;
   try {
     lookup = lookup_of(host);
-    done.assign(fcntl(lookup->done_fd.get(), F_DUPFD_CLOEXEC, 0));
+    hand_over(duplicate(lookup->done_fd.get()), done);
   } catch (const std::exception& reason) {  // Out of threads or descriptors: for now.
     failed.error = fmt::format("it cannot be looked up: {}", reason.what());
   }

@@ -93,7 +93,7 @@ JobActions Job::on_message(PeerId peer, const ControlMessage& message, TimePoint
     return take();
   }
   if (std::holds_alternative<Hello>(message)) {
-    put_out(*node, {.exit_status = exit_status::refused, .why = "this node said hello twice"},
+    put_out(peer, {.exit_status = exit_status::refused, .why = "this node said hello twice"},
             "it said hello twice", now);
     return take();
   }
@@ -205,7 +205,7 @@ void Job::admit(PeerId peer, const Hello& hello, TimePoint now) {
   const bool comes_again = !hello.replaces.empty() && hello.run_id == limits_.run_id;
   if (comes_again) resign(hello.replaces);
   const Node* old = comes_again ? nodes_.with_id(hello.replaces) : nullptr;
-  if (old != nullptr) replace(*old, "it was cut off, and made a new connection", now);
+  if (old != nullptr) replace(old->peer, "it was cut off, and made a new connection", now);
   if (hello.resumes && hello.run_id == limits_.run_id) return come_back(peer, hello, now);
   Admission admission = admission_of(hello, nodes_,
                                      {.run_id = limits_.run_id,
@@ -433,19 +433,17 @@ void Job::settle_claims(TimePoint now, TimePoint::duration late) {
   const Milliseconds patience = 2 * limits_.heartbeat_interval;
   while (const auto claim = claims_.take_due(now, late, patience)) {
     late = {};
-    if (const Node* holder = nodes_.find(claim->holder)) {
-      const Node old = *holder;
-      replace(old, "it fell silent, and its host has started another agent", now);
+    if (nodes_.find(claim->holder) != nullptr) {
+      replace(claim->holder, "it fell silent, and its host has started another agent", now);
     }
     admit(claim->newcomer, claim->hello, now);
   }
 }
 
 // Takes `old` for lost although its time-out has not passed.
-void Job::replace(const Node& old, const std::string& why, TimePoint now) {
-  const PeerId peer = old.peer;
-  actions_.push_back(CloseAfterSending{peer});
-  lose(peer, why, now);
+void Job::replace(PeerId old, const std::string& why, TimePoint now) {
+  actions_.push_back(CloseAfterSending{old});
+  lose(old, why, now);
 }
 
 void Job::refuse(PeerId peer, Refusal refusal) {
@@ -483,7 +481,7 @@ void Job::worker_failed(Node& node, const WorkerFailed& message, TimePoint now) 
   if (asks) asked_again_ = settled ? AskedAgain::Member : AskedAgain::Newcomer;
   if (!settled) {
     const std::string why = describe(cause);
-    return put_out(node, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
+    return put_out(node.peer, {exit_status_of(cause), why, cause, cause.retriable}, why, now);
   }
   if (asks && limits_.round.elastic && nodes_.size() > 1) return stop_for_member(cause, now);
   fail_attempt(cause, SIGTERM, now);
@@ -626,8 +624,7 @@ void Job::go_on_without_newcomer(const std::string& what, TimePoint now) {
 
 // Counts it as lost, and tells it why, should it listen. In this order, because its loss decides
 // whether there is an attempt that it could come back to.
-void Job::put_out(const Node& node, Finish finish, const std::string& why, TimePoint now) {
-  const PeerId peer = node.peer;
+void Job::put_out(PeerId peer, Finish finish, const std::string& why, TimePoint now) {
   lose(peer, why, now);
   const bool over = verdict_ || (phase_ == Phase::Finished && !stepped_down_);
   finish.may_rejoin = finish.may_rejoin && !over;
@@ -689,9 +686,8 @@ void Job::give_up_silent(TimePoint now, TimePoint::duration late) {
 // Should it only have been asleep, this tells it that the others have gone on without it. One that
 // is out already, because of another's loss, is not found.
 void Job::count_as_lost(PeerId peer, const std::string& why, TimePoint now) {
-  const Node* node = nodes_.find(peer);
-  if (node == nullptr) return;
-  put_out(*node,
+  if (nodes_.find(peer) == nullptr) return;
+  put_out(peer,
           {.exit_status = exit_status::node_lost,
            .why = "this node counts as lost: " + why,
            .may_rejoin = true},
@@ -866,7 +862,6 @@ void Job::finish(int exit_status, const std::string& why) {
   phase_ = Phase::Finished;
   finish_ = Finish{exit_status, why, cause_.get(), stepped_down_};
   for (const Node& node : nodes_) actions_.push_back(SendTo{node.peer, *finish_});
-  actions_.push_back(JobOver{exit_status});
 }
 
 // ---- helpers ----

@@ -70,11 +70,7 @@ struct Log {
 struct AskForWord {  // Of the arbiter; what it says comes to on_word().
   WordWish wish;
 };
-struct JobOver {
-  int exit_status = 0;
-};
-using JobAction =
-    std::variant<SendTo, CloseAfterSending, StartAttempt, Members, Log, AskForWord, JobOver>;
+using JobAction = std::variant<SendTo, CloseAfterSending, StartAttempt, Members, Log, AskForWord>;
 using JobActions = std::vector<JobAction>;
 
 struct JobLimits {
@@ -127,6 +123,10 @@ class Job {
   RoundName round() const { return mandate_.round(); }  // Attempt -1 before the first one.
   int attempt() const { return round().attempt; }
   bool finished() const { return phase_ == Phase::Finished; }
+  // What its nodes were told to exit with, once they were.
+  std::optional<int> ended_with() const {
+    return finish_ ? std::optional(finish_->exit_status) : std::nullopt;
+  }
   bool stepped_down() const { return stepped_down_; }
 
  private:
@@ -142,7 +142,7 @@ class Job {
   void refuse_claims(const Node& holder);
   void admit_claims(PeerId gone, TimePoint now);
   void settle_claims(TimePoint now, TimePoint::duration late);
-  void replace(const Node& old, const std::string& why, TimePoint now);
+  void replace(PeerId old, const std::string& why, TimePoint now);
   void send_on(PeerId peer, const Hello& hello);
   void refuse(PeerId peer, Refusal refusal);
   void welcome(PeerId peer);
@@ -165,7 +165,7 @@ class Job {
   void leaving(Node& node, int signal, TimePoint now);
   void lose(PeerId peer, const std::string& why, TimePoint now);
   void beat(TimePoint now);
-  void put_out(const Node& node, Finish finish, const std::string& why, TimePoint now);
+  void put_out(PeerId peer, Finish finish, const std::string& why, TimePoint now);
   void give_up_unready(TimePoint now, TimePoint::duration late);
   // Who coordinates belongs to the job: it cannot be put out.
   bool came_later(const Node& node) const {

@@ -16,7 +16,7 @@ void Mandate::inherit(const Inherited& inherited) {
   const Succession& last = inherited.succession;
   term_ = inherited.term;
   nodes_ = last.nodes;
-  quorum_.inherit(last.council, last.before, {last.round_term, last.attempt}, last.before_round);
+  quorum_.inherit(last.council, last.before, last.round, last.before_round);
   quorum_.word_given(inherited.given);
 }
 
@@ -26,15 +26,13 @@ bool Mandate::is_last_round(const RoundSeat& seat) const {
 
 Succession Mandate::succession(int restarts_used) const {
   return {.term = term_,
-          .attempt = round().attempt,
-          .round_term = round().term,
+          .round = quorum_.round(),
           .nodes = nodes_,
           .restarts_used = restarts_used,
           .coordinator = limits_.coordinator,
           .council = quorum_.council(),
           .before = quorum_.before(),
           .before_round = quorum_.before_round(),
-          .round = quorum_.round(),
           .job = limits_.job};
 }
 

@@ -65,6 +65,7 @@ class Store {
   // The value of a key as a number, as ADD would take it.
   std::optional<std::int64_t> number(std::string_view key) const;
   std::size_t num_keys() const { return num_keys_; }
+  // For the tests and the fuzzer: the store itself keeps to StoreLimits::wait_bytes_max.
   std::size_t wait_bytes() const { return wait_bytes_; }
   bool waiting(ConnectionId connection) const;
 

@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/host_and_port.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -43,6 +45,13 @@ Address parse_address(const std::string& text, std::uint16_t port) {
     address.family = AF_INET6;
   }
   return address;
+}
+
+std::uint16_t port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
 }
 
 void set_option(int fd, int level, int name, int value) {
@@ -99,28 +108,14 @@ std::uint16_t local_port(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return 0;
-  if (storage.ss_family == AF_INET) {
-    return ntohs(reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
-  }
-  return ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
+  return port_of(storage);
 }
 
 std::string peer_name(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "an unknown peer";
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  std::string name;
-  if (storage.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-    inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
-    name.append(text.data()).append(":").append(std::to_string(ntohs(v4->sin_port)));
-  } else {
-    const auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
-    name.append("[").append(text.data()).append("]:").append(std::to_string(ntohs(v6->sin6_port)));
-  }
-  return name;
+  return host_and_port(ip_address(storage).to_string(), port_of(storage));
 }
 
 asio::ip::address ip_address(const sockaddr_storage& address) {
@@ -132,13 +127,6 @@ asio::ip::address ip_address(const sockaddr_storage& address) {
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
   std::memcpy(bytes.data(), &v6->sin6_addr, bytes.size());
   return asio::ip::address_v6(bytes);
-}
-
-asio::ip::address peer_address(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
-  return ip_address(storage);
 }
 
 std::string host_key(const asio::ip::address& address) {

@@ -24,7 +24,6 @@ std::uint16_t local_port(int fd);
 std::string peer_name(int fd);
 
 asio::ip::address ip_address(const sockaddr_storage& address);
-asio::ip::address peer_address(int fd);  // 0.0.0.0 if the connection is already gone.
 
 // Equal for all connections that one machine can make: IPv6 networks are given out as /64, and a
 // machine takes any address of its own.

@@ -17,7 +17,7 @@ constexpr int pause_doublings = 3;
 }  // namespace
 
 void Takeover::leads() {
-  assert(state_ == State::Following && last_.attempt < 0);
+  assert(state_ == State::Following && last_.round.attempt < 0);
   state_ = State::Leading;
   coordinator_.node_id = self_;
 }
@@ -45,7 +45,7 @@ TakeoverActions Takeover::coordinator_hands_over(TimePoint now) {
 
 TakeoverActions Takeover::seek(TimePoint now) {
   if (state_ == State::Leading || state_ == State::Over) return {};
-  if (last_.attempt < 0) return give_up("there was no round yet");
+  if (last_.round.attempt < 0) return give_up("there was no round yet");
   state_ = State::Seeking;
   lost_at_ = now;
   standing_ = false;
@@ -241,8 +241,8 @@ AskVote Takeover::own_ask(const Seat& to) const {
   if (!standing_) return ask;
   ask.candidate = self_;
   ask.term = term_;
-  ask.round_term = last_.term;
-  ask.attempt = last_.attempt;
+  ask.heard_term = last_.term;
+  ask.attempt = last_.round.attempt;
   return ask;
 }
 
@@ -265,7 +265,7 @@ bool Takeover::can_win() const {
 }
 
 bool Takeover::is_older(const AskVote& ask) const {
-  return std::pair(ask.round_term, ask.attempt) < std::pair(last_.term, last_.attempt);
+  return std::pair(ask.heard_term, ask.attempt) < std::pair(last_.term, last_.round.attempt);
 }
 
 // Longer than a candidate needs to win and to say so, and another time for each, so that two that

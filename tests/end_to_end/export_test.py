@@ -35,14 +35,18 @@ while [ ! -e end ]; do
 done
 """
 
-# Tells its step, which the test has put into a file, and a loss that falls with it.
+# Tells its step of 80 in epoch 3, which the test has put into a file, and a loss that falls with it. Rank 1 of the first
+# attempt fails when the file `fail` is there.
 REPORTING_WORKER = f"""
-import os, sys, time
+import os, struct, sys, time
 sys.path.insert(0, {str(pathlib.Path(sys.argv[1]).resolve() / "examples")!r})
-from progress_page import report
+from progress_page import page, report
 while not os.path.exists("end"):
+    if os.path.exists("fail") and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        sys.exit(7)
     if os.path.exists("step"):
         step = int(open("step").read())
+        struct.pack_into("=qq", page, 40, 80, 3)
         report(step, "forward", 100 / step, 64.0)
     time.sleep(0.05)
 """
@@ -74,6 +78,13 @@ class Job:
             assert self.process.poll() is None, f"ddprun ended while {what} was waited for:\n{self.said()}"
             time.sleep(0.05)
         raise AssertionError(f"{what} did not come:\n{self.said()}")
+
+    def reach_step(self, step, metrics_url):
+        """For reporting.py: all of its workers have told that step."""
+        (self.folder / "step.new").write_text(str(step))
+        (self.folder / "step.new").rename(self.folder / "step")
+        self.wait_for(f"step {step}", lambda: all(sample(get(metrics_url), rf'ddprun_rank_step\{{.*rank="{rank}".*\}}') == step
+                                                  for rank in (0, 1)))
 
     def url(self, what):
         return self.wait_for(f"the URL of {what}", lambda: re.search(what + r" at (http://\S+)", self.said()))[1]
@@ -133,6 +144,23 @@ class Metrics(unittest.TestCase):
             self.assertEqual(sample(last, r'ddprun_workers\{.*state="succeeded"\}'), 2)
             self.assertEqual(sample(last, r'ddprun_node_state\{.*state="running"\}'), 0)
             self.assertEqual([path.name for path in job.folder.iterdir() if "prom" in path.name], ["job.prom"])
+
+    def test_the_last_metrics_have_what_the_workers_said_last(self):
+        for how in ("SIGTERM", "success"):
+            with self.subTest(how=how), Job("--metrics-file", "job.prom", "--metrics-port", "0",
+                                            program=(sys.executable, "reporting.py")) as job:
+                job.reach_step(20, job.url("metrics"))
+                if how == "SIGTERM":
+                    job.process.terminate()
+                    self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
+                else:
+                    self.assertEqual(job.finish(), 0, job.said())
+                last = (job.folder / "job.prom").read_text()
+                for rank in (0, 1):
+                    for name, value in (("up", 0), ("step", 20), ("steps_wanted", 80), ("epoch", 3), ("loss", 5)):
+                        self.assertEqual(sample(last, rf'ddprun_rank_{name}\{{.*rank="{rank}",.*\}}'), value, last)
+                for pace in ("images_per_second", "step_seconds", "silent_seconds"):
+                    self.assertNotIn(f"ddprun_rank_{pace}{{", last)
 
     def test_who_stops_a_job_or_asks_to_be_queued_again_is_no_failure(self):
         for what in ("SIGTERM", "exit 75"):
@@ -266,6 +294,38 @@ class Trainer(unittest.TestCase):
             self.assertEqual(job.process.wait(LIMIT_S), 0, job.said())
             self.assertEqual(sample((job.folder / "job.prom").read_text(), succeeded), 2)
         self.assertEqual(self.server.posts[-1][2]["trainerStatus"]["progressPercentage"], 100)
+
+    def last_report(self):
+        status = self.server.posts[-1][2]["trainerStatus"]
+        return status, {metric["name"]: metric["value"] for metric in status["metrics"]}
+
+    def test_the_last_report_has_what_the_workers_said_last(self):
+        for how, percent in (("SIGTERM", 25), ("success", 100)):
+            with self.subTest(how=how), Job("--metrics-port", "0", variables=self.variables,
+                                            program=(sys.executable, "reporting.py")) as job:
+                job.reach_step(20, job.url("metrics"))
+                if how == "SIGTERM":
+                    job.process.terminate()
+                    self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
+                else:
+                    self.assertEqual(job.finish(), 0, job.said())
+                status, metrics = self.last_report()
+                self.assertEqual(status["progressPercentage"], percent)
+                self.assertEqual(metrics, {"step": "20", "epoch": "3", "loss": "5", "attempt": "0", "failures": "0", "world_size": "2"})
+
+    def test_what_was_said_before_a_restart_is_no_word_of_the_next_attempt(self):
+        with Job("--metrics-port", "0", variables=self.variables, program=(sys.executable, "reporting.py")) as job:
+            url = job.url("metrics")
+            job.reach_step(20, url)
+            (job.folder / "step").unlink()
+            (job.folder / "fail").touch()
+            job.wait_for("the second attempt", lambda: (lambda text: sample(text, r"ddprun_attempt\{.*\}") == 1 and
+                                                        sample(text, r'ddprun_workers\{.*state="running"\}') == 2)(get(url)))
+            job.process.terminate()
+            self.assertEqual(job.process.wait(LIMIT_S), 75, job.said())
+        status, metrics = self.last_report()
+        self.assertNotIn("progressPercentage", status)
+        self.assertEqual(metrics, {"attempt": "1", "failures": "1", "world_size": "2"})
 
     def test_a_server_of_another_authority_is_told_nothing(self):
         del self.variables["KUBEFLOW_TRAINER_SERVER_CA_CERT"]

@@ -125,6 +125,25 @@ TEST_CASE("the report is there after a success, too") {
   CHECK_FALSE(job.report.contains("first_cause"));
 }
 
+TEST_CASE("the report says where log files were kept, however the job ended") {
+  const TemporaryFolder logs;
+  const std::vector<std::string> kept = {"--log-dir", logs.path(), "--tee", "3"};
+  const auto is_kept = [](const Job& job) {
+    INFO(job.result.output);
+    const std::string folder = job.report.value("log_dir", "");
+    CHECK(fs::is_regular_file(folder + "/attempt_0/0/stdout.log"));
+    return job.result.status;
+  };
+
+  CHECK(is_kept(run_job(shell("true"), kept)) == 0);
+  CHECK(is_kept(run_job(shell("exit 75"), kept)) == 75);
+  CHECK(is_kept(run_job(shell("exit 3"), kept)) == 3);
+  CHECK(is_kept(run_job(shell("test $TORCHELASTIC_RESTART_COUNT = 1"),
+                        kept + std::vector<std::string>{"--max-restarts", "1"})) == 0);
+  // Where none stay, none are named.
+  CHECK(run_job(shell("true")).report["log_dir"] == "");
+}
+
 // Shell commands of workers: `record MESSAGE` writes an error file as torch's @record does;
 // `wait_for_error_of RANK` waits until that one has, and until the file system's clock has ticked.
 const std::string recording =
@@ -266,13 +285,16 @@ TEST_CASE("the report of a failure names cause, stopped siblings and logs") {
 TEST_CASE("a job that is interrupted leaves its report") {
   const TemporaryFolder folder;
   const std::string path = folder / "report.json";
-  Process job(launch({"--standalone", "--report", path}) + shell("echo up; exec sleep 300"));
+  Process job(launch({"--standalone", "--report", path, "--log-dir", folder.path(), "--tee", "3"}) +
+              shell("echo up; exec sleep 300"));
   REQUIRE(job.wait_for_output("up", 20s));
 
   job.send_signal(SIGTERM);
 
   CHECK(job.wait(20s).status == 75);
-  CHECK(json::parse(content_of(path))["exit_status"] == 75);
+  const json report = json::parse(content_of(path));
+  CHECK(report["exit_status"] == 75);
+  CHECK(contains(content_of(report.value("log_dir", "") + "/attempt_0/0/stdout.log"), "up"));
 }
 
 TEST_CASE("both nodes of a job write the same cause") {

@@ -82,6 +82,17 @@ TEST_CASE("17.1: bash completes train's options, also behind ddprun") {
   CHECK(bash_offers("ddprun --nproc-per-node 2 train --precision b") == "bf16\n");
 }
 
+TEST_CASE("bash completes the options of a command, and files behind plot") {
+  CHECK(bash_offers("ddprun status --js") == "--json\n");
+  CHECK(bash_offers("ddprun plot -") == "-h\n-o\n--output\n--help\n");
+  CHECK(bash_offers("ddprun plot train.py --ou") == "--output\n");
+  CHECK(bash_offers("ddprun plot --nproc") == "");
+  // None of these: bash itself offers files then.
+  CHECK(bash_offers("ddprun plot ''") == "");
+  CHECK(bash_offers("ddprun plot -o tra") == "");
+  CHECK(contains(bash_offers("ddprun -- plot"), "[-o filenames]"));  // A program.
+}
+
 TEST_CASE("bash knows both names of the program") {
   const auto result =
       run({"bash", "-c", ". \"$1\" && complete -p ddprun && complete -p ddprun-launch", "bash",
@@ -106,6 +117,8 @@ zpty -w -n shell $'ddprun --numa-bind\t'
 zpty -r -m shell out '*--numa-binding=*' && print named
 zpty -w -n shell $'ex\t'
 zpty -r -m shell out '*exclusive*' && print valued
+zpty -w -n shell $'\x15ddprun plot --ou\t'
+zpty -r -m shell out '*--output=*' && print of plot
 zpty -d shell
 )";
   const auto result = run({"zsh", "-f", script, folder.path(), tree}, 30s, {{"TERM", "dumb"}});
@@ -113,6 +126,7 @@ zpty -d shell
   INFO(result.output);
   CHECK(contains(result.output, "named"));
   CHECK(contains(result.output, "valued"));
+  CHECK(contains(result.output, "of plot"));
 }
 
 TEST_CASE("the man page is read without a warning") {

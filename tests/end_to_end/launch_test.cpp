@@ -1,6 +1,8 @@
 // ddprun on one node, with workers that are shell commands: the start, the result, the end.
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <sstream>
 
 #include "tests/end_to_end/ddprun_process.h"
 #include "tests/testing/catch.h"
@@ -14,6 +16,20 @@ namespace {
 
 // Each worker says that it runs and then waits to be stopped.
 const std::vector<std::string> waiting_workers = shell("echo \"up $RANK\"; exec sleep 300");
+
+// Of the lines NAME=VALUE that begin with `start`; a value ends at the first blank.
+using Environment = std::map<std::string, std::string>;
+Environment environment_of(const std::string& text, const std::string& start) {
+  Environment found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find('=');
+    if (!line.starts_with(start) || line.find(' ', start.size()) < equals) continue;
+    const std::string value = line.substr(equals + 1);
+    found[line.substr(start.size(), equals - start.size())] = value.substr(0, value.find(' '));
+  }
+  return found;
+}
 
 bool wait_for_both_up(Process& job) {
   return job.wait_for_output("up 0", 20s) && job.wait_for_output("up 1", 20s);
@@ -145,6 +161,46 @@ TEST_CASE("a dry run says what would be started and starts nothing") {
   CHECK(result.status == 0);
   CHECK(contains(result.output, "local rank 1: LOCAL_RANK=1 RANK=1"));
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a dry run has the names and values of the environment that workers get") {
+  const std::vector<std::vector<std::string>> jobs = {
+      {"--standalone"},
+      {"--standalone", "--max-restarts", "1"},
+      {"--restart-memory", "1M", "--omp-threads", "3", "--virtual-local-rank"},
+      {"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-conf", "last_call_timeout=0",
+       "--rdzv-endpoint", "127.0.0.1:" + std::to_string(free_port())}};
+  for (const auto& options : jobs) {
+    for (const char* own_store : {"0", "1"}) {
+      const std::map<std::string, std::string> variables = {
+          {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", own_store},
+          {"CUDA_VISIBLE_DEVICES", "0,1"},
+          {"DDPRUN_SPARE_FD", "4"}};
+      const auto words = launch({"--nproc-per-node", "2", "--rdzv-id", "job"}) + options;
+      const auto real =
+          run(words + shell("test $RANK = 1 || env | sed 's/^/is /'"), 30s, variables);
+      const auto plan = run(words + std::vector<std::string>{"--dry-run", "true"}, 30s, variables);
+      INFO("plan:\n" << plan.output << "real:\n" << real.output);
+      REQUIRE(real.status == 0);
+      const Environment planned =
+          environment_of(plan.output.substr(plan.output.find("Environment of every worker")), "  ");
+      Environment given = environment_of(real.output, "is ");
+      for (const auto& [name, value] : planned) {
+        INFO(name);
+        REQUIRE(given.contains(name));
+        const bool known = value != "..." && value != "(below)" && !contains(value, "XXXXXX");
+        if (known) CHECK(given[name] == value);
+        given.erase(name);
+      }
+      // What the launcher has itself, and the shell's own.
+      const Environment own = environment_of(run({"env"}, 30s, variables).output, "");
+      for (const auto& [name, value] : given) {
+        INFO(name);
+        const bool of_shell = name == "PWD" || name == "OLDPWD" || name == "SHLVL" || name == "_";
+        CHECK((of_shell || own.contains(name)));
+      }
+    }
+  }
 }
 
 TEST_CASE("a forwarded signal reaches every worker and the job goes on") {

@@ -112,7 +112,7 @@ TEST_CASE("the example for a job array trains, whichever element starts first") 
   TemporaryFolder folder;
   const auto slurm = with_fake_slurm(folder);
   std::vector<std::unique_ptr<Process>> elements;
-  for (const int element : {8, 7}) {
+  for (const int element : {9, 7}) {
     auto variables = slurm;
     variables.insert({{"SLURM_JOB_ID", std::to_string(5000 + element)},
                       {"SLURM_PROCID", "0"},
@@ -120,6 +120,8 @@ TEST_CASE("the example for a job array trains, whichever element starts first") 
                       {"SLURM_ARRAY_JOB_ID", "5000"},
                       {"SLURM_ARRAY_TASK_ID", std::to_string(element)},
                       {"SLURM_ARRAY_TASK_MIN", "7"},
+                      {"SLURM_ARRAY_TASK_MAX", "9"},
+                      {"SLURM_ARRAY_TASK_STEP", "2"},
                       {"SLURM_ARRAY_TASK_COUNT", "2"}});
     elements.push_back(std::make_unique<Process>(
         example("array.sbatch") + small_options(folder / "run"), variables));
@@ -131,6 +133,22 @@ TEST_CASE("the example for a job array trains, whichever element starts first") 
   }
   const bool same_weights = newest_tensors(folder / "run") == expected_weights(folder / "ddprun");
   CHECK(same_weights);
+}
+
+TEST_CASE("a job array of numbers with gaps is refused, since no element knows its rank") {
+  TemporaryFolder folder;
+  const auto result = run(example("array.sbatch"), limit,
+                          {{"TRAIN", "/bin/true"},
+                           {"MEET_FOLDER", folder.path()},
+                           {"SLURM_ARRAY_JOB_ID", "5000"},
+                           {"SLURM_ARRAY_TASK_ID", "3"},
+                           {"SLURM_ARRAY_TASK_MIN", "1"},
+                           {"SLURM_ARRAY_TASK_MAX", "4"},
+                           {"SLURM_ARRAY_TASK_STEP", "1"},
+                           {"SLURM_ARRAY_TASK_COUNT", "3"}});  // --array=1,3,4
+  INFO(result.output);
+  CHECK(result.status == 2);
+  CHECK(contains(result.output, "no element knows its rank"));
 }
 
 TEST_CASE("an element of a job array takes all GPUs, in whichever form Slurm counts them") {
@@ -159,6 +177,7 @@ TEST_CASE("an element of a job array takes all GPUs, in whichever form Slurm cou
                       {"SLURM_ARRAY_JOB_ID", "5000"},
                       {"SLURM_ARRAY_TASK_ID", "0"},
                       {"SLURM_ARRAY_TASK_MIN", "0"},
+                      {"SLURM_ARRAY_TASK_MAX", "0"},
                       {"SLURM_ARRAY_TASK_COUNT", "1"}});
     const auto result = run(example("array.sbatch"), limit, variables);
     INFO(result.output);

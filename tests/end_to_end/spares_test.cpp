@@ -110,8 +110,8 @@ TEST_CASE("a spare that dies while it waits is replaced, and is no failure of th
   CHECK(job.wait_until([&] { return job.pids("spare_ready").at(0) != first; }));
   CHECK(job.pids("spare_ended").at(0) == first);
   INFO(job.process.output());
-  CHECK(
-      contains(job.process.output(), "(pid " + std::to_string(first) + ") was killed by SIGKILL"));
+  CHECK(contains(job.process.output(),
+                 "the spare of place 0 (pid " + std::to_string(first) + ") was killed by SIGKILL"));
   CHECK_FALSE(contains(job.process.output(), "attempt 1"));
   finish({&job.process});
 }

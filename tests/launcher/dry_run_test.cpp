@@ -26,7 +26,8 @@ std::string plan(const std::vector<std::string>& words,
                                    .host_name = "node0",
                                    .environment = environment,
                                    .cpus = 8,
-                                   .places = std::vector<WorkerCpus>(2, {.cores = 4})});
+                                   .places = std::vector<WorkerCpus>(2, {.cores = 4}),
+                                   .gpus = 1});
 }
 
 // The line that begins with `start`, without the blanks before it.
@@ -96,12 +97,54 @@ TEST_CASE("a plan does not make up what only the start decides", "[launcher][dry
   CHECK(line(met, "MASTER_ADDR=...") != "");
 }
 
+TEST_CASE("a plan says whose store the workers have", "[launcher][dry_run]") {
+  const auto store = [](std::vector<std::string> words) {
+    words.push_back("/bin/true");
+    const std::string text = plan(words, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
+    return line(text, "TORCHELASTIC_USE_AGENT_STORE") + "\n" + line(text, "MASTER_ADDR") + "\n" +
+           line(text, "MASTER_PORT");
+  };
+  const std::string own = store({"--standalone", "--local-addr=10.0.0.1"});
+  INFO(own);
+  CHECK(has(own, "TORCHELASTIC_USE_AGENT_STORE=False"));
+  CHECK(has(own, "rank 0 of the workers opens the store"));
+  CHECK(has(own, "MASTER_ADDR=10.0.0.1"));
+  CHECK(has(own, "this node: --local-addr=10.0.0.1"));
+  CHECK(has(own, "MASTER_PORT=..."));
+
+  const std::vector<std::string> elastic = {"--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:7"};
+  const std::string several = store({elastic[0], elastic[1], "--nnodes=2:4"});
+  INFO(several);
+  CHECK(has(several, "USE_AGENT_STORE=True"));
+  CHECK(has(several, "MASTER_PORT=7 "));
+  // One node is a round, too.
+  CHECK(has(store({elastic[0], elastic[1], "--nnodes=1:4"}), "USE_AGENT_STORE=..."));
+}
+
+TEST_CASE("a plan blames no option that is off", "[launcher][dry_run]") {
+  const std::string text = plan({"--nnodes=2", "--master-addr=10.0.0.1", "/bin/true"},
+                                {{"PET_STANDALONE", "0"}, {"PET_MASTER_PORT", "5555"}});
+  INFO(text);
+  CHECK_FALSE(has(text, "PET_STANDALONE"));
+  CHECK(has(line(text, "MASTER_PORT=5555"), " PET_MASTER_PORT=5555"));
+  CHECK(has(line(text, "TORCHELASTIC_RUN_ID"), " default"));
+}
+
+TEST_CASE("a plan has what workers are given for NCCL's own word of a stall",
+          "[launcher][dry_run]") {
+  CHECK(has(line(plan({"/bin/true"}), "NCCL_RAS_ADDR=..."), "a free port"));
+  CHECK(line(plan({"--stall-timeout=off", "/bin/true"}), "NCCL_RAS_ADDR").empty());
+  CHECK(line(plan({"/bin/true"}, {{"NCCL_RAS_ADDR", "a:1"}}), "NCCL_RAS_ADDR").empty());
+  CHECK(line(plan({"/bin/true"}, {{"NCCL_RAS_ENABLE", "0"}}), "NCCL_RAS_ADDR").empty());
+}
+
 TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
   const ddprun::testing::TemporaryFolder folder;
   const std::string logs = "--log-dir=" + folder.path();
-  const std::string text = plan({"--nproc-per-node=2", "--virtual-local-rank", logs,
-                                 "--omp-threads=auto", "/bin/echo", "${local_rank}"},
-                                {{"CUDA_VISIBLE_DEVICES", "3,5"}});
+  const std::string text =
+      plan({"--nproc-per-node=2", "--virtual-local-rank", logs, "--omp-threads=auto",
+            "--max-restarts=1", "/bin/echo", "${local_rank}"},
+           {{"CUDA_VISIBLE_DEVICES", "3,5"}, {"DDPRUN_SPARE_FD", "4"}});
   INFO(text);
   std::istringstream lines(text.substr(text.find("Environment")));
   std::string found;
@@ -114,7 +157,7 @@ TEST_CASE("every variable of a plan has a source", "[launcher][dry_run]") {
     REQUIRE(blank != found.npos);
     CHECK(found.find_first_not_of(' ', blank) != found.npos);
   }
-  CHECK(variables >= 19);
+  CHECK(variables >= 26);
   CHECK(has(line(text, "OMP_NUM_THREADS=4"), "--omp-threads=auto"));
   CHECK(has(text, "CUDA_VISIBLE_DEVICES=5"));
   CHECK(has(line(text, "local rank 1:"), "/bin/echo 1"));

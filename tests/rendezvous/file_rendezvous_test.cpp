@@ -2,13 +2,16 @@
 #include "rendezvous/file_rendezvous.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <asio.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -17,13 +20,16 @@
 #include "rendezvous/store_client.h"
 #include "rendezvous/wire/wire.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::rendezvous;
 using namespace std::chrono_literals;
+using ddprun::testing::FailingCall;
 using ddprun::testing::message_of;
 using ddprun::testing::TemporaryFolder;
+using ddprun::testing::with_failing_calls;
 
 namespace {
 
@@ -46,6 +52,12 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+// What an open file is asked. Of read() the one that asks for as much as a note may have.
+const std::vector<FailingCall> reading{{.number = __NR_read, .argument = 2, .value = 64 << 10}};
+const std::vector<FailingCall> looking{
+    {.number = __NR_fstat}, {.number = __NR_newfstatat, .argument = 3, .value = AT_EMPTY_PATH}};
+constexpr const char* no_filters = "this kernel or container answers no call with an error";
 
 }  // namespace
 
@@ -102,6 +114,39 @@ TEST_CASE("a rank of the next job waits for its own rank 0", "[file_rendezvous]"
 
   CHECK(next_one.get()->port() == next_zero->port());
   CHECK(old_port != 0);
+}
+
+TEST_CASE("a note that another host replaces while it is read is looked for again",
+          "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  const FileNote note{.token = "t", .world_size = 3, .stores = {{"127.0.0.1", 1}}};
+  std::ofstream(path) << note.to_text();
+  const std::vector<FailingCall>& calls = GENERATE(0, 1) == 0 ? reading : looking;
+
+  std::string error;
+  const bool tried = with_failing_calls(calls, ESTALE, [&] {
+    error = message_of<FileRendezvousTimeout>([&] { meet(path, 1, 3, 20ms); });
+  });
+
+  if (!tried) DDPRUN_SKIP(no_filters);
+  CHECK(has(error, "it is not there yet"));
+  CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("a file that cannot be read is refused with the reason", "[file_rendezvous]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "meet";
+  std::ofstream(path) << "milk\n";
+  const int rank = GENERATE(0, 1);
+  const std::vector<FailingCall>& calls = GENERATE(0, 1) == 0 ? reading : looking;
+
+  std::string error;
+  const bool tried =
+      with_failing_calls(calls, EIO, [&] { error = error_of([&] { meet(path, rank); }); });
+
+  if (!tried) DDPRUN_SKIP(no_filters);
+  CHECK(has(error, "is none of ddprun's: it cannot be read: Input/output error"));
 }
 
 TEST_CASE("14.17: a rank that waits for the file says what is the matter with it",

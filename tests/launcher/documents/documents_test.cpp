@@ -9,6 +9,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/table.h"
+#include "launcher/plot_command.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
 
@@ -100,6 +101,16 @@ TEST_CASE("the man page and the completions have every option", "[documents]") {
     CHECK(has_option(bash_completion(), row.name) == accepted);
     CHECK(has_option(zsh_completion(), row.name) == accepted);
   }
+}
+
+TEST_CASE("completions offer plot's own options, which its help has", "[documents]") {
+  const std::string bash = bash_completion(), zsh = zsh_completion();
+
+  CHECK(contains(bash, "    plot) offer=(-h -o --output --help) files=1 ;;\n"));
+  CHECK(contains(plot_help(), "  -o, --output FILE "));
+  const std::string of_plot = zsh.substr(zsh.find("    plot)\n"));
+  CHECK(contains(of_plot.substr(0, of_plot.find("return")), "'--output=["));
+  CHECK(contains(of_plot.substr(0, of_plot.find("return")), "'*:run:_files'"));
 }
 
 TEST_CASE("an option's choices are what its value lists in small letters", "[documents]") {

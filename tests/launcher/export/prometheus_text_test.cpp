@@ -167,6 +167,26 @@ TEST_CASE("17.2: the dashboard asks for names and labels that are exported", "[l
   }
 }
 
+TEST_CASE("of a worker that has ended its last word is exported, and no pace",
+          "[launcher][export]") {
+  JobSnapshot job = full_job();
+  job.ranks[0].state = RankState::Stopped;
+  const std::string text = prometheus_text(job);
+
+  const std::string of_rank =
+      "{run_id=\"night \\\"7\\\"\",host=\"node1\",rank=\"8\",local_rank=\"0\"}";
+  CHECK(contains(text, "\nddprun_rank_up" + of_rank + " 0\n"));
+  CHECK(contains(text, "\nddprun_rank_step" + of_rank + " 41\n"));
+  CHECK(contains(text, "\nddprun_rank_epoch" + of_rank + " 2\n"));
+  CHECK(contains(text, "\nddprun_rank_loss" + of_rank + " 0.25\n"));
+  CHECK(contains(text, "\nddprun_rank_images_total" + of_rank + " 4100\n"));
+  for (const char* name :
+       {"images_per_second", "step_seconds", "data_seconds", "wait_seconds", "silent_seconds"}) {
+    INFO(name);
+    CHECK_FALSE(contains(text, "\nddprun_rank_" + std::string(name) + "{"));
+  }
+}
+
 TEST_CASE("17.2: Kubeflow Trainer is told percent, time and metrics as its API has them",
           "[launcher][export]") {
   const JobSnapshot job = full_job();
@@ -198,4 +218,11 @@ TEST_CASE("17.2: Kubeflow Trainer is told percent, time and metrics as its API h
   CHECK(percent(std::nullopt) == 99);
   CHECK(percent(1) == 99);
   CHECK(percent(0) == 100);
+
+  // What is over has a last step and no pace.
+  const auto end = nlohmann::json::parse(trainer_status(job, 1, 75)).at("trainerStatus");
+  CHECK(end.at("progressPercentage") == 4);
+  CHECK_FALSE(end.contains("estimatedRemainingSeconds"));
+  CHECK(contains(end.dump(), R"({"name":"step","value":"41"})"));
+  CHECK_FALSE(contains(end.dump(), "images_per_second_of_rank"));
 }

@@ -28,7 +28,7 @@ CoordinatorSearch joining(SearchLimits with = limits) {
 
 void hears_of_round(CoordinatorSearch& search, int term) {
   search.hears(
-      Succession{.term = term, .attempt = 3, .coordinator = "b", .council = {}, .before = {}},
+      Succession{.term = term, .round = {term, 3}, .coordinator = "b", .council = {}, .before = {}},
       start);
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("a coordinator that leaves votes, and who takes over knows that it was
   CHECK(inherited.ran == 2h);
   CHECK(inherited.handed_over);
   CHECK(inherited.term == 2);
-  CHECK(inherited.succession.attempt == 3);
+  CHECK(inherited.succession.round.attempt == 3);
   CHECK(search.resumes());
   CHECK_FALSE(search.leads({.term = 3, .given = {}}, start + 2h).handed_over);
 

@@ -17,7 +17,8 @@ const TimePoint start = TimePoint() + 1h;
 RoundMemory in_round(int term, int attempt) {
   RoundMemory memory;
   memory.heard(
-      Succession{.term = term, .attempt = attempt, .coordinator = "a", .council = {}, .before = {}},
+      Succession{
+          .term = term, .round = {term, attempt}, .coordinator = "a", .council = {}, .before = {}},
       start);
   memory.heard(RoundStart{.attempt = attempt, .term = term, .group_rank = 2, .founder = true},
                start);
@@ -99,7 +100,7 @@ TEST_CASE("16.1: who waits for a place beside a round knows that the round may g
           "[launcher][round_memory]") {
   RoundMemory memory;
   CHECK_FALSE(memory.only_waits());  // Nothing has begun that could.
-  memory.heard(Succession{.attempt = 0, .coordinator = "a", .council = {}, .before = {}}, start);
+  memory.heard(Succession{.round = {0, 0}, .coordinator = "a", .council = {}, .before = {}}, start);
   CHECK(memory.only_waits());
   SECTION("not with a place") { memory.heard(RoundStart{.attempt = 1}, start); }
   SECTION("not who leaves") { memory.said(Leaving{15}); }

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <random>
 
+#include "launcher/machine/this_machine.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/help.h"
@@ -332,12 +333,12 @@ TEST_CASE("a tie-breaker may be an etcd, as etcdctl names one", "[options]") {
 }
 
 TEST_CASE("workers per node may be counted", "[options]") {
-  CHECK(options({"--nproc=cpu"}).nproc_per_node == count_allowed_cpus());
+  CHECK(options({"--nproc=cpu"}).nproc_per_node == usable_cpus());
   const Variables two = {{"CUDA_VISIBLE_DEVICES", "3,5"}};
   CHECK(options({"--nproc=gpu"}, two).nproc_per_node == 2);
   CHECK(options({"--nproc=auto"}, two).nproc_per_node == 2);
   const Variables none = {{"CUDA_VISIBLE_DEVICES", ""}};
-  CHECK(options({"--nproc=auto"}, none).nproc_per_node == count_allowed_cpus());
+  CHECK(options({"--nproc=auto"}, none).nproc_per_node == usable_cpus());
   CHECK(has(error_of({"--nproc=gpu"}, none), "no GPU is visible"));
   for (const char* bad : {"0", "-1", "xpu", "two", ""}) {
     CHECK(has(error_of({std::string("--nproc-per-node=") + bad}), "auto, cpu or gpu"));
@@ -479,6 +480,32 @@ TEST_CASE("the rendezvous configuration", "[options]") {
   for (const char* bad : {"x", "a=", "=b", "join_timeout=0", "join_timeout=x", "join_timeout=-1",
                           "is_host=perhaps", "keep_alive_interval=1,keep_alive_max_attempt=1"}) {
     CHECK(has(error_of({std::string("--rdzv-conf=") + bad}), "expected"));
+  }
+}
+
+TEST_CASE("heartbeats come from torchrun's words or ours", "[options]") {
+  const HeartbeatPace usual{5s, 15s};
+  const struct {
+    HeartbeatWords words;
+    HeartbeatPace pace;
+  } rows[] = {
+      {{}, {5s, 15s}},
+      {{.interval = 2s}, {2s, 6s, 3}},
+      {{.timeout = 60s}, {5s, 60s}},
+      {{.timeout = 6s}, {2s, 6s}},  // Three must fit into it.
+      {{.attempts = 4}, {5s, 20s, 4}},
+      {{.interval = 200ms, .timeout = 1s}, {200ms, 1s}},
+      {{.interval = 5s, .timeout = 5s}, {5s, 15s, 3}},  // torchrun's: it limits a call.
+      {{.interval = 5s, .timeout = 10s, .attempts = 20}, {5s, 100s, 20}},
+      {{.timeout = 9s, .attempts = 4}, {5s, 20s, 4}},
+      {{.interval = 1s, .attempts = 1}, {1s, 1s, 1}},  // Refused by who asks.
+  };
+  for (const auto& [words, pace] : rows) {
+    const HeartbeatPace settled = settle_heartbeat(words, usual);
+    INFO(pace.interval.count() << " " << pace.timeout.count());
+    CHECK(settled.interval == pace.interval);
+    CHECK(settled.timeout == pace.timeout);
+    CHECK(settled.lost_after == pace.lost_after);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/options/subcommands.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/text.h"
+#include "tests/testing/variables.h"
 
 using namespace ddprun::launcher;
 using ddprun::testing::contains;
@@ -361,6 +362,32 @@ TEST_CASE("17.3: ddprun env shows each value, its source, and what was not used"
         "node rank  1                        OMPI_COMM_WORLD_RANK=1\n"
         "no job can be started: why not\n");
   CHECK(describe_environment({}, {}, "").rfind("platform   none\nnodes      1 ", 0) == 0);
+}
+
+TEST_CASE("ddprun env names the option that decided, not one that was given and did not",
+          "[platform]") {
+  const auto shown = [](Words words, const Texts& variables) {
+    words.push_back("/bin/true");
+    const auto environment = ddprun::testing::lookup_in(variables);
+    return describe_environment({}, parse_options(words, environment, "/opt/bin/ddprun"), "");
+  };
+  const Words two = {"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.5", "--master-port=4000"};
+  const std::string off = shown(two, {{"PET_STANDALONE", "0"}, {"PET_RDZV_ENDPOINT", ""}});
+  CHECK(contains(off, "10.0.0.5                 --master-addr=10.0.0.5\n"));
+  CHECK(contains(off, "4000                     --master-port=4000\n"));
+  CHECK(contains(off, "none                     default\n"));
+
+  const std::string on = shown({"--standalone", "--rdzv-id=one", "--master-port=4000"}, {});
+  CHECK(contains(on, "127.0.0.1                --standalone\n"));
+  CHECK(contains(on, "a free one               --standalone\n"));
+  CHECK(contains(on, "one                      --rdzv-id=one\n"));
+
+  const std::string endpoint =
+      shown({"--nnodes=2", "--rdzv-endpoint=10.0.0.5:4001", "--master-port=4000"}, {});
+  CHECK(contains(endpoint, "4001                     --rdzv-endpoint=10.0.0.5:4001\n"));
+  const std::string without_port =
+      shown({"--nnodes=2", "--rdzv-endpoint=10.0.0.5", "--master-port=4000"}, {});
+  CHECK(contains(without_port, "4000                     --master-port=4000\n"));
 }
 
 TEST_CASE("17.3: env is a subcommand with nothing but options behind it, else the program",

@@ -196,12 +196,13 @@ TEST_CASE("what one console has refused to the end the other one tells", "[outpu
 TEST_CASE("another user's terminal that nobody reads does not hold the loop",
           "[output][console][terminal]") {
   if (::geteuid() != 0) DDPRUN_SKIP("to become another user one must be root");
-  Pty terminal = open_pty();
+  const Pty pty = open_pty();
+  const int ours = pty.our_end.get(), terminal = pty.worker_end.get();
   asio::io_context io;
   std::unique_ptr<OutputConsole> console;
   {
     const ddprun::testing::AsNobody nobody;
-    console = std::make_unique<OutputConsole>(io, terminal.worker_end);
+    console = std::make_unique<OutputConsole>(io, terminal);
   }
   REQUIRE(console->is_terminal());
   const std::string line(99, 'x');
@@ -217,22 +218,20 @@ TEST_CASE("another user's terminal that nobody reads does not hold the loop",
   CHECK_FALSE(console->flush(0ms));
 
   console->when_written([&] { written = true; });
-  ::fcntl(terminal.our_end, F_SETFL, O_NONBLOCK);
+  ::fcntl(ours, F_SETFL, O_NONBLOCK);
   std::string shown;
   char buffer[65536];
   const auto limit = std::chrono::steady_clock::now() + patience(20s);
   while (!written && std::chrono::steady_clock::now() < limit) {
-    const ssize_t n = ::read(terminal.our_end, buffer, sizeof buffer);
+    const ssize_t n = ::read(ours, buffer, sizeof buffer);
     if (n > 0) shown.append(buffer, static_cast<std::size_t>(n));
     io.restart();
     io.poll();
   }
-  for (ssize_t n; (n = ::read(terminal.our_end, buffer, sizeof buffer)) > 0;) {
+  for (ssize_t n; (n = ::read(ours, buffer, sizeof buffer)) > 0;) {
     shown.append(buffer, static_cast<std::size_t>(n));
   }
   CHECK(std::count(shown.begin(), shown.end(), 'x') * 100 == static_cast<long>(sent) * 99);
-  CHECK((::fcntl(terminal.worker_end, F_GETFL) & O_NONBLOCK) == 0);
+  CHECK((::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0);
   console.reset();
-  ::close(terminal.our_end);
-  ::close(terminal.worker_end);
 }

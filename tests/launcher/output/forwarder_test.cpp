@@ -6,23 +6,29 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <asio/post.hpp>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "launcher/output/lines.h"
 #include "launcher/output/log.h"
+#include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
 #include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
+using ddprun::rendezvous::UniqueFd;
 using ddprun::testing::content_of;
 using namespace std::chrono_literals;
 
@@ -73,7 +79,7 @@ struct Setup {
                                                int err_fd = -1) {
     WorkerOutput worker;
     worker.prefix = prefix;
-    return output->add(worker, out_fd, err_fd);
+    return output->add(worker, UniqueFd(out_fd), UniqueFd(err_fd));
   }
 
   asio::io_context io;
@@ -155,7 +161,7 @@ TEST_CASE("one stream of a worker may go without the prefix", "[output]") {
   WorkerOutput worker;
   worker.prefix = "[0]:";
   worker.out.prefixed = false;
-  const auto stream = setup.output->add(worker, a.read, b.read);
+  const auto stream = setup.output->add(worker, UniqueFd(a.read), UniqueFd(b.read));
   put(a.write, "out\n");
   setup.poll();
   put(b.write, "err\n");
@@ -216,7 +222,7 @@ TEST_CASE("a file gets exactly the worker's bytes", "[output]") {
     WorkerOutput worker;
     worker.out = {true, path};
     worker.prefix = "[0]:";
-    const auto stream = setup.output->add(worker, a.read, -1);
+    const auto stream = setup.output->add(worker, UniqueFd(a.read), {});
     put(a.write, bytes);
     ::close(a.write);
     setup.poll();
@@ -243,7 +249,7 @@ TEST_CASE("lines that several workers filter into one file are rotated as their 
       worker.out.rotation = {.bytes_max = 1'000, .keep = 2};
       worker.out.filtered_file = path;
       worker.out.filters = {"x"};
-      streams.push_back(setup.output->add(worker, pipe.read, -1));
+      streams.push_back(setup.output->add(worker, UniqueFd(pipe.read), {}));
     }
     for (int i = 0; i < 50; ++i) {
       for (const PipeEnds& pipe : pipes) put(pipe.write, line);
@@ -461,7 +467,7 @@ TEST_CASE("a console that was closed loses the text, and the file goes on", "[ou
   const PipeEnds a = make_pipe();
   WorkerOutput worker;
   worker.out = {true, path};
-  const auto stream = setup.output->add(worker, a.read, -1);
+  const auto stream = setup.output->add(worker, UniqueFd(a.read), {});
   put(a.write, "one\n");
   setup.poll();
   put(a.write, "two\n");
@@ -503,7 +509,7 @@ TEST_CASE("a full disk is told once and does not stop the worker", "[output]") {
   const PipeEnds a = make_pipe();
   WorkerOutput worker;
   worker.out = {true, "/dev/full"};
-  const auto stream = setup.output->add(worker, a.read, -1);
+  const auto stream = setup.output->add(worker, UniqueFd(a.read), {});
   put(a.write, "one\n");
   setup.shown();
   CHECK(setup.output->flush(ddprun::testing::patience(20s)));
@@ -527,7 +533,7 @@ TEST_CASE("a file that takes nothing stops the worker's pipe, not the loop", "[o
   const PipeEnds a = make_pipe(), b = make_pipe();
   WorkerOutput worker;
   worker.out = {false, path};
-  const auto stream = setup.output->add(worker, a.read, b.read);
+  const auto stream = setup.output->add(worker, UniqueFd(a.read), UniqueFd(b.read));
   ::fcntl(a.write, F_SETFL, O_NONBLOCK);
   const std::string piece(10'000, 'x');
   std::size_t written = 0;
@@ -564,4 +570,23 @@ TEST_CASE("a file that takes nothing stops the worker's pipe, not the loop", "[o
   CHECK(setup.output->pending_bytes() == 0);
   ::close(b.write);
   ::close(reader);
+}
+
+TEST_CASE("streams that cannot be watched are closed", "[output]") {
+  Setup setup;
+  const PipeEnds a = make_pipe(), b = make_pipe();
+  bool refused = false;
+  const bool tried = ddprun::testing::with_failing_calls({{__NR_epoll_ctl}}, ENOMEM, [&] {
+    try {
+      setup.add("[0]:", a.read, b.read);
+    } catch (const std::system_error& error) {
+      refused = error.code().value() == ENOMEM;
+    }
+  });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(refused);
+  for (const PipeEnds& ends : {a, b}) {
+    CHECK(::fcntl(ends.read, F_GETFD) == -1);
+    ::close(ends.write);
+  }
 }

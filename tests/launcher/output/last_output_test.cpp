@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_folder.h"
@@ -32,7 +33,7 @@ struct Readers {
     for (int* ends : {out, err}) ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     output = std::make_unique<OutputForwarder>(io, out[1], one_console ? out[1] : err[1]);
     rest = std::make_unique<LastOutput>(io, *output, limits);
-    stream = output->add(WorkerOutput{}, worker[0], -1);
+    stream = output->add(WorkerOutput{}, ddprun::rendezvous::UniqueFd(worker[0]), {});
     for (int lines = 0; lines < 20; ++lines) {
       const std::string line(9'999, 'x');
       REQUIRE(::write(worker[1], (line + '\n').data(), 10'000) == 10'000);
@@ -211,7 +212,7 @@ TEST_CASE("a log file that takes nothing is waited for, and told of when it is g
   worker.out = {false, path};
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-  const auto stream = readers.output->add(worker, ends[0], -1);
+  const auto stream = readers.output->add(worker, ddprun::rendezvous::UniqueFd(ends[0]), {});
   for (int i = 0; i < 20; ++i) {
     const std::string bytes(10'000, 'x');
     REQUIRE(::write(ends[1], bytes.data(), bytes.size()) == 10'000);

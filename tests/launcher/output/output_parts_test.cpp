@@ -1,6 +1,7 @@
 // The pure parts of output: colors, prefixes, filters, where log files are cut, equal lines.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -194,6 +195,39 @@ TEST_CASE("only so many full log files are kept", "[output][log]") {
   CHECK(content_of(path + ".3") == "c\n");
   CHECK(content_of(path + ".4") == "d\n");
   CHECK(content_of(path) == "e\n");
+}
+
+TEST_CASE("a log that is there already is gone on with, and keeps its full files",
+          "[output][log]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  for (const char* text : {"a\nb\nc\nd\ne\n", "f\ng\nabc", "d\ne\n"}) {
+    OutputLog log(path, {4, -1});
+    CHECK(log.write(text) == 0);
+  }
+  CHECK(full_logs(path) == std::vector<int>{1, 2, 3, 4, 5});
+  CHECK(content_of(path + ".1") == "a\nb\n");
+  CHECK(content_of(path + ".2") == "c\nd\n");
+  CHECK(content_of(path + ".3") == "e\nf\n");
+  CHECK(content_of(path + ".4") == "g\n");
+  CHECK(content_of(path + ".5") == "abcd\n");  // A line that had begun there ends there.
+  CHECK(content_of(path) == "e\n");
+
+  OutputLog last_only(path, {4, 1});
+  CHECK(last_only.write("f\ng\n") == 0);
+  CHECK(full_logs(path) == std::vector<int>{1, 2, 3, 4, 6});
+}
+
+TEST_CASE("two who write one log by turns overwrite nothing", "[output][log]") {
+  const ddprun::testing::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  OutputLog one(path, {2, -1}), two(path, {2, -1});
+  CHECK(one.write("a\nb\n") == 0);
+  CHECK(two.write("c\nd\n") == 0);
+  std::string all = content_of(path);
+  for (const int number : full_logs(path)) all += content_of(full_log_path(path, number));
+  std::sort(all.begin(), all.end());
+  CHECK(all == "\n\n\n\nabcd");
 }
 
 TEST_CASE("a line that all have written leaves at once, as one", "[output][collapse]") {

@@ -14,10 +14,12 @@
 #include "launcher/output/forwarder.h"
 #include "launcher/output/prefix.h"
 #include "launcher/output/pty.h"
+#include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
 #include "tests/testing/patience.h"
 
 using namespace ddprun::launcher;
+using ddprun::rendezvous::UniqueFd;
 using namespace std::chrono_literals;
 
 namespace {
@@ -40,14 +42,11 @@ std::string got(int fd) {
 // A forwarder whose console is a terminal that this test looks at.
 struct Screen {
   Screen() : terminal(open_pty()) {
-    set_terminal_size(terminal.our_end, {100, 30});
-    output = std::make_unique<OutputForwarder>(io, terminal.worker_end, terminal.worker_end);
+    set_terminal_size(terminal.our_end.get(), {100, 30});
+    output =
+        std::make_unique<OutputForwarder>(io, terminal.worker_end.get(), terminal.worker_end.get());
   }
-  ~Screen() {
-    output.reset();
-    ::close(terminal.our_end);
-    ::close(terminal.worker_end);
-  }
+  ~Screen() { output.reset(); }
 
   void poll() {
     io.restart();
@@ -55,7 +54,17 @@ struct Screen {
   }
   std::string shown() {
     poll();
-    return got(terminal.our_end);
+    return got(terminal.our_end.get());
+  }
+  // Whatever comes next, also after a timer.
+  std::string next_shown() {
+    std::string text;
+    for (int i = 0; i < 1000 && text.empty(); ++i) {  // Each round waits for an event.
+      io.restart();
+      io.run_one_for(10s);
+      text = got(terminal.our_end.get());
+    }
+    return text;
   }
   // A worker with a pipe as stdout; returns the end to write to.
   int add(int local_rank, const std::string& prefix, bool collapse = false) {
@@ -66,7 +75,7 @@ struct Screen {
     worker.local_rank = local_rank;
     worker.collapse = collapse;
     worker.collapsed_prefix = {"[${local_rank}]:", "", 0};
-    workers.push_back(output->add(worker, ends[0], -1));
+    workers.push_back(output->add(worker, UniqueFd(ends[0]), {}));
     return ends[1];
   }
 
@@ -82,15 +91,14 @@ struct WorkerTerminal {
     WorkerOutput worker;
     worker.pty = true;
     worker.prefix = prefix;
-    stream = screen.output->add(worker, pty.our_end, -1);
+    stream = screen.output->add(worker, std::move(pty.our_end), {});
   }
-  ~WorkerTerminal() { ::close(pty.worker_end); }
   WorkerTerminal(const WorkerTerminal&) = delete;
   WorkerTerminal& operator=(const WorkerTerminal&) = delete;
 
   TerminalSize size() const {
     TerminalSize size;
-    REQUIRE(read_terminal_size(pty.worker_end, size));
+    REQUIRE(read_terminal_size(pty.worker_end.get(), size));
     return size;
   }
 
@@ -203,15 +211,46 @@ TEST_CASE("a line that nobody else writes comes after the window by itself", "[o
   Screen screen;
   const int zero = screen.add(0, "[0]:", true), one = screen.add(1, "[1]:", true);
   put(zero, "alone\n");
-  std::string text;
-  for (int i = 0; i < 1000 && text.empty(); ++i) {  // Each round waits for an event.
-    screen.io.restart();
-    screen.io.run_one_for(10s);
-    text = got(screen.terminal.our_end);
-  }
-  CHECK(text == "[0]:alone\n");
+  CHECK(screen.next_shown() == "[0]:alone\n");
   ::close(zero);
   ::close(one);
+}
+
+TEST_CASE("a prompt is shown on a terminal before its line ends", "[output][terminal]") {
+  const bool collapse = GENERATE(false, true);
+  CAPTURE(collapse);
+  Screen screen;
+  const int zero = screen.add(0, "[0]:", collapse), one = screen.add(1, "[1]:", collapse);
+  put(zero, "name? ");
+  CHECK(screen.shown().empty());  // The rest of the line may be on its way.
+  CHECK(screen.next_shown() == "[0]:name? ");
+  put(zero, "hello bob\n");
+  CHECK(screen.shown() == "hello bob\n");
+  put(zero, "(Pdb) ");
+  CHECK(screen.next_shown() == "[0]:(Pdb) ");
+  put(one, "(Pdb) ");  // Another's begins a row of its own.
+  CHECK(screen.next_shown() == "\n[1]:(Pdb) ");
+  put(zero, "41\n");
+  CHECK(screen.shown() == "\n[0]:41\n");
+  ::close(zero);
+  ::close(one);
+}
+
+TEST_CASE("a prompt waits for the end of another's progress bar", "[output][terminal]") {
+  Screen screen;
+  const int bar = screen.add(0, "[0]:"), asks = screen.add(1, "[1]:");
+  put(bar, "\r 10%");
+  CHECK(screen.shown() == "\r[0]: 10%");
+  put(asks, "name? ");
+  screen.poll();
+  screen.io.restart();
+  screen.io.run_one_for(10s);  // Its timer.
+  CHECK(screen.shown().empty());
+  put(bar, "\n");
+  CHECK(screen.shown() == "\n");
+  CHECK(screen.next_shown() == "[1]:name? ");
+  ::close(bar);
+  ::close(asks);
 }
 
 TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[output][terminal]") {
@@ -219,19 +258,19 @@ TEST_CASE("a worker's terminal changes no byte and ends without losing one", "[o
   for (int i = 0; i < 256; ++i) sent += static_cast<char>(i);
   for (int i = 0; i < 3'000; ++i) sent += "line " + std::to_string(i) + "\n";
   Screen screen;
-  const Pty pty = open_pty();
+  Pty pty = open_pty();
   WorkerOutput worker;
   worker.pty = true;
-  const auto stream = screen.output->add(worker, pty.our_end, -1);
-  CHECK(::isatty(pty.worker_end) == 1);
-  CHECK(::tcgetsid(pty.worker_end) == -1);  // Nobody's controlling terminal.
+  const auto stream = screen.output->add(worker, std::move(pty.our_end), {});
+  CHECK(::isatty(pty.worker_end.get()) == 1);
+  CHECK(::tcgetsid(pty.worker_end.get()) == -1);  // Nobody's controlling terminal.
   // From a thread: a terminal holds little, and its writer waits.
   std::thread writer([&] {
     for (std::size_t at = 0; at < sent.size();) {
-      const ssize_t count = ::write(pty.worker_end, sent.data() + at, sent.size() - at);
+      const ssize_t count = ::write(pty.worker_end.get(), sent.data() + at, sent.size() - at);
       if (count > 0) at += static_cast<std::size_t>(count);
     }
-    ::close(pty.worker_end);  // With bytes on their way.
+    pty.worker_end.reset();  // With bytes on their way.
   });
   std::string text;
   const auto limit = std::chrono::steady_clock::now() + ddprun::testing::patience(20s);
@@ -266,7 +305,7 @@ TEST_CASE("a worker's terminal is as wide as the prefix leaves, and follows the 
 
   bool told = false;
   screen.output->on_resized([&] { told = true; });
-  set_terminal_size(screen.terminal.our_end, {50, 20});
+  set_terminal_size(screen.terminal.our_end.get(), {50, 20});
   ::raise(SIGWINCH);
   for (int i = 0; i < 100 && !told; ++i) {
     screen.io.restart();

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -315,6 +316,29 @@ TEST_CASE("a child is started, watched and signalled where clone gives no pidfd"
   REQUIRE(::waitpid(pid, &status, 0) == pid);
   REQUIRE(WIFEXITED(status));
   if (WEXITSTATUS(status) == cannot_filter) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(WEXITSTATUS(status) == right);
+}
+
+TEST_CASE("a child whose output has no descriptor left does not get ours instead", "[child]") {
+  constexpr int wrong = 1, right = 0, cannot_limit = 2;
+  const int pid = ::fork();
+  if (pid == 0) {  // A limit stays, too.
+    // Free are numbers below those that a duplicate for the child may have: enough for a pidfd.
+    ::close_range(3, ~0U, 0);
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    const rlimit few{8, 8};
+    if (::dup3(null, 7, O_CLOEXEC) != 7 || ::setrlimit(RLIMIT_NOFILE, &few) != 0) {
+      ::_exit(cannot_limit);
+    }
+    ChildSetup setup = setup_of({"true"});
+    setup.stdout_fd = null;
+    int error_number = 0;
+    const auto child = ChildProcess::spawn(setup, error_number);
+    ::_exit(!child && error_number == EMFILE && read_own_children().empty() ? right : wrong);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == right);
 }
 

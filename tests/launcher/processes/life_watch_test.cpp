@@ -15,6 +15,8 @@
 #include <csignal>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -22,7 +24,9 @@
 #include "launcher/watch/progress_pages.h"
 #include "rendezvous/life_page.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/text.h"
 
 using namespace ddprun::launcher;
 
@@ -200,6 +204,18 @@ TEST_CASE("16.5: only an end that is coming, and a failure, is foreseen", "[life
     if (status) CHECK(status->exit_code == code);
     ::waitpid(pid, nullptr, 0);
   }
+}
+
+TEST_CASE("a watch that gets no thread says what could not be had", "[life_watch]") {
+  const ProgressPages pages(1);
+  std::string message;
+  const bool tried =
+      ddprun::testing::with_failing_calls({{__NR_clone3}, {__NR_clone}}, EAGAIN, [&] {
+        message = ddprun::testing::message_of<std::system_error>(
+            [&] { const LifeWatch watch(pages.life_words(), [](int) {}); });
+      });
+  if (!tried) DDPRUN_SKIP("this kernel or container has no seccomp filters");
+  CHECK(message.starts_with("cannot start a thread (ulimit -u, ulimit -d): "));
 }
 
 TEST_CASE("16.5: a holder that becomes another program is told of, but goes on", "[life_watch]") {

@@ -131,6 +131,12 @@ TEST_CASE("how a worker ended gets its advice", "[failure_advice]") {
   CHECK(has(advice_for({.exit_code = 137, .oom_killed = true}), "memory ran out"));
   CHECK(has(advice_for({.signal = SIGBUS}), "/dev/shm"));
   CHECK(has(advice_for({.exit_code = 128 + SIGBUS}), "/dev/shm"));
+  const std::string in_train = advice_for(
+      {.signal = SIGBUS,
+       .message = "SIGBUS: memory that cannot be reached\nddprun::trainer::train(ddprun::"
+                  "trainer::TrainingJob&)+0x1f in build/bin/train"});
+  CHECK_FALSE(has(in_train, "/dev/shm"));
+  CHECK(has(in_train, "replaced while it ran"));
   CHECK(has(advice_for({.signal = SIGILL}), "another processor"));
   CHECK(has(advice_for({.signal = SIGKILL}), "somebody sent SIGKILL"));
   CHECK(has(advice_for({.signal = SIGSEGV}), "PYTHONFAULTHANDLER"));

@@ -4,12 +4,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "rendezvous/unique_fd.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/text.h"
 
@@ -121,4 +124,13 @@ TEST_CASE("17.2: where no RAS service is, that is said", "[stall]") {
   CHECK(contains(ask_nccl_ras("127.0.0.1:1", patience(10s)).why, "cannot be reached"));
   CHECK(contains(ask_nccl_ras("nowhere", 1s).why, "no port is named"));
   CHECK(contains(ask_nccl_ras("127.0.0.1:x", 1s).why, "cannot be asked"));
+}
+
+TEST_CASE("17.2: where no socket is left to ask NCCL RAS by, that is said", "[stall]") {
+  constexpr int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  std::string why;
+  const bool tried = ddprun::testing::with_failing_calls(
+      {{__NR_socket, 1, type}}, EMFILE, [&] { why = ask_nccl_ras("127.0.0.1:1", 10s).why; });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  CHECK(why == "NCCL RAS at 127.0.0.1:1 cannot be asked: Too many open files");
 }

@@ -13,11 +13,13 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/child_sessions.h"
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 #include "tests/testing/heard_log.h"
 #include "tests/testing/patience.h"
 
@@ -103,6 +105,12 @@ WorkerSpec shell(int rank, const std::string& script) {
   // Not inherited: a prefix makes the output pass through us.
   spec.output.prefix = "[" + std::to_string(rank) + "]:";
   return spec;
+}
+
+// As when the last descriptor is gone. Those for a child have numbers above its own, and are made.
+bool without_duplicates(const std::function<void()>& body) {
+  constexpr int at_least = 2;  // fcntl's argument of this index; 0: any number.
+  return ddprun::testing::with_failing_calls({{__NR_fcntl, at_least, 0}}, EMFILE, body);
 }
 
 // The same with a channel, at descriptor 4.
@@ -298,6 +306,45 @@ TEST_CASE("a missing program is a start error that names it, and nothing is left
   CHECK(message.find("No such file") != std::string::npos);
   CHECK(job.group->running() == 0);
   CHECK(read_own_children().size() == 1);  // The guard.
+}
+
+TEST_CASE("no descriptor for a worker's end is a start error, and nothing is left", "[group]") {
+  const bool tried = without_duplicates([] {
+    Job job;
+    std::string message;
+    int error_number = 0;
+    try {
+      job.group->start({shell(0, "exec sleep 1000")});
+    } catch (const StartError& error) {
+      message = error.what();
+      error_number = error.error_number();
+    }
+
+    CHECK(error_number == EMFILE);
+    CHECK(message.find("cannot start worker 0: cannot duplicate descriptor") == 0);
+    CHECK(job.group->running() == 0);
+    CHECK(read_own_children().size() == 1);  // The guard.
+  });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+}
+
+TEST_CASE("no descriptor for a spare's end costs the spare, and not the job", "[group]") {
+  const bool tried = without_duplicates([] {
+    const ddprun::testing::HeardLog heard;
+    Job job;
+    bool given_up = false;
+    job.group->keep_spares(1, 0, {.on_given_up = [&] { given_up = true; }},
+                           {.settle = 0ms, .pause = 1ms});
+    WorkerSpec spare = shell(0, "exec sleep 1000");
+    spare.is_spare = true;
+    job.group->stand_by({spare});
+
+    CHECK(job.run_until([&] { return given_up; }));
+    INFO(heard.text());
+    CHECK(heard.text().find("Too many open files") != std::string::npos);
+    CHECK(read_own_children().size() == 1);  // The guard.
+  });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
 }
 
 TEST_CASE("a log file that cannot be written is a start error that names it", "[group]") {

@@ -347,6 +347,23 @@ TEST_CASE("of two streams only the one that is tee'd has a prefix", "[launcher][
   CHECK(prefixed() == std::pair{true, true});
 }
 
+TEST_CASE("what an outer launcher gave to us is not for our workers", "[launcher][worker_specs]") {
+  Case c;
+  const std::vector<std::string> names = {"DDPRUN_SECRET_FD",        "DDPRUN_RESTART_MEMORY_FD",
+                                          "DDPRUN_PROGRESS_PAGE",    "DDPRUN_RANK_FD",
+                                          "DDPRUN_WORD_LIMIT_MS",    "DDPRUN_SPARE_FD",
+                                          "DDPRUN_ENCRYPT_GRADIENTS"};
+  for (const std::string& name : names) {
+    INFO(name);
+    CHECK_FALSE(c.variables(0).contains(name));
+    c.environment[name] = "9";
+    REQUIRE(c.variables(0).contains(name));
+    CHECK(c.variables(0).at(name).empty());
+  }
+  c.environment["DDPRUN_TERMINAL_COLUMNS"] = "90";
+  CHECK(c.variables(0)["DDPRUN_TERMINAL_COLUMNS"] == "0");
+}
+
 TEST_CASE("a spare is started like its worker, less what only a round decides",
           "[launcher][worker_specs][spares]") {
   Case c;

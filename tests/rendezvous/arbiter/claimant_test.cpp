@@ -77,7 +77,7 @@ TEST_CASE("16.1: who comes first is given the word, and keeps it when it asks fo
   word = a.run(lists, start + 1s);
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Kept);
-  CHECK_FALSE(a.core.wants());
+  CHECK_FALSE(a.core.next_tick());  // It asks nothing more.
   word = b.run(lists, start + 1s);
   REQUIRE(word);
   CHECK(word->kind == Word::Kind::Refused);
@@ -154,7 +154,7 @@ TEST_CASE("16.1: who follows a claim that lapsed has a higher term", "[rendezvou
     REQUIRE(word);
     CHECK(word->kind == Word::Kind::Outdated);
     CHECK(word->term == 4);
-    CHECK_FALSE(b.core.wants());
+    CHECK_FALSE(b.core.next_tick());
   }
   SECTION("the coordinator that was takes one that no election reaches") {
     old.want(3, start, /*keep=*/false, /*leads=*/true);

@@ -118,7 +118,7 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
   const Council council = {{"ab", 0, "host-a", "10.0.0.1", 29'500},
                            {"cd", 1, "host-b", "fe80::1%eth0", 41'000}};
   const Succession succession = round_trip(Succession{.term = 2,
-                                                      .attempt = 3,
+                                                      .round = {1, 3},
                                                       .nodes = 20,
                                                       .restarts_used = 4,
                                                       .max_restarts = 6,
@@ -127,10 +127,11 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
                                                       .before = {council[1]}});
   CHECK(succession.council == council);
   CHECK(succession.before == Council{council[1]});
+  CHECK(succession.round == RoundName{1, 3});
   CHECK(succession.nodes == 20);
   CHECK(succession.max_restarts == 6);
   CHECK_FALSE(round_trip(Succession{}).max_restarts);
-  CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).round_term == 1);
+  CHECK(round_trip(AskVote{"job", "cd", "ab", 2, 1, 0}).heard_term == 1);
   CHECK(round_trip(AskVote{"job", "cd", "", 0, 0, -1}).attempt == -1);
   CHECK(round_trip(Vote{2, true, council[0]}).coordinator == council[0]);
   CHECK(round_trip(Leads{"job", 2, council[1]}).coordinator == council[1]);
@@ -148,6 +149,29 @@ TEST_CASE("16.1: what a takeover needs is read back", "[rendezvous][control_mess
                               R"("restarts_used":0,"coordinator":"a","before":[],"council":[)" +
                               seats + "]}")
             .error.find("at most 15 seats") != std::string::npos);
+}
+
+TEST_CASE("16.1: a succession has one round, whatever older agents read it by",
+          "[rendezvous][control_message]") {
+  const std::string line = encode(Succession{.term = 2, .round = {1, 3}});
+  const std::string twice = R"("round_attempt":3)";
+  REQUIRE(line.find(R"("attempt":3,"round_term":1)") != std::string::npos);
+  REQUIRE(line.find(twice) != std::string::npos);
+
+  std::string another = line;
+  another.replace(another.find(twice), twice.size(), R"("round_attempt":7)");
+  std::string first_version = line;  // It named neither term nor attempt a second time.
+  first_version.replace(first_version.find(R"(,"round_term":1)"), 15, "");
+  first_version.replace(first_version.find("," + twice), twice.size() + 1, "");
+
+  const auto round_of = [](const std::string& text) {
+    const ParsedLine parsed = parse_control_message(text);
+    INFO(parsed.error);
+    REQUIRE(parsed.message);
+    return std::get<Succession>(*parsed.message).round;
+  };
+  CHECK(round_of(another) == RoundName{1, 3});
+  CHECK(round_of(first_version) == RoundName{0, 3});
 }
 
 TEST_CASE("the small messages of agents are read back", "[rendezvous][control_message]") {

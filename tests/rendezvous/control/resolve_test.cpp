@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <exception>
 #include <filesystem>
 #include <set>
@@ -18,6 +20,7 @@
 #include <system_error>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/failing_call.h"
 
 using namespace ddprun::rendezvous;
 
@@ -107,4 +110,20 @@ TEST_CASE("a worker that is started while a name is looked up inherits nothing o
   while (!done && io.run_one() > 0) CHECK(inherited() == before);
 
   CHECK(done);
+}
+
+TEST_CASE("where no descriptor is left a name is not looked up, and the reason is told",
+          "[resolve]") {
+  Resolved resolved;
+  const bool tried =
+      ddprun::testing::with_failing_calls({{__NR_fcntl, 1, F_DUPFD_CLOEXEC}}, EMFILE, [&] {
+        asio::io_context io;
+        asio::co_spawn(
+            io, [&]() -> asio::awaitable<void> { resolved = co_await resolve("localhost"); },
+            asio::detached);
+        io.run();
+      });
+  if (!tried) DDPRUN_SKIP("this kernel has no seccomp");
+  INFO(resolved.error);
+  CHECK(resolved.error.find("Too many open files") != std::string::npos);
 }

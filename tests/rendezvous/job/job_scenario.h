@@ -134,7 +134,7 @@ class Scenario {
   std::vector<PeerId> members;  // Who may use the store.
   std::vector<PeerId> closed;
   std::vector<int> attempts;  // StartAttempt actions.
-  std::optional<int> over;    // JobOver's exit status.
+  std::optional<int> over;    // What the job has ended with.
 
  private:
   void take(const JobActions& actions) {
@@ -154,8 +154,8 @@ class Scenario {
       if (const auto* now_in = std::get_if<Members>(&action)) members = now_in->peers;
       if (const auto* start = std::get_if<StartAttempt>(&action))
         attempts.push_back(start->round.attempt);
-      if (const auto* end = std::get_if<JobOver>(&action)) over = end->exit_status;
     }
+    over = job_.ended_with();
     for (const PeerId peer : started) say(peer, Started{job_.attempt(), job_.round().term});
   }
 

@@ -22,7 +22,7 @@ JobLimits with_successors(int nodes) {
 Inherited of_three(int restarts_used = 0) {
   Inherited inherited{.term = 1, .succession = {}, .lost_why = "it closed the connection"};
   inherited.succession = {.term = 0,
-                          .attempt = 4,
+                          .round = {0, 4},
                           .nodes = 3,
                           .restarts_used = restarts_used,
                           .coordinator = "node1",
@@ -269,16 +269,16 @@ TEST_CASE("16.1: one of another term's round of the same number is sent away",
   Inherited inherited = of_three();
   inherited.term = 3;
   inherited.succession.term = 2;  // Whoever led then had closed no round of its own.
-  inherited.succession.round_term = 1;
+  inherited.succession.round.term = 1;
   Scenario s = taken_over(inherited);
   s.come_back(2, 1, 4, true, 1);
-  CHECK(s.got_one<Succession>(2).round_term == 1);
+  CHECK(s.got_one<Succession>(2).round == RoundName{1, 4});
   s.come_back(3, 2, 4, true, 0);
   CHECK(s.got_one<Finish>(3).may_rejoin);
   CHECK(s.got<Welcome>(3).empty());
   s.rejoin(4, 3);
   s.reap(2);
-  CHECK(s.got<Succession>(4).back().round_term == 3);
+  CHECK(s.got<Succession>(4).back().round.term == 3);
 }
 
 TEST_CASE("16.1: one of another round joins anew, and its attempt's number is used up",

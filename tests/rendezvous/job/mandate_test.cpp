@@ -139,7 +139,7 @@ TEST_CASE("16.1: a round is known by its term and its attempt, and no attempt is
   Mandate mandate({.coordinator = "node2", .may_be_taken_over = true});
   CHECK(mandate.round() == RoundName{0, -1});
   Inherited inherited{.term = 3};
-  inherited.succession = {.term = 2, .attempt = 4, .round_term = 1};
+  inherited.succession = {.term = 2, .round = {1, 4}};
   mandate.inherit(inherited);
 
   CHECK(mandate.term() == 3);

@@ -115,6 +115,7 @@ struct Process {
 
   // rendezvous/coordinator.cpp
   std::optional<Job> job;
+  std::optional<int> ended_with;  // The job, as far as its actions were carried out.
   std::map<PeerId, int> peers;
   PeerId next_peer = 1;
   Timer job_tick, linger;
@@ -519,7 +520,7 @@ void World::ask(Process& from, const AskSeat& question) {
   after(network_.delay(), target, [this, &from, &to, question, limit, life] {
     if (network_.is_cut(from.index, to.index)) return;
     AskVote ask = question.ask;
-    if (planted_ == Planted::IgnoresOlderRound) ask.round_term = 1'000;
+    if (planted_ == Planted::IgnoresOlderRound) ask.heard_term = 1'000;
     const bool has_led = to.endpoint && !leads(to);
     Vote vote = has_led ? Vote{} : to.takeover->on_ask(ask, now());
     const bool same_term = vote.term == ask.term && vote.coordinator.node_id.empty();
@@ -853,13 +854,14 @@ void World::rejoin(Process& process) {
 void World::look_for_leader(Process& process) {
   renew_takeover(process, join_timeout);
   const Succession& last = process.search.round().succession();
-  if (last.attempt < 0) return;
+  if (last.round.attempt < 0) return;
   process.takeover->heard(last);
   carry_out(process, process.takeover->coordinator_lost(now()));
 }
 
 void World::stand_by(Process& process) {
   process.job.reset();
+  process.ended_with.reset();
   arm(process, &Process::job_tick, {}, nullptr);
   process.endpoint = false;
   renew_takeover(process, election_limit);
@@ -940,7 +942,7 @@ Hello World::hello(const Process& process) const {
   hello.nnodes_max = scenario_.nodes_max;
   hello.standby_port = process.index + 1;
   hello.term = round.succession().term;
-  hello.attempt = round.succession().attempt;
+  hello.attempt = round.succession().round.attempt;
   if (process.search.resumes()) hello.resumes = round.seat();
   return hello;
 }
@@ -1262,10 +1264,12 @@ void World::carry_out(Process& process, const JobActions& actions) {
       close_round(process, actions);
     } else if (const auto* log = std::get_if<Log>(&action)) {
       tell(process, "job: " + log->text);
-    } else if (const auto* over = std::get_if<JobOver>(&action)) {
-      tell(process, fmt::format("job: over, {}", over->exit_status));
-      if (over->exit_status == 0 && !succeeded_) violated("the job ended well, and no round had");
     }
+  }
+  const auto before = std::exchange(process.ended_with, process.job->ended_with());
+  if (process.ended_with && !before) {
+    tell(process, fmt::format("job: over, {}", *process.ended_with));
+    if (process.ended_with == 0 && !succeeded_) violated("the job ended well, and no round had");
   }
   if (planted_ == Planted::SettlesTooEarly) {
     for (const PeerId peer : told_round) {

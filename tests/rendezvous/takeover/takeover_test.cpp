@@ -28,7 +28,7 @@ Council council(const std::string& letters) {
 
 Succession round_of(const std::string& letters, int term = 0, int attempt = 0) {
   return {.term = term,
-          .attempt = attempt,
+          .round = {term, attempt},
           .nodes = static_cast<int>(letters.size()),
           .coordinator = letters.substr(0, 1),
           .council = council(letters),
@@ -142,12 +142,12 @@ TEST_CASE("a vote gives the candidate time before the voter stands itself",
 TEST_CASE("nobody votes for one that knows an older round", "[rendezvous][takeover]") {
   Takeover voter = seeking("c", round_of("abc", /*term=*/1, /*attempt=*/4));
   AskVote ask = ask_by("b", "c", 2, /*attempt=*/3);
-  ask.round_term = 1;
+  ask.heard_term = 1;
   CHECK_FALSE(voter.on_ask(ask, start).granted);
   ask.attempt = 5;
-  ask.round_term = 0;  // A term outweighs any attempt.
+  ask.heard_term = 0;  // A term outweighs any attempt.
   CHECK_FALSE(voter.on_ask(ask, start).granted);
-  ask.round_term = 1;
+  ask.heard_term = 1;
   CHECK(voter.on_ask(ask, start).granted);
 }
 
@@ -291,7 +291,6 @@ Takeover with_arbiter(const std::string& self, const std::string& letters,
                       Arbitration arbitration = Arbitration::Halves) {
   Takeover agent("job", self, {.arbitration = arbitration, .ask_arbiter_after = 500ms});
   Succession round = round_of(letters);
-  round.round = {0, 0};
   round.job = "name";
   agent.heard(round);
   return agent;

@@ -1,0 +1,32 @@
+// One sentence each, which the attempt and its plan must not say differently.
+#include "launcher/attempt_choices.h"
+
+#include "launcher/report/first_error.h"
+
+namespace ddprun::launcher {
+
+bool another_may_follow(const LaunchOptions& options, const rendezvous::RoundStart& round) {
+  const bool elastic = options.backend == RendezvousBackend::C10d && options.nnodes_max > 1;
+  return elastic || round.max_restarts > 0;
+}
+
+// Whoever is gone is known by then: a process, also one that closes its connections long before it
+// ends (Python's finalizers), and a node that fell silent, also where it was the coordinator's, and
+// the next one has to miss the node's workers first. A worker that has lost a peer and hears
+// nothing for so long has lost a connection alone, and nobody but itself can say so.
+std::chrono::milliseconds peer_word_limit(const LaunchOptions& options) {
+  const bool one_node = options.nnodes_max == 1;
+  return cause_wait + (one_node ? std::chrono::milliseconds{0} : 2 * options.heartbeat_timeout);
+}
+
+std::optional<std::string> own_store_host(const LaunchOptions& options,
+                                          const rendezvous::RoundStart& round) {
+  if (!options.worker_store || round.group_world_size > 1) return std::nullopt;
+  return options.local_addr.empty() ? "127.0.0.1" : options.local_addr;
+}
+
+bool asks_nccl_ras(const LaunchOptions& options, const EnvironmentLookup& environment) {
+  return options.stall_watch && environment("NCCL_RAS_ENABLE").value_or("") != "0";
+}
+
+}  // namespace ddprun::launcher
