@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "trainer/data/divide_up.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -32,8 +34,6 @@ std::string advice_on_large_batch(const TrainOptions& options, int replicas, std
   if (replicas * options.accumulate <= images) return "choose a smaller one";
   return fmt::format("--accumulate can be {} at most", images / replicas);
 }
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include "trainer/evaluate.h"
 
 #include "trainer/bad_images.h"
+#include "trainer/data/divide_up.h"
 #include "trainer/shards/sharded_batch.h"
 #include "worker/progress_page.h"
 #include "worker/torch/distributed_data_parallel.h"
@@ -10,17 +11,15 @@
 namespace ddprun::trainer {
 namespace {
 
-std::int64_t whole_batches(std::int64_t images, std::int64_t of) { return (images + of - 1) / of; }
-
 // The beats of a validation (stop_agreement.h): as many on every rank, although the ranks' shares
 // differ by an image or a shard, and a batch of which no image can be read does not come at all.
 class ValidationBeats {
  public:
   explicit ValidationBeats(TrainingJob& job)
       : stop_(job.stop.get()),
-        left_(job.plan.replicas / job.env.world_size *
-              whole_batches(job.validation_set->size() / job.plan.replicas,
-                            job.plan.micro_batch_size)) {}
+        left_(
+            job.plan.replicas / job.env.world_size *
+            divide_up(job.validation_set->size() / job.plan.replicas, job.plan.micro_batch_size)) {}
 
   // This rank is through with `batches`, since the beginning.
   StopReason done(std::int64_t batches) {
@@ -44,8 +43,8 @@ std::int64_t own_batches(const TrainingJob& job) {
   const std::int64_t replicas = job.plan.replicas;
   std::int64_t batches = 0;
   for (std::int64_t replica = own.first; replica < own.end; ++replica) {
-    const std::int64_t images = (job.validation_set->size() - replica + replicas - 1) / replicas;
-    batches += whole_batches(images, job.plan.micro_batch_size);
+    const std::int64_t images = divide_up(job.validation_set->size() - replica, replicas);
+    batches += divide_up(images, job.plan.micro_batch_size);
   }
   return batches;
 }
@@ -169,40 +168,41 @@ std::optional<ValidationReport> evaluate(TrainingJob& job, bool again) {
     throw DataError(
         "no image of the validation set can be read: the warnings name them; look at --data");
   const auto images = static_cast<double>(counted);
-  return ValidationReport{
-      .epoch = job.state.epoch,
-      .step = job.state.step,
-      .images = counted,
-      .loss = sums[0] / images,
-      .prec1 = 100 * sums[1] / images,
-      .prec5 = 100 * sums[2] / images,
-      .best_prec1 =
-          std::max(job.state.best_prec1, certain_prec1(job, 100 * sums[1] / images, counted)),
-      .seconds = watch.lap()};
+  return ValidationReport{.epoch = job.state.epoch,
+                          .step = job.state.step,
+                          .images = counted,
+                          .loss = sums[0] / images,
+                          .prec1 = 100 * sums[1] / images,
+                          .prec5 = 100 * sums[2] / images,
+                          .seconds = watch.lap()};
 }
 
 std::optional<Validation> validate(TrainingJob& job, bool in_epoch) {
   Validation validation;
-  const auto conclude = [&](const ValidationReport& report) {
-    const double certain = certain_prec1(job, report.prec1, report.images);
-    // Outside of an epoch there is news where a run was stopped before this validation.
-    const bool news = !job.options.evaluate && certain > job.state.best_prec1;
-    if (in_epoch || news) validation.best = job.note_accuracy(certain);
+  // `counts`: by it the best weights are chosen.
+  const auto tell = [&](ValidationReport& report, bool counts) {
+    report.best_prec1 = job.state.best_prec1;
+    if (counts) {
+      const double certain = certain_prec1(job, report.prec1, report.images);
+      report.best_prec1 = std::max(report.best_prec1, certain);
+      // Outside of an epoch there is news where a run was stopped before this validation.
+      const bool news = !job.options.evaluate && certain > job.state.best_prec1;
+      if (in_epoch || news) validation.best = job.note_accuracy(certain);
+    }
     job.reporter->validation(report, in_epoch);
-    return validation;
   };
-  std::optional<ValidationReport> report = evaluate(job);
-  if (!report) return std::nullopt;
-  validation.weights = *report;
-  if (!job.average || !job.average->started()) return conclude(*report);
-  report->best_prec1 = job.state.best_prec1;
-  job.reporter->validation(*report, in_epoch);
+  const auto weights = evaluate(job);
+  if (!weights) return std::nullopt;
+  validation.weights = *weights;
+  const bool has_average = job.average && job.average->started();
+  tell(validation.weights, /*counts=*/!has_average);
+  if (!has_average) return validation;
   const ModelAverage::Swap swap(*job.average);
-  report = evaluate(job, /*again=*/true);  // Its buffers become rank 0's, too.
-  if (!report) return std::nullopt;
-  report->averaged = true;
-  validation.averaged = report;
-  return conclude(*report);
+  validation.averaged = evaluate(job, /*again=*/true);  // Its buffers become rank 0's, too.
+  if (!validation.averaged) return std::nullopt;
+  validation.averaged->averaged = true;
+  tell(*validation.averaged, /*counts=*/true);
+  return validation;
 }
 
 }  // namespace ddprun::trainer

@@ -11,7 +11,7 @@ namespace ddprun::trainer {
 // Counts every image exactly once, over all ranks, with rank 0's running statistics; all ranks get
 // the same result: nothing when they have agreed to stop on the way (job.stop). Collective. The
 // model is in training mode afterwards. `again`: the set was just read, and what of it cannot be
-// was told of.
+// was told of. Which accuracy is the best is for validate() to say.
 std::optional<ValidationReport> evaluate(TrainingJob& job, bool again = false);
 
 struct Validation {

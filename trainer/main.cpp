@@ -1,8 +1,9 @@
 // Trains a ResNet on one or many workers; see trainer/train_loop.cpp.
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
 
+#include "command_line/standard_streams.h"
+#include "trainer/report/steady_output.h"
 #include "trainer/run_train.h"
 
 namespace {
@@ -17,12 +18,16 @@ constexpr bool is_checked = false;
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int status = ddprun::trainer::run_train(argc, argv);
+  using namespace ddprun;
+  command_line::fill_closed_streams();
+  // For ever: a thread may have something to say until the process is gone.
+  static auto& console = *new trainer::SteadyConsole;
+  const int status = trainer::run_train(argc, argv);
+  console.finish();
   // The destructors of LibTorch's globals take 150 ms on a small machine, and the next attempt of a
   // job begins when the last worker of this one is gone. What is ours was closed in run_train();
   // MPI is not finalized after an error anyway (worker/mpi/mpi_runtime.cpp).
   if (status != 0 && !is_checked) {
-    std::cout << std::flush;
     std::fflush(nullptr);
     std::_Exit(status);
   }

@@ -167,6 +167,8 @@ RunIdentity identity_of(const TrainingJob& job) {
     model += choose_stem(job.options.stem, job.image_size) == Stem::Small ? ", small stem"
                                                                           : ", ImageNet stem";
   }
+  const SampleOptions samples =
+      sample_options(job.options, job.dataset(), job.image_size, /*train=*/false);
   return {.model = model,
           .dataset = name_of(job.options.dataset),
           .image = fmt::format("{}x{}x{}", job.dataset().shape().channels, job.image_size,
@@ -174,7 +176,8 @@ RunIdentity identity_of(const TrainingJob& job) {
           .classes = job.dataset().classes(),
           .seed = job.options.evaluate ? std::nullopt : std::optional(job.options.seed),
           .data = job.training_set ? identify(*job.training_set)
-                                   : identify_classes(*job.validation_set)};
+                                   : identify_classes(*job.validation_set),
+          .normalization = samples.normalization};
 }
 
 // With what a line for people leaves out.

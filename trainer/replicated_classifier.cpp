@@ -5,12 +5,9 @@
 
 #include <algorithm>
 
+#include "trainer/data/divide_up.h"
+
 namespace ddprun::trainer {
-namespace {
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 ReplicatedClassifier::ReplicatedClassifier(
     const std::shared_ptr<ImageClassifier>& model, const std::vector<torch::Device>& devices,

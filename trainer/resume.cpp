@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "trainer/checkpoint/resume_position.h"
@@ -159,6 +161,20 @@ void check_readable(const char* option, const std::string& name, const char* wha
       fmt::format("{}: cannot read {}: {}; name {}", option, name, std::strerror(errno), what));
 }
 
+// Training's own command with --evaluate validates what the training began with. Whoever names a
+// file of that folder knows of its checkpoints.
+void warn_of_passed_over(TrainingJob& job) {
+  const TrainOptions& options = job.options;
+  if (!options.evaluate || !job.folder || job.folder->list().empty()) return;
+  std::error_code error;
+  const auto beside = std::filesystem::absolute(options.weights, error).parent_path();
+  if (!error && std::filesystem::equivalent(beside, options.checkpoint_dir, error)) return;
+  job.reporter->warning(fmt::format(
+      "--evaluate validates --weights {} and looks at no checkpoint in {}: to validate the newest "
+      "of them leave --weights out",
+      options.weights.string(), options.checkpoint_dir.string()));
+}
+
 // Training on other data is what weights are loaded for, and only worth a word; an evaluation would
 // count right answers as wrong.
 void start_from_weights(TrainingJob& job) {
@@ -166,7 +182,11 @@ void start_from_weights(TrainingJob& job) {
   const bool new_head = job.options.new_head;
   // Not before: a job that goes on from a checkpoint needs the file no more.
   check_readable("--weights", name, "a file of weights");
-  const Metadata told = load_weights_file(job.options.weights, new_head, *job.model);
+  const Metadata told = load_weights_file(job.options.weights,
+                                          job.options.evaluate ? WeightsUse::Evaluation
+                                          : new_head           ? WeightsUse::TrainingNewHead
+                                                               : WeightsUse::Training,
+                                          *job.model);
   const std::string labels = new_head ? "" : label_difference(told, job.identity);
   if (!labels.empty() && job.options.evaluate && !job.options.resume_anyway) {
     throw ForeignCheckpointError(
@@ -180,6 +200,10 @@ void start_from_weights(TrainingJob& job) {
         job.options.evaluate ? ". --resume-anyway goes on"
                              : "; training goes on with its last layer (--new-head: a new one)"));
   }
+  if (const std::string pixels = scale_difference(told, job.identity); !pixels.empty()) {
+    job.reporter->warning(other_pixels_text(name, pixels));
+  }
+  warn_of_passed_over(job);
   job.reporter->line("weights from " + name + (new_head ? ", with a new last layer" : ""));
 }
 

@@ -261,8 +261,7 @@ int run(std::unique_ptr<TrainingJob> begun, const TrainOptions& options, worker:
 void become_worker(TrainingJob& job, const TrainOptions& options) {
   if (!worker::is_spare()) return;
   worker::WorkerEnv place;  // What is known of it.
-  const auto workers = worker::environment_variable("LOCAL_WORLD_SIZE");
-  if (workers) place.local_world_size = std::max(1, std::atoi(workers->c_str()));
+  place.local_world_size = workers_of_node();
   tune(options, place);
   if (!options.print_sample_order) warm_up(job, options);
   worker::wait_for_rank();

@@ -1,5 +1,4 @@
-// Defaults that depend on the rule: what LARS leaves alone, and what --no-decay means where it is
-// not given.
+// What the rule leaves alone, by the names that this model has for it.
 #include "trainer/sgd_options.h"
 
 #include "trainer/optimizer/parameter_kinds.h"
@@ -12,16 +11,13 @@ SgdOptions sgd_options(const TrainOptions& options, const torch::nn::Module& mod
                     .weight_decay = options.weight_decay,
                     .nesterov = options.nesterov,
                     .own_kernel = own_kernel};
-  // A scale or shift has no direction that its length could be compared with, so LARS leaves both
-  // kinds alone; its users leave them without decay too.
-  const DecayExclusion both{.batch_norm = true, .bias = true};
-  const bool lars = options.optimizer == OptimizerKind::Lars;
-  if (lars) {
+  if (options.optimizer == OptimizerKind::Lars) {
+    // A scale or shift has no direction that its length could be compared with.
+    const DecayExclusion both{.batch_norm = true, .bias = true};
     result.lars =
         LarsOptions{.trust = options.lars_trust, .not_adapted = excluded_parameters(model, both)};
   }
-  result.no_decay =
-      excluded_parameters(model, options.no_decay.value_or(lars ? both : DecayExclusion{}));
+  result.no_decay = excluded_parameters(model, decay_exclusion_of(options));
   return result;
 }
 

@@ -133,7 +133,7 @@ void note_training(EpochReport& epoch, StepMeters& meters, const TrainingJob& jo
   const StepReport last = meters.report(job.state, rate);
   epoch.train_loss = last.loss.average();
   epoch.learning_rate = rate;
-  epoch.steps = last.step_in_epoch;
+  epoch.steps = meters.steps();  // The loss and the speed are of these.
   if (meters.seconds() > 0) {
     epoch.images_per_s = static_cast<double>(meters.images()) / meters.seconds();
   }

@@ -224,7 +224,7 @@ bool TrainingJob::note_accuracy(double prec1) {
 void TrainingJob::take_back_ruined(std::int64_t bad_step) {
   drop_snapshots();
   // A loss that came later was computed with weights that a good loss has been computed from.
-  if (!writer || !folder || last_saved.step + 1 != bad_step) return;
+  if (!writer || !folder || last_saved.step != bad_step - 1) return;
   try {
     writer->finish();
     const auto aside = folder->take_back(last_saved);
@@ -234,19 +234,26 @@ void TrainingJob::take_back_ruined(std::int64_t bad_step) {
                     last_saved.step, aside.string(),
                     left.empty() ? "no other one is left"
                                  : "the next start goes on from " + left.back().file_name()));
-  } catch (const CheckpointError& error) {  // Nothing may hide why training ended.
-    reporter->warning(error.what());
+  } catch (const std::exception& error) {  // Nothing may hide why training ended.
+    reporter->warning(
+        fmt::format("the checkpoint of step {}, whose weights give no finite loss, "
+                    "was not renamed: {}",
+                    last_saved.step, error.what()));
   }
 }
 
-// Any of them may be of weights that give no finite loss.
+// Any of them may be of weights that give no finite loss, whatever the disk did.
 void TrainingJob::drop_snapshots() {
   if (!writer || !snapshots) return;
+  let_write_end();
+  snapshots->mark_ruined();
+}
+
+void TrainingJob::let_write_end() noexcept {
   try {
     writer->finish();
-  } catch (const CheckpointError&) {  // It is told of where a checkpoint is missed.
+  } catch (const std::exception&) {  // It is told of where a checkpoint is missed.
   }
-  snapshots->mark_ruined();
 }
 
 void TrainingJob::report_written() {

@@ -150,8 +150,11 @@ struct TrainingJob {
   void report_written();
   // After a loss that is no number. Also ranks that keep none may call it.
   void drop_snapshots();
+  // Waits for the write at hand, which may fail.
+  void let_write_end() noexcept;
   // After a loss that is no number: snapshots are dropped; and if it came from the newest
-  // checkpoint's weights, that one is renamed, so that the next start does not meet the same.
+  // checkpoint's weights, that one is renamed, so that the next start does not meet the same. What
+  // cannot be renamed is told of, and no error.
   void take_back_ruined(std::int64_t bad_step);
   // Waits until everything is on the disk. What could not be written is tried once more, of this
   // moment; throws CheckpointError where that fails, too.

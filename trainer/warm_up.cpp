@@ -15,13 +15,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Where the world's size decides the batch, that of this node is the best guess.
-int workers_of_node() {
-  const auto text = worker::environment_variable("LOCAL_WORLD_SIZE");
-  return text ? std::max(1, std::atoi(text->c_str())) : 1;
-}
-
 void run_zeros(const TrainingJob& job) {
+  // Where the world's size decides the batch, that of this node is the best guess.
   const BatchPlan plan = plan_batch_sizes(job.options, workers_of_node());
   const auto model = make_model({.name = job.options.model,
                                  .stem = job.options.stem,
@@ -49,6 +44,11 @@ void run_zeros(const TrainingJob& job) {
 }
 
 }  // namespace
+
+int workers_of_node() {
+  const auto text = worker::environment_variable("LOCAL_WORLD_SIZE");
+  return text ? std::max(1, std::atoi(text->c_str())) : 1;
+}
 
 void warm_up(TrainingJob& job, const TrainOptions& options) {
   const bool gpu = prepare_for_gpu(options);  // Before a seed.

@@ -157,8 +157,8 @@ TEST_CASE("14.10: each signal to train alone keeps the work") {
     std::string name;
     int status;
   };
-  for (const Way& way :
-       {Way{SIGTERM, "SIGTERM", 75}, Way{SIGUSR1, "SIGUSR1", 75}, Way{SIGINT, "SIGINT", 130}}) {
+  for (const Way& way : {Way{SIGTERM, "SIGTERM", 75}, Way{SIGUSR1, "SIGUSR1", 75},
+                         Way{SIGINT, "SIGINT", 130}, Way{SIGHUP, "SIGHUP", 129}}) {
     TemporaryFolder folder;
     Process process(train(folder, endless), one_thread);
     REQUIRE(process.wait_for_output("Epoch: [1][ 3/32]", limit));
@@ -190,6 +190,44 @@ TEST_CASE("14.10: Ctrl-C under ddprun keeps the work and ends with 130") {
   const auto result = job.wait(limit);
   CHECK(result.status == 130);
   check_kept(folder, result, "SIGINT");
+}
+
+TEST_CASE("a launcher that is hung up ends with 129, and its workers have saved") {
+  TemporaryFolder folder;
+  Process job(two_workers(train(folder, endless)));
+  REQUIRE(job.wait_for_output("Epoch: [1][ 3/16]", limit));
+  job.send_signal(SIGHUP);
+  const auto result = job.wait(limit);
+  CHECK(result.status == 129);
+  check_kept(folder, result, "SIGHUP");
+}
+
+TEST_CASE("a lost terminal loses no step, neither of a job nor of train alone") {
+  for (const bool alone : {true, false}) {
+    INFO((alone ? "alone" : "ddprun"));
+    TemporaryFolder folder;
+    const auto with_steps = [&](const std::string& steps) {
+      return alone ? train(folder, steps) : two_workers(train(folder, steps));
+    };
+    std::string line = "exec";
+    for (const std::string& word : with_steps(endless)) line += " '" + word + "'";
+    // script(1) is the terminal: the job is its session's leader, and hung up when it dies.
+    Process terminal({"script", "-qec", line, "/dev/null"}, one_thread);
+    REQUIRE(terminal.wait_until([&] { return events(folder, "train").size() >= 3; }, limit));
+    const std::vector<int> job = descendants_of(terminal.pid());
+    terminal.send_signal(SIGKILL);
+    REQUIRE(wait_until_gone(job, limit));
+
+    REQUIRE(events(folder, "stopped").size() == 1);
+    const auto stopped = events(folder, "stopped")[0];
+    CHECK(stopped.at("reason") == "SIGHUP");
+    CHECK(stopped.at("saved") == true);
+    const int step = stopped.at("step");
+    const auto resumed = run(with_steps(std::to_string(step + 1)), limit, one_thread);
+    INFO(resumed.output);
+    CHECK(resumed.status == 0);
+    CHECK(events(folder, "start").at(1).at("resumed_from_step") == step);
+  }
 }
 
 TEST_CASE("14.10: --max-time ends a job with 75, to be queued again and not to be restarted") {

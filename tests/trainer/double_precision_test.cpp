@@ -139,7 +139,7 @@ TEST_CASE("five steps in double precision have PyTorch's losses from torchvision
   for (const auto& [name, tensor] : file.tensors) tensors[name] = tensor;
   const Data data{tensors.at("images"), tensors.at("labels")};
   const StartModel start = [&](torch::nn::Module& model) {
-    load_weights_file(folder / "weights", /*new_head=*/false, model);
+    load_weights_file(folder / "weights", WeightsUse::Training, model);
   };
 
   for (const int workers : {1, 2}) {

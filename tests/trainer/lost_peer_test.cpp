@@ -1,5 +1,9 @@
-// What a rank keeps, and what it asks of its peers, when one of them is gone: over a communicator
-// that is as NCCL's, whose lost sums look like sums until wait() is called.
+// What a rank keeps, and what it asks of its peers, when one of them is gone or a loss is no
+// number: over a communicator that is as NCCL's, whose lost sums look like sums until wait() is
+// called.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <sstream>
 
 #include "tests/testing/catch.h"
@@ -62,6 +66,15 @@ struct SavingJob {
   TrainingJob job;
 };
 
+// As a launcher has it for its workers.
+std::unique_ptr<SnapshotMemory> new_snapshots() {
+  const int fd = ::memfd_create("test", MFD_CLOEXEC);
+  REQUIRE(::ftruncate(fd, 16 << 20) == 0);
+  auto memory = worker::RestartMemory::map(fd);
+  ::close(fd);
+  return std::make_unique<SnapshotMemory>(std::move(*memory));
+}
+
 }  // namespace
 
 TEST_CASE("no checkpoint is made of a step whose sums a lost peer has ended", "[trainer][lost]") {
@@ -86,6 +99,29 @@ TEST_CASE("a step that was whole before the peer was lost is kept", "[trainer][l
   job.save_checkpoint();
   CHECK(saving.newest_saved() == 1);
   CHECK(saving.peers->waits == 1);
+}
+
+TEST_CASE("a disk that fails hides neither that weights are ruined nor why training ended",
+          "[trainer][lost]") {
+  for (const bool in_memory : {true, false}) {
+    INFO((in_memory ? "with" : "without") << " snapshots");
+    SavingJob saving;
+    TrainingJob& job = saving.job;
+    saving.step();
+    if (in_memory) {
+      job.snapshots = new_snapshots();
+      job.snapshots->keep(make_checkpoint(job.identity, job.state, *job.model, {}));
+      REQUIRE(job.snapshots->read("memory").size() == 1);
+    }
+    std::filesystem::remove_all(saving.folder / "checkpoints");
+    job.note_accuracy(50);
+    job.save_checkpoint();  // With the best weights, for which the folder is listed first.
+
+    CHECK_NOTHROW(job.take_back_ruined(/*bad_step=*/2));
+    if (!in_memory) continue;
+    CHECK(job.snapshots->is_ruined());
+    CHECK(job.snapshots->read("memory").empty());
+  }
 }
 
 TEST_CASE("the look for a batch that fits calls no peer", "[trainer][lost]") {

@@ -121,6 +121,8 @@ TEST_CASE("a run that is cut in the middle of an epoch ends as one that is not",
   INFO(resumed.output);
   REQUIRE(resumed.code == 0);
   CHECK(contains(resumed.output, "resumed from"));
+  CHECK(contains(resumed.output, "epoch 2/3  4 of 7 steps  train "));  // Its loss is of these.
+  CHECK(contains(resumed.output, "epoch 3/3  train "));
   const auto expected = events(whole / "metrics", "train");
   const auto found = events(cut / "metrics", "train");
   REQUIRE(expected.size() == 21);

@@ -2,9 +2,11 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -17,9 +19,15 @@ constexpr const char* weights_name = "pt";  // What Python's writers call a file
 constexpr std::string_view module_prefix = "module.";
 constexpr std::string_view compiled_part = "_orig_mod.";
 constexpr std::size_t names_listed_max = 5;
+// What a resumed run counts on from must leave room for what it adds and multiplies: --epochs takes
+// no more, and what travels between ranks as a double (resume.cpp) is a whole number up to there.
+constexpr std::int64_t epochs_max = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t exact_count_max = std::int64_t{1} << 53;
 constexpr const char* validation_list_key = "validation_list_xxh64";
 constexpr const char* validation_resize_key = "validation_resize";
 constexpr const char* validation_weights_key = "validation_weights";
+constexpr const char* mean_key = "mean";
+constexpr const char* deviation_key = "std";
 
 Metadata validation_metadata(const ValidationIdentity& validation) {
   return {{validation_list_key, validation.list_checksum},
@@ -27,18 +35,32 @@ Metadata validation_metadata(const ValidationIdentity& validation) {
           {validation_weights_key, validation.averaged ? "averaged" : "as trained"}};
 }
 
-// In what the validation that `found` tells of is other than this run's, in words; "" where it is
-// not, or one of the two tells of none, as files of older versions.
-std::string validation_difference(const Metadata& found, const RunIdentity& identity) {
+// The shortest digits that give the same floats.
+Metadata pixel_metadata(const Normalization& normalization) {
+  if (normalization.mean.empty()) return {};
+  return {{mean_key, fmt::format("{}", fmt::join(normalization.mean, ","))},
+          {deviation_key, fmt::format("{}", fmt::join(normalization.deviation, ","))}};
+}
+
+// What both tell of and is not the same, in words.
+std::string difference(const Metadata& found, const Metadata& wanted) {
   std::string text;
-  if (!identity.validation) return text;
-  for (const auto& [key, now] : validation_metadata(*identity.validation)) {
+  for (const auto& [key, now] : wanted) {
     const auto then = found.find(key);
     if (then == found.end() || then->second == now) continue;
     text +=
         fmt::format("{}{} '{}' instead of '{}'", text.empty() ? "" : ", ", key, then->second, now);
   }
   return text;
+}
+
+// In what the validation that `found` tells of is other than this run's, in words; "" where it is
+// not, or one of the two tells of none, as files of older versions.
+std::string validation_difference(const Metadata& found, const RunIdentity& identity) {
+  if (!identity.validation) return "";
+  Metadata wanted = validation_metadata(*identity.validation);
+  wanted.merge(pixel_metadata(identity.normalization));
+  return difference(found, wanted);
 }
 
 std::map<std::string, std::string> describe(const RunIdentity& identity,
@@ -55,6 +77,7 @@ std::map<std::string, std::string> describe(const RunIdentity& identity,
   if (identity.seed) metadata["seed"] = std::to_string(*identity.seed);
   metadata.merge(data_metadata(identity.data));
   if (identity.validation) metadata.merge(validation_metadata(*identity.validation));
+  metadata.merge(pixel_metadata(identity.normalization));
   return metadata;
 }
 
@@ -76,13 +99,14 @@ const std::string& metadata_value(const Safetensors& file, const std::string& ke
 }
 
 std::int64_t metadata_count(const Safetensors& file, const std::string& key,
-                            const std::string& name) {
+                            const std::string& name, std::int64_t most) {
   const std::string& text = metadata_value(file, key, name);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0) {
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value > most) {
     throw CheckpointError(
-        fmt::format("{}: '{}' in its metadata is '{}', expected a number >= 0", name, key, text));
+        fmt::format("{}: '{}' in its metadata is '{}', expected a whole number from 0 to {}", name,
+                    key, text, most));
   }
   return value;
 }
@@ -172,6 +196,9 @@ std::vector<std::string> check_identity(const Safetensors& file, const std::stri
     warnings.push_back(
         fmt::format("{} is a checkpoint of another run: {}. --resume-anyway goes on", name, data));
   }
+  if (const std::string pixels = pixel_difference(file.metadata, identity); !pixels.empty()) {
+    warnings.push_back(other_pixels_text(name, pixels));
+  }
   if (!tells_data(file.metadata) && !identity.data.list_checksum.empty()) {
     warnings.push_back(fmt::format(
         "{} does not tell which images it was trained on, as those of older versions: that they "
@@ -210,8 +237,8 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   RestoredCheckpoint restored;
   restored.warnings = check_identity(file, name, identity, check);
   restored.state = {
-      .epoch = metadata_count(file, "epoch", name),
-      .samples_done = metadata_count(file, "samples_done", name),
+      .epoch = metadata_count(file, "epoch", name, epochs_max),
+      .samples_done = metadata_count(file, "samples_done", name, exact_count_max),
       .step = step_of(file, name),
       .best_prec1 = metadata_percent(file, "best_prec1", name),
   };
@@ -240,8 +267,19 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
   return restored;
 }
 
+std::string pixel_difference(const Metadata& found, const RunIdentity& identity) {
+  return difference(found, pixel_metadata(identity.normalization));
+}
+
+std::string other_pixels_text(const std::string& name, const std::string& difference) {
+  return fmt::format(
+      "{} was trained on pixels of another scale: {}. To go on with those that it knows give its "
+      "--mean and --std",
+      name, difference);
+}
+
 std::int64_t step_of(const Safetensors& file, const std::string& name) {
-  return metadata_count(file, "step", name);
+  return metadata_count(file, "step", name, exact_count_max);
 }
 
 double accuracy_in(const Safetensors& file, const std::string& name, const RunIdentity& identity) {

@@ -18,6 +18,7 @@
 
 #include "trainer/checkpoint/checkpoint_part.h"
 #include "trainer/data/data_identity.h"
+#include "trainer/data/dataset.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/image_classifier.h"
 
@@ -51,6 +52,8 @@ struct RunIdentity {
   std::optional<std::uint64_t> seed;  // Nothing with --evaluate, which draws nothing.
   DataIdentity data;                  // With --evaluate the classes alone.
   std::optional<ValidationIdentity> validation = {};  // Nothing where none is done in training.
+  // Of the pixels that the weights learn from and are validated with. Another one is a warning.
+  Normalization normalization = {};
 };
 
 struct TrainingState {
@@ -91,6 +94,13 @@ RestoredCheckpoint restore_checkpoint(Safetensors file, const std::string& name,
 // Returns the warnings of what is let through.
 std::vector<std::string> check_identity(const Safetensors& file, const std::string& name,
                                         const RunIdentity& identity, IdentityCheck check);
+
+// In what the mean and std of a file, by its metadata, are other than this run's, in words; ""
+// where they are not, or the file does not tell, as those of older versions.
+std::string pixel_difference(const Metadata& found, const RunIdentity& identity);
+
+// The warning of such a one.
+std::string other_pixels_text(const std::string& name, const std::string& difference);
 
 // How many optimizer steps were done. `name` is the file's, for the CheckpointError of one that
 // does not tell.

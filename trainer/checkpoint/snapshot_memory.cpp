@@ -26,18 +26,17 @@ class MemorySink : public SafetensorsSink {
 
 }  // namespace
 
-bool SnapshotMemory::keep(const Safetensors& contents) {
-  if (too_small_) return false;
+void SnapshotMemory::keep(const Safetensors& contents) {
+  if (too_small_) return;
   memory_.begin();
   MemorySink sink(memory_);
   try {
     write_safetensors(sink, contents);
   } catch (const SafetensorsError&) {
     too_small_ = true;
-    return false;
+    return;
   }
   memory_.commit();
-  return true;
 }
 
 void SnapshotMemory::mark_ruined() {

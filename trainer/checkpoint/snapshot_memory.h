@@ -19,9 +19,9 @@ class SnapshotMemory {
  public:
   explicit SnapshotMemory(worker::RestartMemory memory) : memory_(std::move(memory)) {}
 
-  // Replaces the older of the two that are kept. False, and nothing is kept any more from here on:
-  // it does not fit. From any thread, one at a time.
-  bool keep(const Safetensors& contents);
+  // Replaces the older of the two that are kept. Where it does not fit nothing is kept any more
+  // from here on: too_small(). From any thread, one at a time.
+  void keep(const Safetensors& contents);
 
   // Those that are whole, the newest first. `name` is for messages.
   std::vector<Safetensors> read(const std::string& name) const;

@@ -58,19 +58,27 @@ const torch::Tensor* find(const NamedTensors& tensors, const std::string& name) 
 }
 
 void check_classes(const NamedTensors& tensors, const std::string& name, const std::string& head,
-                   const torch::nn::Module& model) {
+                   const torch::nn::Module& model, WeightsUse use) {
   const torch::Tensor* found = find(tensors, head + "bias");
   const torch::Tensor expected = model.named_parameters()[head + "bias"];
   if (found == nullptr || found->dim() != 1 || found->size(0) == expected.size(0)) return;
-  throw CheckpointError(
-      fmt::format("{} is for {} classes, and the data has {}: add --new-head to load all but the "
-                  "last layer ('{}')",
-                  name, found->size(0), expected.size(0), head.substr(0, head.size() - 1)));
+  const std::string remedy =
+      use == WeightsUse::Evaluation
+          ? "give the data that it was trained on, or weights that were trained on this data"
+          : fmt::format("add --new-head to load all but the last layer ('{}')",
+                        head.substr(0, head.size() - 1));
+  throw CheckpointError(fmt::format("{} is for {} classes, and the data has {}: {}", name,
+                                    found->size(0), expected.size(0), remedy));
+}
+
+// Another program may call something else "class_names" or "mean".
+bool is_ours(const Metadata& weights) {
+  return weights.contains("dataset") && weights.contains("model");
 }
 
 }  // namespace
 
-Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
+Metadata load_weights_file(const std::filesystem::path& path, WeightsUse use,
                            torch::nn::Module& model) {
   Safetensors file = read_any(path);
   NamedTensors& tensors = file.tensors;
@@ -81,13 +89,13 @@ Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
     key = unwrapped_name(std::move(key));
   }
   const std::string head = head_of(model);
-  if (new_head) {
+  if (use == WeightsUse::TrainingNewHead) {
     std::erase_if(tensors, [&](const auto& entry) { return entry.first.starts_with(head); });
     for (const auto& entry : model.named_parameters()) {
       if (entry.key().starts_with(head)) tensors.emplace_back(entry.key(), entry.value().detach());
     }
   } else {
-    check_classes(tensors, path.string(), head, model);
+    check_classes(tensors, path.string(), head, model, use);
   }
   for (const auto& entry : model.named_buffers()) {
     // Weights from before PyTorch counted batches lack these; Python's load_state_dict() lets that
@@ -101,9 +109,8 @@ Metadata load_weights_file(const std::filesystem::path& path, bool new_head,
 }
 
 std::string label_difference(const Metadata& weights, const RunIdentity& identity) {
-  // Another program may call something else "class_names".
+  if (!is_ours(weights)) return "";
   const auto dataset = weights.find("dataset");
-  if (dataset == weights.end() || !weights.contains("model")) return "";
   const DataIdentity classes{.class_names = identity.data.class_names};
   const Metadata names = data_metadata(classes);
   if (!names.empty() && weights.contains(names.begin()->first)) {
@@ -111,6 +118,10 @@ std::string label_difference(const Metadata& weights, const RunIdentity& identit
   }
   if (dataset->second == identity.dataset) return "";
   return fmt::format("dataset '{}' instead of '{}'", dataset->second, identity.dataset);
+}
+
+std::string scale_difference(const Metadata& weights, const RunIdentity& identity) {
+  return is_ours(weights) ? pixel_difference(weights, identity) : "";
 }
 
 }  // namespace ddprun::trainer

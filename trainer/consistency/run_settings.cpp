@@ -48,16 +48,7 @@ std::string schedule_text(const LearningRateOptions& rate) {
   return fmt::format("times {} after epochs{}", rate.gamma, epochs);
 }
 
-std::string precision_text(PrecisionOption precision) {
-  return precision == PrecisionOption::Fp32   ? "fp32"
-         : precision == PrecisionOption::Bf16 ? "bf16"
-                                              : "fp16";
-}
-
-// As sgd_options.cpp takes it where it is not given.
-std::string exclusion_text(const TrainOptions& options) {
-  const bool lars = options.optimizer == OptimizerKind::Lars;
-  const DecayExclusion exclusion = options.no_decay.value_or(DecayExclusion{lars, lars});
+std::string exclusion_text(const DecayExclusion& exclusion) {
   return exclusion.batch_norm && exclusion.bias ? "bn,bias"
          : exclusion.batch_norm                 ? "bn"
          : exclusion.bias                       ? "bias"
@@ -74,7 +65,7 @@ void add_optimizer(Lines& lines, const TrainOptions& options) {
   lines.add("--momentum", options.momentum);
   lines.add_flag("--nesterov", options.nesterov);
   lines.add("--weight-decay", options.weight_decay);
-  lines.add("--no-decay", exclusion_text(options));
+  lines.add("--no-decay", exclusion_text(decay_exclusion_of(options)));
   if (lars) lines.add("--lars-trust", options.lars_trust);
   lines.add_given("--clip-grad-norm", options.clip_grad_norm);
   lines.add_given("--ema", options.ema_decay);
@@ -155,7 +146,7 @@ std::string settings_text(const TrainOptions& options, const RunFacts& facts) {
   lines.add("--label-smoothing", options.label_smoothing);
   lines.add_flag("--sync-bn", options.sync_batch_norm);
   lines.add("--grad-dtype", options.gradient_type == GradientType::BFloat16 ? "bf16" : "fp32");
-  lines.add("--precision", precision_text(options.precision));
+  lines.add("--precision", name_of(options.precision));
   lines.add("--tf32", options.tf32 == Tf32Option::Auto ? "auto"
                       : options.tf32 == Tf32Option::On ? "on"
                                                        : "off");

@@ -29,7 +29,7 @@ struct TransformOptions {
   AugmentOptions augment;
 };
 
-// "resize to 256, centre crop of 224, flip"
+// "resized to 256, centre crop of 224, random flip"
 std::string describe(const TransformOptions& options);
 
 struct SampleKey {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "trainer/data/divide_up.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -19,8 +21,6 @@ LoaderOptions with_defaults(LoaderOptions options, const Dataset& dataset) {
   if (options.part_size == 0 || options.threads == 0) options.part_size = options.batch_size;
   return options;
 }
-
-std::int64_t quotient_up(std::int64_t all, std::int64_t part) { return (all + part - 1) / part; }
 
 // What a thread made on a GPU lies in memory of that thread's stream, which would have it back
 // while the caller's stream, steps behind the host, has still to read it.
@@ -41,14 +41,14 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<std::int64_t> indic
     : dataset_(dataset),
       indices_(std::move(indices)),
       options_(with_defaults(std::move(options), dataset)),
-      batches_(quotient_up(std::ssize(indices_), options_.batch_size)),
-      parts_per_batch_(quotient_up(options_.batch_size, options_.part_size)) {
+      batches_(divide_up(std::ssize(indices_), options_.batch_size)),
+      parts_per_batch_(divide_up(options_.batch_size, options_.part_size)) {
   if (options_.threads == 0) {
     tools_ = make_tools();
   } else {
     const std::int64_t parts =
         std::ssize(indices_) / options_.batch_size * parts_per_batch_ +
-        quotient_up(std::ssize(indices_) % options_.batch_size, options_.part_size);
+        divide_up(std::ssize(indices_) % options_.batch_size, options_.part_size);
     prefetch_.emplace(parts, options_.threads, [this]() -> Prefetch<Made>::Maker {
       // Of each thread its own: they hold decoders and buffers.
       return
@@ -74,7 +74,7 @@ std::int64_t BatchLoader::images_of(std::int64_t batch) const {
 // One after the other, so that beside the batch no more of them are held than the threads have made
 // ahead.
 BatchLoader::Made BatchLoader::take_parts(std::int64_t images) {
-  const std::int64_t parts = quotient_up(images, options_.part_size);
+  const std::int64_t parts = divide_up(images, options_.part_size);
   if (parts == 1) return prefetch_->next();
   Made whole;
   Batch& batch = whole.batch;

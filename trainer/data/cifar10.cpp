@@ -1,8 +1,9 @@
-// Checks every record once at the start; afterwards images are pointers into the mapped files.
+// Checks every record once at the start; afterwards images are read where they lie.
 #include "trainer/data/cifar10.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "trainer/data/record_dataset.h"
@@ -12,8 +13,9 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::int64_t cifar10_classes = 10;
-constexpr std::size_t pixel_bytes = 3 * 32 * 32;
-constexpr std::size_t record_bytes = 1 + pixel_bytes;
+constexpr std::int64_t pixel_bytes = 3 * 32 * 32;
+constexpr std::int64_t record_bytes = 1 + pixel_bytes;
+constexpr std::int64_t label_chunk_bytes = 256 * record_bytes;  // Read at once for their labels.
 constexpr std::size_t records_of_full_train = 50'000;
 constexpr std::size_t records_of_full_test = 10'000;
 
@@ -39,23 +41,30 @@ std::vector<std::filesystem::path> find_files(const std::filesystem::path& folde
 }
 
 void append_records(const std::filesystem::path& path, RecordDataset::Contents& contents) {
-  const std::span<const std::uint8_t> bytes = contents.files.emplace_back(path).bytes();
-  if (bytes.empty() || bytes.size() % record_bytes != 0) {
+  const std::size_t number = contents.files.size();
+  const RecordFile& file = contents.files.emplace_back(path);
+  if (file.size() == 0 || file.size() % record_bytes != 0) {
     throw DataError(fmt::format(
         "{} is truncated or not CIFAR-10's binary version: it has {} "
         "bytes, expected a multiple of {}; the last whole record ends at "
         "offset {}",
-        path.string(), bytes.size(), record_bytes, bytes.size() / record_bytes * record_bytes));
+        path.string(), file.size(), record_bytes, file.size() / record_bytes * record_bytes));
   }
-  for (std::size_t offset = 0; offset < bytes.size(); offset += record_bytes) {
-    if (bytes[offset] >= cifar10_classes) {
+  std::vector<std::uint8_t> records;
+  for (std::int64_t offset = 0; offset < file.size(); offset += record_bytes) {
+    const std::int64_t in_chunk = offset % label_chunk_bytes;
+    if (in_chunk == 0) {
+      records.resize(static_cast<std::size_t>(std::min(label_chunk_bytes, file.size() - offset)));
+      file.read(offset, records);
+    }
+    const std::uint8_t label = records[static_cast<std::size_t>(in_chunk)];
+    if (label >= cifar10_classes) {
       throw DataError(fmt::format("{}: label {} at offset {} (image {}), expected 0 to {}",
-                                  path.string(), bytes[offset], offset, offset / record_bytes,
+                                  path.string(), label, offset, offset / record_bytes,
                                   cifar10_classes - 1));
     }
-    contents.labels.push_back(bytes[offset]);
-    // Stays valid when `files` grows: a MappedFile that is moved keeps its pages where they are.
-    contents.images.push_back(bytes.data() + offset + 1);
+    contents.labels.push_back(label);
+    contents.images.push_back({number, offset + 1});
   }
 }
 

@@ -37,6 +37,9 @@ std::string digest_of(const std::filesystem::path& path, const EVP_MD* kind) {
   while (file.read(chunk.data(), chunk_bytes), file.gcount() > 0) {
     EVP_DigestUpdate(context.get(), chunk.data(), static_cast<std::size_t>(file.gcount()));
   }
+  // It is not to be taken for another file: good ones would be fetched again.
+  if (file.bad())
+    throw DataError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int length = 0;
   EVP_DigestFinal_ex(context.get(), digest, &length);

@@ -55,10 +55,10 @@ std::string class_difference(std::string_view found, std::string_view expected) 
 
 }  // namespace
 
-DataIdentity identify(const Dataset& training_set) {
-  return {.images = training_set.size(),
-          .class_names = training_set.class_names(),
-          .list_checksum = fmt::format("{:016x}", training_set.list_checksum())};
+DataIdentity identify(const Dataset& dataset) {
+  return {.images = dataset.size(),
+          .class_names = dataset.class_names(),
+          .list_checksum = fmt::format("{:016x}", dataset.list_checksum())};
 }
 
 DataIdentity identify_classes(const Dataset& dataset) {

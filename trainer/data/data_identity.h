@@ -21,8 +21,9 @@ struct DataIdentity {
   std::string list_checksum;             // 16 hexadecimal digits; empty: not to be compared.
 };
 
-// Of a training set. A million paths take some hundredths of a second.
-DataIdentity identify(const Dataset& training_set);
+// Of a set whose list counts: one to train on, or whose accuracies are compared. A million paths
+// take some hundredths of a second.
+DataIdentity identify(const Dataset& dataset);
 
 // Of what is only evaluated: any images may be, but their labels must mean the same classes.
 DataIdentity identify_classes(const Dataset& dataset);

@@ -42,7 +42,7 @@ class ImageReader {
   virtual ImageSize open(std::int64_t index) = 0;
 
   // The current image; once after each open(). The pixels are valid until the next open(). Throws
-  // ImageError.
+  // ImageError, or DataError where what holds the other images, too, cannot be read any more.
   virtual DecodedImage decode(const ImageRegion& region) = 0;
 
   // The current image's file where another decoder may read it in the place of decode(): see

@@ -1,5 +1,5 @@
-// Images of one size in memory-mapped files of fixed records: nothing is copied before a batch is
-// made, and the ranks of a host share the pages.
+// Images of one size in files of fixed records: each is read when a batch needs it, and the ranks
+// of a host share the pages.
 #pragma once
 
 #include <string>
@@ -7,20 +7,25 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/mapped_file.h"
+#include "trainer/data/record_file.h"
 
 namespace ddprun::trainer {
 
-class RecordDataset : public PlainDataset {
+class RecordDataset : public Dataset {
  public:
+  // Where the first pixel of an image is.
+  struct Place {
+    std::size_t file;     // Of Contents::files.
+    std::int64_t offset;  // In bytes.
+  };
   struct Contents {
     ImageView layout;  // Of every image; `data` is not used.
     std::int64_t classes = 0;
     Normalization normalization;
     std::string description;
-    std::vector<MappedFile> files;            // Where `images` point into.
-    std::vector<const std::uint8_t*> images;  // The first pixel of each.
-    std::vector<std::uint8_t> labels;         // As many.
+    std::vector<RecordFile> files;
+    std::vector<Place> images;
+    std::vector<std::uint8_t> labels;  // As many.
   };
 
   explicit RecordDataset(Contents contents) : contents_(std::move(contents)) {}
@@ -35,13 +40,11 @@ class RecordDataset : public PlainDataset {
   std::int64_t label(std::int64_t index) const override {
     return contents_.labels[static_cast<std::size_t>(index)];
   }
-  ImageView image(std::int64_t index) const override {
-    ImageView view = contents_.layout;
-    view.data = contents_.images[static_cast<std::size_t>(index)];
-    return view;
-  }
+  std::unique_ptr<ImageReader> make_reader() const override;
 
  private:
+  class Reader;
+
   Contents contents_;
 };
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/data/record_dataset.h"
 
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr int stl10_classes = 10;
 constexpr std::int64_t side = 96;
 constexpr std::int64_t plane_bytes = side * side;
-constexpr std::size_t image_bytes = 3 * plane_bytes;
+constexpr std::int64_t image_bytes = 3 * plane_bytes;
 constexpr std::size_t images_of_full_train = 5'000;
 constexpr std::size_t images_of_full_test = 8'000;
 
@@ -88,30 +89,33 @@ void add_images(const Stl10Files& files, RecordDataset::Contents& contents) {
     throw DataError(fmt::format("no {} beside {}: images without labels are of no use here",
                                 files.labels.filename().string(), files.images.string()));
   }
-  const std::span<const std::uint8_t> pixels = contents.files.emplace_back(files.images).bytes();
-  if (pixels.empty() || pixels.size() % image_bytes != 0) {
+  const std::size_t number = contents.files.size();
+  const RecordFile& pixels = contents.files.emplace_back(files.images);
+  if (pixels.size() == 0 || pixels.size() % image_bytes != 0) {
     throw DataError(fmt::format(
         "{} is truncated or not STL-10's binary version: it has {} bytes, expected a multiple of "
         "{}; the last whole image ends at offset {}",
         files.images.string(), pixels.size(), image_bytes,
         pixels.size() / image_bytes * image_bytes));
   }
-  const MappedFile label_file(files.labels);
-  const std::span<const std::uint8_t> labels = label_file.bytes();
-  const std::size_t images = pixels.size() / image_bytes;
-  if (labels.size() != images) {
+  const RecordFile label_file(files.labels);
+  const std::int64_t images = pixels.size() / image_bytes;
+  if (label_file.size() != images) {
     throw DataError(fmt::format(
         "{} has {} images, but {} has {} labels: it cannot be told which belongs to which; give a "
         "file with one label for each image",
-        files.images.string(), images, files.labels.string(), labels.size()));
+        files.images.string(), images, files.labels.string(), label_file.size()));
   }
-  for (std::size_t i = 0; i < images; ++i) {
-    if (labels[i] < 1 || labels[i] > stl10_classes) {
+  std::vector<std::uint8_t> labels(static_cast<std::size_t>(images));
+  label_file.read(0, labels);
+  for (std::int64_t i = 0; i < images; ++i) {
+    const std::uint8_t label = labels[static_cast<std::size_t>(i)];
+    if (label < 1 || label > stl10_classes) {
       throw DataError(fmt::format("{}: label {} at offset {}, expected 1 to {}",
-                                  files.labels.string(), labels[i], i, stl10_classes));
+                                  files.labels.string(), label, i, stl10_classes));
     }
-    contents.labels.push_back(static_cast<std::uint8_t>(labels[i] - 1));
-    contents.images.push_back(pixels.data() + i * image_bytes);
+    contents.labels.push_back(static_cast<std::uint8_t>(label - 1));
+    contents.images.push_back({number, i * image_bytes});
   }
 }
 

@@ -15,7 +15,7 @@ namespace ddprun::trainer {
 namespace {
 
 // What decoded images take at a time, of each thread: 256 of ImageNet's have half of it.
-constexpr std::int64_t pixels_max = std::int64_t{256} << 20;
+constexpr std::int64_t decoded_bytes_max = std::int64_t{256} << 20;
 
 std::optional<c10::Stream> own_stream(const DeviceJpegDecoder::Options& options) {
   if (options.device.is_cpu()) return std::nullopt;
@@ -67,7 +67,7 @@ bool DeviceJpegDecoder::finish(Batch& batch) {
       std::int64_t bytes = 0;
       do {
         bytes += all[end++].room_bytes();
-      } while (end < all.size() && bytes + all[end].room_bytes() <= pixels_max);
+      } while (end < all.size() && bytes + all[end].room_bytes() <= decoded_bytes_max);
       decode_group(all.subspan(begin, end - begin), images);
       begin = end;
     }

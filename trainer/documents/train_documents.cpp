@@ -199,6 +199,7 @@ std::string train_man_page() {
          man_item(man_bold("2"), "What was given is wrong: an option, or the data.") +
          man_item(man_bold("75"),
                   "Stopped by SIGTERM, SIGUSR1 or \\-\\-max\\-time: queue it again.") +
+         man_item(man_bold("129"), "Stopped by SIGHUP: its terminal or ssh session is lost.") +
          man_item(man_bold("130"), "Stopped by Ctrl\\-C.");
 }
 

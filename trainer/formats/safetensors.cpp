@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -99,11 +100,12 @@ class OutputFile : public SafetensorsSink {
   int fd_;
 };
 
-// The header's parser takes no dtype that is not in the list.
+// The header's parser takes no dtype that is not in the list: its own list must have no others.
 torch::ScalarType type_of(const std::string& dtype) {
-  return std::find_if(dtypes.begin(), dtypes.end(),
-                      [&](const auto& known) { return known.name == dtype; })
-      ->type;
+  const auto found = std::find_if(dtypes.begin(), dtypes.end(),
+                                  [&](const auto& known) { return known.name == dtype; });
+  assert(found != dtypes.end());
+  return found->type;
 }
 
 }  // namespace

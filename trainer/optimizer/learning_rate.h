@@ -11,7 +11,7 @@ namespace ddprun::trainer {
 enum class LearningRateSchedule {
   Step,       // Times gamma every step_epochs epochs, or at the milestones if there are any.
   MultiStep,  // Times gamma at each milestone.
-  Cosine,     // From the base rate to zero at the last step, along half a cosine.
+  Cosine,     // From the base rate along half a cosine, at zero one step after the last.
 };
 
 // For what the base rate was chosen, when it is not this run: it is scaled in proportion.

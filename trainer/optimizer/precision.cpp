@@ -126,11 +126,6 @@ void Precision::restored() {
   if (on_device_) on_device_->restored();
 }
 
-const char* name_of(PrecisionOption precision) {
-  static constexpr std::array names{"fp32", "bf16", "fp16"};
-  return names[static_cast<std::size_t>(precision)];
-}
-
 torch::ScalarType type_of(PrecisionOption precision) {
   static constexpr std::array types{torch::kFloat32, torch::kBFloat16, torch::kFloat16};
   return types[static_cast<std::size_t>(precision)];

@@ -60,9 +60,6 @@ class Precision {
   // left out.
   bool accept(const std::vector<torch::Tensor>& parameters);
 
-  // What accept() decided last, with the reason; nothing before the first, and without scaling.
-  const std::optional<ScaleDecision>& decision() const { return decision_; }
-
   LossScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }  // Null but for float16.
 
   // From now on the scale lives on the device: accept() leaves gradients scaled and says true, the
@@ -86,12 +83,11 @@ class Precision {
   PrecisionOption option_;
   torch::Device device_;
   std::optional<LossScaler> scaler_;
-  std::optional<ScaleDecision> decision_;
+  std::optional<ScaleDecision> decision_;  // What accept() decided last; of the host's scale.
   std::optional<DeviceLossScale> on_device_;
   std::vector<StepDecision> decisions_;  // Not taken yet.
 };
 
-const char* name_of(PrecisionOption precision);  // "fp32", "bf16", "fp16"
 torch::ScalarType type_of(PrecisionOption precision);
 
 // A sentence when this CPU computes in `precision` by emulation, slower than in float32; else "".

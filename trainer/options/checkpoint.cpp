@@ -60,6 +60,10 @@ void check_checkpoint_options(const TrainOptions& options) {
   refuse_if(options.new_head && options.weights.empty(), "--new-head needs --weights");
   refuse_if(!options.weights.empty() && options.resume != "auto" && options.resume != "none",
             "--weights and --resume PATH contradict each other: a checkpoint brings its weights");
+  refuse_if(options.evaluate && options.new_head,
+            "--evaluate with --new-head would validate a last layer that nobody has trained: to "
+            "validate what was trained give --checkpoint-dir DIR without --weights, or --weights "
+            "FILE of the trained ones without --new-head");
   refuse_if(options.evaluate && options.weights.empty() && options.checkpoint_dir.empty() &&
                 (options.resume == "auto" || options.resume == "none"),
             "--evaluate needs something to evaluate: --weights FILE, --resume PATH or "

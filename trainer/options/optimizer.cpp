@@ -51,7 +51,7 @@ void add_schedule_options(CLI::App& app, LearningRateOptions& rate) {
                                     {"multistep", LearningRateSchedule::MultiStep},
                                     {"cosine", LearningRateSchedule::Cosine}},
                                    "step: times --lr-gamma every --lr-step-epochs; multistep: at "
-                                   "--lr-milestones; cosine: to 0 at the last step");
+                                   "--lr-milestones; cosine: to 0 one step after the last");
   add_count(app, "--lr-step-epochs", rate.step_epochs, 1, count_max,
             "Epochs between drops of the learning rate");
   app.add_option_function<std::string>(
@@ -110,6 +110,13 @@ void add_update_options(CLI::App& app, TrainOptions& options) {
 }
 
 }  // namespace
+
+// A scale or shift has no direction, which is what LARS goes by: its users leave both kinds without
+// decay.
+DecayExclusion decay_exclusion_of(const TrainOptions& options) {
+  const bool lars = options.optimizer == OptimizerKind::Lars;
+  return options.no_decay.value_or(DecayExclusion{.batch_norm = lars, .bias = lars});
+}
 
 void add_optimizer_options(CLI::App& app, TrainOptions& options) {
   app.option_defaults()->group("Optimization");

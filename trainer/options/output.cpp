@@ -51,8 +51,8 @@ void add_output_options(CLI::App& app, TrainOptions& options) {
              "its own")
           ->type_name("FILE");
   app.add_option("--report", options.report,
-                 "Write what --metrics tells as a page with pictures, after each epoch and at the "
-                 "end; ddprun plot lays several runs over each other")
+                 "Write what --metrics tells as a page with pictures, after epochs (in at most 1 % "
+                 "of the time) and at the end; ddprun plot lays several runs over each other")
       ->type_name("FILE.html")
       ->needs(metrics)
       ->check(CLI::Validator(

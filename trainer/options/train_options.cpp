@@ -49,8 +49,9 @@ constexpr std::array<Rivals, 7> rivals{{{"batch-size", "global-batch-size"},
 
 // Those of which the first alone gives way. Whoever adds --no-validation to a file that says
 // `evaluate` must not get a training.
-constexpr std::array<Rivals, 7> yielding{{{"lr-gamma", "lr-schedule", {"step", "multistep"}},
+constexpr std::array<Rivals, 8> yielding{{{"lr-gamma", "lr-schedule", {"step", "multistep"}},
                                           {"new-head", "resume", {"auto", "none"}},
+                                          {"new-head", "evaluate"},
                                           {"no-validation", "evaluate"},
                                           {"max-time", "evaluate"},
                                           {"profile", "evaluate"},
@@ -73,7 +74,11 @@ class ConfigFile : public CLI::ConfigTOML {
       }
     }
     refuse_second_names(found);
-    std::erase_if(found, [&](const CLI::ConfigItem& item) { return gives_way(item); });
+    // Weights below a new last layer are where a training begins, and nothing to evaluate.
+    const bool begins_training = given("evaluate") && sets(found, "new-head");
+    std::erase_if(found, [&](const CLI::ConfigItem& item) {
+      return gives_way(item) || (begins_training && item.name == "weights");
+    });
     return found;
   }
 
@@ -103,6 +108,13 @@ class ConfigFile : public CLI::ConfigTOML {
       throw CLI::ConfigError(first->second + " and " + item.name +
                              " set the same: leave one of the two out");
     }
+  }
+
+  // A flag, in the file.
+  static bool sets(const std::vector<CLI::ConfigItem>& found, std::string_view flag) {
+    return std::any_of(found.begin(), found.end(), [&](const CLI::ConfigItem& item) {
+      return item.name == flag && (item.inputs.empty() || item.inputs.front() != "false");
+    });
   }
 
   // The last value on the command line; nothing where the option is not there.

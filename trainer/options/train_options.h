@@ -83,7 +83,7 @@ struct TrainOptions {
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 1e-4;
-  std::optional<DecayExclusion> no_decay;  // Default: none with SGD, both with LARS.
+  std::optional<DecayExclusion> no_decay;  // Default: decay_exclusion_of().
   double lars_trust = 0.001;
   double label_smoothing = 0;
   std::optional<double> clip_grad_norm;
@@ -164,6 +164,9 @@ std::filesystem::path data_path(const TrainOptions& options);
 
 // What is done to training images: --augment, or what is usual for the data set.
 AugmentOptions augment_of(const TrainOptions& options);
+
+// What weight decay leaves alone: --no-decay, or none with SGD and both kinds with LARS.
+DecayExclusion decay_exclusion_of(const TrainOptions& options);
 
 // The contradictions that can be seen without data or peers. Throws UsageError.
 void check_options(const TrainOptions& options);

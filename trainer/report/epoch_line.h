@@ -15,8 +15,8 @@ struct EpochReport {
   std::int64_t epoch = 0;                    // From 1, as people count.
   std::int64_t epochs = 0;                   // Of the run.
   std::int64_t step = 0;                     // Of the run.
-  std::int64_t steps = 0;                    // Done of the epoch ...
-  std::int64_t steps_per_epoch = 0;          // ... which --steps may end early.
+  std::int64_t steps = 0;                    // Done of the epoch, which --steps may end early ...
+  std::int64_t steps_per_epoch = 0;          // ... or a start in its middle have begun late.
   std::optional<double> train_loss;          // Of what rank 0 has trained on; nothing: on none.
   std::optional<double> validation_loss;     // Nothing: no validation.
   std::optional<double> top1;                // In percent.

@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iostream>
 #include <stdexcept>
 #include <utility>
 
-#include "plot/half_line.h"
 #include "trainer/report/run_page.h"
 
 namespace ddprun::trainer {
@@ -110,14 +107,7 @@ Reporter::Reporter(std::ostream& out, Options options) : out_(out), options_(std
   if (options_.enabled && !options_.tensorboard.empty()) {
     tensorboard_.emplace(options_.tensorboard);
   }
-  if (!options_.metrics.empty()) {
-    metrics_.open(options_.metrics, std::ios::app);
-    if (!metrics_) {
-      throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
-                                           options_.metrics.string(), std::strerror(errno)));
-    }
-    if (plot::ends_within_line(options_.metrics)) metrics_ << '\n';
-  }
+  if (!options_.metrics.empty()) metrics_.emplace(options_.metrics);
   if (!options_.page.empty()) require_place(options_.page);
   if (shows_row()) watch_ = std::thread([this] { watch_for_a_stand(); });
 }
@@ -166,21 +156,26 @@ void Reporter::end(const std::string& name, const MetricsFields& fields) {
     clear_progress();
   }
   event(name, fields);
-  write_page();
+  write_page(When::End);
   if (!tensorboard_) return;
   tensorboard_->flush();
   warn_of_tensorboard();
 }
 
-// Once is enough of what went wrong: it would go wrong after each epoch.
-void Reporter::write_page() {
-  if (options_.page.empty()) return;
+// Once is enough of what goes wrong: it may go wrong after each epoch.
+void Reporter::write_page(When when) {
+  const double began_s = now_s();
+  if (options_.page.empty() || (when == When::Due && !page_schedule_.due(began_s))) return;
   try {
     write_run_page(options_.page, options_.page_of);
+    page_fails_ = false;
   } catch (const std::runtime_error& error) {
-    warning(fmt::format("--report: {}; no page is written any more", error.what()));
-    options_.page.clear();
+    if (!std::exchange(page_fails_, true)) {
+      warning(fmt::format("--report: {}{}", error.what(),
+                          when == When::Due ? "; it is tried again after a later epoch" : ""));
+    }
   }
+  page_schedule_.written(began_s, now_s());
 }
 
 void Reporter::warn_of_tensorboard() {
@@ -251,7 +246,7 @@ void Reporter::epoch(const EpochReport& report) {
     pending_ = report;
     if (report.save != EpochReport::Save::Begun) tell_epoch();
   }
-  write_page();
+  write_page(When::Due);
 }
 
 void Reporter::written(std::int64_t step) {
@@ -262,32 +257,23 @@ void Reporter::written(std::int64_t step) {
 }
 
 void Reporter::event(const std::string& name, const MetricsFields& fields) {
-  if (!metrics_.is_open()) return;
+  if (!metrics_) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  metrics_ << metrics_line(name, std::chrono::duration<double>(now).count(), fields) << std::endl;
-  if (metrics_) return;
-  const std::string reason = std::strerror(errno);
-  metrics_.close();
-  std::cerr << fmt::format(
-                   "train: warning: --metrics: cannot write to {} ({}); nothing more is written "
-                   "there",
-                   options_.metrics.string(), reason)
-            << std::endl;
+  const std::string told =
+      metrics_->add(metrics_line(name, std::chrono::duration<double>(now).count(), fields));
+  if (!told.empty()) warn(told);  // Of whatever rank.
 }
 
 bool Reporter::progress_due() const {
   if (!options_.enabled || options_.rank_told >= 0) return false;
+  const std::lock_guard lock(mutex_);
   if (shows_row()) return drawn_at_s_ < 0 || now_s() - drawn_at_s_ >= redraw_s;
   return !options_.step_lines && schedule_.due(now_s());
 }
 
 void Reporter::progress(const StepReport& report) {
   const double now = now_s();
-  if (!shows_row()) {
-    line(short_step_line(report));
-    schedule_.printed(now);
-    return;
-  }
+  if (!shows_row()) return line_in_time(short_step_line(report), now);
   const std::lock_guard lock(mutex_);
   drawn_at_s_ = now;
   last_step_ = report;
@@ -295,11 +281,21 @@ void Reporter::progress(const StepReport& report) {
   draw(progress_line(report, row_columns()));
 }
 
+void Reporter::line_in_time(const std::string& text, double printed_at_s) {
+  if (!options_.enabled) return;
+  const std::lock_guard lock(mutex_);
+  print(text);
+  schedule_.printed(printed_at_s);
+}
+
 void Reporter::status(const std::string& text) {
-  if (!shows_row()) return;
+  if (shows_row()) show_row(text, /*drawn_at_s=*/-1);
+}
+
+void Reporter::show_row(const std::string& text, double drawn_at_s) {
   const std::lock_guard lock(mutex_);
   last_step_.reset();
-  drawn_at_s_ = -1;
+  drawn_at_s_ = drawn_at_s;
   draw(text);
 }
 
@@ -310,11 +306,9 @@ void Reporter::validating(const std::string& epoch, std::int64_t batch, std::int
   const std::string text = fmt::format("{}{}validating ... {}", epoch, epoch.empty() ? "" : "  ",
                                        count_of(batch, batches));
   if (shows_row()) {
-    status(text);
-    drawn_at_s_ = now;
+    show_row(text, now);
   } else {
-    line(text);
-    schedule_.printed(now);
+    line_in_time(text, now);
   }
 }
 
@@ -366,6 +360,7 @@ void Reporter::step_text(const std::string& text) {
   if (shows_row() || !tells_step_lines()) return;
   if (options_.rank_told < 0) return line(text);
   // In one piece: the workers' lines meet in one stream.
+  const std::lock_guard lock(mutex_);
   out_ << fmt::format("[rank {}] {}\n", options_.rank_told, text) << std::flush;
 }
 

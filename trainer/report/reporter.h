@@ -26,8 +26,8 @@
 //   bad_images  epoch, pass ("training" or "validation"), images (of all ranks, each once)
 //   end         step, best_prec1, seconds, train_s, images_per_s, steps_per_worker, step_s_avg
 //               (the last two: of this process, which may have resumed)
-//   stopped     step, epoch, reason ("SIGTERM", "SIGINT", "SIGUSR1", "--max-time"), saved (whether
-//               that step is in a checkpoint); instead of "end"
+//   stopped     step, epoch, reason ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "--max-time"), saved
+//               (whether that step is in a checkpoint); instead of "end"
 // Times are in seconds; prec1 and prec5 in percent; step counts the optimizer steps of the whole
 // run and epoch the full passes before this one. Every line has "time", seconds since 1970.
 // Names are never reused for something else.
@@ -37,7 +37,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -50,7 +49,9 @@
 #include "trainer/report/line_schedule.h"
 #include "trainer/report/memory_use.h"
 #include "trainer/report/meters.h"
+#include "trainer/report/metrics_file.h"
 #include "trainer/report/metrics_line.h"
+#include "trainer/report/page_schedule.h"
 #include "trainer/report/tensorboard_writer.h"
 
 namespace ddprun::trainer {
@@ -62,7 +63,7 @@ struct StepReport {
   std::int64_t step = 0;                     // Of the run, this one included.
   std::int64_t step_in_epoch = 0;            // This one included.
   std::int64_t steps_per_epoch = 0;          // Of the last one: as far as --steps goes.
-  Meter time_s, data_s, loss, prec1, prec5;  // Averages over the epoch.
+  Meter time_s, data_s, loss, prec1, prec5;  // Averages over what this attempt did of the epoch.
   double window_step_s = 0;                  // Mean since the previous line.
   double window_data_s = 0;
   std::optional<double> window_host_s;     // Of window_step_s until all was queued; on a GPU.
@@ -108,6 +109,7 @@ std::filesystem::path metrics_path(const std::string& option, int rank);
 // training may be going on.
 std::filesystem::path events_folder(const std::filesystem::path& option, bool evaluation);
 
+// All calls from one thread, but warning() and node_warning(), which may come from any.
 class Reporter {
  public:
   struct Options {
@@ -120,7 +122,7 @@ class Reporter {
     std::function<std::size_t()> columns = [] { return std::size_t{80}; };
     std::filesystem::path metrics;      // Empty: none.
     std::filesystem::path tensorboard;  // A folder. Empty: none.
-    std::filesystem::path page;         // Of `page_of`, written anew after each epoch. Empty: none.
+    std::filesystem::path page;         // Of `page_of`, written anew after epochs. Empty: none.
     std::string page_of;                // As --metrics was given, with all ranks' files.
   };
 
@@ -162,29 +164,38 @@ class Reporter {
  private:
   bool shows_row() const { return options_.enabled && options_.terminal && options_.rank_told < 0; }
   double now_s() const;
+
+  // These take mutex_.
   void warn(const std::string& text);
+  void line_in_time(const std::string& text, double printed_at_s);
+  void show_row(const std::string& text, double drawn_at_s);
   void step_text(const std::string& text);
-  // All with mutex_ held.
+  void watch_for_a_stand();  // On a thread of its own.
+  void warn_of_tensorboard();
+  enum class When { Due, End };
+  void write_page(When when);
+  void scalars(std::int64_t step, const std::vector<Scalar>& values);
+
+  // These with mutex_ held.
   void print(const std::string& text);
   void tell_epoch();
   std::size_t row_columns();
   void draw(const std::string& row);
   void clear_progress();
-  void watch_for_a_stand();  // On a thread of its own.
-  void warn_of_tensorboard();
-  void write_page();
-  void scalars(std::int64_t step, const std::vector<Scalar>& values);
 
   std::ostream& out_;
   Options options_;
-  std::ofstream metrics_;
+  std::optional<MetricsFile> metrics_;
   std::optional<TensorboardWriter> tensorboard_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  PageSchedule page_schedule_;
+  bool page_fails_ = false;
+
+  // Of what is shown: the watching thread draws, and a loader's threads warn.
+  mutable std::mutex mutex_;
   LineSchedule schedule_;
   std::optional<EpochReport> pending_;  // Its checkpoint is being written.
   double drawn_at_s_ = -1;
-
-  std::mutex mutex_;  // The terminal, and what the watching thread reads.
   std::condition_variable ended_;
   bool ending_ = false;
   bool row_shown_ = false;

@@ -1,6 +1,8 @@
-// A full disk costs the log and not the training: the first failed write is the last one tried.
+// A full disk costs records of the log, and neither the training nor what comes later. Half a
+// record is taken back, since readers go no further.
 #include "trainer/report/tensorboard_writer.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "trainer/report/append.h"
 #include "worker/wording.h"
 
 namespace ddprun::trainer {
@@ -40,9 +43,14 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   if (error) fail(error.message());
   path_ =
       folder / event_file_name(existing, std::time(nullptr), worker::own_host_name(), ::getpid());
-  file_.open(path_, std::ios::binary | std::ios::trunc);
-  if (!file_) fail(std::strerror(errno));
-  write(version_record(unix_time_s()), /*flush=*/true);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail(std::strerror(errno));
+  flush();
+}
+
+TensorboardWriter::~TensorboardWriter() {
+  flush();
+  ::close(fd_);
 }
 
 void TensorboardWriter::start(std::int64_t step, std::string_view text_tag,
@@ -63,16 +71,31 @@ void TensorboardWriter::flush() { write("", /*flush=*/true); }
 std::string TensorboardWriter::take_problem() { return std::exchange(problem_, ""); }
 
 void TensorboardWriter::write(const std::string& record, bool flush) {
-  if (!file_) return;
-  file_ << record;
-  if (flush) {
-    file_.flush();
-    flushed_at_ = std::chrono::steady_clock::now();
-  }
-  if (!file_) {
-    problem_ = fmt::format("--tensorboard: cannot write to {} ({}); nothing more is written there",
-                           path_.string(), std::strerror(errno));
-  }
+  pending_ += record;
+  if (!flush) return;
+  flushed_at_ = std::chrono::steady_clock::now();
+  // It is what a reader knows the file by, whatever else was lost.
+  if (size_ == 0) pending_.insert(0, version_record(unix_time_s()));
+  const std::string records = std::exchange(pending_, "");
+  if (records.empty()) return;
+  const int error = add(records);
+  if (error == 0) size_ += static_cast<std::int64_t>(records.size());
+  const bool failed = std::exchange(fails_, error != 0);
+  if (failed == fails_) return;
+  problem_ = fails_ ? fmt::format(
+                          "--tensorboard: cannot write to {} ({}); records are missing "
+                          "there until it can be",
+                          path_.string(), std::strerror(error))
+                    : fmt::format(
+                          "--tensorboard: {} can be written again; what came meanwhile "
+                          "is missing there",
+                          path_.string());
+}
+
+// Returns the errno of what failed, or 0.
+int TensorboardWriter::add(const std::string& records) {
+  if (fails_ && ::ftruncate(fd_, size_) != 0) return errno;
+  return append(fd_, records).error;
 }
 
 }  // namespace ddprun::trainer

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,9 @@ class TensorboardWriter {
  public:
   // Makes the folder and a file in it. Throws std::runtime_error when that cannot be.
   explicit TensorboardWriter(const std::filesystem::path& folder);
+  ~TensorboardWriter();
+  TensorboardWriter(const TensorboardWriter&) = delete;
+  TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
   // Before all else: the run goes on after `step` steps (0: it is new). What the folder shows of
   // later steps is of an attempt that was given up, and disappears.
@@ -26,16 +28,21 @@ class TensorboardWriter {
   void scalars(std::int64_t step, const std::vector<Scalar>& values);
   void flush();
 
-  // Why the file is incomplete, once; "" when it is not. Nothing is written after an error.
+  // That records begin to be missing in the file, and why, or that no more are, once each; "":
+  // nothing.
   std::string take_problem();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
   void write(const std::string& record, bool flush);
+  int add(const std::string& records);
 
   std::filesystem::path path_;
-  std::ofstream file_;
+  int fd_ = -1;
+  std::int64_t size_ = 0;  // Bytes of whole records.
+  std::string pending_;    // Records that were not flushed.
+  bool fails_ = false;     // So did the last write.
   std::chrono::steady_clock::time_point flushed_at_;
   std::string problem_;
 };

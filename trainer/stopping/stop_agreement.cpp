@@ -18,6 +18,7 @@ constexpr double patience_gaps = 4;
 
 int exit_status_of(StopReason reason) {
   constexpr int queue_again = 75;
+  constexpr int hung_up = 129;
   constexpr int interrupted = 130;
   switch (reason) {
     case StopReason::None:
@@ -26,6 +27,8 @@ int exit_status_of(StopReason reason) {
     case StopReason::Asked:
     case StopReason::Terminated:
       return queue_again;
+    case StopReason::HungUp:
+      return hung_up;
     case StopReason::Interrupted:
       return interrupted;
   }
@@ -40,6 +43,8 @@ std::string describe(StopReason reason) {
       return "--max-time";
     case StopReason::Asked:
       return "SIGUSR1";
+    case StopReason::HungUp:
+      return "SIGHUP";
     case StopReason::Terminated:
       return "SIGTERM";
     case StopReason::Interrupted:
@@ -60,11 +65,19 @@ std::string stop_text(const StopFacts& facts) {
          (facts.resume == "auto" ? "goes on" : "with --resume auto goes on");
 }
 
-bool StopAgreement::beat() {
+void StopAgreement::now(BeatKind kind, double spent_s) {
+  pace().spent_s += spent_s;
+  kind_ = kind;
+}
+
+std::optional<double> StopAgreement::beat(double spent_s) {
+  pace().spent_s += spent_s;
   pace().beats += 1;
-  if (pace().beats < pace().gap) return false;
+  if (pace().beats < pace().gap) return std::nullopt;
+  const double beat_s = pace().spent_s / static_cast<double>(pace().beats);
   pace().beats = 0;
-  return true;
+  pace().spent_s = 0;
+  return beat_s;
 }
 
 StopReason StopAgreement::conclude(const StopBallot& all) {

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ddprun::trainer {
@@ -28,12 +29,13 @@ enum class StopReason {
   None,
   TimeUp,       // --max-time.
   Asked,        // SIGUSR1, with which schedulers announce an end.
+  HungUp,       // SIGHUP: the terminal or the ssh session is lost.
   Terminated,   // SIGTERM.
   Interrupted,  // SIGINT: somebody at a keyboard.
 };
 
 // 75 asks whoever started the job to queue it again (EX_TEMPFAIL of BSD); ddprun and its
-// job scripts understand it. 130 is what a shell makes of Ctrl-C.
+// job scripts understand it. 129 and 130 are what a shell makes of SIGHUP and Ctrl-C.
 int exit_status_of(StopReason reason);
 
 // "SIGTERM"; "--max-time".
@@ -66,10 +68,12 @@ class StopAgreement {
   explicit StopAgreement(int world_size) : alone_(world_size == 1) {}
 
   // Of which kind beats are from now on; steps at first. At the same beat on every rank.
-  void now(BeatKind kind) { kind_ = kind; }
+  // `spent_s`: of this rank, since the last call of this or of beat().
+  void now(BeatKind kind, double spent_s);
 
-  // A beat is done. True: now is a vote.
-  bool beat();
+  // A beat is done. Something: now is a vote, and so many seconds a beat of its kind has taken this
+  // rank since the last one, on average.
+  std::optional<double> beat(double spent_s);
 
   // What came out of it. Anything but None: stop here.
   StopReason conclude(const StopBallot& all);
@@ -82,8 +86,10 @@ class StopAgreement {
  private:
   struct Pace {
     std::int64_t gap = 1;
-    std::int64_t beats = 0;  // Since the last vote among beats of this kind.
-    double beat_s = 0;       // Of the slowest rank.
+    double beat_s = 0;  // Of the slowest rank.
+    // Since the last vote among beats of this kind, on this rank.
+    std::int64_t beats = 0;
+    double spent_s = 0;
 
     double gap_s() const { return static_cast<double>(gap) * beat_s; }
   };

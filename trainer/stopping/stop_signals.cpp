@@ -14,24 +14,25 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr int stop_signals[] = {SIGUSR1, SIGTERM, SIGINT, SIGALRM};
+constexpr int stop_signals[] = {SIGUSR1, SIGHUP, SIGTERM, SIGINT, SIGALRM};
 constexpr std::int64_t same_wish_ms = 1'000;
 
-std::atomic<bool> holding{false};
+enum class Phase { Free, Voting, Agreed, Alone };  // As the header has them.
+
+std::atomic<Phase> phase{Phase::Free};
 std::atomic<bool> telling{false};
 std::atomic<bool> on_terminal{false};
-std::atomic<bool> all_agreed{false};
 std::atomic<int> waits_for_disk{0};  // That many DiskWaits live.
 std::atomic<bool> waits_for_writer{false};
-std::atomic<bool> alone{false};
 std::atomic<int> meeting_fd{-1};
 std::atomic<bool> usr1_seen{false};
-std::atomic<std::int64_t> ending_since_ms{0};  // Of the first SIGTERM or SIGINT; 0: none came.
+std::atomic<std::int64_t> ending_since_ms{0};  // Of the first that asks for the end; 0: none came.
 std::atomic<int> ending_signal{0};             // Which of them it was.
 std::atomic<unsigned> patience_whole_s{10};    // Until a vote knows how long steps take.
 constexpr unsigned meeting_patience_s = 2;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
-              std::atomic<std::int64_t>::is_always_lock_free);
+              std::atomic<std::int64_t>::is_always_lock_free &&
+              std::atomic<Phase>::is_always_lock_free);
 
 std::int64_t monotonic_ms() {
   timespec now{};
@@ -45,7 +46,7 @@ void say(std::string_view text) {
 
 // Of who has been told to end.
 void begin_patience() {
-  if (all_agreed || alone) return;
+  if (phase != Phase::Voting) return;
   ::alarm(meeting_fd >= 0 ? meeting_patience_s : patience_whole_s.load());
 }
 
@@ -60,28 +61,40 @@ void end_by(int signal) {
   ::raise(signal);
 }
 
+std::string_view answer_to(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "train: Ctrl-C: stopping after a step that all workers agree on; another one ends at "
+             "once\n";
+    case SIGHUP:
+      return "train: got SIGHUP: stopping after a step that all workers agree on\n";
+    default:
+      return "train: got SIGTERM: stopping after a step that all workers agree on\n";
+  }
+}
+
 void on_ending_signal(int signal) {
-  if (!holding) return end_by(signal);
+  if (phase == Phase::Free) return end_by(signal);
   const std::int64_t now = monotonic_ms();
   std::int64_t since = 0;  // Two threads may be in here at once: one of them is the first.
   if (!ending_since_ms.compare_exchange_strong(since, now)) {
-    if (now - since >= same_wish_ms) end_by(signal);
+    if (now - since >= same_wish_ms && signal != SIGHUP) end_by(signal);
     return;
   }
   ending_signal = signal;
+  // Who read what this prints (`train | tee log`) is hung up, too.
+  if (signal == SIGHUP) ::signal(SIGPIPE, SIG_IGN);
+  if (phase == Phase::Free) return end_by(signal);  // A let_go() in between has not heard of it.
   begin_patience();
   if (telling) {
     // A terminal shows ^C behind the row that is there.
     if (on_terminal) say("\n");
-    say(signal == SIGINT
-            ? "train: Ctrl-C: stopping after a step that all workers agree on; another one ends at "
-              "once\n"
-            : "train: got SIGTERM: stopping after a step that all workers agree on\n");
+    say(answer_to(signal));
   }
 }
 
 void on_alarm(int) {
-  if (all_agreed || alone) return;
+  if (phase == Phase::Agreed || phase == Phase::Alone) return;
   if (waits_for_disk > 0) {
     say("train: told to stop, and still writing a checkpoint; another signal ends at once, without "
         "it\n");
@@ -111,7 +124,8 @@ Handler handler_of(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  holding = telling = all_agreed = usr1_seen = waits_for_writer = alone = false;
+  phase = Phase::Free;
+  telling = usr1_seen = waits_for_writer = false;
   meeting_fd = -1;
   ending_signal = 0;
   ending_since_ms = 0;
@@ -138,23 +152,23 @@ StopSignals::~StopSignals() {
 
 void StopSignals::hold(bool tell) {
   telling = tell;
-  const bool held = holding.exchange(true);
-  if (!alone.exchange(false) && held) return;
+  if (phase == Phase::Voting || phase == Phase::Agreed) return;
   // Another attempt begins. A wish of before, which nobody came to, is one of its beginning.
-  all_agreed = false;
+  phase = Phase::Voting;
   if (ending_signal != 0) begin_patience();
 }
 
 void StopSignals::let_go() {
-  holding = false;
+  const Phase before = phase.exchange(Phase::Free);
   meeting_fd = -1;
   waits_for_writer = false;  // It may be among those that are gone.
+  if (before == Phase::Free || before == Phase::Agreed) return;
   // One that came a moment earlier ends it, too: its peers are gone, and with them the common step.
   if (ending_signal != 0) on_alarm(SIGALRM);
 }
 
 void StopSignals::stand_alone() {
-  alone = holding = true;
+  phase = Phase::Alone;
   telling = waits_for_writer = false;
   meeting_fd = -1;
   ::alarm(0);
@@ -172,6 +186,8 @@ void StopSignals::set_patience(double seconds) {
 
 StopReason StopSignals::wish() const {
   switch (ending_signal.load()) {
+    case SIGHUP:
+      return StopReason::HungUp;
     case SIGTERM:
       return StopReason::Terminated;
     case SIGINT:
@@ -193,8 +209,8 @@ void StopSignals::writer_may_wait() { waits_for_writer = true; }
 void StopSignals::all_came() { waits_for_writer = false; }
 
 void StopSignals::agreed() {
-  all_agreed = true;
-  ::alarm(0);
+  Phase voting = Phase::Voting;
+  if (phase.compare_exchange_strong(voting, Phase::Agreed)) ::alarm(0);
 }
 
 }  // namespace ddprun::trainer

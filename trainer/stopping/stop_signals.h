@@ -1,11 +1,21 @@
 // The signals that ask a training process to stop, as wishes that the training loop asks for.
 //
 //   SIGUSR1          a wish from the start on, and never more than that
-//   SIGTERM, SIGINT  end the process, until hold() says that there is something to keep; then
-//   wishes,
-//                    which a second one ends at once. What comes within a second of the first is
-//                    the same wish told twice: Slurm and mpirun tell a launcher and its workers,
-//                    and the launcher tells the workers again.
+//   SIGTERM, SIGINT  end the process, until hold() says that there is something to keep; then they
+//                    are wishes, and a second one ends it at once. What comes within a second of
+//                    the first is the same wish told twice: Slurm and mpirun tell a launcher and
+//                    its workers, and the launcher tells the workers again.
+//   SIGHUP           the same, but that it is nobody's second one: a shell and the kernel tell of
+//                    one lost terminal, each in its time
+//
+// Where a process is with its wish, and what leads from there to where (-: stays):
+//
+//                               hold()   agreed()   stand_alone()   let_go()
+//   Free    nothing to keep     Voting   -          Alone           -
+//   Voting  till all agree, or  -        Agreed     Alone           Free; a wish ends the process
+//           the patience ends
+//   Agreed  all stop            -        -          Alone           Free
+//   Alone   by itself           Voting   -          -               Free; a wish ends the process
 //
 // A wish must not hang: if the ranks have not agreed within the patience, because one of them will
 // never come, the process ends as if it had no handler. A signal that the process ignores (nohup)
@@ -43,7 +53,8 @@ class StopSignals {
   bool is_told_to_end() const { return wish() > StopReason::Asked; }
 
   // This thread waits for the disk, for as long as one of these lives: no vote can come meanwhile,
-  // and what was saved before would be lost. The patience begins anew then.
+  // and what was saved before would be lost. The patience begins anew then. Where let_go() would
+  // end the process it has the patience, too, from let_go() on.
   class DiskWait {
    public:
     DiskWait();

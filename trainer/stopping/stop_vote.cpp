@@ -18,27 +18,21 @@ StopVote::StopVote(StopSignals& signals, worker::Communicator& communicator, tor
 
 void StopVote::hold() { signals_.hold(/*tell=*/communicator_.rank() == 0); }
 
-void StopVote::now(BeatKind kind) {
-  spent().seconds += watch_.lap();
-  kind_ = kind;
-  agreement_.now(kind);
-}
+void StopVote::now(BeatKind kind) { agreement_.now(kind, watch_.lap()); }
 
 StopReason StopVote::beat() {
-  spent().beats += 1;
   hold();  // Validation of a run that was resumed at an epoch's end has its beats before any step.
-  if (!agreement_.beat()) return StopReason::None;
-  reason_ = agreement_.conclude(greatest_of_all(ballot()));
+  const auto beat_s = agreement_.beat(watch_.lap());
+  if (!beat_s) return StopReason::None;
+  reason_ = agreement_.conclude(greatest_of_all(ballot(*beat_s)));
   signals_.all_came();
   signals_.set_patience(agreement_.patience_s());
   if (reason_ != StopReason::None) signals_.agreed();
   return reason_;
 }
 
-StopBallot StopVote::ballot() {
-  const double seconds = spent().seconds + watch_.lap();
-  StopBallot own{signals_.wish(), seconds / static_cast<double>(spent().beats)};
-  spent() = {};
+StopBallot StopVote::ballot(double beat_s) const {
+  StopBallot own{signals_.wish(), beat_s};
   const bool time_up = ends_at_ && std::chrono::steady_clock::now() >= *ends_at_;
   if (own.reason == StopReason::None && time_up) own.reason = StopReason::TimeUp;
   return own;

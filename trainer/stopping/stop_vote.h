@@ -39,13 +39,7 @@ class StopVote {
   StopReason reason() const { return reason_; }
 
  private:
-  // Since the last vote among beats of a kind.
-  struct Spent {
-    double seconds = 0;
-    std::int64_t beats = 0;
-  };
-  Spent& spent() { return kind_ == BeatKind::Step ? steps_ : validation_; }
-  StopBallot ballot();
+  StopBallot ballot(double beat_s) const;
   StopBallot greatest_of_all(StopBallot own);
 
   StopSignals& signals_;
@@ -53,9 +47,6 @@ class StopVote {
   torch::Device device_;
   std::optional<std::chrono::steady_clock::time_point> ends_at_;
   StopAgreement agreement_;
-  BeatKind kind_ = BeatKind::Step;
-  Spent steps_;
-  Spent validation_;
   Stopwatch watch_;
   StopReason reason_ = StopReason::None;
 };

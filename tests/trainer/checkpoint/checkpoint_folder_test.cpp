@@ -203,3 +203,70 @@ TEST_CASE("16.3: a folder is claimed by one at a time, until that one counts as 
   { const FolderClaim next(folder, std::chrono::milliseconds{0}); }
   CHECK_FALSE(std::filesystem::exists(claim));
 }
+
+TEST_CASE("of two that wait behind a dead claim the second waits for the first's",
+          "[trainer][checkpoint]") {
+  using namespace std::chrono_literals;
+  const ScratchFolder scratch;
+  const auto claim = scratch / "saving.claim";
+  write_bytes(claim, "");
+  std::filesystem::last_write_time(claim, std::filesystem::last_write_time(claim) - 1h);
+  const auto dead = ClaimFile::at(claim);
+  REQUIRE(dead);
+  ClaimWatch first(20s), second(20s);
+  const ClaimWatch::Time began{};
+  for (ClaimWatch* const watch : {&first, &second}) {
+    CHECK_FALSE(watch->is_dead(dead, began));
+    CHECK_FALSE(watch->is_dead(dead, began + 19s));
+    CHECK(watch->is_dead(dead, began + 20s));  // Both have seen so before either removes it.
+  }
+
+  CHECK(remove_claim(claim, *dead));
+  const FolderClaim of_first(scratch.path(), 0ms);
+  const auto live = ClaimFile::at(claim);
+  REQUIRE(live);
+  CHECK(remove_claim(claim, *dead));  // The second's, which comes too late.
+
+  CHECK(ClaimFile::at(claim) == live);
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
+  CHECK_FALSE(second.is_dead(live, began + 21s));
+  CHECK_FALSE(second.is_dead(live, began + 40s));
+  CHECK(second.is_dead(live, began + 41s));
+}
+
+TEST_CASE("a claim that cannot be removed is waited for, and then none is made",
+          "[trainer][checkpoint]") {
+  using std::filesystem::perms;
+  constexpr std::chrono::milliseconds no_time{0};
+  const ScratchFolder scratch;
+  const auto claim = scratch / "saving.claim";
+  std::filesystem::create_directory(claim);  // Somebody's.
+  { const FolderClaim next(scratch.path(), no_time); }
+  CHECK(std::filesystem::is_directory(claim));
+
+  std::filesystem::remove(claim);
+  write_bytes(claim, "");
+  const auto dead = ClaimFile::at(claim);
+  std::filesystem::permissions(
+      scratch.path(),
+      perms::all & ~(perms::owner_write | perms::group_write | perms::others_write));
+  {
+    const ddprun::testing::AsNobody nobody;
+    const FolderClaim next(scratch.path(), no_time);
+  }
+  std::filesystem::permissions(scratch.path(), perms::owner_all);
+  CHECK(ClaimFile::at(claim) == dead);
+}
+
+TEST_CASE("who was taken for dead leaves the next one's claim alone", "[trainer][checkpoint]") {
+  const ScratchFolder scratch;
+  const auto claim = scratch / "saving.claim";
+  auto slow = std::make_optional<FolderClaim>(scratch.path(), std::chrono::milliseconds{0});
+  std::filesystem::rename(claim, scratch / "moved");
+  write_bytes(claim, "");
+  const auto others = ClaimFile::at(claim);
+
+  slow.reset();
+  REQUIRE(others);
+  CHECK(ClaimFile::at(claim) == others);
+}

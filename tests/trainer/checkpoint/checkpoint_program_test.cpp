@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iomanip>
 #include <iterator>
 #include <sstream>
 
 #include "tests/testing/catch.h"
 #include "tests/testing/process.h"
 #include "tests/trainer/data/jpeg_writer.h"
+#include "tests/trainer/data/made_up_sets.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
@@ -386,6 +388,29 @@ TEST_CASE("an image that cannot be read costs no step that was done before it",
   }
 }
 
+TEST_CASE("a file of images that becomes shorter costs no step that was done before",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  write_cifar10(folder.path(), /*train=*/true, 400);
+  const auto records = folder / "data_batch_1.bin";
+  Process process(run_in(folder, {"--dataset", "cifar10", "--data", folder.path()}) +
+                      Arguments{"--batch-size", "2", "--epochs", "100000", "--no-validation"},
+                  {{"OMP_NUM_THREADS", "1"}});
+  const auto steps = [&] { return contains(content_of(folder / "metrics"), "\"train\""); };
+  REQUIRE(process.wait_until(steps, limit));
+
+  std::filesystem::resize_file(records, 0);
+
+  const auto failed = process.wait(limit);
+  INFO(failed.output);
+  CHECK(failed.status == 1);
+  CHECK(contains(failed.output, records.string() + " became shorter while it was read"));
+  const int last = events(folder / "metrics", "train").back()["step"];
+  std::ostringstream newest;
+  newest << "_step_" << std::setw(7) << std::setfill('0') << last << ".safetensors";
+  CHECK(files_ending_with(folder / "checkpoints", newest.str()).size() == 1);
+}
+
 TEST_CASE("a write that fails once is made up for with the next step",
           "[trainer][program][checkpoint]") {
   const ScratchFolder folder;
@@ -702,6 +727,58 @@ TEST_CASE("weights that a run with a checkpoint does not begin with are told of"
   INFO(next.output);
   CHECK(next.status == 0);
   CHECK(contains(next.output, "elsewhere is not used: training goes on from the checkpoint in"));
+}
+
+TEST_CASE("an evaluation of other weights tells of the checkpoints that it passes over",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder, other;
+  const auto small = [&](const ScratchFolder& in, const Arguments& more) {
+    return run_with(1, small_run(in, Arguments{"--batch-size", "16"} + more));
+  };
+  REQUIRE(small(other, {"--steps", "1"}).status == 0);
+  REQUIRE(small(folder, {"--steps", "2"}).status == 0);
+  const auto passes_over = [&](const std::filesystem::path& weights) {
+    const auto result = small(folder, {"--evaluate", "--weights", weights});
+    INFO(result.output);
+    CHECK(result.status == 0);
+    return contains(result.output, "looks at no checkpoint in ");
+  };
+
+  CHECK(passes_over(other / "checkpoints/best.safetensors"));
+  CHECK_FALSE(passes_over(folder / "checkpoints/best.safetensors"));
+  // What tells of other classes offers nothing that would not be evaluated either.
+  const auto classes = small(folder, {"--synthetic-classes", "3", "--evaluate", "--weights",
+                                      folder / "checkpoints/best.safetensors"});
+  INFO(classes.output);
+  CHECK(classes.status != 0);
+  CHECK(contains(classes.output, "is for 10 classes, and the data has 3"));
+  CHECK_FALSE(contains(classes.output, "--new-head"));
+}
+
+TEST_CASE("whoever goes on with pixels of another scale is told",
+          "[trainer][program][checkpoint]") {
+  const ScratchFolder folder;
+  const auto small = [&](const Arguments& more) {
+    const Arguments two{"--batch-size", "16", "--synthetic-classes", "2"};
+    const auto result = run_with(1, small_run(folder, two + more));
+    INFO(result.output);
+    CHECK(result.status == 0);
+    return result.output;
+  };
+  const Arguments scaled{"--mean", "0.5,0.25,0.125", "--std", "0.25,0.25,0.25"};
+  const std::string told = "pixels of another scale: mean '0.5,0.25,0.125' instead of '";
+  const auto best = folder / "checkpoints/best.safetensors";
+  CHECK_FALSE(contains(small(Arguments{"--epochs", "1"} + scaled), told));
+  CHECK(metadata_of(best)["std"] == "0.25,0.25,0.25");
+  REQUIRE(metadata_of(best)["best_prec1"] != "0");
+
+  CHECK(contains(small({"--evaluate"}), told));
+  CHECK(contains(small({"--evaluate", "--weights", best}), told));
+  CHECK_FALSE(contains(small(Arguments{"--evaluate"} + scaled), told));
+  const std::string resumed = small({"--epochs", "2"});
+  CHECK(contains(resumed, told));
+  CHECK(contains(resumed, "from another validation (mean '"));
+  CHECK(metadata_of(best)["step"] == "14");
 }
 
 TEST_CASE("a rest of an epoch with a lone last image takes one more",

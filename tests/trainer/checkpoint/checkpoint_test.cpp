@@ -156,6 +156,38 @@ TEST_CASE("a best accuracy of another validation does not count", "[trainer][che
   }
 }
 
+TEST_CASE("a checkpoint knows the pixels that it was trained on", "[trainer][checkpoint]") {
+  Run run;
+  RunIdentity then = identity;
+  then.validation = {.list_checksum = "1", .resize = 28, .averaged = false};
+  then.normalization = {{0.1307F}, {0.3081F}};
+  const TrainingState state{.step = 1, .best_prec1 = 75};
+  const Safetensors file = on_disk(make_checkpoint(then, state, *run.model, run.parts()));
+  const auto restore = [&](const RunIdentity& now, const Safetensors& from) {
+    return restore_checkpoint(from, "file", now, *run.model, run.parts());
+  };
+  RunIdentity now = then;
+  now.normalization = {{0.5F}, {0.25F}};
+  const std::string difference = "mean '0.1307' instead of '0.5', std '0.3081' instead of '0.25'";
+
+  const auto other = restore(now, file);
+  REQUIRE(other.warnings.size() == 2);
+  CHECK(contains(other.warnings[0], "pixels of another scale: " + difference));
+  CHECK(contains(other.warnings[1], "from another validation (" + difference));
+  CHECK(other.state.best_prec1 == 0);
+  CHECK(accuracy_in(file, "file", now) == 0);
+  now.validation.reset();  // As with --evaluate.
+  CHECK(restore(now, file).warnings.size() == 1);
+
+  CHECK(restore(then, file).warnings.empty());
+  CHECK(restore(then, file).state.best_prec1 == 75);
+  Safetensors older = file;
+  for (const char* key : {"mean", "std"}) REQUIRE(older.metadata.erase(key) == 1);
+  now.validation = then.validation;
+  CHECK(restore(now, older).warnings.empty());
+  CHECK(restore(now, older).state.best_prec1 == 75);
+}
+
 TEST_CASE("a checkpoint that does not know its data is taken with a note",
           "[trainer][checkpoint]") {
   Run run;
@@ -192,6 +224,27 @@ TEST_CASE("a checkpoint with wrong metadata or tensors is refused", "[trainer][c
   file.tensors.emplace_back("optimizer/momentum/none", torch::ones({1}));
   CHECK(contains(restore_error(file), "'none'"));
   CHECK(contains(restore_error(on_disk(make_weights(identity, {}, *run.model))), "--weights"));
+}
+
+TEST_CASE("a position that no run comes to is refused", "[trainer][checkpoint]") {
+  Run run;
+  constexpr std::int64_t epochs_max = 2'147'483'647, exact_max = 9'007'199'254'740'992;
+  const TrainingState last{.epoch = epochs_max, .samples_done = exact_max, .step = exact_max};
+  const Safetensors good = on_disk(make_checkpoint(identity, last, *run.model, run.parts()));
+  REQUIRE(restore_error(good) == "");
+  CHECK(step_of(good, "file") == exact_max);
+  for (const auto& [key, most] :
+       {std::pair("epoch", epochs_max), {"samples_done", exact_max}, {"step", exact_max}}) {
+    Safetensors file = good;
+    for (const std::string& beyond : {std::to_string(most + 1), std::string("9223372036854775807"),
+                                      std::string("9223372036854775808")}) {
+      file.metadata[key] = beyond;
+      const std::string message = restore_error(file);
+      INFO(message);
+      CHECK(contains(message, "'" + std::string(key) + "' in its metadata is '" + beyond + "'"));
+      CHECK(contains(message, "a whole number from 0 to " + std::to_string(most)));
+    }
+  }
 }
 
 TEST_CASE("weights that do not fit are refused before any is loaded", "[trainer][checkpoint]") {

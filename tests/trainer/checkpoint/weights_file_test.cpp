@@ -58,8 +58,8 @@ std::shared_ptr<ImageClassifier> model_of(const std::string& name, std::int64_t 
 }
 
 std::string load_error(const std::filesystem::path& path, torch::nn::Module& model,
-                       bool new_head = false) {
-  return message_of<CheckpointError>([&] { load_weights_file(path, new_head, model); });
+                       WeightsUse use = WeightsUse::Training) {
+  return message_of<CheckpointError>([&] { load_weights_file(path, use, model); });
 }
 
 // In torchvision's model, and our name for each of its entries.
@@ -112,7 +112,7 @@ TEST_CASE("weights go both ways to torchvision's ResNets", "[trainer][checkpoint
     for (const char* kind : {".safetensors", ".pth"}) {
       INFO(kind);
       forget(*theirs);
-      load_weights_file(folder / (name + kind), false, *theirs);
+      load_weights_file(folder / (name + kind), WeightsUse::Training, *theirs);
       CHECK(largest_difference(logits_of(*theirs, images), expected) < 1e-5);
     }
   }
@@ -223,13 +223,16 @@ TEST_CASE("weights for other classes are refused, and loaded below a new head",
   const std::string message = load_error(folder / "w", *model);
   CHECK(contains(message, "1000 classes"));
   CHECK(contains(message, "--new-head"));
-  load_weights_file(folder / "w", /*new_head=*/true, *model);
+  const std::string evaluated = load_error(folder / "w", *model, WeightsUse::Evaluation);
+  CHECK(contains(evaluated, "1000 classes"));
+  CHECK_FALSE(contains(evaluated, "--new-head"));
+  load_weights_file(folder / "w", WeightsUse::TrainingNewHead, *model);
 
   CHECK(torch::equal(model->named_parameters()["conv1.weight"],
                      given->named_parameters()["conv1.weight"]));
   CHECK(torch::equal(model->named_parameters()["fc.weight"], head));
   const auto other = model_of("resnet34", 10);
-  CHECK(contains(load_error(folder / "w", *other, /*new_head=*/true), "missing"));
+  CHECK(contains(load_error(folder / "w", *other, WeightsUse::TrainingNewHead), "missing"));
 }
 
 TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer][checkpoint]") {
@@ -243,7 +246,7 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
   write_safetensors(folder / "w", file);
   const auto model = model_of("resnet18", 10);
 
-  load_weights_file(folder / "w", false, *model);
+  load_weights_file(folder / "w", WeightsUse::Training, *model);
 
   CHECK(
       torch::equal(model->named_parameters()["fc.weight"], given->named_parameters()["fc.weight"]));
@@ -254,7 +257,8 @@ TEST_CASE("a checkpoint and files without counters serve as weights", "[trainer]
   CHECK(load_error(folder / "compiled", *model_of("resnet18", 10)) == "");
   CHECK(contains(load_error(folder / "none", *model), "No such file"));
   write_bytes(folder / "text", "these are no weights");
-  CHECK_THROWS_AS(load_weights_file(folder / "text", false, *model), SafetensorsError);
+  CHECK_THROWS_AS(load_weights_file(folder / "text", WeightsUse::Training, *model),
+                  SafetensorsError);
 }
 
 TEST_CASE("14.21: the labels of weights are compared where both sides tell what they mean",
@@ -271,4 +275,14 @@ TEST_CASE("14.21: the labels of weights are compared where both sides tell what 
   CHECK(label_difference({{"model", "convnet"}, {"dataset", "mnist"}}, digits).empty());
   CHECK(label_difference({{"class_names", "['a', 'b']"}}, animals).empty());  // Not ours.
   CHECK(label_difference({}, animals).empty());
+}
+
+TEST_CASE("weights of a file of ours tell which pixels they know", "[trainer][weights]") {
+  const RunIdentity digits{.dataset = "mnist", .normalization = {{0.1307F}, {0.3081F}}};
+  Metadata ours{{"model", "convnet"}, {"dataset", "mnist"}, {"mean", "0.1307"}, {"std", "0.3081"}};
+
+  CHECK(scale_difference(ours, digits).empty());
+  ours["std"] = "0.5";
+  CHECK(scale_difference(ours, digits) == "std '0.5' instead of '0.3081'");
+  CHECK(scale_difference({{"mean", "[123, 117]"}}, digits).empty());  // Not ours.
 }

@@ -158,6 +158,15 @@ TEST_CASE("a file whose SHA-256 is not the listed one is named", "[trainer][data
   CHECK(contains(message, sum));
 }
 
+TEST_CASE("what cannot be read is not taken for a file with another sum", "[trainer][data]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder / "abc");
+  write_bytes(folder / "SHA256SUMS", std::string(64, '0') + "  abc\n");
+  const std::string refused = "cannot read " + (folder / "abc").string() + ": Is a directory";
+  CHECK(message_of<DataError>([&] { verify_checksums(folder.path()); }) == refused);
+  CHECK(message_of<DataError>([&] { md5_of(folder / "abc"); }) == refused);
+}
+
 TEST_CASE("CIFAR-10 takes the batches that are there and says how many images", "[trainer][data]") {
   const ScratchFolder folder;
   write_bytes(folder / "data_batch_1.bin", cifar_records({1, 2}));

@@ -175,6 +175,25 @@ TEST_CASE("a file for training does for an evaluation and for other ways to begi
     CHECK(read_file(std::string("resume = '") + beside + "'", {"--weights", "w"}).options->resume ==
           beside);
   }
+  // What a training began with is not what it has trained.
+  const std::string new_head = "weights = 'w'\nnew-head = true\ncheckpoint-dir = 'd'";
+  const auto trained = read_file(new_head, {"--evaluate"}).options;
+  REQUIRE(trained);
+  CHECK(trained->weights.empty());
+  CHECK_FALSE(trained->new_head);
+  CHECK(trained->checkpoint_dir == "d");
+  const auto named = read_file(new_head, {"--evaluate", "--weights", "best"}).options;
+  REQUIRE(named);
+  CHECK(named->weights == "best");
+  CHECK_FALSE(named->new_head);
+  const auto old_head = read_file("weights = 'w'\nnew-head = false", {"--evaluate"}).options;
+  REQUIRE(old_head);
+  CHECK(old_head->weights == "w");
+  CHECK(contains(read_file(new_head + "\nevaluate = true").problem, "nobody has trained"));
+  CHECK(contains(read_file("weights = 'w'\nevaluate = true", {"--new-head"}).problem,
+                 "nobody has trained"));
+  CHECK(contains(read_file("weights = 'w'\nnew-head = true", {"--evaluate"}).problem,
+                 "needs something to evaluate"));
   // What was to evaluate does not train.
   CHECK(contains(read_file("evaluate = true\nweights = 'w'", {"--no-validation"}).problem,
                  "contradict"));

@@ -19,6 +19,18 @@ TEST_CASE("without options a step is plain SGD", "[trainer][options][recipe]") {
   CHECK(options->label_smoothing == 0);
 }
 
+TEST_CASE("what has no weight decay is as the rule has it, unless it is said",
+          "[trainer][options][recipe]") {
+  const auto kinds = [](const std::vector<const char*>& arguments) {
+    const DecayExclusion exclusion = decay_exclusion_of(*parse(arguments).options);
+    return std::pair(exclusion.batch_norm, exclusion.bias);
+  };
+  CHECK(kinds({}) == std::pair(false, false));
+  CHECK(kinds({"--optimizer", "lars"}) == std::pair(true, true));
+  CHECK(kinds({"--optimizer", "lars", "--no-decay", "none"}) == std::pair(false, false));
+  CHECK(kinds({"--no-decay", "bn"}) == std::pair(true, false));
+}
+
 TEST_CASE("the recipe's options are read under their names", "[trainer][options][recipe]") {
   const auto options = parse({"--model",
                               "resnet20",

@@ -418,6 +418,8 @@ TEST_CASE("contradictory options end with code 2", "[trainer][options]") {
   CHECK(parse({"--weights", "/"}).exit_code == 2);
   CHECK(parse({"--weights", "w", "--resume", "file"}).exit_code == 2);
   CHECK(parse({"--evaluate"}).exit_code == 2);
+  CHECK(contains(said({"--evaluate", "--weights", "w", "--new-head", "--checkpoint-dir", "d"}),
+                 "a last layer that nobody has trained"));
   CHECK(parse({"--model", "convnet", "--stem", "small"}).exit_code == 2);
 }
 

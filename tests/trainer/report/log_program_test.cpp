@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tests/testing/catch.h"
+#include "tests/testing/process.h"
 #include "tests/trainer/train_program.h"
 
 using namespace ddprun::trainer;
@@ -293,7 +294,8 @@ TEST_CASE("metrics say what steps cost, and how many there were", "[trainer][pro
   CHECK(contains(out, "ETA 0:"));
 }
 
-TEST_CASE("a page with pictures is written anew after each epoch", "[trainer][program]") {
+TEST_CASE("a page with pictures is written anew while a run goes on and at its end",
+          "[trainer][program]") {
   const ScratchFolder folder;
   const std::string arguments = "--epochs 2 --metrics " + in_quotes(folder / "m_{rank}.jsonl") +
                                 " --report " + in_quotes(folder / "run.html");
@@ -345,6 +347,53 @@ TEST_CASE("a full disk costs logs and no training", "[trainer][program]") {
   CHECK(contains(out, "Done: 60 steps"));
   CHECK(contains(out, "code 0"));
   CHECK(std::filesystem::file_size(folder / "metrics") <= 4096);
+}
+
+TEST_CASE("a console that was full for a moment says so, and what comes next",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  const auto console = folder / "console";
+  // A file may not grow beyond 4 KiB; here it is emptied whenever it is full.
+  ddprun::testing::Process process(
+      {"/bin/sh", "-c",
+       "ulimit -f 8; trap '' XFSZ; exec " + by_itself +
+           "'" DDPRUN_TRAIN "' --dataset synthetic "
+           "--synthetic-images 960 --synthetic-classes 10 --image-size 20 --model convnet "
+           "--batch-size "
+           "16 --print-freq 1 --workers 0 --device cpu --no-validation --steps 1000000 >> " +
+           in_quotes(console) + " 2>&1"});
+
+  const bool told = process.wait_until([&] {
+    const std::string shown = content_of(console);
+    const std::size_t gap = shown.find(" bytes of output are missing here: File too large\n");
+    if (gap != std::string::npos) return contains(shown.substr(gap), "Epoch: [");
+    if (shown.size() >= 4096) std::filesystem::resize_file(console, 0);
+    return false;
+  });
+
+  INFO(content_of(console));
+  CHECK(told);
+}
+
+TEST_CASE("train with closed standard streams writes nothing of the console into its files",
+          "[trainer][program]") {
+  const ScratchFolder folder;
+  // Its own output is closed, too, so it cannot be run_command's.
+  const int code = run_command("(" + by_itself +
+                                   "'" DDPRUN_TRAIN
+                                   "' --dataset synthetic --synthetic-images 20 "
+                                   "--synthetic-classes 2 --image-size 16 --model convnet "
+                                   "--batch-size 10 --workers 1 --device "
+                                   "cpu --print-freq 1 --steps 5 --metrics " +
+                                   in_quotes(folder / "metrics") + " --tensorboard " +
+                                   in_quotes(folder / "tb") + " <&- >&- 2>&-)",
+                               folder / "out");
+
+  CHECK(code == 0);
+  CHECK(events(folder / "metrics", "train").size() == 5);  // Each line is JSON.
+  for (const auto& file : std::filesystem::directory_iterator(folder / "tb")) {
+    CHECK_FALSE(contains(content_of(file.path()), "Epoch: ["));
+  }
 }
 
 TEST_CASE("a trace on a GPU shows when the GPU did what", "[trainer][program]") {

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "tests/testing/catch.h"
 #include "tests/trainer/scratch.h"
@@ -56,6 +57,30 @@ TEST_CASE("a half line of an earlier run costs no line of this one", "[trainer][
   }
 }
 
+TEST_CASE("a page that takes long is not written after each epoch, and at the end",
+          "[trainer][reporter]") {
+  const ScratchFolder folder;
+  std::string before;
+  for (int step = 1; step <= 20'000; ++step) {
+    before += "{\"event\":\"train\",\"epoch\":0,\"step\":" + std::to_string(step) +
+              ",\"loss\":1.5,\"time\":1}\n";
+  }
+  write_bytes(folder / "metrics", before);
+  std::ostringstream out;
+  Reporter reporter(out, {.metrics = folder / "metrics",
+                          .page = folder / "page.html",
+                          .page_of = (folder / "metrics").string()});
+  const EpochReport epoch{.epoch = 1, .epochs = 9, .step = 7, .steps = 7, .steps_per_epoch = 7};
+  reporter.epoch(epoch);
+  CHECK(std::filesystem::remove(folder / "page.html"));
+
+  reporter.epoch(epoch);
+  CHECK_FALSE(std::filesystem::exists(folder / "page.html"));
+
+  reporter.end("end", {});
+  CHECK(std::filesystem::exists(folder / "page.html"));
+}
+
 TEST_CASE("what a node lacks is told by its first rank too", "[trainer][reporter]") {
   std::ostringstream out;
   std::ostringstream errors;
@@ -68,6 +93,36 @@ TEST_CASE("what a node lacks is told by its first rank too", "[trainer][reporter
   std::cerr.rdbuf(before);
   CHECK(errors.str() == "train: warning: of the node\ntrain: warning: of rank 0's node\n");
   CHECK(out.str().empty());
+}
+
+// Which ThreadSanitizer sees, if what both change is not held.
+TEST_CASE("a loader's thread may warn while steps are told", "[trainer][reporter]") {
+  std::ostringstream errors;
+  std::streambuf* const before = std::cerr.rdbuf(errors.rdbuf());
+  for (const bool terminal : {true, false}) {
+    std::ostringstream out;
+    constexpr int count = 100;
+    {
+      Reporter reporter(out, {.terminal = terminal});
+      std::thread loader([&] {
+        for (int i = 0; i < count; ++i) reporter.node_warning("of an image");
+      });
+      for (int i = 0; i < count; ++i) {
+        reporter.epoch({.epoch = i + 1, .epochs = count, .save = EpochReport::Save::Begun});
+        if (reporter.progress_due()) reporter.progress({});
+        reporter.validating("epoch", i, count);
+      }
+      loader.join();
+    }
+    const std::string text = out.str();
+    for (int i = 1; i <= count; ++i) {
+      CHECK(contains(text, "epoch " + std::to_string(i) + "/" + std::to_string(count)));
+    }
+  }
+  std::cerr.rdbuf(before);
+  std::string expected;
+  for (int i = 0; i < 200; ++i) expected += "train: warning: of an image\n";
+  CHECK(errors.str() == expected);
 }
 
 TEST_CASE("a progress line fits the terminal and is wiped before other lines",

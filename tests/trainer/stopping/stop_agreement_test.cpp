@@ -14,7 +14,7 @@ namespace {
 // Beats until the next vote, with the result of which `agreement` then goes on.
 int beats_to_vote(StopAgreement& agreement, const StopBallot& result) {
   int beats = 1;
-  while (!agreement.beat()) ++beats;
+  while (!agreement.beat(/*spent_s=*/0)) ++beats;
   agreement.conclude(result);
   return beats;
 }
@@ -58,11 +58,12 @@ TEST_CASE("all ranks vote at the same beats and stop at the same one", "[trainer
     int voters = 0;
     StopBallot result;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      if (!ranks[rank].beat()) continue;
+      const auto beat_s = ranks[rank].beat(pace_s[rank]);
+      if (!beat_s) continue;
       ++voters;
       const bool told = rank == 3 && step >= 700;
       result.reason = std::max(result.reason, told ? StopReason::Terminated : StopReason::None);
-      result.beat_s = std::max(result.beat_s, pace_s[rank]);
+      result.beat_s = std::max(result.beat_s, *beat_s);
     }
     REQUIRE((voters == 0 || voters == 4));
     if (voters == 0) continue;
@@ -71,6 +72,23 @@ TEST_CASE("all ranks vote at the same beats and stop at the same one", "[trainer
   }
   CHECK(stopped_at >= 700);
   CHECK(stopped_at <= 800);  // Within half a second of the slowest.
+}
+
+TEST_CASE("a beat takes the mean since the last vote among those of its kind", "[trainer][stop]") {
+  StopAgreement agreement(2);
+  CHECK(agreement.beat(3) == 3.0);
+  agreement.conclude({StopReason::None, 0.01});  // The next vote is after two beats.
+  CHECK_FALSE(agreement.beat(1));
+  agreement.now(BeatKind::Validation, 0.5);  // Of what comes before the validation.
+  CHECK(agreement.beat(40) == 40.0);
+  agreement.conclude({StopReason::None, 0.01});
+  agreement.now(BeatKind::Step, 20);
+  CHECK(agreement.beat(2.5) == 2.0);
+  agreement.conclude({StopReason::None, 100});
+  CHECK(agreement.beat(7) == 7.0);
+  agreement.now(BeatKind::Validation, 0);
+  CHECK_FALSE(agreement.beat(2));
+  CHECK(agreement.beat(8) == 15.0);
 }
 
 TEST_CASE("a process alone decides after each step", "[trainer][stop]") {
@@ -89,17 +107,17 @@ TEST_CASE("patience covers several votes of slow steps", "[trainer][stop]") {
 
 TEST_CASE("votes among slow steps do not go by the pace of a validation", "[trainer][stop]") {
   StopAgreement agreement(2);
-  agreement.now(BeatKind::Validation);
+  agreement.now(BeatKind::Validation, /*spent_s=*/0);
   int gap = 0;
   for (int vote = 0; vote < 8; ++vote) gap = beats_to_vote(agreement, {StopReason::None, 0.01});
   REQUIRE(gap == 50);
 
-  agreement.now(BeatKind::Step);
+  agreement.now(BeatKind::Step, /*spent_s=*/0);
   constexpr double step_s = 1;
   const double patience_s = agreement.patience_s();
   CHECK(beats_to_vote(agreement, {StopReason::None, step_s}) * step_s <= patience_s);
 
-  agreement.now(BeatKind::Validation);  // Whose pace is known from before.
+  agreement.now(BeatKind::Validation, /*spent_s=*/0);  // Whose pace is known from before.
   CHECK(beats_to_vote(agreement, {StopReason::None, 0.01}) == 50);
 }
 
@@ -109,9 +127,9 @@ TEST_CASE("passes that are shorter than the distance between votes have votes, t
   int votes = 0;
   for (int epoch = 0; epoch < 100; ++epoch) {
     for (const BeatKind kind : {BeatKind::Step, BeatKind::Validation}) {
-      agreement.now(kind);
+      agreement.now(kind, /*spent_s=*/0);
       for (int beat = 0; beat < 10; ++beat) {
-        if (!agreement.beat()) continue;
+        if (!agreement.beat(/*spent_s=*/0)) continue;
         agreement.conclude({StopReason::None, 0.01});
         if (epoch >= 50) ++votes;
       }
@@ -125,7 +143,7 @@ TEST_CASE("patience covers a signal that is first heard among beats of the other
   StopAgreement agreement(2);
   constexpr double step_s = 30;
   beats_to_vote(agreement, {StopReason::None, step_s});
-  agreement.now(BeatKind::Validation);
+  agreement.now(BeatKind::Validation, /*spent_s=*/0);
   for (int vote = 0; vote < 8; ++vote) beats_to_vote(agreement, {StopReason::None, 0.01});
   CHECK(agreement.patience_s() >= 4 * step_s);
 }
@@ -135,6 +153,7 @@ TEST_CASE("a stop asks to be queued again, Ctrl-C does not", "[trainer][stop]") 
   CHECK(exit_status_of(StopReason::TimeUp) == 75);
   CHECK(exit_status_of(StopReason::Asked) == 75);
   CHECK(exit_status_of(StopReason::Terminated) == 75);
+  CHECK(exit_status_of(StopReason::HungUp) == 129);
   CHECK(exit_status_of(StopReason::Interrupted) == 130);
 }
 
@@ -142,6 +161,9 @@ TEST_CASE("a stop says what is kept and how to go on", "[trainer][stop]") {
   CHECK(stop_text({StopReason::Terminated, 812, 2, "ck6", "auto"}) ==
         "SIGTERM: saved step 812 (epoch 3) in ck6; the same command goes on");
   CHECK(contains(stop_text({StopReason::Interrupted, 812, 2, "ck6", "none"}), "--resume auto"));
+  CHECK(stop_text({StopReason::HungUp, 812, 2, "ck6", "auto"}).starts_with("SIGHUP: saved step"));
+  // A scheduler that sends both means its SIGTERM.
+  CHECK(StopReason::HungUp < StopReason::Terminated);
   const std::string lost = stop_text({StopReason::TimeUp, 812, 2, "", "auto"});
   CHECK(contains(lost, "nothing is kept"));
   CHECK(contains(lost, "--checkpoint-dir"));

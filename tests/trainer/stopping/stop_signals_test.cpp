@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string_view>
 
 #include "tests/testing/catch.h"
@@ -23,7 +24,8 @@ template <typename Body>
 int end_of_child(Body&& body) {
   const pid_t child = ::fork();
   if (child == 0) {
-    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);  // Catch2 takes them.
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+      ::signal(signal, SIG_DFL);  // Catch2 takes them.
     body();
     ::_exit(survived);
   }
@@ -37,7 +39,7 @@ void wait_ms(int limit) { ::poll(nullptr, 0, limit); }  // A signal ends it.
 }  // namespace
 
 TEST_CASE("a signal ends a process that has nothing to keep", "[trainer][stop]") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const int end = end_of_child([&] {
       const StopSignals signals;
       ::raise(signal);
@@ -47,14 +49,16 @@ TEST_CASE("a signal ends a process that has nothing to keep", "[trainer][stop]")
 }
 
 TEST_CASE("a signal is a wish once there is something to keep", "[trainer][stop]") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const int end = end_of_child([&] {
       StopSignals signals;
       signals.hold(/*tell=*/false);
       if (signals.wish() != StopReason::None) ::_exit(1);
       ::raise(signal);
       ::raise(signal);  // Told twice at once, as by a scheduler and by a launcher.
-      const auto expected = signal == SIGTERM ? StopReason::Terminated : StopReason::Interrupted;
+      const auto expected = signal == SIGTERM  ? StopReason::Terminated
+                            : signal == SIGINT ? StopReason::Interrupted
+                                               : StopReason::HungUp;
       if (signals.wish() != expected) ::_exit(2);
     });
     CHECK(end == survived);
@@ -242,6 +246,97 @@ TEST_CASE("16.3: a wish that no peer comes to hear interrupts their meeting firs
   }
 }
 
+TEST_CASE("a process that stands alone from its start sees to its wish by itself",
+          "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.stand_alone();
+    signals.agreed();  // Of an attempt that is over.
+    ::raise(SIGTERM);
+    ::raise(SIGALRM);
+    if (!signals.is_told_to_end() || ::alarm(0) != 0) ::_exit(1);
+  });
+  CHECK(end == survived);
+}
+
+TEST_CASE("a wish that is seen to alone ends a process that then has nothing to keep",
+          "[trainer][stop]") {
+  for (const bool before : {true, false}) {
+    const int end = end_of_child([&] {
+      StopSignals signals;
+      signals.stand_alone();
+      if (before) ::raise(SIGTERM);
+      signals.let_go();
+      if (!before) ::raise(SIGTERM);
+    });
+    CHECK(end == 128 + SIGTERM);
+  }
+}
+
+TEST_CASE("what is said twice, or where it does not count, changes nothing", "[trainer][stop]") {
+  const int agreed = end_of_child([] {
+    StopSignals signals;
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    signals.agreed();
+    signals.hold(/*tell=*/false);  // As at each beat.
+    ::raise(SIGALRM);
+    signals.let_go();
+    signals.let_go();
+  });
+  CHECK(agreed == survived);
+  const int voting = end_of_child([] {
+    StopSignals signals;
+    signals.set_patience(3600);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    ::alarm(0);
+    signals.hold(/*tell=*/false);
+    if (::alarm(0) != 0) ::_exit(1);  // The patience does not begin anew.
+  });
+  CHECK(voting == survived);
+  const int free = end_of_child([] {
+    StopSignals signals;
+    signals.agreed();  // All steps were done before this process came.
+    ::raise(SIGTERM);
+  });
+  CHECK(free == 128 + SIGTERM);
+}
+
+TEST_CASE("a wish that all had agreed on has a patience of its own in the next attempt",
+          "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.set_patience(3600);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    signals.agreed();
+    signals.let_go();
+    if (::alarm(0) != 0) ::_exit(1);
+    signals.hold(/*tell=*/false);
+    if (::alarm(0) < 3000) ::_exit(2);
+    ::raise(SIGALRM);
+  });
+  CHECK(end == 128 + SIGTERM);
+}
+
+TEST_CASE("a wish waits for the disk also where its peers are gone", "[trainer][stop]") {
+  const int end = end_of_child([] {
+    StopSignals signals;
+    signals.set_patience(3600);
+    signals.hold(/*tell=*/false);
+    ::raise(SIGTERM);
+    {
+      const StopSignals::DiskWait wait;
+      signals.let_go();
+      if (::alarm(3600) < 3000) ::_exit(1);
+    }
+    if (::alarm(0) < 3000) ::_exit(2);
+    ::raise(SIGALRM);
+  });
+  CHECK(end == 128 + SIGTERM);
+}
+
 TEST_CASE("what all have agreed on is waited for", "[trainer][stop]") {
   const int end = end_of_child([] {
     StopSignals signals;
@@ -255,12 +350,47 @@ TEST_CASE("what all have agreed on is waited for", "[trainer][stop]") {
 }
 
 TEST_CASE("a process that ignores a signal goes on to do so", "[trainer][stop]") {
+  for (const int signal : {SIGTERM, SIGHUP}) {  // As nohup starts it.
+    const int end = end_of_child([&] {
+      ::signal(signal, SIG_IGN);
+      StopSignals signals;
+      signals.hold(/*tell=*/false);
+      ::raise(signal);
+      if (signals.wish() != StopReason::None) ::_exit(1);
+    });
+    CHECK(end == survived);
+  }
+}
+
+TEST_CASE("a lost terminal that is told of twice ends nobody, and a signal after it does",
+          "[trainer][stop]") {
+  const auto end_of = [](int second) {
+    return end_of_child([&] {
+      StopSignals signals;
+      signals.set_patience(3600);
+      signals.hold(/*tell=*/false);
+      ::raise(SIGHUP);
+      const auto heard = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - heard < std::chrono::milliseconds(1100))
+        wait_ms(100);
+      ::raise(second);
+      if (!signals.is_told_to_end()) ::_exit(1);
+    });
+  };
+  CHECK(end_of(SIGHUP) == survived);
+  CHECK(end_of(SIGTERM) == 128 + SIGTERM);
+}
+
+TEST_CASE("who has lost its terminal does not die of a reader that was on it, too",
+          "[trainer][stop]") {
   const int end = end_of_child([] {
-    ::signal(SIGTERM, SIG_IGN);
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(1);
+    ::close(ends[0]);
     StopSignals signals;
     signals.hold(/*tell=*/false);
-    ::raise(SIGTERM);
-    if (signals.wish() != StopReason::None) ::_exit(1);
+    ::raise(SIGHUP);
+    if (::write(ends[1], "x", 1) != -1) ::_exit(2);
   });
   CHECK(end == survived);
 }

@@ -1,0 +1,45 @@
+// Each line is one write: what was written before a crash is there. Nothing is taken back of half a
+// line, since another process may have added to the file meanwhile.
+#include "trainer/report/metrics_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "plot/half_line.h"
+#include "trainer/report/append.h"
+
+namespace ddprun::trainer {
+
+MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    throw std::runtime_error(fmt::format("--metrics: cannot open {} for appending: {}",
+                                         path_.string(), std::strerror(errno)));
+  }
+  within_line_ = plot::ends_within_line(path_);
+}
+
+MetricsFile::~MetricsFile() { ::close(fd_); }
+
+std::string MetricsFile::add(const std::string& line) {
+  const std::string text = (within_line_ ? "\n" : "") + line + '\n';
+  const Appended done = append(fd_, text);
+  if (done.bytes > 0) within_line_ = text[done.bytes - 1] != '\n';
+  if (done.error == 0) {
+    const std::int64_t missing = std::exchange(missing_, 0);
+    if (missing == 0) return "";
+    return fmt::format("--metrics: {} can be written again; lines that are missing there: {}",
+                       path_.string(), missing);
+  }
+  if (missing_++ > 0) return "";
+  return fmt::format("--metrics: cannot write to {} ({}); lines are missing there until it can be",
+                     path_.string(), std::strerror(done.error));
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,31 @@
+// The file of --metrics, a line at a time. A full disk costs the lines that it had no room for, and
+// none that come after them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace ddprun::trainer {
+
+// Not thread-safe.
+class MetricsFile {
+ public:
+  // Adds to the file that is there. Throws std::runtime_error when it cannot be opened.
+  explicit MetricsFile(std::filesystem::path path);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  // `line` comes without its end. What is to be told of it, once of each gap's begin and end; "":
+  // nothing.
+  std::string add(const std::string& line);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  bool within_line_ = false;  // What was added last, by whomever, is half a line.
+  std::int64_t missing_ = 0;  // Lines of the gap.
+};
+
+}  // namespace ddprun::trainer

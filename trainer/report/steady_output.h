@@ -1,0 +1,60 @@
+// Standard output and error of train: what is refused for a while (a full disk, a quota, a file
+// that may not grow) is counted, and told where it is missing, once it can be written again. A
+// stream of the library says nothing any more after one failed write: not even what the run died
+// of.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <streambuf>
+#include <string>
+#include <string_view>
+
+namespace ddprun::trainer {
+
+// What a stream writes with; any thread may use it.
+class SteadyOutput : public std::streambuf {
+ public:
+  explicit SteadyOutput(int fd) : fd_(fd) {}  // Which stays the caller's.
+
+  // Writes what is left. What is missing at the end, in words for another place; "": nothing.
+  // `name`: "stdout".
+  std::string finish(std::string_view name);
+
+ protected:
+  int_type overflow(int_type letter) override;
+  std::streamsize xsputn(const char* letters, std::streamsize count) override;
+  int sync() override;
+
+ private:
+  // All with mutex_ held.
+  void add(std::string_view letters);
+  void write_out();
+  bool tell_gap();
+  std::size_t put(std::string_view text);
+
+  std::mutex mutex_;
+  const int fd_;
+  std::string text_;         // Not yet written.
+  std::size_t missing_ = 0;  // Bytes that were refused, and not told of.
+  int error_ = 0;            // Why, an errno.
+  bool line_start_ = true;
+};
+
+// From now on std::cout and std::cerr write in this way: to the end of the process, so it must not
+// end earlier.
+class SteadyConsole {
+ public:
+  SteadyConsole();
+  SteadyConsole(const SteadyConsole&) = delete;
+  SteadyConsole& operator=(const SteadyConsole&) = delete;
+
+  // Nothing of importance comes any more: what is missing of standard output is told on the other.
+  void finish();
+
+ private:
+  SteadyOutput out_;
+  SteadyOutput errors_;
+};
+
+}  // namespace ddprun::trainer
